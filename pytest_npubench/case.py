@@ -1,0 +1,45 @@
+"""A case: one row of a suite. Its id and digest hold no machine state, so they are equal on every machine.
+
+Worked example: Case(suite="buckets", kind="profile", hardware="cpu", family="cpu", model="tiny", batch_size=4,
+axes=(("bucket", 128),)).id == "cpu-tiny-b4-bucket128"
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One parametrised case of a suite; `axes` are the suite's own parameters in their declared order."""
+
+    suite: str
+    kind: str
+    hardware: str
+    family: str
+    model: str
+    batch_size: int
+    axes: tuple[tuple[str, int | str], ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The parameter id in pytest, and the key of a baseline: hardware-model-bN-axes."""
+        tail = [f"{name}{value}" if isinstance(value, int) else value for name, value in self.axes]
+        return "-".join([self.hardware, self.model, f"b{self.batch_size}", *tail])
+
+    @property
+    def key(self) -> str:
+        """The id with its suite and kind: unique over all suites."""
+        return f"{self.suite}/{self.kind}/{self.id}"
+
+    def axis(self, name: str) -> int | str:
+        """The value of one of the suite's own parameters. Raises KeyError when the case has none of that name."""
+        return dict(self.axes)[name]
+
+    def digest(self, settings: object = None) -> str:
+        """A hash of what is measured: the case and the settings (JSON-able) that change its meaning. 12 hex digits."""
+        body = [self.suite, self.kind, self.hardware, self.model, self.batch_size, self.axes, settings]
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]

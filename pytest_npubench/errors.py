@@ -1,0 +1,78 @@
+"""Every error the project raises for a user's input or a device's state. Messages say what, where and what is allowed.
+
+NpubenchError
+├── ConfigError              an option, ini key or marker that cannot be used
+│   └── HardwareFileError    a hardware file: names the file and the key
+├── RegistryError            a duplicate or broken backend, engine, model or workload
+├── LengthError              a length outside the configured buckets
+├── WorkloadError            a workload file or name: names the file, line and column
+├── MeasurementError         samples that cannot be used (not finite, none, never steady)
+│   └── ImpureProfileError   a profile point left the bucket it measures
+├── DeviceError
+│   ├── DeviceUnavailableError
+│   └── DeviceBusyError      another process holds the device: names it
+└── StoreError               a file of ours that cannot be read or written: names path and line
+    ├── FormatVersionError   written by a later version
+    ├── JournalError
+    └── BaselineError
+"""
+
+
+class NpubenchError(Exception):
+    """Base of all errors raised on purpose by pytest-npubench."""
+
+
+class ConfigError(NpubenchError):
+    """An option, ini key or marker that cannot be used."""
+
+
+class HardwareFileError(ConfigError):
+    """A hardware file with an unknown, missing or wrong entry."""
+
+
+class RegistryError(NpubenchError):
+    """A duplicate or broken registration."""
+
+
+class LengthError(NpubenchError, ValueError):
+    """A length that no configured bucket holds."""
+
+
+class WorkloadError(NpubenchError, ValueError):
+    """A workload that does not exist or a file that does not hold one."""
+
+
+class MeasurementError(NpubenchError):
+    """Samples that cannot be used."""
+
+
+class ImpureProfileError(MeasurementError):
+    """A profile point that ran in another bucket than the one it measures."""
+
+
+class DeviceError(NpubenchError):
+    """A device that cannot be used."""
+
+
+class DeviceUnavailableError(DeviceError):
+    """A device that is not there, with the reason."""
+
+
+class DeviceBusyError(DeviceError):
+    """A device that another process holds."""
+
+
+class StoreError(NpubenchError):
+    """A file of ours that cannot be read or written."""
+
+
+class FormatVersionError(StoreError):
+    """A file written in a format this version does not know."""
+
+
+class JournalError(StoreError):
+    """A journal that cannot be read or written."""
+
+
+class BaselineError(StoreError):
+    """A baseline file that cannot be read or written."""

@@ -1,0 +1,123 @@
+"""What a measurement leaves behind: raw samples, compile records, the path a run took through the buckets, its cost.
+
+Seconds throughout. Compile time is never inside a sample.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from pytest_npubench.errors import MeasurementError
+
+
+class Phase(Enum):
+    """The two phases of serving one request."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class CacheState(Enum):
+    """Whether a binary came out of the compiler (cold) or out of the persistent compilation cache (warm)."""
+
+    COLD = "cold"
+    WARM = "warm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileRecord:
+    """One compiled binary: its name, the seconds to get it and where it came from."""
+
+    name: str
+    compile_s: float
+    cache: CacheState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request of a batch: prompt tokens and tokens to generate (the first one comes from prefill)."""
+
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Consecutive work of one kind in one bucket. For PREFILL num_steps counts prompts, for DECODE batch steps."""
+
+    phase: Phase
+    bucket: int
+    num_steps: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """The KV cache copied from one bucket's shape to the next one's."""
+
+    from_bucket: int
+    to_bucket: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One end-to-end execution of a batch, device-synchronised, with the buckets each part really used."""
+
+    e2e_s: float
+    segments: tuple[Segment, ...]
+    moves: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Raw repeated samples of one quantity, in seconds. Raises MeasurementError when empty or not finite."""
+
+    name: str
+    samples_s: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        check_samples(self.name, self.samples_s)
+
+    @property
+    def mean_s(self) -> float:
+        return statistics.fmean(self.samples_s)
+
+    @property
+    def median_s(self) -> float:
+        return statistics.median(self.samples_s)
+
+    @property
+    def relative_spread(self) -> float | None:
+        """Standard deviation over mean; None below two samples."""
+        if len(self.samples_s) < 2:
+            return None
+        return statistics.stdev(self.samples_s) / self.mean_s if self.mean_s else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostRecord:
+    """What a profile cost (LENS, section 5.3): sessions and binaries are counted apart, so are points and repeats."""
+
+    sessions: int
+    binaries: int
+    compile_s: float
+    points: int
+    repeats: int
+    measure_s: float
+    total_s: float
+
+
+def check_samples(name: str, samples_s: Sequence[float]) -> None:
+    """Raise MeasurementError naming the first sample that is negative or not finite, or that there is none."""
+    if not samples_s:
+        raise MeasurementError(f"{name}: no samples")
+    for index, value in enumerate(samples_s):
+        if not math.isfinite(value) or value < 0:
+            raise MeasurementError(
+                f"{name}: sample {index} of {len(samples_s)} is {value!r}; want a finite number of seconds >= 0"
+            )

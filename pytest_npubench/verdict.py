@@ -1,0 +1,67 @@
+"""What a case is told: passed or failed against a limit, or why neither could be said.
+
+Absolute gates live here; the relative judgement against accepted sessions uses the same record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class VerdictKind(Enum):
+    """`passed` and `failed` come from absolute limits, the others from comparison with accepted sessions."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INVALID = "invalid"
+    REGRESSED = "regressed"
+    IMPROVED = "improved"
+    UNCHANGED = "unchanged"
+    INCONCLUSIVE = "inconclusive"
+    NO_BASELINE = "no-baseline"
+    INCOMPARABLE = "incomparable"
+
+
+FAILING = frozenset({VerdictKind.FAILED, VerdictKind.REGRESSED, VerdictKind.INVALID})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One judgement with its reason in words; ratio, interval and mde are fractions, None where there is none."""
+
+    kind: VerdictKind
+    reason: str
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None
+    mde: float | None = None
+
+    @property
+    def failing(self) -> bool:
+        return self.kind in FAILING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """A metric held against an absolute limit: passes where value <= limit."""
+
+    metric: str
+    value: float
+    limit: float
+    unit: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.value <= self.limit  # a NaN compares false, so it never passes
+
+    def __str__(self) -> str:
+        value, limit = (f"{number:.4g}{self.unit}" for number in (self.value, self.limit))
+        return f"{self.metric} {value} {'<=' if self.passed else '>'} {limit}"
+
+
+def judge_gates(gates: tuple[Gate, ...]) -> Verdict:
+    """Failed if any gate is over its limit, naming those; passed otherwise, naming all."""
+    over = [str(gate) for gate in gates if not gate.passed]
+    if over:
+        return Verdict(kind=VerdictKind.FAILED, reason="; ".join(over))
+    return Verdict(kind=VerdictKind.PASSED, reason="; ".join(map(str, gates)) or "measured")
