@@ -1,0 +1,62 @@
+"""Which accelerators jax sees, asked in a process of its own: `jax.devices()` can hang, and holds a TPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from pytest_npubench.backends.protocol import Device, Probe
+
+_QUESTION = """
+import json, jax
+devices = jax.devices()
+memory = lambda device: (device.memory_stats() or {}).get("bytes_limit")
+print(json.dumps([[d.platform, d.device_kind, memory(d)] for d in devices]))
+"""
+
+
+def jax_missing(family: str) -> str:
+    """Why jax cannot be used, empty where it can. Imports nothing."""
+    return "" if find_spec("jax") else f"jax is not installed: pip install pytest-npubench[{family}]"
+
+
+def probe_jax(family: str, title: str, platforms: Sequence[str], timeout_s: float) -> Probe:
+    """The devices of one of these platforms, in jax's order."""
+    if missing := jax_missing(family):
+        return Probe(reason=missing)
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", _QUESTION],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            env=os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+        )
+    except subprocess.TimeoutExpired:
+        return Probe(reason=f"no {title}: jax did not answer within {timeout_s:g} s (npubench_probe_timeout_s)")
+    if answer.returncode:
+        return Probe(reason=f"no {title}: jax failed: {_last_line(answer.stderr)}")
+    return _read(family, title, platforms, json.loads(answer.stdout.splitlines()[-1]))
+
+
+def _read(family: str, title: str, platforms: Sequence[str], rows: list[Any]) -> Probe:
+    found = [(name, memory) for platform, name, memory in rows if platform in platforms]
+    if not found:
+        return Probe(reason=f"no {title}: jax found platforms {', '.join(sorted({row[0] for row in rows}))}")
+    return Probe(
+        devices=tuple(
+            Device(family=family, ordinal=ordinal, name=name, memory_bytes=memory)
+            for ordinal, (name, memory) in enumerate(found)
+        )
+    )
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "no message"

@@ -1,0 +1,115 @@
+"""One runtime for cpu, cuda and tpu: XLA binaries compiled ahead of time per shape, with their compile time on record.
+
+Whether a binary came cold from the compiler or warm from the persistent compilation cache is read from jax's own
+events (`/jax/compilation_cache/cache_hits`), and every compile of the process is counted, so that one that happens
+while measuring cannot hide in a sample.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata
+from time import perf_counter
+from typing import Any
+
+import jax
+
+from pytest_npubench.backends.protocol import Device, Stack
+from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
+from pytest_npubench.measurement import CacheState, CompileRecord
+
+PLATFORMS = {"cpu": "cpu", "cuda": "cuda", "tpu": "tpu"}
+
+
+class _CompileCounter:
+    """Counts jax's compile and cache-hit events for the life of the process; jax keeps a listener for good."""
+
+    def __init__(self) -> None:
+        self.num_compiles = 0
+        self.num_cache_hits = 0
+        jax.monitoring.register_event_duration_secs_listener(self._on_duration)
+        jax.monitoring.register_event_listener(self._on_event)
+
+    def _on_duration(self, event: str, _duration_s: float, **_: Any) -> None:
+        self.num_compiles += event == "/jax/core/compile/backend_compile_duration"
+
+    def _on_event(self, event: str, **_: Any) -> None:
+        self.num_cache_hits += event == "/jax/compilation_cache/cache_hits"
+
+
+_counter = _CompileCounter()
+
+
+def limit_platforms(families: Iterable[str]) -> None:
+    """Let jax touch these families' platforms and the host only. Call it before the first runtime is opened."""
+    wanted = [PLATFORMS[family] for family in families if family in PLATFORMS]
+    jax.config.update("jax_platforms", ",".join(dict.fromkeys([*wanted, "cpu"])))
+
+
+class JaxRuntime:
+    """A group of jax devices. Raises DeviceUnavailableError where jax no longer has a device the probe saw."""
+
+    def __init__(self, family: str, devices: Sequence[Device], cache_dir: str | None) -> None:
+        self.compiles: list[CompileRecord] = []
+        self._family = family
+        self._name = devices[0].name
+        _use_compilation_cache(cache_dir)
+        present = jax.devices(PLATFORMS[family])
+        if missing := [device.id for device in devices if device.ordinal >= len(present)]:
+            raise DeviceUnavailableError(f"{', '.join(missing)}: jax has {len(present)} devices of {PLATFORMS[family]}")
+        self._devices = [present[device.ordinal] for device in devices]
+
+    @property
+    def devices(self) -> Sequence[Any]:
+        return self._devices
+
+    @property
+    def num_process_compiles(self) -> int:
+        return _counter.num_compiles
+
+    def compile(
+        self, name: str, function: Callable[..., Any], *arguments: Any, donate: tuple[int, ...] = (), out: Any = None
+    ) -> Callable[..., Any]:
+        """Trace, lower and compile; compile_s covers all three, as a user waits for all three."""
+        hits_before, started_s = _counter.num_cache_hits, perf_counter()
+        compiled: Callable[..., Any] = (
+            jax.jit(function, donate_argnums=donate, out_shardings=out).lower(*arguments).compile()
+        )
+        compile_s = perf_counter() - started_s
+        cache = CacheState.WARM if _counter.num_cache_hits > hits_before else CacheState.COLD
+        self.compiles.append(CompileRecord(name=name, compile_s=compile_s, cache=cache))
+        return compiled
+
+    def synchronize(self, value: Any) -> None:
+        """Wait for every array in `value`. On the host a value without arrays is there already."""
+        if self._family != "cpu" and not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
+            raise MeasurementError(
+                f"the measured callable returned {type(value).__name__} without any jax array, so nothing on "
+                f"{self._family} can be waited for and a time would mean nothing: return its arrays"
+            )
+        jax.block_until_ready(value)
+
+    def stack(self) -> Stack:
+        client = self._devices[0].client
+        return Stack(
+            device_class=self._name if len(self._devices) == 1 else f"{len(self._devices)} x {self._name}",
+            driver=None,
+            runtime=f"jax {jax.__version__}",
+            compiler=f"jaxlib {metadata.version('jaxlib')}, {client.platform_version.splitlines()[0]}",
+            extra=_settings(),
+        )
+
+
+def _use_compilation_cache(cache_dir: str | None) -> None:
+    """With a directory every binary is kept and looked up, however small; without one each compile is cold."""
+    jax.config.update("jax_compilation_cache_dir", cache_dir)
+    jax.config.update("jax_enable_compilation_cache", cache_dir is not None)
+    if cache_dir is not None:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def _settings() -> tuple[tuple[str, str], ...]:
+    names = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_DEFAULT_MATMUL_PRECISION")
+    return tuple((name, os.environ[name]) for name in names if name in os.environ)

@@ -1,0 +1,88 @@
+"""What a device family offers: a probe that harms nothing, and a runtime on devices that are there.
+
+A backend is asked to probe only when a case of its family was selected. A probe never raises: what is missing is its
+`reason`, in words a person can act on ("no TPU: jax found platforms cpu").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pytest_npubench.measurement import CompileRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One device as its driver names it. `ordinal` counts within the family; uuid is None where there is none."""
+
+    family: str
+    ordinal: int
+    name: str
+    uuid: str | None = None
+    memory_bytes: int | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{self.family}:{self.ordinal}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """The devices found, or why there are none."""
+
+    devices: tuple[Device, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """The software between us and the device, as text; None for unknown. `extra` holds settings that change results."""
+
+    device_class: str
+    driver: str | None
+    runtime: str | None
+    compiler: str | None
+    power_policy: str | None = None
+    extra: tuple[tuple[str, str], ...] = ()
+
+
+class Runtime(Protocol):
+    """An open group of devices: compiles for them, waits for them, and counts every compile of the process."""
+
+    compiles: list[CompileRecord]
+
+    @property
+    def devices(self) -> Sequence[Any]:
+        """The vendor's own device objects."""
+        ...
+
+    @property
+    def num_process_compiles(self) -> int:
+        """Compiles of the whole process so far, ours or not: a rise while measuring is a failure."""
+        ...
+
+    def compile(
+        self, name: str, function: Callable[..., Any], *arguments: Any, donate: tuple[int, ...] = (), out: Any = None
+    ) -> Callable[..., Any]:
+        """Compile ahead of time for these shapes and put the time on record."""
+        ...
+
+    def synchronize(self, value: Any) -> None:
+        """Wait until `value` is there. Raises MeasurementError where it holds nothing that can be waited for."""
+        ...
+
+    def stack(self) -> Stack: ...
+
+
+class Backend(Protocol):
+    """One device family."""
+
+    family: str
+
+    def probe(self, timeout_s: float) -> Probe: ...
+
+    def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
+        """A runtime on these devices; cache_dir holds the persistent compilation cache; None: all cold."""
+        ...

@@ -1,0 +1,112 @@
+"""The three static graphs of a bucketed decoder: prefill one prompt, decode one step of the batch, move to a bucket.
+
+# N = compiled batch size, b = bucket, K = key-value heads, D = head_dim, L = layers
+Prefill and decode take the `State` donated and give it back, so they write in place; move writes into the caches of
+the larger bucket, also donated.
+
+Life of a row: prefill writes its prompt to positions 0..l_in-1 and emits token 1; decode step t writes that token at
+position l_in + t, so the KV length it attends to is c_t = l_in + t + 1 (LENS, Eq. 3). Pad positions behind a prompt
+hold keys nobody sees: a row attends to positions up to its own only, and overwrites them as it grows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pytest_npubench.engines.jax_dense.layers import attend_causal, attend_step, feed_forward, project_qkv, rms_norm
+from pytest_npubench.engines.jax_dense.weights import Weights
+from pytest_npubench.engines.shapes import DecoderShape
+
+
+class Caches(NamedTuple):
+    """Keys and values of one batch in one bucket: L arrays [N, K, b, D] each. A NamedTuple, so a tree for jax."""
+
+    keys: tuple[Any, ...]
+    values: tuple[Any, ...]
+
+
+class State(NamedTuple):
+    """What lives on the device between steps: the caches, each row's last token [N] and its length in the cache [N]."""
+
+    caches: Caches
+    tokens: Any
+    lengths: Any
+
+
+def prefill(
+    shape: DecoderShape, weights: Weights, state: State, prompt: jax.Array, length: jax.Array, row: jax.Array
+) -> State:
+    """Run one padded prompt [b] of true `length`, write its keys and values into `row`, emit the row's first token."""
+    hidden, caches = prefill_hidden(shape, weights, state.caches, prompt, length, row)
+    token = greedy(shape, weights, hidden)
+    tokens = jax.lax.dynamic_update_slice(state.tokens, token, (row,))
+    return State(caches, tokens, jax.lax.dynamic_update_slice(state.lengths, length[None], (row,)))
+
+
+def prefill_hidden(
+    shape: DecoderShape, weights: Weights, caches: Caches, prompt: jax.Array, length: jax.Array, row: jax.Array
+) -> tuple[jax.Array, Caches]:
+    """Hidden state [1, hidden] of the prompt's last true token, and the caches with the prompt in `row`."""
+    x = weights["embedding"][prompt][None]
+    positions = jnp.arange(prompt.shape[0])[None]
+    keys, values = list(caches.keys), list(caches.values)
+    for index, layer in enumerate(weights["layers"]):
+        normed = rms_norm(x, layer["attention_norm"], shape.rms_eps)
+        q, k, v = project_qkv(layer, normed, positions, shape)
+        k, v = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
+        keys[index] = jax.lax.dynamic_update_slice(keys[index], k, (row, 0, 0, 0))
+        values[index] = jax.lax.dynamic_update_slice(values[index], v, (row, 0, 0, 0))
+        x = _finish_layer(layer, x, attend_causal(q, k, v), shape)
+    return jax.lax.dynamic_index_in_dim(x, length - 1, axis=1, keepdims=False), Caches(tuple(keys), tuple(values))
+
+
+def decode(shape: DecoderShape, weights: Weights, state: State) -> State:
+    """Advance every row of the batch by one token."""
+    hidden, caches = decode_hidden(shape, weights, state)
+    return State(caches, greedy(shape, weights, hidden), state.lengths + 1)
+
+
+def decode_hidden(shape: DecoderShape, weights: Weights, state: State) -> tuple[jax.Array, Caches]:
+    """Hidden states [N, hidden] of every row's last token, and the caches with that token written."""
+    rows = jnp.arange(state.tokens.shape[0])
+    x = weights["embedding"][state.tokens][:, None]
+    keys, values = list(state.caches.keys), list(state.caches.values)
+    for index, layer in enumerate(weights["layers"]):
+        normed = rms_norm(x, layer["attention_norm"], shape.rms_eps)
+        q, k, v = project_qkv(layer, normed, state.lengths[:, None], shape)
+        keys[index] = keys[index].at[rows, :, state.lengths].set(k[:, 0], mode="drop")
+        values[index] = values[index].at[rows, :, state.lengths].set(v[:, 0], mode="drop")
+        x = _finish_layer(layer, x, attend_step(q, keys[index], values[index], state.lengths + 1), shape)
+    return x[:, 0], Caches(tuple(keys), tuple(values))
+
+
+def move(source: Caches, target: Caches) -> Caches:
+    """Copy a batch's keys and values into the (donated) caches of a larger bucket."""
+    return Caches(
+        *(
+            tuple(
+                jax.lax.dynamic_update_slice(wide, part, (0, 0, 0, 0)) for part, wide in zip(small, large, strict=True)
+            )
+            for small, large in zip(source, target, strict=True)
+        )
+    )
+
+
+def logits(shape: DecoderShape, weights: Weights, hidden: jax.Array) -> jax.Array:
+    """Logits [B, vocab] in float32 of last hidden states [B, hidden]."""
+    table = weights["embedding"] if shape.tied_embeddings else weights["head"]
+    normed = rms_norm(hidden, weights["final_norm"], shape.rms_eps)
+    return jnp.einsum("bm,vm->bv", normed, table, preferred_element_type=jnp.float32)
+
+
+def greedy(shape: DecoderShape, weights: Weights, hidden: jax.Array) -> jax.Array:
+    """The most likely tokens [B], int32."""
+    return jnp.argmax(logits(shape, weights, hidden), axis=-1).astype(jnp.int32)
+
+
+def _finish_layer(layer: Weights, x: jax.Array, attended: jax.Array, shape: DecoderShape) -> jax.Array:
+    x = x + attended.reshape(*x.shape[:2], -1) @ layer["wo"]
+    return x + feed_forward(layer, rms_norm(x, layer["ffn_norm"], shape.rms_eps))

@@ -1,0 +1,54 @@
+"""What a campaign asks of an engine, and what an engine asks of a device's runtime.
+
+An engine declares how it batches, because a predictor must know: `prefill_shared` (one prefill for the whole batch, or
+one per prompt: LENS Eq. 7) and `finished` (what rows that ended early do until the longest one ends: LENS Eq. 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
+
+from pytest_npubench.measurement import CompileRecord, Move, Request, Run
+
+Finished = Literal["grow", "freeze", "drop"]
+
+
+class Compiler(Protocol):
+    """The part of a JAX runtime that an engine compiles with."""
+
+    @property
+    def devices(self) -> Sequence[Any]: ...
+
+    def compile(
+        self, name: str, function: Callable[..., Any], *arguments: Any, donate: tuple[int, ...] = (), out: Any = None
+    ) -> Callable[..., Any]:
+        """The binary of `function` for these arguments' shapes and shardings; its compile time goes on record."""
+        ...
+
+
+class Engine(Protocol):
+    """A decoder with one compiled batch size and a set of buckets."""
+
+    name: str
+    batch_size: int
+    buckets: tuple[int, ...]
+    prefill_shared: bool
+    finished: Finished
+    compiles: Sequence[CompileRecord]
+    """One record a binary, in the order they were compiled; load() compiles ahead of time, so a run adds none."""
+
+    def load(self, buckets: Sequence[int]) -> None:
+        """Compile what runs inside `buckets` and between neighbours of them; what is there already stays."""
+        ...
+
+    def run(self, requests: Sequence[Request]) -> Run:
+        """Run one batch to its last token, synchronised with the device after every step.
+
+        Raises LengthError for a request whose prompt or KV cache no bucket holds.
+        """
+        ...
+
+    def time_move(self, from_bucket: int, to_bucket: int) -> Move:
+        """Move a whole batch's KV cache between two neighbouring buckets and time it."""
+        ...
