@@ -1,0 +1,391 @@
+"""Hardware files: one TOML a device, read into a HardwareSpec. docs/hardware.md describes every key.
+
+A spec says which devices it is about, the maker's peak figures with their source, the buckets and models that cases
+expand to, the latency limits (SLO) and the run sizes quick, nightly and full. It holds no machine state.
+
+ridge_flops_per_byte = peak FLOP/s / peak memory B/s: the arithmetic intensity at which a kernel turns from memory-bound
+to compute-bound (Layered Prefill, section 2.5). NVIDIA H100 SXM in bf16: 989.4e12 / 3.35e12 = 295.3 FLOP per byte.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from pytest_npubench.errors import ConfigError, HardwareFileError
+
+FAMILIES = ("cpu", "cuda", "tpu", "neuron", "qualcomm", "openvino")
+CLASSES = ("gpu", "npu")
+PROFILES = ("quick", "nightly", "full")
+FLOAT_DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8")
+INTEGER_DTYPES = ("int8", "int4")
+DTYPES = (*FLOAT_DTYPES, *INTEGER_DTYPES)
+ANY = "*"
+
+# unit: factor to the base unit, which comes first
+FLOP_UNITS = {"FLOP/s": 1.0, "TFLOP/s": 1e12}
+OP_UNITS = {"OP/s": 1.0, "TOP/s": 1e12}
+BANDWIDTH_UNITS = {"B/s": 1.0, "GB/s": 1e9, "TB/s": 1e12}
+MEMORY_UNITS = {"B": 1.0, "GB": 1e9, "GiB": 2.0**30}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A published figure in its base unit (FLOP/s, OP/s, B/s or B) and the document that states it."""
+
+    value: float
+    unit: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """What the maker publishes for one chip, dense; None or absent where it publishes nothing."""
+
+    flops_per_s: tuple[tuple[str, Figure], ...] = ()
+    memory_bandwidth_bytes_per_s: Figure | None = None
+    memory_bytes: Figure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloSpec:
+    """Latency limits of one model on one workload, in seconds; either name may be "*"."""
+
+    model: str
+    workload: str
+    ttft_s: float
+    tbt_s: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSize:
+    """What a profile (quick, nightly or full) runs. budget_s holds for one campaign.
+
+    profile_output_tokens is l2 of LENS, Eq. 14: the longer of the two output lengths of a profile point.
+    """
+
+    name: str
+    models: tuple[str, ...]
+    batch_sizes: tuple[int, ...]
+    buckets: tuple[int, ...]
+    workloads: tuple[str, ...]
+    num_draws: int
+    min_rounds: int
+    max_rounds: int
+    budget_s: float
+    profile_output_tokens: int = 33
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareSpec:
+    """One hardware file. case_error and mean_error are the allowed prediction errors, as fractions."""
+
+    name: str
+    title: str
+    family: str
+    classes: tuple[str, ...]
+    match: tuple[str, ...]
+    tensor_parallel: int
+    devices_per_chip: int
+    peak: Peak
+    buckets: tuple[int, ...]
+    buckets_source: str
+    models: tuple[str, ...]
+    dtype: str
+    batch_sizes: tuple[int, ...]
+    slos: tuple[SloSpec, ...]
+    case_error: float
+    mean_error: float
+    profiles: tuple[RunSize, ...]
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """The pytest markers of every case of this device: its family, then its classes."""
+        return (self.family, *self.classes)
+
+    def matches(self, device_name: str) -> bool:
+        """Whether the name that the family's backend reports is this device's."""
+        return any(re.search(pattern, device_name, re.IGNORECASE) for pattern in self.match)
+
+    def profile(self, name: str) -> RunSize:
+        """The run size of that name. Raises ConfigError on an unknown one."""
+        for size in self.profiles:
+            if size.name == name:
+                return size
+        raise ConfigError(f"no profile named {name!r}; allowed: {_listed(PROFILES)}")
+
+    def ridge_flops_per_byte(self, dtype: str) -> float | None:
+        """Peak FLOP/s (OP/s for integers) over peak memory B/s; None where either figure is not published."""
+        flops, bandwidth = dict(self.peak.flops_per_s).get(dtype), self.peak.memory_bandwidth_bytes_per_s
+        return flops.value / bandwidth.value if flops and bandwidth else None
+
+    @property
+    def group_memory_bytes(self) -> float | None:
+        """Memory of the chips that one tensor-parallel group runs on; None where it is not published."""
+        memory = self.peak.memory_bytes
+        return memory.value * self.tensor_parallel / self.devices_per_chip if memory else None
+
+    def slo_for(self, model: str, workload: str) -> SloSpec | None:
+        """The most specific entry: both names, then the model's, then the workload's, then the one for all."""
+        slos = {(slo.model, slo.workload): slo for slo in self.slos}
+        wanted = ((model, workload), (model, ANY), (ANY, workload), (ANY, ANY))
+        return next((slos[names] for names in wanted if names in slos), None)
+
+
+def load_hardware(path: Path) -> HardwareSpec:
+    """Read one hardware file. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
+    try:
+        document = _parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise HardwareFileError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are both ValueErrors
+        raise HardwareFileError(f"{path}: not a TOML file in UTF-8: {error}") from error
+    return _spec(path, document)
+
+
+def load_all(directories: Sequence[Path]) -> dict[str, HardwareSpec]:
+    """Every hardware file of the directories by name, sorted. Raises HardwareFileError, also on a name used twice."""
+    found: dict[str, Path] = {}
+    for directory in directories:
+        paths = sorted(directory.glob("*.toml"))
+        if not paths:
+            raise HardwareFileError(f"{directory}: no hardware file there; want a directory with one .toml a device")
+        for path in paths:
+            if path.stem in found:
+                raise HardwareFileError(f"{path}: {path.stem!r} is already defined by {found[path.stem]}; rename one")
+            found[path.stem] = path
+    return {name: load_hardware(found[name]) for name in sorted(found)}
+
+
+def default_directory() -> Path:
+    """Where the hardware files that come with the package lie, installed from a wheel or from a checkout."""
+    package = Path(__file__).resolve().parent
+    packaged = package / "hardware_files"
+    return packaged if packaged.is_dir() else package.parent / "hardware"
+
+
+def _parse(text: str) -> dict[str, object]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        # mypy checks this branch also where only Python 3.11 or later, and so no tomli, is installed
+        import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+    document: dict[str, object] = tomllib.loads(text)
+    return document
+
+
+class _Table:
+    """A TOML table that knows its file and dotted key. Each reader checks one kind of value or raises naming both."""
+
+    def __init__(self, path: Path, key: str, entries: object, allowed: Sequence[str]) -> None:
+        self.path, self.key = path, key
+        if not isinstance(entries, dict):
+            raise HardwareFileError(f"{path}: {key}: want a table, not {entries!r}")
+        self.entries: dict[str, object] = entries
+        for name in entries:
+            if name not in allowed:
+                raise self.error(name, f"unknown key{_hint(name, allowed)}; allowed: {_listed(allowed)}")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.entries
+
+    def dotted(self, name: str) -> str:
+        return f"{self.key}.{name}" if self.key else name
+
+    def error(self, name: str, problem: str) -> HardwareFileError:
+        return HardwareFileError(f"{self.path}: {self.dotted(name)}: {problem}")
+
+    def wrong(self, name: str, want: str) -> HardwareFileError:
+        return self.error(name, f"want {want}, not {self.entries[name]!r}")
+
+    def value(self, name: str, want: str, default: object = None) -> object:
+        """The entry, else the default. Raises where there is neither."""
+        if name not in self.entries and default is None:
+            raise self.error(name, f"missing; want {want}")
+        return self.entries.get(name, default)
+
+    def table(self, name: str, allowed: Sequence[str]) -> _Table:
+        return _Table(self.path, self.dotted(name), self.value(name, "a table"), allowed)
+
+    def text(self, name: str, want: str = "a text that is not empty") -> str:
+        value = self.value(name, want)
+        if not isinstance(value, str) or not value.strip():
+            raise self.wrong(name, want)
+        return value
+
+    def choice(self, name: str, allowed: Sequence[str]) -> str:
+        want = f"one of {_listed(allowed)}"
+        value = self.text(name, want)
+        if value not in allowed:
+            raise self.wrong(name, want)
+        return value
+
+    def number(self, name: str, at_most: float = sys.float_info.max, default: float | None = None) -> float:
+        want = f"a finite number above 0{f' and up to {at_most:g}' if at_most < sys.float_info.max else ''}"
+        value = self.value(name, want, default)
+        # bool is an int to Python; a NaN is in no range
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= at_most:
+            raise self.wrong(name, want)
+        return float(value)
+
+    def integer(self, name: str, at_least: int = 1, default: int | None = None) -> int:
+        want = f"a whole number of at least {at_least}"
+        value = self.value(name, want, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+            raise self.wrong(name, want)
+        return value
+
+    def strings(self, name: str, within: Sequence[str] = ()) -> tuple[str, ...]:
+        """A list of texts, each one of `within` where that is given."""
+        want = "a list of one or more texts, none empty, none twice"
+        values = self.value(name, want)
+        if not isinstance(values, list) or not values:
+            raise self.wrong(name, want)
+        if any(not isinstance(value, str) or not value.strip() for value in values) or len(set(values)) < len(values):
+            raise self.wrong(name, want)
+        self.check_within(name, values, within)
+        return tuple(values)
+
+    def increasing(self, name: str, within: Sequence[int] = ()) -> tuple[int, ...]:
+        """A list of strictly increasing whole numbers, each one of `within` where that is given."""
+        want = "a list of one or more whole numbers of at least 1, each larger than the one before"
+        values = self.value(name, want)
+        if not isinstance(values, list) or not values:
+            raise self.wrong(name, want)
+        if any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in values):
+            raise self.wrong(name, want)
+        for left, right in pairwise(values):
+            if right <= left:
+                raise self.error(name, f"{left} is followed by {right}; want {want}")
+        self.check_within(name, values, within)
+        return tuple(values)
+
+    def check_within(self, name: str, values: Sequence[object], within: Sequence[object]) -> None:
+        if within and (unknown := [value for value in values if value not in within]):
+            raise self.error(name, f"unknown {_listed(unknown)}; allowed: {_listed(within)}")
+
+
+def _spec(path: Path, document: dict[str, object]) -> HardwareSpec:
+    keys = ("title", "family", "classes", "probe", "peak", "buckets", "models", "slo", "limits", "profile")
+    root = _Table(path, "", document, keys)
+    probe = root.table("probe", ("match", "num_devices", "devices_per_chip"))
+    buckets = root.table("buckets", ("set", "source"))
+    models = root.table("models", ("default", "dtype", "batch_sizes"))
+    limits = _Table(path, "limits", document.get("limits", {}), ("case_error", "mean_error"))
+    spec = HardwareSpec(
+        name=path.stem,
+        title=root.text("title"),
+        family=root.choice("family", FAMILIES),
+        classes=() if document.get("classes", []) == [] else root.strings("classes", CLASSES),
+        match=_patterns(probe),
+        tensor_parallel=probe.integer("num_devices", default=1),
+        devices_per_chip=probe.integer("devices_per_chip", default=1),
+        peak=_peak(root),
+        buckets=buckets.increasing("set"),
+        buckets_source=buckets.text("source"),
+        models=models.strings("default"),
+        dtype=models.choice("dtype", DTYPES),
+        batch_sizes=models.increasing("batch_sizes"),
+        slos=_slos(root),
+        # the defaults are the project's; LENS, section 5.2, reports a mean of 2.15 % and 11.47 % at the worst
+        case_error=limits.number("case_error", at_most=1, default=0.10),
+        mean_error=limits.number("mean_error", at_most=1, default=0.05),
+        profiles=(),
+    )
+    return replace(spec, profiles=_profiles(root.table("profile", PROFILES), spec))
+
+
+def _patterns(probe: _Table) -> tuple[str, ...]:
+    patterns = probe.strings("match")
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise probe.error("match", f"{pattern!r} is not a regular expression: {error}") from error
+    return patterns
+
+
+def _peak(root: _Table) -> Peak:
+    if "peak" not in root:
+        return Peak()
+    peak = root.table("peak", ("flops_per_s", "memory_bandwidth_bytes_per_s", "memory_bytes"))
+    bandwidth, memory = "memory_bandwidth_bytes_per_s", "memory_bytes"
+    return Peak(
+        flops_per_s=_flops(peak) if "flops_per_s" in peak else (),
+        memory_bandwidth_bytes_per_s=_figure(peak, bandwidth, BANDWIDTH_UNITS) if bandwidth in peak else None,
+        memory_bytes=_figure(peak, memory, MEMORY_UNITS) if memory in peak else None,
+    )
+
+
+def _flops(peak: _Table) -> tuple[tuple[str, Figure], ...]:
+    table = peak.table("flops_per_s", DTYPES)
+    units = {dtype: OP_UNITS if dtype in INTEGER_DTYPES else FLOP_UNITS for dtype in DTYPES}
+    return tuple((dtype, _figure(table, dtype, units[dtype])) for dtype in table.entries)
+
+
+def _figure(table: _Table, name: str, units: Mapping[str, float]) -> Figure:
+    entry = table.table(name, ("value", "unit", "source"))
+    unit = entry.choice("unit", tuple(units))
+    source = entry.text("source", "the document that states the figure, with its address")
+    return Figure(value=entry.number("value") * units[unit], unit=next(iter(units)), source=source)
+
+
+def _slos(root: _Table) -> tuple[SloSpec, ...]:
+    if "slo" not in root:
+        return ()
+    entries = root.entries["slo"]
+    if not isinstance(entries, list) or not entries:
+        raise root.wrong("slo", "one or more [[slo]] tables")
+    slos: dict[tuple[str, str], SloSpec] = {}
+    for index, entry in enumerate(entries):
+        table = _Table(root.path, f"slo[{index}]", entry, ("model", "workload", "ttft_s", "tbt_s", "source"))
+        names = table.text("model"), table.text("workload")
+        if names in slos:
+            raise table.error("workload", f"a second entry for model {names[0]!r} and workload {names[1]!r}; keep one")
+        slos[names] = SloSpec(
+            model=names[0],
+            workload=names[1],
+            ttft_s=table.number("ttft_s"),
+            tbt_s=table.number("tbt_s"),
+            source=table.text("source"),
+        )
+    return tuple(slos.values())
+
+
+def _profiles(profiles: _Table, spec: HardwareSpec) -> tuple[RunSize, ...]:
+    lists = ("models", "batch_sizes", "buckets", "workloads")
+    numbers = ("num_draws", "min_rounds", "max_rounds", "budget_s", "profile_output_tokens")
+    return tuple(_run_size(name, profiles.table(name, (*lists, *numbers)), spec) for name in PROFILES)
+
+
+def _run_size(name: str, table: _Table, spec: HardwareSpec) -> RunSize:
+    """A profile picks from the file's models, batch sizes and buckets; all of them where it names none."""
+    min_rounds = table.integer("min_rounds", at_least=2)  # one round has no spread, so no interval
+    return RunSize(
+        name=name,
+        models=table.strings("models", spec.models) if "models" in table else spec.models,
+        batch_sizes=table.increasing("batch_sizes", spec.batch_sizes) if "batch_sizes" in table else spec.batch_sizes,
+        buckets=table.increasing("buckets", spec.buckets) if "buckets" in table else spec.buckets,
+        workloads=table.strings("workloads"),
+        num_draws=table.integer("num_draws"),
+        min_rounds=min_rounds,
+        max_rounds=table.integer("max_rounds", at_least=min_rounds),
+        budget_s=table.number("budget_s"),
+        profile_output_tokens=table.integer("profile_output_tokens", at_least=2, default=33),
+    )
+
+
+def _hint(name: str, allowed: Sequence[str]) -> str:
+    from difflib import get_close_matches  # only an error needs it, and every import is paid by every pytest run
+
+    close = get_close_matches(name, allowed, n=1)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+def _listed(values: Sequence[object]) -> str:
+    return ", ".join(map(str, values))
