@@ -34,15 +34,22 @@ def probe_jax(family: str, title: str, platforms: Sequence[str], timeout_s: floa
             [sys.executable, "-c", _QUESTION],
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=timeout_s,
             check=False,
             env=os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
         )
     except subprocess.TimeoutExpired:
         return Probe(reason=f"no {title}: jax did not answer within {timeout_s:g} s (npubench_probe_timeout_s)")
+    except OSError as error:
+        return Probe(reason=f"no {title}: jax could not be asked: {error}")
     if answer.returncode:
         return Probe(reason=f"no {title}: jax failed: {_last_line(answer.stderr)}")
-    return _read(family, title, platforms, json.loads(answer.stdout.splitlines()[-1]))
+    try:
+        rows = json.loads(_last_line(answer.stdout))
+    except ValueError:
+        return Probe(reason=f"no {title}: jax gave no list of devices: {_last_line(answer.stdout)}")
+    return _read(family, title, platforms, rows)
 
 
 def _read(family: str, title: str, platforms: Sequence[str], rows: list[Any]) -> Probe:

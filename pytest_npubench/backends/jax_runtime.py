@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
 
 from pytest_npubench.backends.protocol import Device, Stack
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
@@ -103,6 +104,7 @@ class JaxRuntime:
 
 def _use_compilation_cache(cache_dir: str | None) -> None:
     """With a directory every binary is kept and looked up, however small; without one each compile is cold."""
+    compilation_cache.reset_cache()  # jax decides at its first compile whether and where it caches, and keeps to that
     jax.config.update("jax_compilation_cache_dir", cache_dir)
     jax.config.update("jax_enable_compilation_cache", cache_dir is not None)
     if cache_dir is not None:

@@ -20,6 +20,9 @@ class Compiler(Protocol):
     @property
     def devices(self) -> Sequence[Any]: ...
 
+    @property
+    def compiles(self) -> Sequence[CompileRecord]: ...
+
     def compile(
         self, name: str, function: Callable[..., Any], *arguments: Any, donate: tuple[int, ...] = (), out: Any = None
     ) -> Callable[..., Any]:

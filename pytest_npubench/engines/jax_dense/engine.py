@@ -30,7 +30,7 @@ from pytest_npubench.engines.jax_dense.weights import AXIS, check_tensor_paralle
 from pytest_npubench.engines.protocol import Compiler, Finished
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError, LengthError
-from pytest_npubench.measurement import Move, Phase, Request, Run
+from pytest_npubench.measurement import CompileRecord, Move, Phase, Request, Run
 from pytest_npubench.predictors.buckets import bucket_of, check_buckets
 
 Prompt = np.ndarray[Any, np.dtype[np.int32]]
@@ -65,6 +65,7 @@ class StaticBucketEngine:
         self.shape = shape
         self.buckets = check_buckets(buckets)
         self.batch_size = batch_size
+        self.compiles: Sequence[CompileRecord] = ()
         self._compiler = compiler
         self._dtype = _jax_dtype(dtype)
         self._seed = seed
@@ -93,7 +94,7 @@ class StaticBucketEngine:
         vector, scalar = self._array_shape((self.batch_size,)), self._array_shape(())
         state, prompt = State(self._cache_shapes(bucket), vector, vector), self._array_shape((bucket,))
         whole = self._sharding(P())
-        compiled = partial(self._compiler.compile, donate=(1,), out=State(self._cache_shardings(), whole, whole))
+        compiled = partial(self._compile, donate=(1,), out=State(self._cache_shardings(), whole, whole))
         label = f"{self.shape.name}-b{self.batch_size}-{bucket}"
         self._prefill[bucket] = compiled(
             f"prefill-{label}", partial(forward.prefill, self.shape), self._weights, state, prompt, scalar, scalar
@@ -102,7 +103,7 @@ class StaticBucketEngine:
 
     def _compile_move(self, small: int, large: int) -> None:
         if (small, large) not in self._move:
-            self._move[small, large] = self._compiler.compile(
+            self._move[small, large] = self._compile(
                 f"move-{self.shape.name}-b{self.batch_size}-{small}-{large}",
                 forward.move,
                 self._cache_shapes(small),
@@ -111,10 +112,16 @@ class StaticBucketEngine:
                 out=self._cache_shardings(),
             )
 
+    def _compile(self, name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[..., Any]:
+        """Compile and keep the record: a runtime's own list holds those of its other engines too."""
+        compiled = self._compiler.compile(name, function, *arguments, **options)
+        self.compiles = (*self.compiles, self._compiler.compiles[-1])
+        return compiled
+
     def _make_weights(self) -> Any:
         specs = weight_specs(self.shape)
         shardings = jax.tree.map(self._sharding, specs, is_leaf=lambda node: isinstance(node, P))
-        make = self._compiler.compile(
+        make = self._compile(
             f"weights-{self.shape.name}",
             partial(random_weights, self.shape, dtype=self._dtype),
             jax.ShapeDtypeStruct((), np.uint32, sharding=self._sharding(P())),
@@ -160,7 +167,11 @@ class StaticBucketEngine:
         return Generation(run=run, tokens=tokens)
 
     def time_move(self, from_bucket: int, to_bucket: int) -> Move:
-        """Move the cache between two neighbouring buckets of the set."""
+        """Move the cache between two neighbouring buckets of the set. Raises ConfigError for any other two."""
+        if (from_bucket, to_bucket) not in pairwise(self.buckets):
+            raise ConfigError(
+                f"move {from_bucket} -> {to_bucket}: want a bucket and the next larger one of {self.buckets}"
+            )
         self.load((from_bucket, to_bucket))
         trace = RunTrace()
         state = State(self._take_caches(from_bucket), self._new_vector(), self._new_vector())

@@ -1,0 +1,195 @@
+"""One campaign from its points to its samples: lock, compile, warm up, measure in rounds, journal each round.
+
+Where the journal holds rounds of the same campaign on the same fingerprint they are taken over and measuring goes on
+after them; where they were enough, the device is not touched again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+from pytest_npubench.backends.protocol import Device, Runtime
+from pytest_npubench.campaign.lock import device_lock
+from pytest_npubench.campaign.plan import Plan, campaign_digest
+from pytest_npubench.campaign.points import Measured, Point
+from pytest_npubench.campaign.progress import Progress
+from pytest_npubench.campaign.rounds import failure_reason, measure_round, visits
+from pytest_npubench.campaign.warmup import warm_up
+from pytest_npubench.engines.protocol import Engine
+from pytest_npubench.measurement import CacheState, CompileRecord
+from pytest_npubench.predictors.two_point import check_pure
+from pytest_npubench.store.journal import Journal, JournalWriter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where a campaign runs: the open runtime of its devices, their fingerprint's digest, and how long to wait."""
+
+    devices: tuple[Device, ...]
+    runtime: Runtime
+    fingerprint: str
+    lock_timeout_s: float
+
+
+class Campaign:
+    """Measures once, on the first demand. `settled` says whether more rounds would tell its cases nothing new."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        points: Sequence[Point],
+        *,
+        site: Site,
+        make_engine: Callable[[Runtime, Plan], Engine],
+        settled: Callable[[Measured], bool],
+        journal: JournalWriter,
+        earlier: Journal | None,
+        progress: Progress,
+    ) -> None:
+        self.plan = plan
+        self.points = tuple(dict.fromkeys(points))
+        self.digest = campaign_digest(plan, self.points)
+        self._site = site
+        self._make_engine = make_engine
+        self._settled = settled
+        self._journal = journal
+        self._earlier = earlier
+        self._progress = progress
+        self._measured: Measured | None = None
+
+    def measured(self) -> Measured:
+        """The samples of all points. Raises DeviceBusyError; what a point or the engine raises fails its points."""
+        if self._measured is None:
+            measured, complete = self._resumed()
+            self._measured = measured if complete else self._measure(measured)
+        return self._measured
+
+    def _resumed(self) -> tuple[Measured, bool]:
+        measured = Measured()
+        if self._earlier is None:
+            return measured, False
+        rounds = self._earlier.rounds(self.plan.key, self.digest, self._site.fingerprint)
+        for record in rounds:
+            measured.rounds.append({name: tuple(values) for name, values in record["points"].items()})
+            measured.failures.update(record.get("failures", {}))
+            measured.measure_s += record.get("duration_s", 0.0)
+            measured.num_late_compiles = max(measured.num_late_compiles, record.get("num_late_compiles", 0))
+        measured.num_resumed_rounds = len(rounds)
+        measured.compiles = self._earlier_compiles()
+        return measured, bool(rounds and rounds[-1].get("complete"))
+
+    def _earlier_compiles(self) -> tuple[CompileRecord, ...]:
+        """What an earlier session compiled for this campaign, the latest record of each binary."""
+        found: dict[str, CompileRecord] = {}
+        for record in self._earlier.records if self._earlier else ():
+            if record["record"] == "compile" and record.get("campaign_digest") == self.digest:
+                found[record["name"]] = CompileRecord(
+                    name=record["name"], compile_s=record["compile_s"], cache=CacheState(record["cache"])
+                )
+        return tuple(found.values())
+
+    def _measure(self, measured: Measured) -> Measured:
+        started_s = perf_counter()
+        with device_lock(self._site.devices, self._site.lock_timeout_s):
+            try:
+                engine = self._load(measured)
+            except Exception as error:  # noqa: BLE001 - out of memory, a failed compile, a lost device: cases say so
+                reason = failure_reason(replace(self.points[0], name=self.plan.key), error)
+                measured.failures.update(dict.fromkeys((point.name for point in self.points), reason))
+                return measured
+            durations_s = self._warm_up(engine, measured)
+            self._run_rounds(engine, measured, durations_s)
+        measured.total_s = perf_counter() - started_s
+        return measured
+
+    def _load(self, measured: Measured) -> Engine:
+        self._progress.stage(self.plan.key, "compiling")
+        runtime = self._site.runtime
+        before = len(runtime.compiles)
+        engine = self._make_engine(runtime, self.plan)
+        for bucket in self.plan.touched(point for point in self.points if point.requests):
+            self._progress.stage(self.plan.key, f"compiling bucket {bucket}")
+            engine.load((bucket,))
+        for point in self.points:
+            if point.move:
+                engine.load(point.move)
+        measured.compiles = tuple(runtime.compiles[before:])
+        for record in measured.compiles:
+            self._journal.append(
+                {
+                    "record": "compile",
+                    "fingerprint": self._site.fingerprint,
+                    "campaign": self.plan.key,
+                    "campaign_digest": self.digest,
+                    "name": record.name,
+                    "compile_s": record.compile_s,
+                    "cache": record.cache.value,
+                }
+            )
+        return engine
+
+    def _warm_up(self, engine: Engine, measured: Measured) -> dict[str, float]:
+        """Seconds of each point once warm. A point that fails here is left out of the rounds."""
+        durations_s: dict[str, float] = {}
+        unsteady = []
+        for index, point in enumerate(self.points):
+            self._progress.stage(self.plan.key, f"warming up {index + 1}/{len(self.points)}")
+            if point.name in measured.failures:
+                continue
+            try:
+                durations_s[point.name], steady = warm_up(lambda point=point: _sample(engine, point))  # type: ignore[misc]
+            except Exception as error:  # noqa: BLE001 - as in a round: this point ends, the others go on
+                measured.failures[point.name] = failure_reason(point, error)
+                continue
+            if not steady:
+                unsteady.append(point.name)
+        measured.unsteady = tuple(unsteady)
+        return durations_s
+
+    def _run_rounds(self, engine: Engine, measured: Measured, durations_s: dict[str, float]) -> None:
+        size, runtime = self.plan.size, self._site.runtime
+        compiles_before = runtime.num_process_compiles - measured.num_late_compiles
+        complete = False
+        while not complete:
+            points = [point for point in self.points if point.name not in measured.failures]
+            if not points:
+                return
+            index = len(measured.rounds)
+            num_samples = sum(visits(durations_s[point.name]) for point in points)
+            self._progress.begin_round(self.plan, index, num_samples, measured.measure_s)
+            samples, failures, duration_s = measure_round(
+                points, durations_s, lambda point: _sample(engine, point), index, self._progress.sample
+            )
+            measured.rounds.append(samples)
+            measured.failures.update(failures)
+            measured.measure_s += duration_s
+            measured.num_late_compiles = runtime.num_process_compiles - compiles_before
+            enough = len(measured.rounds) >= size.min_rounds
+            spent = measured.measure_s >= size.budget_s or len(measured.rounds) >= size.max_rounds
+            complete = enough and (spent or self._settled(measured))
+            self._journal.append(
+                {
+                    "record": "round",
+                    "fingerprint": self._site.fingerprint,
+                    "campaign": self.plan.key,
+                    "campaign_digest": self.digest,
+                    "round": index,
+                    "points": samples,
+                    "failures": failures,
+                    "duration_s": duration_s,
+                    "num_late_compiles": measured.num_late_compiles,
+                    "complete": complete,
+                }
+            )
+
+
+def _sample(engine: Engine, point: Point) -> float:
+    """One timing of a point in seconds. Raises ImpureProfileError where a profile point left its bucket."""
+    if point.move:
+        return engine.time_move(*point.move).duration_s
+    run = engine.run(point.requests)
+    if point.pure_bucket is not None:
+        check_pure(point.pure_bucket, run)
+    return run.e2e_s

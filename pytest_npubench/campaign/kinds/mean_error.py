@@ -1,0 +1,53 @@
+"""The mean absolute prediction error over a campaign's workloads, held to its own, tighter limit (LENS: 2.15 %)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pytest_npubench.campaign.kinds.prediction import KIND as PREDICTION
+from pytest_npubench.campaign.kinds.prediction import prediction_error
+from pytest_npubench.campaign.kinds.protocol import Axes
+from pytest_npubench.campaign.plan import Plan
+from pytest_npubench.campaign.points import Measured, Point
+from pytest_npubench.case import Case
+from pytest_npubench.hardware import RunSize
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.stats.error import summarise
+from pytest_npubench.verdict import Gate, judge_gates
+
+
+class MeanErrorKind:
+    name = "mean_error"
+    suite = "buckets"
+
+    def axes(self, size: RunSize) -> Iterable[Axes]:
+        return ((),)
+
+    def points(self, case: Case, plan: Plan) -> tuple[Point, ...]:
+        return tuple(
+            dict.fromkeys(
+                point
+                for axes in PREDICTION.axes(plan.size)
+                for point in PREDICTION.points(plan.case(self.suite, PREDICTION.name, axes), plan)
+            )
+        )
+
+    def judge(self, case: Case, plan: Plan, measured: Measured) -> Judgement:
+        found = [prediction_error(plan, measured, workload) for workload in plan.size.workloads]
+        signed = [item.error.gate_value * (1 if item.error.sum_error >= 0 else -1) for item in found]
+        summary = summarise(signed)
+        return Judgement(
+            verdict=judge_gates((Gate(metric="mean prediction error", value=summary.mean, limit=plan.mean_error),)),
+            what=f"E2E of {summary.num_cases} workloads",
+            metrics=(Metric(name="mean_prediction_error", unit="", value=summary.mean),),
+            measured_s=sum(sum(item.measured_s) for item in found),
+            predicted_s=sum(sum(item.predicted_s) for item in found),
+            error=summary.mean,
+            detail={name: getattr(summary, name) for name in summary.__slots__},
+        )
+
+    def settled(self, case: Case, plan: Plan, measured: Measured) -> bool:
+        return True
+
+
+KIND = MeanErrorKind()

@@ -1,0 +1,132 @@
+"""LENS against the measured end-to-end time of batches drawn from a workload (LENS, section 5.2).
+
+The prediction comes from the profile points alone; the batches it is judged on are other samples of the same rounds.
+The error of a case is the larger of |sum P - sum M| / sum M and the mean of |P - M| / M over its batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pytest_npubench.campaign.kinds.protocol import Axes
+from pytest_npubench.campaign.lens_model import predict, profile
+from pytest_npubench.campaign.plan import Plan, many_requests
+from pytest_npubench.campaign.points import Measured, Point
+from pytest_npubench.case import Case
+from pytest_npubench.hardware import RunSize
+from pytest_npubench.predictors.buckets import bucket_of
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.stats.error import CaseError, case_error, repeat_error
+from pytest_npubench.verdict import Gate, judge_gates
+
+SETTLED_HALF_WIDTH = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionError:
+    """Predicted and measured seconds of a workload's batches, and the 95 % half width of the error of their sum."""
+
+    predicted_s: tuple[float, ...]
+    measured_s: tuple[float, ...]
+    error: CaseError
+    half_width: float | None
+    repeat_error: float | None
+
+
+class PredictionKind:
+    name = "prediction"
+    suite = "buckets"
+
+    def axes(self, size: RunSize) -> Iterable[Axes]:
+        return ((("workload", workload),) for workload in size.workloads)
+
+    def points(self, case: Case, plan: Plan) -> tuple[Point, ...]:
+        batches = plan.draws(str(case.axis("workload")))
+        touched = plan.touched(batches)
+        profiled = tuple(plan.profile_point(point) for point in plan.profile_points(touched))
+        return (*profiled, *plan.moves(touched[1:]), *batches)
+
+    def judge(self, case: Case, plan: Plan, measured: Measured) -> Judgement:
+        workload = str(case.axis("workload"))
+        found = prediction_error(plan, measured, workload)
+        error, half = found.error, found.half_width
+        total_s = sum(found.measured_s)
+        rounds = zip(*(measured.round_means_s(point.name) for point in plan.draws(workload)), strict=False)
+        padding = padding_fractions(plan, workload)
+        sample = plan.sample(workload)
+        return Judgement(
+            verdict=judge_gates((Gate(metric="prediction error", value=error.gate_value, limit=plan.case_error),)),
+            what=f"E2E of {len(found.measured_s)} batches of {workload}",
+            metrics=(
+                Metric(name="e2e_s", unit="s", value=total_s, samples=tuple(sum(row) for row in rounds)),
+                Metric(name="prediction_error", unit="", value=error.gate_value),
+                Metric(name="prefill_padding_fraction", unit="", value=padding[0]),
+                Metric(name="decode_padding_fraction", unit="", value=padding[1]),
+            ),
+            measured_s=total_s,
+            predicted_s=sum(found.predicted_s),
+            error=error.sum_error,
+            error_interval=None if half is None else (error.sum_error - half, error.sum_error + half),
+            repeat_error=found.repeat_error,
+            detail={
+                "workload": workload,
+                "predicted_s": found.predicted_s,
+                "measured_s": found.measured_s,
+                "mape": error.mape,
+                "gate_error": error.gate_value,
+                "dropped_fraction": sample.dropped_fraction,
+                "num_dropped": sample.num_dropped,
+                "num_drawn": sample.num_drawn,
+                "prefill_padding_fraction": padding[0],
+                "decode_padding_fraction": padding[1],
+            },
+        )
+
+    def settled(self, case: Case, plan: Plan, measured: Measured) -> bool:
+        half_width = prediction_error(plan, measured, str(case.axis("workload"))).half_width
+        return half_width is not None and half_width <= SETTLED_HALF_WIDTH
+
+
+def prediction_error(plan: Plan, measured: Measured, workload: str) -> PredictionError:
+    """LENS against measured for one workload. Raises MeasurementError where a point of either side failed.
+
+    The half width adds the prediction's band and the standard error of the measured sum as independent: drift that the
+    interleaving shares between both makes it too wide rather than too narrow.
+    """
+    batches = plan.draws(workload)
+    lens = profile(plan, measured, plan.touched(batches))
+    predictions = [predict(lens, batch) for batch in batches]
+    samples = [measured.samples(batch.name) for batch in batches]
+    predicted_s, measured_s = tuple(seconds for seconds, _ in predictions), tuple(item.mean_s for item in samples)
+    errors = [repeat_error(item.samples_s) for item in samples]
+    repeats = [error for error in errors if error is not None]
+    bands = [band for _, band in predictions if band is not None]
+    half = repeat = None
+    if len(repeats) == len(batches):
+        repeat = math.hypot(*(error * mean for error, mean in zip(repeats, measured_s, strict=True))) / sum(measured_s)
+    if repeat is not None and len(bands) == len(batches):
+        band_s = sum(band.high_s - band.low_s for band in bands) / 2  # one profile: its errors add, not cancel
+        half = math.hypot(band_s / sum(measured_s), 1.96 * repeat)
+    return PredictionError(
+        predicted_s=predicted_s,
+        measured_s=measured_s,
+        error=case_error(predicted_s, measured_s),
+        half_width=half,
+        repeat_error=repeat,
+    )
+
+
+def padding_fractions(plan: Plan, workload: str, num_requests: int = 2000) -> tuple[float, float]:
+    """Share of padded positions in prefill, and in decode of single requests, over many requests of the workload."""
+    inputs, outputs = many_requests(workload, num_requests, plan.buckets[-1])
+    prefilled = bucket_of(plan.buckets, inputs)
+    steps = np.repeat(inputs, outputs - 1) + 1 + np.concatenate([np.arange(count - 1) for count in outputs])
+    decoded = bucket_of(plan.buckets, steps)
+    return 1 - float(inputs.sum() / prefilled.sum()), 1 - float(steps.sum() / decoded.sum()) if len(steps) else 0.0
+
+
+KIND = PredictionKind()

@@ -1,0 +1,97 @@
+"""TTFT_b and TBT_b of one bucket from two end-to-end points (LENS, Eq. 14 and 15), and what compiling it took.
+
+There is no absolute limit on a time: a profile case passes once it is measured, pure and finite. Later sessions are
+judged against accepted ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pytest_npubench.campaign.kinds.protocol import Axes
+from pytest_npubench.campaign.lens_model import profile
+from pytest_npubench.campaign.plan import Plan
+from pytest_npubench.campaign.points import Measured, Point
+from pytest_npubench.case import Case
+from pytest_npubench.hardware import RunSize
+from pytest_npubench.measurement import CompileRecord
+from pytest_npubench.predictors.two_point import count_cost
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.verdict import Gate, judge_gates
+
+
+class ProfileKind:
+    name = "profile"
+    suite = "buckets"
+
+    def axes(self, size: RunSize) -> Iterable[Axes]:
+        return ((("bucket", bucket),) for bucket in size.buckets)
+
+    def points(self, case: Case, plan: Plan) -> tuple[Point, ...]:
+        bucket = int(case.axis("bucket"))
+        return tuple(plan.profile_point(point) for point in plan.profile_points((bucket,)))
+
+    def judge(self, case: Case, plan: Plan, measured: Measured) -> Judgement:
+        bucket = int(case.axis("bucket"))
+        timing = profile(plan, measured, (bucket,)).buckets[bucket]
+        ttft_s, tbt_s = timing.ttft_s or 0.0, timing.tbt_s or 0.0  # both are there: one bucket set for both phases
+        first, second = self.points(case, plan)
+        low, high = (measured.samples(point.name) for point in (first, second))
+        steps = second.requests[0].output_tokens - first.requests[0].output_tokens
+        pairs = zip(measured.round_means_s(first.name), measured.round_means_s(second.name), strict=False)
+        binaries = bucket_binaries(measured.compiles, bucket)
+        planned = plan.profile_points((bucket,))
+        samples = {item: point.samples_s for item, point in zip(planned, (low, high), strict=True)}
+        cost = count_cost(binaries, samples, sessions=1)
+        gates = tuple(Gate(metric=name, value=getattr(cost, name), limit=2) for name in ("binaries", "points"))
+        return Judgement(
+            verdict=judge_gates(gates),
+            what=f"TTFT of bucket {bucket}",
+            metrics=(
+                Metric(
+                    name="ttft_s",
+                    unit="s",
+                    value=ttft_s,
+                    samples=tuple(value / plan.batch_size for value in low.samples_s),
+                ),
+                Metric(
+                    name="tbt_s",
+                    unit="s",
+                    value=tbt_s,
+                    samples=tuple((long - short) / steps for short, long in pairs),
+                ),
+                Metric(name="compile_s", unit="s", value=cost.compile_s),
+            ),
+            measured_s=ttft_s,
+            repeat_error=_relative(timing.ttft_error_s, ttft_s),
+            detail={
+                "bucket": bucket,
+                "ttft_s": ttft_s,
+                "tbt_s": tbt_s,
+                "ttft_error_s": timing.ttft_error_s,
+                "tbt_error_s": timing.tbt_error_s,
+                "compile_cache": [record.cache.value for record in binaries],
+                "cost": {name: getattr(cost, name) for name in cost.__slots__},
+                "points_s": {point.name: measured.samples(point.name).mean_s for point in (first, second)},
+                "spread": high.relative_spread,
+            },
+        )
+
+    def settled(self, case: Case, plan: Plan, measured: Measured) -> bool:
+        return True
+
+
+def bucket_binaries(compiles: Iterable[CompileRecord], bucket: int) -> tuple[CompileRecord, ...]:
+    """The prefill and decode binaries of one bucket."""
+    return tuple(
+        record
+        for record in compiles
+        if record.name.startswith(("prefill-", "decode-")) and record.name.endswith(f"-{bucket}")
+    )
+
+
+def _relative(error_s: float | None, value_s: float) -> float | None:
+    return None if error_s is None else error_s / value_s
+
+
+KIND = ProfileKind()

@@ -1,0 +1,38 @@
+"""From a campaign's samples to a LENS profile and its predictions of the drawn batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_npubench.campaign.plan import Plan
+from pytest_npubench.campaign.points import Measured, Point
+from pytest_npubench.predictors.lens import Band, BucketProfile, LensPredictor
+from pytest_npubench.predictors.two_point import fit
+
+COVERAGE = 0.95
+
+
+def profile(plan: Plan, measured: Measured, buckets: Sequence[int]) -> BucketProfile:
+    """TTFT_b, TBT_b and the moves into these buckets, by the mean over all rounds.
+
+    The mean, because an E2E is a sum of steps and the mean of a sum is the sum of the means; the median is not.
+    """
+    samples = {
+        point: measured.samples(plan.profile_point(point).name).samples_s for point in plan.profile_points(buckets)
+    }
+    transitions_s = {
+        move.move[1]: measured.samples(move.name).mean_s
+        for move in plan.moves(sorted(buckets)[1:])
+        if move.move is not None
+    }
+    return fit(samples, batch_size=plan.batch_size, transitions_s=transitions_s or None)
+
+
+def predict(lens: BucketProfile, batch: Point) -> tuple[float, Band[float] | None]:
+    """Seconds of one drawn batch, and their band; None before the second round, when no error is known."""
+    predictor = LensPredictor(lens)
+    lengths = [(item.input_tokens, item.output_tokens) for item in batch.requests]
+    seconds = predictor.predict_batch(lengths, finished="freeze").e2e_s
+    if not all(timing.errors for timing in lens.buckets.values()):
+        return seconds, None
+    return seconds, predictor.band_batch(lengths, finished="freeze", coverage=COVERAGE)

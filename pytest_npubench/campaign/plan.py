@@ -1,0 +1,128 @@
+"""What a campaign is about, and the points that its cases ask for. Equal on every machine, so a digest tells it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_npubench.campaign.points import Point
+from pytest_npubench.case import Case
+from pytest_npubench.hardware import HardwareSpec, RunSize
+from pytest_npubench.measurement import Request
+from pytest_npubench.predictors.buckets import bucket_of
+from pytest_npubench.predictors.two_point import ProfilePoint, plan_points
+from pytest_npubench.workloads import LengthSample, workload
+
+Lengths = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One device, model and batch size under one run size, with the limits its predictions are held to."""
+
+    spec: HardwareSpec
+    size: RunSize
+    model: str
+    batch_size: int
+    case_error: float
+    mean_error: float
+
+    @property
+    def key(self) -> str:
+        return f"{self.spec.name}-{self.model}-b{self.batch_size}"
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        return self.size.buckets
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What changes the meaning of a case, for its digest."""
+        size = self.size
+        return {
+            "buckets": self.buckets,
+            "dtype": self.spec.dtype,
+            "tensor_parallel": self.spec.tensor_parallel,
+            "num_draws": size.num_draws,
+            "profile_output_tokens": size.profile_output_tokens,
+        }
+
+    def case(self, suite: str, kind: str, axes: tuple[tuple[str, int | str], ...]) -> Case:
+        return Case(
+            suite=suite,
+            kind=kind,
+            hardware=self.spec.name,
+            family=self.spec.family,
+            model=self.model,
+            batch_size=self.batch_size,
+            axes=axes,
+        )
+
+    def profile_point(self, point: ProfilePoint) -> Point:
+        """A LENS profile point: the whole batch with one length."""
+        request = Request(input_tokens=point.input_tokens, output_tokens=point.output_tokens)
+        return Point(
+            name=f"profile/{point.bucket}/{point.output_tokens}",
+            requests=(request,) * self.batch_size,
+            pure_bucket=point.bucket,
+        )
+
+    def profile_points(self, buckets: Sequence[int]) -> tuple[ProfilePoint, ...]:
+        """Two a bucket; planned over the whole set, since a bucket's width depends on its neighbour."""
+        planned = plan_points(self.buckets, output_tokens=self.size.profile_output_tokens)
+        return tuple(point for point in planned if point.bucket in buckets)
+
+    def moves(self, buckets: Sequence[int]) -> tuple[Point, ...]:
+        """The moves into each of these buckets from its smaller neighbour in the set."""
+        pairs = zip(self.buckets, self.buckets[1:], strict=False)
+        return tuple(
+            Point(name=f"move/{small}/{large}", move=(small, large)) for small, large in pairs if large in buckets
+        )
+
+    def draws(self, name: str) -> tuple[Point, ...]:
+        """The batches drawn from a workload: each a point, the lengths of one seeded sample."""
+        requests = self.sample(name).requests
+        size = self.batch_size
+        return tuple(
+            Point(name=f"batch/{name}/{index}", requests=requests[index * size : (index + 1) * size])
+            for index in range(self.size.num_draws)
+        )
+
+    def sample(self, name: str) -> LengthSample:
+        """The workload's requests for this plan, filtered to the largest bucket; counts what that dropped."""
+        return _sample(name, self.size.num_draws * self.batch_size, self.batch_size, self.buckets[-1])
+
+    def touched(self, points: Iterable[Point]) -> tuple[int, ...]:
+        """Every bucket from a batch's shortest prompt to its longest KV length, over all these batches."""
+        found: set[int] = set()
+        for point in points:
+            first = bucket_of(self.buckets, min(item.input_tokens for item in point.requests))
+            final = max(item.input_tokens + item.output_tokens - 1 for item in point.requests)
+            found.update(bucket for bucket in self.buckets if first <= bucket <= bucket_of(self.buckets, final))
+        return tuple(sorted(found))
+
+
+@lru_cache(maxsize=256)
+def _sample(name: str, num_requests: int, batch_size: int, max_total_tokens: int) -> LengthSample:
+    seed = crc32(f"{name}/{batch_size}".encode())  # other lengths for other batch sizes, the same on every machine
+    return workload(name).sample(num_requests, seed=seed, max_total_tokens=max_total_tokens)
+
+
+def campaign_digest(plan: Plan, points: Sequence[Point]) -> str:
+    """A hash of what the campaign measures: rounds of equal digest may be continued."""
+    body = [plan.key, plan.settings, sorted(json.dumps(point.definition) for point in points)]
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def many_requests(name: str, num_requests: int, max_total_tokens: int) -> tuple[Lengths, Lengths]:
+    """Input and output tokens, int64 [num_requests] each, of one seeded sample of a workload."""
+    requests = workload(name).sample(num_requests, seed=0, max_total_tokens=max_total_tokens).requests
+    inputs = np.array([item.input_tokens for item in requests], dtype=np.int64)
+    return inputs, np.array([item.output_tokens for item in requests], dtype=np.int64)

@@ -1,0 +1,64 @@
+"""Measuring in shuffled rounds, so that the machine's drift falls on every point alike.
+
+Two shared cores drift by 20 % over seconds. Profiling first and judging afterwards put that drift into the prediction
+error; with every point visited in every round, in an order shuffled anew, it cancels (docs/performance.md has figures).
+A round visits a short point several times and a long one once, so that all of them get a like share of the time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+
+from pytest_npubench.campaign.points import Point
+from pytest_npubench.errors import MeasurementError, NpubenchError
+from pytest_npubench.measurement import check_samples
+
+VISIT_S = 0.5
+MAX_VISITS = 6
+
+Sampler = Callable[[Point], float]
+
+
+def visits(duration_s: float) -> int:
+    """How often one round visits a point that takes so long: about half a second's worth, 1 to 6 times."""
+    return max(1, min(MAX_VISITS, int(VISIT_S / duration_s) if duration_s > 0 else MAX_VISITS))
+
+
+def measure_round(
+    points: Sequence[Point],
+    durations_s: Mapping[str, float],
+    sampler: Sampler,
+    seed: int,
+    on_sample: Callable[[], None],
+) -> tuple[dict[str, tuple[float, ...]], dict[str, str], float]:
+    """Visit every point in one shuffled order.
+
+    Returns the samples in seconds by point, the reason of each point that failed, and the seconds the round took.
+    """
+    order = [point for point in points for _ in range(visits(durations_s[point.name]))]
+    random.Random(seed).shuffle(order)
+    samples: dict[str, list[float]] = {}
+    failures: dict[str, str] = {}
+    started_s = perf_counter()
+    for point in order:
+        if point.name not in failures:
+            try:
+                value = sampler(point)
+                check_samples(point.name, (value,))
+                samples.setdefault(point.name, []).append(value)
+            except Exception as error:  # noqa: BLE001 - whatever a vendor's runtime raises ends this point, not the run
+                failures[point.name] = failure_reason(point, error)
+                samples.pop(point.name, None)
+        on_sample()
+    return {name: tuple(values) for name, values in samples.items()}, failures, perf_counter() - started_s
+
+
+def failure_reason(point: Point, error: Exception) -> str:
+    """One line for a verdict: our own errors speak for themselves, a vendor's are named with their type."""
+    if isinstance(error, MeasurementError):
+        return str(error)
+    text = str(error).strip().splitlines()
+    name = "" if isinstance(error, NpubenchError) else f"{type(error).__name__}: "
+    return f"{point.name}: {name}{text[0] if text else 'no message'}"

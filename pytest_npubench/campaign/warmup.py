@@ -1,0 +1,28 @@
+"""Warm up until steady: repeat until the latest samples agree, and say so if they never do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+TOLERANCE = 0.15
+WINDOW = 3
+MAX_REPEATS = 12
+MAX_S = 3.0
+
+
+def warm_up(
+    sample: Callable[[], float], *, tolerance: float = TOLERANCE, max_repeats: int = MAX_REPEATS, max_s: float = MAX_S
+) -> tuple[float, bool]:
+    """The latest sample in seconds, and whether the last three lay within `tolerance` of the smallest of them.
+
+    At least two samples are taken; then it ends when steady, after max_repeats, or once max_s were spent.
+    """
+    samples = [sample(), sample()]
+    while not _steady(samples, tolerance) and len(samples) < max_repeats and sum(samples) < max_s:
+        samples.append(sample())
+    return samples[-1], _steady(samples, tolerance)
+
+
+def _steady(samples: list[float], tolerance: float) -> bool:
+    latest = samples[-WINDOW:]
+    return len(latest) == WINDOW and max(latest) <= min(latest) * (1 + tolerance)

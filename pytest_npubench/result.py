@@ -1,0 +1,141 @@
+"""What a judged case leaves: its verdict, its metrics with raw samples, prediction beside measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pytest_npubench.case import Case
+from pytest_npubench.verdict import Verdict, VerdictKind
+
+Better = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One figure of a case in its unit; samples are the raw values behind it, empty where it is derived."""
+
+    name: str
+    unit: str
+    value: float
+    better: Better = "lower"
+    samples: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A case's verdict before it knows device and journal. `what` says in words what measured and predicted are.
+
+    measured_s and predicted_s are seconds; error is the signed relative error and error_interval its 95 % interval;
+    repeat_error is the relative standard error of measured_s over the rounds. detail is plain data for reports.
+    """
+
+    verdict: Verdict
+    what: str = ""
+    metrics: tuple[Metric, ...] = ()
+    measured_s: float | None = None
+    predicted_s: float | None = None
+    error: float | None = None
+    error_interval: tuple[float, float] | None = None
+    repeat_error: float | None = None
+    detail: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedCase:
+    """A judged case on its device. `fingerprint` is the digest that the journal's device record explains."""
+
+    case: Case
+    digest: str
+    node_id: str
+    device: str
+    fingerprint: str | None
+    duration_s: float
+    judgement: Judgement
+    resumed: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.judgement.verdict
+
+    def to_json(self) -> dict[str, object]:
+        """The fields of a journal's case record; seconds, fractions and plain data only."""
+        judgement, verdict = self.judgement, self.judgement.verdict
+        return {
+            "case": self.case.key,
+            "id": self.case.id,
+            "node": self.node_id,
+            "hardware": self.case.hardware,
+            "model": self.case.model,
+            "batch_size": self.case.batch_size,
+            "axes": dict(self.case.axes),
+            "digest": self.digest,
+            "device": self.device,
+            "fingerprint": self.fingerprint,
+            "duration_s": self.duration_s,
+            "resumed": self.resumed,
+            "verdict": {
+                "kind": verdict.kind.value,
+                "reason": verdict.reason,
+                "ratio": verdict.ratio,
+                "interval": verdict.interval,
+                "mde": verdict.mde,
+            },
+            "what": judgement.what,
+            "measured_s": judgement.measured_s,
+            "predicted_s": judgement.predicted_s,
+            "error": judgement.error,
+            "error_interval": judgement.error_interval,
+            "repeat_error": judgement.repeat_error,
+            "metrics": {
+                metric.name: {
+                    "unit": metric.unit,
+                    "value": metric.value,
+                    "better": metric.better,
+                    "samples": metric.samples,
+                }
+                for metric in judgement.metrics
+            },
+            "detail": dict(judgement.detail),
+        }
+
+
+def judgement_from_json(record: Mapping[str, object]) -> Judgement:
+    """The judgement that to_json wrote into a case record. Raises KeyError, TypeError or ValueError on another."""
+    verdict, metrics = record["verdict"], record["metrics"]
+    if not isinstance(verdict, Mapping) or not isinstance(metrics, Mapping):
+        raise TypeError("verdict and metrics of a case record are objects")
+    return Judgement(
+        verdict=Verdict(
+            kind=VerdictKind(verdict["kind"]),
+            reason=verdict["reason"],
+            ratio=verdict.get("ratio"),
+            interval=_pair(verdict.get("interval")),
+            mde=verdict.get("mde"),
+        ),
+        what=str(record.get("what", "")),
+        metrics=tuple(
+            Metric(
+                name=name,
+                unit=entry["unit"],
+                value=entry["value"],
+                better=entry["better"],
+                samples=tuple(entry["samples"]),
+            )
+            for name, entry in metrics.items()
+        ),
+        measured_s=record.get("measured_s"),  # type: ignore[arg-type]
+        predicted_s=record.get("predicted_s"),  # type: ignore[arg-type]
+        error=record.get("error"),  # type: ignore[arg-type]
+        error_interval=_pair(record.get("error_interval")),
+        repeat_error=record.get("repeat_error"),  # type: ignore[arg-type]
+        detail=record.get("detail") or {},  # type: ignore[arg-type]
+    )
+
+
+def _pair(value: object) -> tuple[float, float] | None:
+    if not isinstance(value, list | tuple):
+        return None
+    low, high = value
+    return float(low), float(high)

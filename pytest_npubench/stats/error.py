@@ -1,0 +1,124 @@
+"""How wrong a prediction is, and how well a mean is known.
+
+A case is a set of requests with predicted P and measured M seconds. Its error is signed, (sum P - sum M) / sum M; its
+MAPE is the mean of |P - M| / M over requests. "Error of a case" has been used for either, so a gate takes the larger.
+
+Worked number: P = (1.1, 1.8), M = (1.0, 2.0): sum error (2.9 - 3.0) / 3.0 = -0.0333, MAPE (0.1 + 0.1) / 2 = 0.1, gate
+0.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from pytest_npubench.errors import ConfigError, MeasurementError
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseError:
+    """The error of one case: signed relative error of the sum, and mean absolute relative error over its requests."""
+
+    num_requests: int
+    sum_error: float
+    mape: float
+
+    @property
+    def gate_value(self) -> float:
+        """The stricter of the two: max(|sum_error|, mape)."""
+        return max(abs(self.sum_error), self.mape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorSummary:
+    """Errors over cases, as fractions. All but signed_mean are of absolute values; p90 interpolates linearly."""
+
+    num_cases: int
+    signed_mean: float
+    mean: float
+    median: float
+    p90: float
+    max: float
+    under_5_percent_fraction: float
+
+
+def case_error(predicted_s: npt.ArrayLike, measured_s: npt.ArrayLike) -> CaseError:
+    """Compare predicted with measured seconds, both of shape (num_requests,) or scalars.
+
+    Raises MeasurementError: none, shapes that differ, a value that is not finite, a measured value that is not > 0.
+    """
+    predicted, measured = _finite("predicted_s", predicted_s), _finite("measured_s", measured_s)
+    if predicted.shape != measured.shape:
+        raise MeasurementError(f"{predicted.size} predicted and {measured.size} measured values; want as many of each")
+    if measured.min() <= 0:
+        index = int(measured.argmin())
+        raise MeasurementError(f"measured_s: value {index} is {measured[index]}; want more than 0 seconds")
+    return CaseError(
+        num_requests=measured.size,
+        sum_error=float(predicted.sum() / measured.sum() - 1.0),
+        mape=float(np.mean(np.abs(predicted - measured) / measured)),
+    )
+
+
+def summarise(signed_errors: Sequence[float]) -> ErrorSummary:
+    """Summarise the signed errors of many cases. Raises MeasurementError when there is none or one is not finite."""
+    signed = _finite("signed_errors", signed_errors)
+    absolute = np.abs(signed)
+    return ErrorSummary(
+        num_cases=signed.size,
+        signed_mean=float(signed.mean()),
+        mean=float(absolute.mean()),
+        median=float(np.median(absolute)),
+        p90=float(np.quantile(absolute, 0.9)),
+        max=float(absolute.max()),
+        under_5_percent_fraction=float(np.mean(absolute < 0.05)),
+    )
+
+
+def repeat_error(samples_s: Sequence[float]) -> float | None:
+    """Relative standard error of the mean, s / (sqrt(n) mean); None below two samples, where it is unknown.
+
+    Worked number: (9, 10, 11): s = 1, 1 / (sqrt(3) 10) = 0.0577. Raises MeasurementError: none, not finite, mean <= 0.
+    """
+    samples = _finite("samples_s", samples_s)
+    mean = float(samples.mean())
+    if mean <= 0:
+        raise MeasurementError(f"samples_s: the mean of {samples.size} samples is {mean}; want more than 0 seconds")
+    if samples.size < 2:
+        return None
+    return float(samples.std(ddof=1)) / (math.sqrt(samples.size) * mean)
+
+
+def t_half_width(variances: FloatArray, degrees_of_freedom: FloatArray, coverage: float) -> FloatArray:
+    """Half the width of a two-sided Student t interval for a sum of K independent estimates.
+
+    `variances` has shape (K, ...), `degrees_of_freedom` shape (K,); the result has the shape of variances[0]. The sum's
+    degrees of freedom are (sum v)^2 / sum(v^2 / nu) (Welch 1947, Satterthwaite 1946). Raises ConfigError for a coverage
+    outside (0, 1).
+    """
+    if not 0.0 < coverage < 1.0:
+        raise ConfigError(f"coverage is {coverage!r}; want a fraction between 0 and 1, such as 0.9")
+    total = variances.sum(axis=0)
+    scale = np.where(total > 0, total, 1.0)  # shares of the total: squares of tiny variances would underflow
+    inverse = np.tensordot(1.0 / degrees_of_freedom, (variances / scale) ** 2, axes=1)
+    freedom = 1.0 / np.where(total > 0, inverse, 1.0)
+    quantile = np.asarray(special.stdtrit(freedom, 0.5 + coverage / 2), dtype=np.float64)
+    return np.asarray(quantile * np.sqrt(total))
+
+
+def _finite(name: str, values: npt.ArrayLike) -> FloatArray:
+    array = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    if not array.size:
+        raise MeasurementError(f"{name}: no values")
+    bad = ~np.isfinite(array)
+    if bad.any():
+        index = int(np.argmax(bad))
+        raise MeasurementError(f"{name}: value {index} of {array.size} is {array.flat[index]}; want a finite number")
+    return array

@@ -1,0 +1,130 @@
+"""Facts about the machine and the software that measured, as far as they can be read without touching a device."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest_npubench
+from pytest_npubench.store.json_text import take
+
+# whatever compiles, runs or times a kernel; those that are not installed are left out
+LIBRARIES = (
+    "jax",
+    "jax-cuda12-pjrt",
+    "jaxlib",
+    "libtpu",
+    "neuronx-cc",
+    "numpy",
+    "nvidia-cublas-cu12",
+    "nvidia-cudnn-cu12",
+    "openvino",
+    "pytest",
+    "pytest-benchmark",
+    "pytest-xdist",
+    "qai-hub",
+    "scipy",
+    "torch",
+    "vllm",
+)
+GIT_TIMEOUT_S = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """The host and its software. num_cores counts the cores this process may use; git_revision is the suite's."""
+
+    name: str
+    cpu_model: str
+    num_cores: int
+    system: str
+    python: str
+    libraries: tuple[tuple[str, str], ...]
+    plugin_version: str
+    git_revision: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__} | {"libraries": dict(self.libraries)}
+
+    @classmethod
+    def from_json(cls, mapping: Any, place: str = "host") -> HostFacts:
+        """Fields this version does not know are left aside. Raises JsonError naming the field."""
+        return cls(
+            name=take(mapping, "name", (str,), place),
+            cpu_model=take(mapping, "cpu_model", (str,), place),
+            num_cores=take(mapping, "num_cores", (int,), place),
+            system=take(mapping, "system", (str,), place),
+            python=take(mapping, "python", (str,), place),
+            libraries=text_pairs(mapping, "libraries", place),
+            plugin_version=take(mapping, "plugin_version", (str,), place),
+            git_revision=take(mapping, "git_revision", (str, type(None)), place),
+        )
+
+
+def collect_host(rootdir: Path) -> HostFacts:
+    """The facts of this process. `rootdir` is the folder whose git revision is recorded."""
+    return HostFacts(
+        name=platform.node(),
+        cpu_model=cpu_model(),
+        num_cores=num_usable_cores(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        libraries=installed(LIBRARIES),
+        plugin_version=pytest_npubench.__version__,
+        git_revision=git_revision(rootdir),
+    )
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's name; the architecture where the kernel gives no name (most ARM hosts)."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(filter(None, names), platform.processor() or platform.machine())
+
+
+def num_usable_cores() -> int:
+    """The cores this process may run on, which in a container are fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def installed(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """(distribution, version) of those that are installed, in the order given. Nothing is imported."""
+    found = []
+    for name in names:
+        try:
+            found.append((name, metadata.version(name)))
+        except metadata.PackageNotFoundError:
+            continue
+    return tuple(found)
+
+
+def git_revision(rootdir: Path) -> str | None:
+    """The short hash of the checkout, with -dirty where tracked files differ from it; None without git or a commit."""
+    command = ["git", "-C", str(rootdir), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
+    # inside a git hook GIT_DIR names the hook's repository; optional locks would get in the way of a commit going on
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def text_pairs(mapping: Mapping[str, Any], name: str, place: str) -> tuple[tuple[str, str], ...]:
+    """mapping[name], an object of strings, as pairs in its order. Raises JsonError."""
+    inner = take(mapping, name, (dict,), place)
+    return tuple((key, take(inner, key, (str,), f"{place}.{name}")) for key in inner)

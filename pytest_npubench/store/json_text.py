@@ -1,0 +1,136 @@
+"""JSON as the store writes and reads it: finite numbers, string names, no name twice; complaints name the place.
+
+Worked example: plain({"points": {"b128": float("nan")}}) raises
+JsonError("points.b128: nan is not a finite number").
+A name twice is refused because a merge that went wrong leaves one, and json.loads would keep the last silently.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+class JsonError(ValueError):
+    """Something that is not our JSON. Callers turn it into a StoreError that names the file.
+
+    line and column count from 1 and are None where the text as a whole is meant.
+    """
+
+    def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+        self.column = column
+
+
+def plain(value: object, place: str = "") -> Any:
+    """A copy of `value` in dicts, lists, text, finite numbers, booleans and None. Raises JsonError naming the place."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise JsonError(f"{place or 'value'}: {float(value)!r} is not a finite number")
+        return float(value)
+    if isinstance(value, Mapping):
+        return {_name(name, place): plain(item, join(place, str(name))) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item, f"{place}[{index}]") for index, item in enumerate(value)]
+    raise JsonError(
+        f"{place or 'value'}: a {type(value).__name__} has no JSON form; want numbers, text, lists, mappings"
+    )
+
+
+def encode_line(value: object) -> bytes:
+    """One line with its end. ASCII only, so that a torn line never ends inside a character. Raises JsonError."""
+    return json.dumps(plain(value), separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+
+
+def canonical(value: object) -> bytes:
+    """The text that digests are made of: sorted names, no spaces. Raises JsonError."""
+    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def layout(value: object, depth: int = 0) -> str:
+    """Sorted names, one space a level, and a list of plain values on one line: a sample list is one line of a diff."""
+    outer, inner = "\n" + " " * depth, "\n" + " " * (depth + 1)
+    if isinstance(value, dict) and value:
+        items = [f"{json.dumps(name)}: {layout(item, depth + 1)}" for name, item in sorted(value.items())]
+        return "{" + inner + f",{inner}".join(items) + outer + "}"
+    if isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
+        return "[" + inner + f",{inner}".join(layout(item, depth + 1) for item in value) + outer + "]"
+    return json.dumps(value, allow_nan=False)
+
+
+def decode(raw: bytes) -> Any:
+    """The value of one JSON text. Raises JsonError with line and column where they are known."""
+    try:
+        return _DECODER.decode(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        before = raw[: error.start]
+        raise JsonError("not UTF-8 text", before.count(b"\n") + 1, error.start - before.rfind(b"\n")) from None
+    except json.JSONDecodeError as error:
+        raise JsonError(error.msg, error.lineno, error.colno) from None
+    except RecursionError:
+        raise JsonError("nested too deeply") from None
+    except ValueError as error:  # a number of too many digits, or one of our own hooks
+        raise JsonError(str(error)) from None
+
+
+def take(mapping: Any, name: str, kinds: tuple[type, ...], place: str = "") -> Any:
+    """mapping[name], checked to be of one of the kinds (a bool is no number). Raises JsonError naming the place."""
+    if not isinstance(mapping, Mapping):
+        raise JsonError(f"{place or 'value'}: want an object, found {_kind(mapping)}")
+    if name not in mapping:
+        raise JsonError(f"{join(place, name)}: missing")
+    value = mapping[name]
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise JsonError(f"{join(place, name)}: want {' or '.join(map(_kind_name, kinds))}, found {_kind(value)}")
+    return value
+
+
+def join(place: str, name: str) -> str:
+    """The place one name further in: points + b128 = points.b128."""
+    return f"{place}.{name}" if place else name
+
+
+def _name(name: object, place: str) -> str:
+    if not isinstance(name, str):
+        raise JsonError(f"{place or 'value'}: the name {name!r} is not a string")
+    return name
+
+
+_KIND_NAMES = {dict: "an object", Mapping: "an object", list: "a list", str: "a string", type(None): "null"} | {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+}
+
+
+def _kind_name(kind: type) -> str:
+    return _KIND_NAMES.get(kind, kind.__name__)
+
+
+def _kind(value: object) -> str:
+    return _kind_name(type(value))
+
+
+def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(
+            f"the name {next(name for name in names if names.count(name) > 1)!r} stands twice in one object"
+        )
+    return mapping
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_no_name_twice, parse_float=_finite, parse_constant=_finite)

@@ -1,0 +1,114 @@
+"""A file of lines that several processes append to, and that a kill at any instant leaves readable.
+
+One append: take the file's lock, drop what a killed writer left without a line end, write the line with one os.write,
+fsync, release. A write that fails is cut back, so the file ends on a whole line. The lock is flock(2) on the file
+itself: the kernel releases it when its holder dies, and no second file lies about. A child made by fork opens the
+file anew, because an inherited descriptor shares its parent's lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+SEARCH_BYTES = 65536
+
+
+class LineFile:
+    """A file opened for appending whole lines. Every method may raise OSError."""
+
+    def __init__(self, path: Path, check_head: Callable[[bytes], None]) -> None:
+        """Opens or creates `path`. `check_head` sees the first bytes (64 KiB) and raises if the file is not ours."""
+        self._path = path.absolute()
+        self._check_head = check_head
+        self._open()
+
+    def append(self, line: bytes) -> int:
+        """Add `line`, which ends with a newline, and put it on the disk. Returns the bytes of a torn line dropped."""
+        assert line.endswith(b"\n")
+        assert line.count(b"\n") == 1
+        if self._pid != os.getpid():
+            os.close(self._fd)
+            self._open()
+        with self._mutex, _locked(self._fd):
+            num_dropped = _drop_torn_tail(self._fd)
+            _write_whole(self._fd, line)
+        return num_dropped
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _open(self) -> None:
+        self._pid = os.getpid()
+        self._mutex = threading.Lock()  # flock does not keep threads apart that share a descriptor
+        is_new = not self._path.exists()
+        self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            with _locked(self._fd):
+                size = os.fstat(self._fd).st_size  # 0 for /dev/null and its like, which must not be read
+                self._check_head(os.pread(self._fd, min(size, SEARCH_BYTES), 0))
+            if is_new:
+                sync_directory(self._path.parent)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+
+def read_whole(path: Path) -> bytes:
+    """The file's bytes with no append half done. Raises OSError."""
+    with path.open("rb") as file:
+        with suppress(OSError):  # a file system without locks still lets us read; a torn end is told apart anyway
+            fcntl.flock(file, fcntl.LOCK_SH)
+        return file.read()
+
+
+def sync_directory(path: Path) -> None:
+    """Put a file's new name on the disk, which fsync of the file itself does not do. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _locked(descriptor: int) -> Iterator[None]:
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _drop_torn_tail(descriptor: int) -> int:
+    """Cut the file after its last newline: what stands behind it was never acknowledged. Returns the bytes cut."""
+    size = os.fstat(descriptor).st_size
+    end = size
+    while end > 0:
+        start = max(0, end - SEARCH_BYTES)
+        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            end = start + newline + 1
+            break
+        end = start
+    if end < size:
+        os.ftruncate(descriptor, end)
+    return size - end
+
+
+def _write_whole(descriptor: int, line: bytes) -> None:
+    end = os.fstat(descriptor).st_size
+    try:
+        num_written = os.write(descriptor, line)
+        while num_written < len(line):  # a short write does not say why; the next one does, or completes the line
+            num_written += os.write(descriptor, line[num_written:])
+        os.fsync(descriptor)
+    except OSError:
+        with suppress(OSError):  # the reader and the next append drop a torn line too
+            if os.fstat(descriptor).st_size > end:
+                os.ftruncate(descriptor, end)
+        raise

@@ -1,0 +1,165 @@
+"""Trace files with a header line: which columns each format has and how its clock is written.
+
+    azure           TIMESTAMP,ContextTokens,GeneratedTokens       TIMESTAMP 2023-11-16 18:15:46.6805900
+    burstgpt        Timestamp,...,Request tokens,Response tokens  Timestamp in seconds; 0 response tokens: a failure
+    lengths         input_tokens,output_tokens                    arrival_s in seconds, where there is such a column
+    prefill-decode  num_prefill_tokens,num_decode_tokens          likewise
+
+Columns may stand in any order and others may stand between them. Worked example: the azure rows at
+18:15:46.6805900 and 18:15:50.9951690 arrive at 0.0 s and 4.314579 s.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TextIO
+
+from pytest_npubench.errors import WorkloadError
+from pytest_npubench.workloads.reading import (
+    Row,
+    TraceColumns,
+    collect,
+    number_from_text,
+    opened,
+    refuse,
+    tokens_from_text,
+)
+
+_REFERENCE = datetime(2024, 1, 1, tzinfo=timezone.utc)  # only differences count; a near instant keeps the digits
+_INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d)?", re.ASCII)
+_WANT_INSTANT = "want a date and time like 2023-11-16 18:15:46.6805900"
+
+Clock = Callable[[str, Path, int, str], float]
+
+
+def instant_from_text(text: str, path: Path, line: int, column: str) -> float:
+    """Seconds since 2024-01-01, UTC unless an offset is written. datetime alone reads 6 digits of a second, not 7."""
+    match = _INSTANT.fullmatch(text.strip())
+    if match is None:
+        raise refuse(path, line, column, text, _WANT_INSTANT)
+    day, clock, fraction, offset = match.groups()
+    try:
+        instant = datetime.fromisoformat(f"{day} {clock}{'+00:00' if offset in (None, 'Z') else offset}")
+    except ValueError as error:
+        raise refuse(path, line, column, text, _WANT_INSTANT) from error
+    return (instant - _REFERENCE).total_seconds() + float(fraction or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvFormat:
+    """The columns of one kind of file. An arrival column that is not required is used where the file has it."""
+
+    name: str
+    input_column: str
+    output_column: str
+    arrival_column: str
+    arrival_required: bool
+    clock: Clock
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        lengths = (self.input_column, self.output_column)
+        return (self.arrival_column, *lengths) if self.arrival_required else lengths
+
+    def read(self, path: Path) -> TraceColumns:
+        """Every row of the file. Raises WorkloadError for a missing column and for the first value that is wrong."""
+        with opened(path) as stream:
+            return collect(self._rows(stream, path), path)
+
+    def _rows(self, stream: TextIO, path: Path) -> Iterator[Row]:
+        lines = _lines(stream, path)
+        header = _header(lines, path)
+        self._check_header(header, path)
+        inputs, outputs = header.index(self.input_column), header.index(self.output_column)
+        arrival = header.index(self.arrival_column) if self.arrival_column in header else None
+        for line, cells in lines:
+            if not cells:
+                continue  # a blank line
+            if len(cells) != len(header):
+                raise WorkloadError(f"{path}, line {line}: {len(cells)} cells; want {len(header)}, as in the header")
+            yield (
+                tokens_from_text(cells[inputs], path, line, self.input_column),
+                tokens_from_text(cells[outputs], path, line, self.output_column),
+                None if arrival is None else self.clock(cells[arrival], path, line, self.arrival_column),
+            )
+
+    def _check_header(self, header: list[str], path: Path) -> None:
+        for column in self.required:
+            if header.count(column) != 1:
+                fault = "is missing" if column not in header else "stands there twice"
+                raise WorkloadError(
+                    f"{path}, line 1: column {column!r} {fault}; format {self.name!r} wants "
+                    f"{', '.join(self.required)}, the file has {', '.join(header)}"
+                )
+
+
+AZURE = CsvFormat(
+    name="azure",
+    input_column="ContextTokens",
+    output_column="GeneratedTokens",
+    arrival_column="TIMESTAMP",
+    arrival_required=True,
+    clock=instant_from_text,
+)
+BURSTGPT = CsvFormat(
+    name="burstgpt",
+    input_column="Request tokens",
+    output_column="Response tokens",
+    arrival_column="Timestamp",
+    arrival_required=True,
+    clock=number_from_text,
+)
+LENGTHS = CsvFormat(
+    name="lengths",
+    input_column="input_tokens",
+    output_column="output_tokens",
+    arrival_column="arrival_s",
+    arrival_required=False,
+    clock=number_from_text,
+)
+PREFILL_DECODE = CsvFormat(
+    name="prefill-decode",
+    input_column="num_prefill_tokens",
+    output_column="num_decode_tokens",
+    arrival_column="arrival_s",
+    arrival_required=False,
+    clock=number_from_text,
+)
+CSV_FORMATS = (AZURE, BURSTGPT, LENGTHS, PREFILL_DECODE)
+
+
+def _lines(stream: TextIO, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line number and cells of each line."""
+    reader = csv.reader(stream, strict=True)
+    try:
+        for cells in reader:
+            yield reader.line_num, cells
+    except csv.Error as error:
+        raise WorkloadError(f"{path}, line {reader.line_num}: no valid CSV: {error}") from error
+
+
+def _header(lines: Iterator[tuple[int, list[str]]], path: Path) -> list[str]:
+    """The cells of the first line, without blanks around them. Raises WorkloadError for an empty file."""
+    _, cells = next(lines, (0, []))
+    header = [cell.strip() for cell in cells]
+    if not any(header):
+        raise WorkloadError(f"{path} is empty or starts with a blank line; want a header line with the column names")
+    return header
+
+
+def csv_format_of(path: Path) -> CsvFormat:
+    """The format whose columns the header has. Raises WorkloadError naming every format's columns when none fits."""
+    with opened(path) as stream:
+        header = _header(_lines(stream, path), path)
+    for csv_format in CSV_FORMATS:
+        if set(csv_format.required) <= set(header):
+            return csv_format
+    known = "; ".join(f"{each.name}: {', '.join(each.required)}" for each in CSV_FORMATS)
+    shown = ", ".join(header)
+    shown = shown if len(shown) <= 200 else shown[:200] + "..."
+    raise WorkloadError(f"{path}, line 1: no known format has the columns {shown}; want those of one of: {known}")

@@ -1,0 +1,72 @@
+"""A user's trace file as a workload: the format stated, or found from the file's ending and header.
+
+.csv is told apart by its header, .jsonl is Mooncake, .json is ShareGPT; any other ending by the first character:
+"{" for JSON lines, "[" for a JSON list, anything else for CSV.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_npubench.errors import WorkloadError
+from pytest_npubench.workloads.csv_traces import CSV_FORMATS, csv_format_of
+from pytest_npubench.workloads.mooncake import read_mooncake
+from pytest_npubench.workloads.reading import TraceColumns, opened
+from pytest_npubench.workloads.sharegpt import CHARACTERS_PER_TOKEN, CountTokens, approximate_tokens, read_sharegpt
+from pytest_npubench.workloads.trace import TraceWorkload
+
+_CSV_BY_NAME = {csv_format.name: csv_format for csv_format in CSV_FORMATS}
+FORMATS = (*_CSV_BY_NAME, "mooncake", "sharegpt")
+
+
+def load(path: str | Path, *, file_format: str | None = None, count_tokens: CountTokens | None = None) -> TraceWorkload:
+    """The trace in a file. count_tokens maps a text to its number of tokens; only ShareGPT files hold text.
+
+    file_format is one of FORMATS, or None to find it. Raises WorkloadError naming file, line, column and value.
+    """
+    path = Path(path)
+    if file_format is not None and file_format not in FORMATS:
+        raise WorkloadError(f"unknown trace format {file_format!r}; want one of: {', '.join(FORMATS)}")
+    found = file_format or _format_of(path)
+    columns = _read(path, found, count_tokens or approximate_tokens)
+    approximate = found == "sharegpt" and count_tokens is None
+    return TraceWorkload(
+        name=path.name,
+        kind="trace, approximate lengths" if approximate else "trace",
+        source=f"{path} ({found})",
+        note=_note(columns, approximate),
+        input_tokens=columns.input_tokens,
+        output_tokens=columns.output_tokens,
+        arrival_s=columns.arrival_s,
+        num_unusable=columns.num_unusable,
+    )
+
+
+def _read(path: Path, found: str, count_tokens: CountTokens) -> TraceColumns:
+    if found == "mooncake":
+        return read_mooncake(path)
+    if found == "sharegpt":
+        return read_sharegpt(path, count_tokens)
+    return _CSV_BY_NAME[found].read(path)
+
+
+def _format_of(path: Path) -> str:
+    by_ending = {".jsonl": "mooncake", ".json": "sharegpt"}.get(path.suffix.lower())
+    if by_ending is not None:
+        return by_ending
+    first = "" if path.suffix.lower() == ".csv" else _first_character(path)
+    return {"{": "mooncake", "[": "sharegpt"}.get(first) or csv_format_of(path).name
+
+
+def _first_character(path: Path) -> str:
+    with opened(path) as stream:
+        return stream.read(4096).lstrip()[:1]
+
+
+def _note(columns: TraceColumns, approximate: bool) -> str:
+    parts = [f"{len(columns.input_tokens)} requests"]
+    if columns.num_unusable:
+        parts.append(f"{columns.num_unusable} more without a prompt or an answer left out")
+    if approximate:
+        parts.append(f"lengths approximated as {CHARACTERS_PER_TOKEN} characters a token, rounded up")
+    return "; ".join(parts)

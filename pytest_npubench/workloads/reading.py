@@ -1,0 +1,123 @@
+"""What every trace reader shares: opening a user's file, checking one value, collecting rows into columns.
+
+A row is (input_tokens, output_tokens, arrival in seconds on the file's own clock or None). A row without a prompt or
+without an answer cannot be run, so it is left out and counted; in logs such rows are failed requests. Arrivals become
+seconds from the earliest row; a file out of time order is sorted by arrival, rows of one instant in file order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from pytest_npubench.errors import WorkloadError
+
+Row = tuple[int, int, "float | None"]
+
+MAX_TOKENS = 2**31 - 1
+_WANT_TOKENS = f"want a whole number of tokens from 0 to {MAX_TOKENS}"
+_WANT_TIME = "want a finite number"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceColumns:
+    """A trace file's usable rows as columns; arrival_s is None where the file holds no times."""
+
+    input_tokens: tuple[int, ...]
+    output_tokens: tuple[int, ...]
+    arrival_s: tuple[float, ...] | None
+    num_unusable: int
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[TextIO]:
+    """The file as UTF-8 text (a byte order mark is fine). Raises WorkloadError for anything that is not a text file."""
+    try:
+        if not path.is_file():
+            what = "is a directory" if path.is_dir() else "is no regular file" if path.exists() else "does not exist"
+            raise WorkloadError(f"{path} {what}; want a trace file")
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            yield stream
+    except UnicodeDecodeError as error:
+        raise WorkloadError(f"{path} is not UTF-8 text ({error.reason}); want CSV, JSON lines or JSON") from error
+    except OSError as error:
+        raise WorkloadError(f"{path} cannot be read: {error}") from error
+
+
+def refuse(path: Path, line: int, column: str, value: object, want: str) -> WorkloadError:
+    """The error for one value: file, line, column, value, what is allowed."""
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else shown[:80] + "..."
+    return WorkloadError(f"{path}, line {line}, column {column!r}: {shown}; {want}")
+
+
+def tokens_from_text(text: str, path: Path, line: int, column: str) -> int:
+    """A token count written in decimal digits. Raises WorkloadError naming the place."""
+    digits = text.strip()
+    if digits.isascii() and digits.isdigit() and len(digits) <= 10 and int(digits) <= MAX_TOKENS:
+        return int(digits)
+    raise refuse(path, line, column, text, _WANT_TOKENS)
+
+
+def tokens_from_json(value: object, path: Path, line: int, column: str) -> int:
+    """A token count that JSON holds as an integer. Raises WorkloadError naming the place."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS:
+        return value
+    raise refuse(path, line, column, value, _WANT_TOKENS)
+
+
+def number_from_text(text: str, path: Path, line: int, column: str) -> float:
+    """A finite number, as Python writes floats. Raises WorkloadError naming the place."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or "_" in text:
+        raise refuse(path, line, column, text, _WANT_TIME)
+    return value
+
+
+def number_from_json(value: object, path: Path, line: int, column: str) -> float:
+    """A finite number that JSON holds as such. Raises WorkloadError naming the place."""
+    usable = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= 1e15
+    if not usable:  # a NaN compares false as well
+        raise refuse(path, line, column, value, f"{_WANT_TIME} up to 1e15")
+    assert isinstance(value, (int, float))
+    return float(value)
+
+
+def collect(rows: Iterable[Row], path: Path) -> TraceColumns:
+    """All rows as columns. Raises WorkloadError when no row is usable."""
+    usable: list[Row] = []
+    num_rows = 0
+    for row in rows:
+        num_rows += 1
+        if row[0] and row[1]:
+            usable.append(row)
+    if not num_rows:
+        raise WorkloadError(f"{path} holds no requests; want at least one row")
+    if not usable:
+        raise WorkloadError(f"{path}: none of {num_rows} requests has both a prompt and an answer")
+    return _columns(usable, num_rows - len(usable))
+
+
+def _columns(usable: list[Row], num_unusable: int) -> TraceColumns:
+    input_tokens, output_tokens, arrivals = zip(*_by_arrival(usable), strict=True)
+    first = arrivals[0]
+    return TraceColumns(
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        arrival_s=None if first is None else tuple(arrival - first for arrival in arrivals),
+        num_unusable=num_unusable,
+    )
+
+
+def _by_arrival(rows: list[Row]) -> list[Row]:
+    """Sorted stably by arrival; as they are where the file holds no times."""
+    if rows[0][2] is None:
+        return rows
+    return sorted(rows, key=lambda row: row[2] or 0.0)

@@ -1,0 +1,47 @@
+"""Workloads that are traces: real rows, input and output lengths kept together, arrivals where the file has them.
+
+`rows` gives the trace as it is; `sample` draws rows with replacement, each equally likely: row floor(u·n) for the first
+uniform u of a draw. Worked example: with 4 rows, u = 0.62 draws row 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_npubench.errors import WorkloadError
+from pytest_npubench.workloads.sampling import LengthSample, Workload, as_requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceWorkload(Workload):
+    """A trace's usable rows in order of arrival; num_unusable more had no prompt or no answer."""
+
+    input_tokens: tuple[int, ...]
+    output_tokens: tuple[int, ...]
+    arrival_s: tuple[float, ...] | None
+    num_unusable: int
+
+    def draw(self, uniforms: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        rows = np.floor(uniforms[:, 0] * len(self.input_tokens)).astype(np.int64).tolist()
+        inputs = np.array([self.input_tokens[row] for row in rows], dtype=np.int64)
+        return inputs, np.array([self.output_tokens[row] for row in rows], dtype=np.int64)
+
+    def rows(self, *, max_total_tokens: int | None = None, max_input_tokens: int | None = None) -> LengthSample:
+        """The whole trace without the requests over a limit; arrivals stay as they were (seconds from the first row).
+
+        Raises WorkloadError when no request is within the limits.
+        """
+        limits = self.limits(max_total_tokens, max_input_tokens)
+        inputs, outputs = np.array(self.input_tokens, dtype=np.int64), np.array(self.output_tokens, dtype=np.int64)
+        kept = np.flatnonzero(limits.keep(inputs, outputs))
+        if not len(kept):
+            raise WorkloadError(f"workload {self.name!r}: none of its {len(inputs)} requests is within {limits}")
+        return LengthSample(
+            requests=tuple(as_requests(inputs[kept], outputs[kept])),
+            num_drawn=len(inputs),
+            num_dropped=len(inputs) - len(kept),
+            arrival_s=None if self.arrival_s is None else tuple(self.arrival_s[row] for row in kept.tolist()),
+        )
