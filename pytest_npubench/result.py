@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from pytest_npubench.case import Case
+from pytest_npubench.errors import MeasurementError
 from pytest_npubench.verdict import Verdict, VerdictKind
 
 Better = Literal["lower", "higher"]
@@ -14,13 +16,19 @@ Better = Literal["lower", "higher"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One figure of a case in its unit; samples are the raw values behind it, empty where it is derived."""
+    """One figure of a case in its unit; samples are the raw values behind it, none where it is derived."""
 
     name: str
     unit: str
     value: float
     better: Better = "lower"
     samples: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises MeasurementError where a value is not finite, so that the case becomes invalid and says why."""
+        for value in (self.value, *self.samples):
+            if not math.isfinite(value):
+                raise MeasurementError(f"{self.name} is {value}; want a finite number in {self.unit or 'no unit'}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

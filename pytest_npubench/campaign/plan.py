@@ -12,11 +12,11 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from pytest_npubench.buckets import bucket_of
 from pytest_npubench.campaign.points import Point
 from pytest_npubench.case import Case
 from pytest_npubench.hardware import HardwareSpec, RunSize
 from pytest_npubench.measurement import Request
-from pytest_npubench.predictors.buckets import bucket_of
 from pytest_npubench.predictors.two_point import ProfilePoint, plan_points
 from pytest_npubench.workloads import LengthSample, workload
 

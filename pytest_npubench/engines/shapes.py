@@ -135,6 +135,13 @@ _SHAPES = (
 SHAPES: dict[str, DecoderShape] = {shape.name: shape for shape in _SHAPES}
 
 
+def register(shape: DecoderShape) -> None:
+    """Add a shape that hardware files may name. Raises RegistryError on a name that is taken."""
+    if shape.name in SHAPES:
+        raise RegistryError(f"a decoder shape {shape.name!r} is there already")
+    SHAPES[shape.name] = shape
+
+
 def decoder_shape(name: str) -> DecoderShape:
     """The shape of that name. Raises RegistryError with the known names."""
     try:

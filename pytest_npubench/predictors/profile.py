@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from pytest_npubench.buckets import SmallestBucket, check_buckets
 from pytest_npubench.errors import ConfigError, FormatVersionError, MeasurementError, StoreError
-from pytest_npubench.predictors.buckets import SmallestBucket, check_buckets
 
 FORMAT = "npubench-bucket-profile"
 VERSION = 1

@@ -24,9 +24,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_npubench.buckets import check_buckets
 from pytest_npubench.errors import ConfigError, ImpureProfileError, MeasurementError
 from pytest_npubench.measurement import CompileRecord, CostRecord, Phase, Run, check_samples
-from pytest_npubench.predictors.buckets import check_buckets
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming, PointError
 
 Estimator = Literal["mean", "median"]
@@ -177,13 +177,14 @@ def _pair(bucket: int, wanted: int, prefill: Sequence[int], decode: Sequence[int
 
 def _estimate(point: ProfilePoint, samples_s: Sequence[float], estimator: Estimator, literal: bool) -> _Estimate:
     name = f"bucket {point.bucket}, prompt of {point.input_tokens}, output of {point.output_tokens} tokens"
-    check_samples(name, samples_s)
-    num = len(samples_s)
-    variance = VARIANCE_FACTORS[estimator] * statistics.variance(samples_s) / num if num > 1 else None
+    values = tuple(float(value) for value in samples_s)  # arrays are welcome
+    check_samples(name, values)
+    num = len(values)
+    variance = VARIANCE_FACTORS[estimator] * statistics.variance(values) / num if num > 1 else None
     return _Estimate(
         point=point,
         num_steps=point.output_tokens if literal else point.output_tokens - 1,
-        value_s=ESTIMATORS[estimator](samples_s),
+        value_s=ESTIMATORS[estimator](values),
         variance_s2=variance,
         num_samples=num,
     )

@@ -162,7 +162,7 @@ def checked_time(text: str, place: str) -> str:
             return text
     except ValueError:
         pass
-    raise JsonError(f"{place}: want a time like 2025-11-21T13:05:00+00:00, found {text!r}")
+    raise JsonError(f"{place}: want a time like 2026-11-21T13:05:00+00:00, found {text!r}")
 
 
 def _samples(samples: list[Any], place: str) -> tuple[float, ...]:

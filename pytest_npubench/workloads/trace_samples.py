@@ -23,6 +23,5 @@ def trace_sample(name: str) -> TraceWorkload:
             name=name,
             kind="trace sample",
             source="Azure LLM inference trace 2023, conversation (Azure/AzurePublicDataset, CC-BY-4.0)",
-            note="1,000 of 19,366 rows, picked at random and kept in order: 1/19 of the request rate, "
-            "and less bursty than the whole",
+            note="1,000 of 19,366 rows, picked at random and kept in order: arrivals come at 1/19 of the trace's rate",
         )

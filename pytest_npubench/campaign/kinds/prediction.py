@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pytest_npubench.buckets import bucket_of
 from pytest_npubench.campaign.kinds.protocol import Axes
 from pytest_npubench.campaign.lens_model import predict, profile
 from pytest_npubench.campaign.plan import Plan, many_requests
 from pytest_npubench.campaign.points import Measured, Point
 from pytest_npubench.case import Case
 from pytest_npubench.hardware import RunSize
-from pytest_npubench.predictors.buckets import bucket_of
 from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.stats.error import CaseError, case_error, repeat_error
 from pytest_npubench.verdict import Gate, judge_gates

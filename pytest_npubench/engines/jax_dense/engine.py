@@ -23,6 +23,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from pytest_npubench.buckets import bucket_of, check_buckets
 from pytest_npubench.engines.jax_dense import forward
 from pytest_npubench.engines.jax_dense.forward import Caches, State
 from pytest_npubench.engines.jax_dense.trace import RunTrace
@@ -31,7 +32,6 @@ from pytest_npubench.engines.protocol import Compiler, Finished
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError, LengthError
 from pytest_npubench.measurement import CompileRecord, Move, Phase, Request, Run
-from pytest_npubench.predictors.buckets import bucket_of, check_buckets
 
 Prompt = np.ndarray[Any, np.dtype[np.int32]]
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.predictors.lengths import IntArray, check_fits, check_lengths
+from pytest_npubench.lengths import IntArray, check_fits, check_lengths
 
 Lengths = TypeVar("Lengths", int, IntArray)
 

@@ -1,0 +1,121 @@
+"""The pytest plugin: hooks only, each handing on to a module of this folder that is imported when it is needed.
+
+Every pytest run that has the distribution installed imports this file, so it imports nothing but pytest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_npubench.plugin.options import add_options, register_markers
+
+if TYPE_CHECKING:
+    from pytest_npubench.plugin.own_case import Measure
+    from pytest_npubench.plugin.session import BenchSession
+    from pytest_npubench.plugin.suite_case import SuiteCase
+
+_SESSION = pytest.StashKey["BenchSession"]()
+Record = Mapping[str, Any]
+_RECORDS: pytest.StashKey[list[Record]] = pytest.StashKey()
+
+
+def _session(config: pytest.Config) -> BenchSession:
+    from pytest_npubench.plugin.session import BenchSession
+
+    if _SESSION not in config.stash:
+        config.stash[_SESSION] = BenchSession.from_pytest_config(config)
+    return config.stash[_SESSION]
+
+
+class _Collector:
+    """Gathers the record of every judged case from the test reports, which under xdist come from the workers."""
+
+    def __init__(self, records: list[Record]) -> None:
+        self._records = records
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if record := getattr(report, "npubench", None):
+            self._records.append(record)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_options(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    from pytest_npubench.plugin import newhooks
+
+    pluginmanager.add_hookspecs(newhooks)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    register_markers(config)
+    config.stash[_RECORDS] = []
+    config.pluginmanager.register(_Collector(config.stash[_RECORDS]), "npubench-collector")
+    if config.pluginmanager.hasplugin("benchmark"):
+        from pytest_npubench.plugin.benchmark_bridge import BenchmarkBridge
+
+        config.pluginmanager.register(BenchmarkBridge(), "npubench-benchmark-bridge")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker("npubench_cases"):
+        from pytest_npubench.plugin.expansion import expand
+
+        expand(metafunc, _session(metafunc.config))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    required = bool(config.getoption("npubench_require") or config.getini("npubench_require"))
+    if not config.option.collectonly and (required or any(map(_is_ours, items))):
+        from pytest_npubench.plugin.selection import select
+
+        select(_session(config), items)
+
+
+def _is_ours(item: pytest.Item) -> bool:
+    names = getattr(item, "fixturenames", ())
+    return "npubench_case" in names or "npubench" in names
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if _SESSION in item.config.stash:
+        item.config.stash[_SESSION].attach(item, report)
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    config = session.config
+    used = _SESSION in config.stash or config.stash[_RECORDS]
+    if used and (failure := _session(config).finish(int(exitstatus), config.stash[_RECORDS])):
+        session.exitstatus = failure
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if _SESSION in config.stash:
+        from pytest_npubench.plugin.summary import write_summary
+
+        write_summary(terminalreporter, _session(config), config.stash[_RECORDS])
+
+
+@pytest.fixture
+def npubench_case(request: pytest.FixtureRequest) -> SuiteCase:
+    """One case of a suite on its device; `run()` measures, judges and fails the test where the verdict says so."""
+    from pytest_npubench.plugin.suite_case import SuiteCase
+
+    return SuiteCase.of(request, _session(request.config))
+
+
+@pytest.fixture
+def npubench(request: pytest.FixtureRequest) -> Measure:
+    """Measure a callable on the device of the test's marker: `samples = npubench(function, *arguments)`."""
+    from pytest_npubench.plugin.own_case import Measure
+
+    return Measure.of(request, _session(request.config))

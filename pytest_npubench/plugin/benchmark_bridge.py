@@ -1,0 +1,83 @@
+"""Mirrors our samples into pytest-benchmark, so that its JSON, autosave, compare and table go on working.
+
+Measuring stays ours. A replay clock alternates 0 and the next sample, and `benchmark.pedantic` is run once a sample:
+its statistics come out exactly ours. Only its public interface is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from pytest_npubench.result import JudgedCase
+
+FIXTURES = ("npubench_case", "npubench")
+
+
+class ReplayClock:
+    """A timer for pytest-benchmark that reads 0, s1, 0, s2, ... out of samples in seconds."""
+
+    def __init__(self) -> None:
+        self._readings: Iterator[float] = iter(())
+
+    def load(self, samples_s: tuple[float, ...]) -> None:
+        self._readings = chain.from_iterable((0.0, sample_s) for sample_s in samples_s)
+
+    def __call__(self) -> float:
+        return next(self._readings, 0.0)
+
+
+_CLOCK = pytest.StashKey[ReplayClock]()
+
+
+class BenchmarkBridge:
+    """Registered only where pytest-benchmark is loaded."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Our cases are benchmarks for --benchmark-only and --benchmark-skip."""
+        for item in items:
+            names = getattr(item, "fixturenames", None)
+            if names is not None and "benchmark" not in names and any(name in names for name in FIXTURES):
+                names.append("benchmark")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """The timer has to be known before the benchmark fixture is made."""
+        if any(name in getattr(item, "fixturenames", ()) for name in FIXTURES):
+            item.stash[_CLOCK] = ReplayClock()
+            item.add_marker(pytest.mark.benchmark(timer=item.stash[_CLOCK]))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_benchmark_update_machine_info(self, machine_info: dict[str, Any]) -> None:
+        """The measured clock frequency changes from run to run and would make every two machines differ."""
+        for name in ("hz_actual", "hz_actual_friendly"):
+            machine_info.get("cpu", {}).pop(name, None)
+
+
+def mirror(request: pytest.FixtureRequest, judged: JudgedCase) -> None:
+    """Give pytest-benchmark the samples of the case's first metric that has any."""
+    if _CLOCK not in request.node.stash or "benchmark" not in request.node.fixturenames:
+        return
+    benchmark = request.getfixturevalue("benchmark")
+    samples_s = next((metric.samples for metric in judged.judgement.metrics if metric.samples), ())
+    if not samples_s:
+        benchmark.disabled = True  # a case without samples shows no statistics rather than invented ones
+    request.node.stash[_CLOCK].load(samples_s)
+    benchmark.extra_info["npubench"] = {
+        "case": judged.case.key,
+        "verdict": judged.verdict.kind.value,
+        "reason": judged.verdict.reason,
+        "device": judged.device,
+        "predicted_s": judged.judgement.predicted_s,
+        "error": judged.judgement.error,
+        "metrics": {metric.name: metric.value for metric in judged.judgement.metrics},
+    }
+    benchmark.pedantic(_nothing, rounds=max(1, len(samples_s)))
+
+
+def _nothing() -> None:
+    """What pytest-benchmark believes to time."""

@@ -1,0 +1,51 @@
+"""Expanding a test into its cases: hardware files x models x batch sizes x the kind's own axes, equal everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_npubench.campaign.kinds import case_kind
+from pytest_npubench.campaign.kinds.protocol import CaseKind
+from pytest_npubench.campaign.plan import Plan
+from pytest_npubench.case import Case
+from pytest_npubench.errors import NpubenchError
+
+if TYPE_CHECKING:
+    from pytest_npubench.plugin.session import BenchSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpandedCase:
+    """A case with what it needs to be planned and judged; the parameter that a suite's test receives."""
+
+    case: Case
+    plan: Plan
+    kind: CaseKind
+
+    @property
+    def digest(self) -> str:
+        return self.case.digest(self.plan.settings)
+
+
+def expand(metafunc: pytest.Metafunc, session: BenchSession) -> None:
+    """Parametrise a test that carries npubench_cases(kind)."""
+    marker = metafunc.definition.get_closest_marker("npubench_cases")
+    assert marker is not None
+    where = metafunc.definition.nodeid
+    if len(marker.args) != 1 or marker.kwargs or "npubench_case" not in metafunc.fixturenames:
+        raise pytest.UsageError(f"{where}: npubench_cases takes one kind, and its test the npubench_case fixture")
+    try:
+        kind = case_kind(marker.args[0])
+        cases = [_param(plan, kind, axes) for plan in session.plans() for axes in kind.axes(plan.size)]
+    except NpubenchError as error:
+        raise pytest.UsageError(f"{where}: {error}") from None
+    metafunc.parametrize("npubench_case", cases, indirect=True)
+
+
+def _param(plan: Plan, kind: CaseKind, axes: tuple[tuple[str, int | str], ...]) -> object:
+    expanded = ExpandedCase(case=plan.case(kind.suite, kind.name, axes), plan=plan, kind=kind)
+    marks = [getattr(pytest.mark, name) for name in plan.spec.markers]
+    return pytest.param(expanded, id=expanded.case.id, marks=[*marks, pytest.mark.xdist_group(plan.key)])

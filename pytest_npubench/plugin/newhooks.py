@@ -1,0 +1,32 @@
+"""Hooks for people who add to the suites without touching this package. Each returns a sequence of its things."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Backend
+    from pytest_npubench.engines.shapes import DecoderShape
+    from pytest_npubench.workloads import Workload
+
+
+def pytest_npubench_backends() -> Sequence[Backend]:
+    """Device families beside the shipped ones."""
+    return ()
+
+
+def pytest_npubench_hardware_directories() -> Sequence[Path]:
+    """Folders of hardware files beside the shipped one."""
+    return ()
+
+
+def pytest_npubench_shapes() -> Sequence[DecoderShape]:
+    """Decoder shapes that hardware files may name."""
+    return ()
+
+
+def pytest_npubench_workloads() -> Sequence[Workload]:
+    """Workloads that hardware files may name."""
+    return ()

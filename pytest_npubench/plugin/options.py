@@ -1,0 +1,127 @@
+"""Options, ini keys and markers. Command line before ini before [tool.npubench] of the root's pyproject.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+MARKERS = (
+    "cpu: needs the host's processors",
+    "cuda: needs an NVIDIA GPU",
+    "tpu: needs a Google TPU",
+    "neuron: needs an AWS Inferentia or Trainium device",
+    "qualcomm: needs a Snapdragon device on Qualcomm AI Hub",
+    "openvino: needs an Intel NPU or GPU",
+    "gpu: needs any GPU",
+    "npu: needs any NPU",
+    "buckets: bucket profiling and latency prediction",
+    "scheduling: prefill scheduling policies",
+    "partition: splits between compute units",
+    "offload: offloading techniques",
+    "npubench_cases(kind): expand the test into the cases of a kind: profile, steps, prediction or mean_error",
+    "npubench(rounds, warmup, max_mean_s, max_median_s): limits and run size of a case that uses the npubench fixture",
+)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting. `read` turns text into its value and raises ValueError with what is allowed."""
+
+    name: str
+    metavar: str
+    help: str
+    read: Callable[[str], Any]
+    default: Any = None
+
+    @property
+    def flag(self) -> str:
+        return "--npubench-" + self.name.replace("_", "-")
+
+    @property
+    def key(self) -> str:
+        return f"npubench_{self.name}"
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _profile(text: str) -> str:
+    if text not in ("quick", "nightly", "full"):
+        raise ValueError("want quick, nightly or full")
+    return text
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1:
+        raise ValueError("want a fraction above 0 and up to 1, such as 0.05")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise ValueError("want seconds above 0")
+    return value
+
+
+def _wait(text: str) -> float:
+    value = float(text)
+    if value != value:  # a NaN
+        raise ValueError("want seconds, or -1 to wait for ever")
+    return value
+
+
+def _ordinals(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(name) for name in _names(text))
+    except ValueError:
+        raise ValueError("want device numbers separated by commas, such as 0,2") from None
+
+
+OPTIONS = (
+    Option("require", "NAME[,NAME]", "exit with code 4 unless cases of these markers or devices can run", _names, ()),
+    Option("profile", "NAME", "run size: quick (default), nightly or full", _profile, "quick"),
+    Option("hardware", "DIR", "a folder of further hardware files", str),
+    Option("devices", "N[,N]", "only these devices of a family, by number", _ordinals),
+    Option("baselines", "DIR", "accepted baselines (default: baselines/ in the root directory)", str, "baselines"),
+    Option("journal", "PATH", "the run's journal (default: .npubench/journal.jsonl in the root directory)", str),
+    Option("report", "PATH.html", "write an HTML report of the run", str),
+    Option("case_error", "FRACTION", "tighten the hardware file's limit on a case's prediction error", _fraction),
+    Option("mean_error", "FRACTION", "tighten the hardware file's limit on the mean prediction error", _fraction),
+    Option("compile_cache", "DIR", "persistent compilation cache (default: none, every compile is cold)", str),
+    Option("lock_timeout", "SECONDS", "wait so long for a device in use; -1: for ever (default 10)", _wait, 10.0),
+    Option("probe_timeout", "SECONDS", "give a device so long to answer (default 120)", _seconds, 120.0),
+)
+FLAGS = (
+    ("accept", "accept this run's results as a baseline session, if every case is green"),
+    ("resume", "take over what the journal holds of the same fingerprint, and measure the rest"),
+)
+LATER = (
+    ("history", "URL", "a history database"),
+    ("compare_across", "PART", "relax a part of the baseline key"),
+)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    group = parser.getgroup("npubench", "LLM-accelerator benchmarks (pytest-npubench)")
+    for option in OPTIONS:
+        group.addoption(option.flag, dest=option.key, metavar=option.metavar, default=None, help=option.help)
+        parser.addini(option.key, f"{option.help} (as {option.flag})", default=None)
+    for name, text in FLAGS:
+        group.addoption(f"--npubench-{name}", dest=f"npubench_{name}", action="store_true", default=False, help=text)
+    for name, metavar, text in LATER:
+        flag = "--npubench-" + name.replace("_", "-")
+        help_text = f"{text} (reserved: this version refuses it)"
+        group.addoption(flag, dest=f"npubench_{name}", metavar=metavar, default=None, help=help_text)
+
+
+def register_markers(config: pytest.Config) -> None:
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
+    if not config.pluginmanager.hasplugin("xdist"):
+        config.addinivalue_line("markers", "xdist_group(name): cases that one worker runs (used by pytest-xdist)")

@@ -1,0 +1,151 @@
+"""The `npubench` fixture: users' own callables, measured and judged like a suite's case.
+
+@pytest.mark.cpu
+@pytest.mark.npubench(max_median_s=0.5, rounds=20)
+def test_matmul(npubench):
+    samples = npubench(jax.jit(jnp.matmul), a, b)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_npubench.campaign.callable_timing import CallTiming, time_callable
+from pytest_npubench.campaign.lock import device_lock
+from pytest_npubench.case import Case
+from pytest_npubench.errors import ConfigError
+from pytest_npubench.measurement import Samples
+from pytest_npubench.plugin.selection import DEVICES
+from pytest_npubench.plugin.suite_case import finish_case
+from pytest_npubench.result import JudgedCase, Judgement, Metric
+from pytest_npubench.stats.error import repeat_error
+from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
+
+if TYPE_CHECKING:
+    from pytest_npubench.plugin.session import BenchSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the npubench marker says: samples to take, calls to warm up with at most, limits in seconds."""
+
+    rounds: int = 30
+    warmup: int = 20
+    max_mean_s: float | None = None
+    max_median_s: float | None = None
+
+    @classmethod
+    def from_pytest_item(cls, item: pytest.Item) -> Limits:
+        """The nearest marker wins, keyword by keyword. Raises ConfigError naming an unknown keyword or wrong value."""
+        given: dict[str, Any] = {}
+        known = {field.name for field in fields(cls)}
+        for marker in reversed(list(item.iter_markers("npubench"))):
+            if marker.args or not marker.kwargs.keys() <= known:
+                wrong = ", ".join(sorted(marker.kwargs.keys() - known)) or "a positional argument"
+                raise ConfigError(
+                    f"{item.nodeid}: marker npubench does not take {wrong}; allowed: {', '.join(sorted(known))}"
+                )
+            given |= marker.kwargs
+        limits = cls(**given)
+        for name, least in (("rounds", 1), ("warmup", 2)):
+            value = getattr(limits, name)
+            if type(value) is not int or value < least:
+                raise ConfigError(f"{item.nodeid}: marker npubench: {name} = {value!r}; want an integer >= {least}")
+        for name in ("max_mean_s", "max_median_s"):
+            value = getattr(limits, name)
+            if value is not None and not (isinstance(value, int | float) and value > 0):
+                raise ConfigError(f"{item.nodeid}: marker npubench: {name} = {value!r}; want seconds above 0")
+        return limits
+
+
+class Measure:
+    """The fixture's value. One call a test."""
+
+    def __init__(self, request: pytest.FixtureRequest, session: BenchSession) -> None:
+        self._request = request
+        self._session = session
+        self._devices = request.node.stash[DEVICES]
+        self._used = False
+
+    @classmethod
+    def of(cls, request: pytest.FixtureRequest, session: BenchSession) -> Measure:
+        return cls(request, session)
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Samples:
+        """Time function(*arguments, **keywords), waiting for the device after each call.
+
+        Returns the raw samples in seconds; fails the test where a limit of the marker is passed or where something
+        compiled while samples were taken. Raises ConfigError for marker keywords that are not known,
+        MeasurementError where the callable returns nothing that can be waited for, DeviceBusyError.
+        """
+        if self._used:
+            raise ConfigError(f"{self._request.node.nodeid}: npubench was called twice; measure one thing a test")
+        self._used = True
+        limits = Limits.from_pytest_item(self._request.node)
+        started_s = perf_counter()
+        runtime = self._session.runtime(self._devices)
+        with device_lock(self._devices, self._session.settings.lock_timeout):
+            timing = time_callable(
+                function,
+                arguments,
+                keywords,
+                runtime.synchronize,
+                rounds=limits.rounds,
+                max_warmup=limits.warmup,
+                count_compiles=lambda: runtime.num_process_compiles,
+            )
+        samples = Samples(name=self._request.node.name, samples_s=timing.samples_s)
+        judged = JudgedCase(
+            case=self._case(),
+            digest=self._case().digest(),
+            node_id=self._request.node.nodeid,
+            device=", ".join(device.id for device in self._devices),
+            fingerprint=self._session.fingerprint(self._devices),
+            duration_s=perf_counter() - started_s,
+            judgement=_judge(samples, limits, timing),
+        )
+        finish_case(self._request, self._session, judged)
+        return samples
+
+    def _case(self) -> Case:
+        device = self._devices[0]
+        return Case(
+            suite="own",
+            kind="callable",
+            hardware=self._session.hardware_name(device),
+            family=device.family,
+            model="callable",
+            batch_size=1,
+            axes=(("test", self._request.node.nodeid),),
+        )
+
+
+def _judge(samples: Samples, limits: Limits, timing: CallTiming) -> Judgement:
+    gates = tuple(
+        Gate(metric=metric, value=value, limit=limit, unit=" s")
+        for metric, value, limit in (
+            ("mean", samples.mean_s, limits.max_mean_s),
+            ("median", samples.median_s, limits.max_median_s),
+        )
+        if limit is not None
+    )
+    return Judgement(
+        verdict=_verdict(gates, timing),
+        what="one call",
+        metrics=(Metric(name="call_s", unit="s", value=samples.median_s, samples=samples.samples_s),),
+        measured_s=samples.median_s,
+        repeat_error=repeat_error(samples.samples_s) if samples.mean_s > 0 else None,
+        detail={"steady": timing.steady},
+    )
+
+
+def _verdict(gates: tuple[Gate, ...], timing: CallTiming) -> Verdict:
+    if timing.num_late_compiles:
+        reason = f"{timing.num_late_compiles} compiles while samples were taken: compile before, or keep shapes fixed"
+        return Verdict(kind=VerdictKind.INVALID, reason=reason)
+    return judge_gates(gates)

@@ -1,0 +1,98 @@
+"""Live progress on a terminal: cases done, the campaign's round and sample, time left. Quiet anywhere else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_npubench.campaign.plan import Plan
+from pytest_npubench.campaign.progress import Progress
+
+if TYPE_CHECKING:
+    from pytest_npubench.plugin.session import BenchSession
+
+REDRAW_S = 0.2
+
+
+class CaseProgress(Progress):
+    """A progress that also knows when a campaign is over."""
+
+    def done(self) -> None:
+        """A campaign is over: give the line back."""
+
+
+class TerminalProgress(CaseProgress):
+    """One line, redrawn in place through pytest's own reporter."""
+
+    def __init__(self, config: pytest.Config, session: BenchSession) -> None:
+        self._config = config
+        self._session = session
+        self._reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+        self._capture: Any = config.pluginmanager.getplugin("capturemanager")
+        self._shown = False
+        self._drawn_at_s = 0.0
+        self._campaign, self._text = "", ""
+        self._sample, self._num_samples = 0, 0
+        self._ends_at_s: float | None = None
+
+    def stage(self, campaign: str, text: str) -> None:
+        self._campaign, self._text, self._num_samples, self._ends_at_s = campaign, text, 0, None
+        self._draw()
+
+    def begin_round(self, plan: Plan, index: int, num_samples: int, measured_s: float) -> None:
+        size = plan.size
+        self._campaign, self._text = plan.key, f"round {index + 1} of {size.min_rounds} to {size.max_rounds}"
+        self._sample, self._num_samples = 0, num_samples
+        if index:
+            rounds_s = measured_s / index * max(0, size.min_rounds - index)
+            others_s = sum(other.size.budget_s for other in self._session.remaining_campaigns)
+            self._ends_at_s = monotonic() + max(size.budget_s - measured_s, rounds_s) + others_s
+        self._draw()
+
+    def sample(self) -> None:
+        self._sample += 1
+        if monotonic() - self._drawn_at_s >= REDRAW_S:
+            self._draw()
+
+    def done(self) -> None:
+        if self._shown:
+            with self._uncaptured():
+                self._reporter.rewrite("", erase=True)
+                self._reporter.rewrite("")
+            self._shown = False
+
+    def _draw(self) -> None:
+        parts = [f"npubench {self._num_done()}/{self._session.num_cases} cases", self._campaign, self._text]
+        if self._num_samples:
+            parts.append(f"sample {self._sample}/{self._num_samples}")
+        if self._ends_at_s is not None:
+            left_s = max(0, int(self._ends_at_s - monotonic()))
+            parts.append(f"at most {left_s // 60}:{left_s % 60:02d} left")
+        with self._uncaptured():
+            if not self._shown:
+                self._reporter.ensure_newline()
+            self._reporter.rewrite(" | ".join(parts), erase=True)
+        self._shown, self._drawn_at_s = True, monotonic()
+
+    def _num_done(self) -> int:
+        return self._session.num_done
+
+    @contextmanager
+    def _uncaptured(self) -> Iterator[None]:
+        if self._capture is None:
+            yield
+        else:
+            with self._capture.global_and_fixture_disabled():
+                yield
+
+
+def progress_for(config: pytest.Config, session: BenchSession) -> CaseProgress:
+    """A line on a terminal, silence under xdist, in a pipe, with -q -q or without a reporter."""
+    reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+    quiet = reporter is None or not reporter.isatty or "PYTEST_XDIST_WORKER" in os.environ
+    return CaseProgress() if quiet or config.get_verbosity() < -1 else TerminalProgress(config, session)

@@ -1,0 +1,124 @@
+"""After selection: probe the selected families only, skip what cannot run with the reason, one case a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_npubench.backends.protocol import Device, Probe
+from pytest_npubench.hardware import FAMILIES, HardwareSpec
+from pytest_npubench.plugin.expansion import ExpandedCase
+
+if TYPE_CHECKING:
+    from pytest_npubench.plugin.session import BenchSession
+
+DEVICES = pytest.StashKey[tuple[Device, ...]]()
+
+
+def select(session: BenchSession, items: list[pytest.Item]) -> None:
+    """Rewrite `items` in place. Raises pytest.UsageError (exit code 4) where a required name cannot run."""
+    runnable: set[str] = set()
+    selected: list[pytest.Item] = []
+    for item in items:
+        placed = _place(session, item)
+        selected.extend(placed)
+        if any(DEVICES in found.stash for found in placed):
+            runnable |= _names(item)
+    items[:] = selected
+    _check_required(session, runnable)
+    session.plan_campaigns(items)
+
+
+def expanded_case(item: pytest.Item) -> ExpandedCase | None:
+    """The suite case that an item runs; None where it is none."""
+    callspec = getattr(item, "callspec", None)
+    found = callspec.params.get("npubench_case") if callspec else None
+    return found if isinstance(found, ExpandedCase) else None
+
+
+def _place(session: BenchSession, item: pytest.Item) -> list[pytest.Item]:
+    """The item once for each group of devices that can run it; marked as skipped where there is none."""
+    expanded = expanded_case(item)
+    if expanded is not None:
+        spec, family = expanded.plan.spec, expanded.plan.spec.family
+    elif "npubench" in getattr(item, "fixturenames", ()):
+        spec, family = None, _own_family(item)
+    else:
+        return [item]
+    groups, reason = _groups(session.probe(family), spec, session.settings.devices)
+    if not groups:
+        item.add_marker(pytest.mark.skip(reason=reason))
+        return [item]
+    several = len(groups) > 1
+    return [_on(item, group, several=several) for group in groups]
+
+
+def _groups(
+    probe: Probe, spec: HardwareSpec | None, ordinals: tuple[int, ...] | None
+) -> tuple[list[tuple[Device, ...]], str]:
+    """The device groups that match, or why none does."""
+    if not probe.devices:
+        return [], probe.reason
+    found = [device for device in probe.devices if spec is None or spec.matches(device.name)]
+    names = ", ".join(dict.fromkeys(device.name for device in probe.devices))
+    if spec is not None and not found:
+        return [], f"no {spec.title}: found {names}"
+    chosen = [device for device in found if ordinals is None or device.ordinal in ordinals]
+    if not chosen:
+        return [], f"no device of --npubench-devices {','.join(map(str, ordinals or ()))}: found {_ids(found)}"
+    size = spec.tensor_parallel if spec else 1
+    groups = [tuple(chosen[start : start + size]) for start in range(0, len(chosen) - size + 1, size)]
+    return groups, f"needs {size} devices together, found {len(chosen)}: {_ids(chosen)}"
+
+
+def _on(item: pytest.Item, group: tuple[Device, ...], *, several: bool) -> pytest.Item:
+    """The item on these devices. With several groups each gets an item of its own, named by its first device."""
+    if several:
+        item = _copy(item, f"@{group[0].ordinal}")
+    item.stash[DEVICES] = group
+    return item
+
+
+def _copy(item: pytest.Item, suffix: str) -> pytest.Item:
+    assert isinstance(item, pytest.Function)
+    name = f"{item.name[:-1]}{suffix}]" if item.name.endswith("]") else f"{item.name}{suffix}"
+    copy = pytest.Function.from_parent(
+        item.parent,
+        name=name,
+        callspec=getattr(item, "callspec", None),
+        callobj=item.obj,
+        originalname=item.originalname,
+    )
+    for name in item.fixturenames:
+        if name not in copy.fixturenames:
+            copy.fixturenames.append(name)
+    return copy
+
+
+def _own_family(item: pytest.Item) -> str:
+    families = [name for name in FAMILIES if item.get_closest_marker(name)]
+    if len(families) != 1:
+        found = f"has the markers {', '.join(families)}" if families else "has none of them"
+        raise pytest.UsageError(
+            f"{item.nodeid}: a test with the npubench fixture needs exactly one of the markers "
+            f"{', '.join(FAMILIES)}; it {found}"
+        )
+    return families[0]
+
+
+def _names(item: pytest.Item) -> set[str]:
+    """What --npubench-require may call the item by: its markers and its hardware."""
+    expanded = expanded_case(item)
+    return {marker.name for marker in item.iter_markers()} | ({expanded.plan.spec.name} if expanded else set())
+
+
+def _check_required(session: BenchSession, runnable: set[str]) -> None:
+    for name in session.settings.require:
+        if name not in runnable:
+            raise pytest.UsageError(f"--npubench-require {name}: {session.why_not(name)}")
+
+
+def _ids(devices: Iterable[Device]) -> str:
+    return ", ".join(device.id for device in devices) or "none"

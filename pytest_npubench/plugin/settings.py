@@ -1,0 +1,111 @@
+"""The settings of a run, each read once from command line, ini or [tool.npubench], in that order."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_npubench.plugin.options import LATER, OPTIONS, Option
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Paths are absolute; limits are fractions; times are seconds; None where nothing was said."""
+
+    require: tuple[str, ...]
+    profile: str
+    hardware: Path | None
+    devices: tuple[int, ...] | None
+    baselines: Path
+    journal: Path
+    report: Path | None
+    case_error: float | None
+    mean_error: float | None
+    compile_cache: Path | None
+    lock_timeout: float
+    probe_timeout: float
+    accept: bool
+    resume: bool
+
+    @classmethod
+    def from_pytest_config(cls, config: pytest.Config) -> Settings:
+        """Raises pytest.UsageError naming the option or key, its value and what is allowed."""
+        for name, _, _ in LATER:
+            if config.getoption(f"npubench_{name}") is not None:
+                raise pytest.UsageError(f"--npubench-{name.replace('_', '-')}: this version does not have it yet")
+        table = _table(config.rootpath / "pyproject.toml")
+        values = {option.name: _value(option, config, table) for option in OPTIONS}
+        root, here = config.rootpath, config.invocation_params.dir
+        return cls(
+            **{
+                **values,
+                "hardware": _directory("--npubench-hardware", values["hardware"], here),
+                "baselines": root / values["baselines"],
+                "journal": here / values["journal"] if values["journal"] else root / ".npubench" / "journal.jsonl",
+                "report": _report(values["report"], here),
+                "compile_cache": here / values["compile_cache"] if values["compile_cache"] else None,
+            },
+            accept=config.getoption("npubench_accept"),
+            resume=config.getoption("npubench_resume"),
+        )
+
+
+def _value(option: Option, config: pytest.Config, table: Mapping[str, Any]) -> Any:
+    ini = config.getini(option.key)
+    for place, text in (
+        (option.flag, config.getoption(option.key)),
+        (option.key, ini if isinstance(ini, str) and ini else None),
+        (f"[tool.npubench] {option.name}", table.get(option.name)),
+    ):
+        if text is not None:
+            try:
+                return option.read(",".join(map(str, text)) if isinstance(text, list) else str(text))
+            except ValueError as error:
+                raise pytest.UsageError(f"{place} = {text!r}: {error}") from None
+    return option.default
+
+
+def _table(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("npubench", {})
+    except (OSError, ValueError) as error:
+        raise pytest.UsageError(f"{path}: {error}") from None
+    known = [option.name for option in OPTIONS]
+    for name in table:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise pytest.UsageError(
+                f"{path}: [tool.npubench] {name} is not a setting{hint} (known: {', '.join(known)})"
+            )
+    return dict(table)
+
+
+def _directory(flag: str, text: str | None, here: Path) -> Path | None:
+    if text is None:
+        return None
+    if not (here / text).is_dir():
+        raise pytest.UsageError(f"{flag} = {text!r}: no such directory")
+    return here / text
+
+
+def _report(text: str | None, here: Path) -> Path | None:
+    if text is None:
+        return None
+    path = here / text
+    if path.suffix != ".html" or path.is_dir():
+        raise pytest.UsageError(f"--npubench-report = {text!r}: want the path of an .html file")
+    return path

@@ -1,0 +1,85 @@
+"""A case of a suite in its test: measure with its campaign, judge, record, and fail the test where the verdict does."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_npubench.errors import JournalError, NpubenchError
+from pytest_npubench.plugin.benchmark_bridge import mirror
+from pytest_npubench.plugin.expansion import ExpandedCase
+from pytest_npubench.plugin.selection import DEVICES
+from pytest_npubench.result import JudgedCase, Judgement, judgement_from_json
+from pytest_npubench.verdict import Verdict, VerdictKind
+
+if TYPE_CHECKING:
+    from pytest_npubench.plugin.session import BenchSession
+
+
+class SuiteCase:
+    """What a suite's test receives; its body calls run()."""
+
+    def __init__(self, request: pytest.FixtureRequest, session: BenchSession, expanded: ExpandedCase) -> None:
+        self.case = expanded.case
+        self._request = request
+        self._session = session
+        self._expanded = expanded
+        self._devices = request.node.stash[DEVICES]
+
+    @classmethod
+    def of(cls, request: pytest.FixtureRequest, session: BenchSession) -> SuiteCase:
+        expanded = getattr(request, "param", None)
+        if not isinstance(expanded, ExpandedCase):
+            raise pytest.UsageError(f"{request.node.nodeid}: npubench_case needs the marker npubench_cases(kind)")
+        return cls(request, session, expanded)
+
+    def run(self) -> Judgement:
+        """Measure (or resume), judge, journal; fail the test with the verdict's reason where it is failing."""
+        started_s = perf_counter()
+        try:
+            judgement, fingerprint, resumed = self._judge()
+        except JournalError as error:
+            pytest.exit(f"{error}; the run ends here, since nothing more can be recorded", returncode=3)
+        judged = JudgedCase(
+            case=self.case,
+            digest=self._expanded.digest,
+            node_id=self._request.node.nodeid,
+            device=", ".join(device.id for device in self._devices),
+            fingerprint=fingerprint,
+            duration_s=perf_counter() - started_s,
+            judgement=judgement,
+            resumed=resumed,
+        )
+        finish_case(self._request, self._session, judged)
+        return judgement
+
+    def _judge(self) -> tuple[Judgement, str | None, bool]:
+        """The judgement, the fingerprint where the device could be opened, and whether it is an earlier run's."""
+        expanded, fingerprint = self._expanded, None
+        try:
+            fingerprint = self._session.fingerprint(self._devices)
+            earlier = self._session.earlier_case(expanded, fingerprint)
+            if earlier is not None:
+                return judgement_from_json(earlier), fingerprint, True
+            campaign = self._session.campaign(expanded.plan, self._devices)
+            measured = campaign.measured()
+            self._session.progress.done()
+            return expanded.kind.judge(expanded.case, expanded.plan, measured), fingerprint, False
+        except JournalError:
+            raise
+        except NpubenchError as error:
+            self._session.progress.done()
+            return Judgement(verdict=Verdict(kind=VerdictKind.INVALID, reason=str(error))), fingerprint, False
+
+
+def finish_case(request: pytest.FixtureRequest, session: BenchSession, judged: JudgedCase) -> None:
+    """Record a judged case everywhere, then let its test pass or fail."""
+    try:
+        session.record(request.node, judged)
+    except JournalError as error:
+        pytest.exit(f"{error}; the run ends here, since nothing more can be recorded", returncode=3)
+    mirror(request, judged)
+    if judged.verdict.failing:
+        pytest.fail(f"{judged.verdict.kind.value}: {judged.verdict.reason}", pytrace=False)

@@ -1,0 +1,26 @@
+"""The table at the end of a run, and below it what a person should know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_npubench.plugin.session import BenchSession
+
+
+def write_summary(reporter: Any, session: BenchSession, records: Sequence[Mapping[str, Any]]) -> None:
+    """One row a case, then the prediction error over all of them, notes and the journal's place."""
+    if not records and not session.notes:
+        return
+    from pytest_npubench.reports.terminal import render_table, summary_lines
+
+    reporter.section("npubench", sep="=")
+    if records:
+        terminal = session.config.get_terminal_writer()
+        reporter.write(render_table(records, width=terminal.fullwidth, color=terminal.hasmarkup))
+        for line in summary_lines(records):
+            reporter.write_line(line)
+        reporter.write_line(f"journal: {session.settings.journal}")
+    for note in session.notes:
+        reporter.write_line(note, red=note.startswith("error"))

@@ -1,0 +1,1 @@
+"""What people read: a table in the terminal, an HTML page. Both take the case records of a journal."""

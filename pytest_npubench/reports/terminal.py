@@ -1,0 +1,84 @@
+"""The summary table: what, measured, predicted, error, verdict, why. Milliseconds here, seconds everywhere else."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pytest_npubench.stats.error import summarise
+
+Record = Mapping[str, Any]
+STYLES = {"passed": "green", "failed": "bold red", "invalid": "bold magenta"}
+MIN_WIDTH = 100
+
+
+def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
+    """The table as text, at least 100 columns wide; with terminal colours where asked for."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("case", no_wrap=True)
+    table.add_column("what")
+    for name in ("measured ms", "predicted ms", "error %", "± repeat %"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("why", ratio=1)
+    for record in records:
+        kind = record["verdict"]["kind"]
+        verdict = f"{kind} (resumed)" if record.get("resumed") else kind
+        table.add_row(
+            record["id"] if record["device"].endswith(":0") else f"{record['id']} on {record['device']}",
+            record["what"],
+            _milliseconds(record["measured_s"]),
+            _milliseconds(record["predicted_s"]),
+            _percent(record["error"], signed=record["predicted_s"] is not None),
+            _percent(record["repeat_error"]),
+            Text(verdict, style=STYLES.get(kind, "yellow")),
+            record["verdict"]["reason"],
+        )
+    console = Console(
+        file=io.StringIO(), width=max(width, MIN_WIDTH), force_terminal=color, no_color=not color, highlight=False
+    )
+    console.print(table)
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def summary_lines(records: Sequence[Record]) -> list[str]:
+    """Prediction error over the run's prediction cases, what profiling cost, and the counts of the verdicts."""
+    lines = []
+    judged = [record for record in records if record["detail"].get("gate_error") is not None]
+    if judged:
+        errors = [_signed_gate(record) for record in judged]
+        summary = summarise(errors)
+        lines.append(
+            f"LENS prediction error over {summary.num_cases} cases: mean {summary.mean:.2%}, signed "
+            f"{summary.signed_mean:+.2%}, median {summary.median:.2%}, p90 {summary.p90:.2%}, max {summary.max:.2%}, "
+            f"{summary.under_5_percent_fraction:.0%} under 5 %"
+        )
+        repeats = [record["repeat_error"] for record in judged if record["repeat_error"] is not None]
+        if repeats:
+            lines.append(f"repeat error of the measured side (standard error): mean {sum(repeats) / len(repeats):.2%}")
+    costs = [record["detail"]["cost"] for record in records if "cost" in record["detail"]]
+    if costs:
+        total = {name: sum(cost[name] for cost in costs) for name in ("points", "binaries", "compile_s", "measure_s")}
+        lines.append(
+            f"LENS profiling cost: {len(costs)} buckets, {total['points']} points, {total['binaries']} binaries, "
+            f"{total['compile_s']:.1f} s compiling, {total['measure_s']:.1f} s measuring"
+        )
+    return lines
+
+
+def _signed_gate(record: Record) -> float:
+    gate: float = record["detail"]["gate_error"]
+    return gate if record["error"] >= 0 else -gate
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:.4g}" if seconds < 1 else f"{seconds * 1e3:.0f}"
+
+
+def _percent(fraction: float | None, *, signed: bool = False) -> str:
+    return "" if fraction is None else f"{fraction * 100:+.2f}" if signed else f"{fraction * 100:.2f}"

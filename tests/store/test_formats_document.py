@@ -1,0 +1,56 @@
+"""docs/formats.md shows what the store reads: its examples are read back, and its history ends at today's version."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pytest_npubench.store import baseline_format, journal_format
+from pytest_npubench.store.baselines import Baselines
+from pytest_npubench.store.journal import read_journal
+from pytest_npubench.store.json_text import decode, layout
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+
+
+def example(language):
+    (text,) = re.findall(rf"```{language}\n(.*?)```", DOCUMENT, flags=re.DOTALL)
+    return text
+
+
+def test_the_journal_example_shows_every_kind_and_is_read(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    path.write_text(example("jsonl"))
+    journal = read_journal(path)
+    (session,) = journal.sessions
+    assert {"session", *(record["record"] for record in session.records)} == journal_format.REQUIRED.keys()
+    (device,) = (record for record in session.records if record["record"] == "device")
+    assert journal.fingerprint(device["digest"]).digest() == device["digest"]
+    assert len(journal.rounds("h200-tiny-b4", "9b74c9897bac", device["digest"])) == 1
+    assert len(journal.cases(device["digest"])) == 1
+
+
+def test_the_baseline_example_is_a_file_as_we_write_it(tmp_path):
+    text = example("json")
+    content = decode(text.encode())
+    assert layout(content) + "\n" == text
+    file = baseline_format.BaselineFile.from_json(content)
+    path = tmp_path / file.relative_path
+    path.parent.mkdir()
+    path.write_text(text)
+    (case,) = file.cases
+    assert Baselines.load(tmp_path).sessions(case, "tbt_s", file.key, digest=file.cases[case].digest) == [
+        [[0.00211, 0.00209, 0.0021], [0.00213, 0.00212, 0.00212]]
+    ]
+
+
+@pytest.mark.parametrize("kind", list(journal_format.REQUIRED))
+def test_the_document_names_every_required_field(kind):
+    (row,) = re.findall(rf"^\| `{kind}` \| (.*) \|$", DOCUMENT, flags=re.MULTILINE)
+    assert set(journal_format.REQUIRED[kind]) <= set(re.findall(r"`(\w+)`", row))
+
+
+def test_the_histories_end_at_the_versions_written():
+    histories = re.findall(r"### History\n\n\| version .*\n\|.*\n((?:\|.*\n?)+)", DOCUMENT)
+    last = [int(rows.strip().splitlines()[-1].split("|")[1]) for rows in histories]
+    assert last == [journal_format.VERSION, baseline_format.VERSION]
