@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from pytest_npubench.errors import ConfigError, MeasurementError
 
@@ -109,8 +108,14 @@ def t_half_width(variances: FloatArray, degrees_of_freedom: FloatArray, coverage
     scale = np.where(total > 0, total, 1.0)  # shares of the total: squares of tiny variances would underflow
     inverse = np.tensordot(1.0 / degrees_of_freedom, (variances / scale) ** 2, axes=1)
     freedom = 1.0 / np.where(total > 0, inverse, 1.0)
-    quantile = np.asarray(special.stdtrit(freedom, 0.5 + coverage / 2), dtype=np.float64)
-    return np.asarray(quantile * np.sqrt(total))
+    return np.asarray(student_quantile(0.5 + coverage / 2, freedom) * np.sqrt(total))
+
+
+def student_quantile(level: float, degrees_of_freedom: FloatArray | float) -> FloatArray:
+    """Student's t at a level such as 0.975, in the shape of degrees_of_freedom."""
+    from scipy import special  # a quarter of a second that collecting cases need not pay
+
+    return np.asarray(special.stdtrit(degrees_of_freedom, level), dtype=np.float64)
 
 
 def _finite(name: str, values: npt.ArrayLike) -> FloatArray:

@@ -17,8 +17,6 @@ from enum import Enum
 from itertools import pairwise
 from statistics import fmean, stdev
 
-from scipy import stats
-
 from pytest_npubench.campaign.kinds.protocol import Axes
 from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Measured, Point
@@ -26,6 +24,7 @@ from pytest_npubench.case import Case
 from pytest_npubench.hardware import RunSize
 from pytest_npubench.measurement import Request
 from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.stats.error import student_quantile
 from pytest_npubench.verdict import Verdict, VerdictKind
 
 TOLERANCE = 0.10
@@ -91,7 +90,7 @@ def jump(left_s: Sequence[float], right_s: Sequence[float], tolerance: float = T
     mean = fmean(logs)
     if len(logs) < 2:
         return Jump.UNCLEAR, math.exp(mean)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)) * stdev(logs) / math.sqrt(len(logs))
+    half = float(student_quantile((1 + CONFIDENCE) / 2, len(logs) - 1)) * stdev(logs) / math.sqrt(len(logs))
     limit = math.log1p(tolerance)
     if abs(mean) - half > limit:
         return Jump.OBSERVED, math.exp(mean)

@@ -1,0 +1,38 @@
+# make bench: measure this machine's CPU (quick profile). make test: the project's tests. make lint: style, types, layers.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+REPORT ?= .npubench/report.html
+
+.PHONY: bench test lint clean
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT)
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest tests/
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.bench: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[cpu]'
+	touch $@
+
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[test]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .npubench
