@@ -93,8 +93,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config = session.config
-    used = _SESSION in config.stash or config.stash[_RECORDS]
-    if used and (failure := _session(config).finish(int(exitstatus), config.stash[_RECORDS])):
+    records = config.stash[_RECORDS]
+    used = _SESSION in config.stash or records
+    if used and (failure := _session(config).finish(int(exitstatus), records)):
         session.exitstatus = failure
 
 
@@ -102,7 +103,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if _SESSION in config.stash:
         from pytest_npubench.plugin.summary import write_summary
 
-        write_summary(terminalreporter, _session(config), config.stash[_RECORDS])
+        records = config.stash[_RECORDS]
+        write_summary(terminalreporter, _session(config), records)
 
 
 @pytest.fixture
