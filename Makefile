@@ -8,7 +8,7 @@ REPORT ?= .npubench/report.html
 .PHONY: bench test lint clean
 
 bench: $(VENV)/.bench
-	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT)
+	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --benchmark-disable
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest tests/

@@ -43,7 +43,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A metric held against an absolute limit: passes where value <= limit."""
+    """A metric held against an absolute limit: passes where value <= limit. Fractions with the unit "%" read as such."""
 
     metric: str
     value: float
@@ -55,8 +55,13 @@ class Gate:
         return self.value <= self.limit  # a NaN compares false, so it never passes
 
     def __str__(self) -> str:
-        value, limit = (f"{number:.4g}{self.unit}" for number in (self.value, self.limit))
+        value, limit = self._text(self.value), self._text(self.limit)
         return f"{self.metric} {value} {'<=' if self.passed else '>'} {limit}"
+
+    def _text(self, number: float) -> str:
+        if self.unit == "%":
+            return f"{number * 100:.2f} %" if number >= 1e-4 else f"{number * 100:.2g} %"
+        return f"{number:.4g} {self.unit}".rstrip()
 
 
 def judge_gates(gates: tuple[Gate, ...]) -> Verdict:

@@ -12,9 +12,11 @@ _registered: dict[str, Backend] = {}
 
 
 def register(backend: Backend) -> None:
-    """Add or, under a family of ours, refuse a backend. Raises RegistryError on a duplicate."""
-    if backend.family in FAMILIES or backend.family in _registered:
-        raise RegistryError(f"a backend for family {backend.family!r} is there already")
+    """Put a backend in the place of the shipped one. Raises RegistryError on an unknown family or a second backend."""
+    if backend.family not in FAMILIES:
+        raise RegistryError(f"no device family {backend.family!r}; known: {', '.join(FAMILIES)}")
+    if backend.family in _registered:
+        raise RegistryError(f"two backends for family {backend.family!r} were registered")
     _registered[backend.family] = backend
 
 
@@ -23,8 +25,7 @@ def backend(family: str) -> Backend:
     if family in _registered:
         return _registered[family]
     if family not in FAMILIES:
-        known = ", ".join((*FAMILIES, *_registered))
-        raise RegistryError(f"no backend for family {family!r}; known: {known}")
+        raise RegistryError(f"no device family {family!r}; known: {', '.join(FAMILIES)}")
     found: Backend | None = getattr(import_module(f"{__name__}.{family}"), "BACKEND", None)
     if found is None or found.family != family:
         raise RegistryError(f"backends/{family}.py does not define BACKEND of family {family!r}")

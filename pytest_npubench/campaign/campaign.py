@@ -139,7 +139,7 @@ class Campaign:
             if point.name in measured.failures:
                 continue
             try:
-                durations_s[point.name], steady = warm_up(lambda point=point: _sample(engine, point))  # type: ignore[misc]
+                durations_s[point.name], steady = _warm(engine, point)
             except Exception as error:  # noqa: BLE001 - as in a round: this point ends, the others go on
                 measured.failures[point.name] = failure_reason(point, error)
                 continue
@@ -183,6 +183,13 @@ class Campaign:
                     "complete": complete,
                 }
             )
+
+
+def _warm(engine: Engine, point: Point) -> tuple[float, bool]:
+    """Seconds of a warm point, and whether it became steady. Profile points warm a drawn batch."""
+    if point.warm_up:
+        return warm_up(lambda: _sample(engine, point))
+    return _sample(engine, point), True
 
 
 def _sample(engine: Engine, point: Point) -> float:

@@ -91,7 +91,11 @@ class Plan:
         requests = self.sample(name).requests
         size = self.batch_size
         return tuple(
-            Point(name=f"batch/{name}/{index}", requests=requests[index * size : (index + 1) * size])
+            Point(
+                name=f"batch/{name}/{index}",
+                requests=requests[index * size : (index + 1) * size],
+                warm_up=False,
+            )
             for index in range(self.size.num_draws)
         )
 

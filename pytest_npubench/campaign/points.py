@@ -20,6 +20,7 @@ class Point:
     requests: tuple[Request, ...] = ()
     move: tuple[int, int] | None = None
     pure_bucket: int | None = None
+    warm_up: bool = True
 
     @property
     def definition(self) -> list[object]:

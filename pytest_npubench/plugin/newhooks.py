@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def pytest_npubench_backends() -> Sequence[Backend]:
-    """Device families beside the shipped ones."""
+    """Backends that take the place of the shipped ones of their families."""
     return ()
 
 

@@ -127,7 +127,7 @@ class Measure:
 
 def _judge(samples: Samples, limits: Limits, timing: CallTiming) -> Judgement:
     gates = tuple(
-        Gate(metric=metric, value=value, limit=limit, unit=" s")
+        Gate(metric=metric, value=value, limit=limit, unit="s")
         for metric, value, limit in (
             ("mean", samples.mean_s, limits.max_mean_s),
             ("median", samples.median_s, limits.max_median_s),

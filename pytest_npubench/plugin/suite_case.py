@@ -82,4 +82,5 @@ def finish_case(request: pytest.FixtureRequest, session: BenchSession, judged: J
         pytest.exit(f"{error}; the run ends here, since nothing more can be recorded", returncode=3)
     mirror(request, judged)
     if judged.verdict.failing:
-        pytest.fail(f"{judged.verdict.kind.value}: {judged.verdict.reason}", pytrace=False)
+        kind = "" if judged.verdict.kind is VerdictKind.FAILED else f"{judged.verdict.kind.value}: "
+        pytest.fail(kind + judged.verdict.reason, pytrace=False)

@@ -37,7 +37,9 @@ class MeanErrorKind:
         signed = [item.error.gate_value * (1 if item.error.sum_error >= 0 else -1) for item in found]
         summary = summarise(signed)
         return Judgement(
-            verdict=judge_gates((Gate(metric="mean prediction error", value=summary.mean, limit=plan.mean_error),)),
+            verdict=judge_gates(
+                (Gate(metric="mean prediction error", value=summary.mean, limit=plan.mean_error, unit="%"),)
+            ),
             what=f"E2E of {summary.num_cases} workloads",
             metrics=(Metric(name="mean_prediction_error", unit="", value=summary.mean),),
             measured_s=sum(sum(item.measured_s) for item in found),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from pytest_npubench.case import Case
 from pytest_npubench.hardware import RunSize
 from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.stats.error import CaseError, case_error, repeat_error
-from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict import Gate, Verdict, judge_gates
 
 SETTLED_HALF_WIDTH = 0.01
 
@@ -56,10 +56,11 @@ class PredictionKind:
         error, half = found.error, found.half_width
         total_s = sum(found.measured_s)
         rounds = zip(*(measured.round_means_s(point.name) for point in plan.draws(workload)), strict=False)
+        gate = Gate(metric="prediction error", value=error.gate_value, limit=plan.case_error, unit="%")
         padding = padding_fractions(plan, workload)
         sample = plan.sample(workload)
         return Judgement(
-            verdict=judge_gates((Gate(metric="prediction error", value=error.gate_value, limit=plan.case_error),)),
+            verdict=_with_noise(judge_gates((gate,)), found),
             what=f"E2E of {len(found.measured_s)} batches of {workload}",
             metrics=(
                 Metric(name="e2e_s", unit="s", value=total_s, samples=tuple(sum(row) for row in rounds)),
@@ -89,6 +90,14 @@ class PredictionKind:
     def settled(self, case: Case, plan: Plan, measured: Measured) -> bool:
         half_width = prediction_error(plan, measured, str(case.axis("workload"))).half_width
         return half_width is not None and half_width <= SETTLED_HALF_WIDTH
+
+
+def _with_noise(verdict: Verdict, found: PredictionError) -> Verdict:
+    """A failing verdict also says how well the error is known, so that noise is not taken for a wrong model."""
+    if not verdict.failing or found.half_width is None or found.repeat_error is None:
+        return verdict
+    noise = f"95 % interval ±{found.half_width:.1%}, repeat error {found.repeat_error:.1%}"
+    return replace(verdict, reason=f"{verdict.reason} ({noise})")
 
 
 def prediction_error(plan: Plan, measured: Measured, workload: str) -> PredictionError:
