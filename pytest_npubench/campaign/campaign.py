@@ -83,8 +83,9 @@ class Campaign:
     def _earlier_compiles(self) -> tuple[CompileRecord, ...]:
         """What an earlier session compiled for this campaign, the latest record of each binary."""
         found: dict[str, CompileRecord] = {}
+        wanted = (self.digest, self._site.fingerprint)
         for record in self._earlier.records if self._earlier else ():
-            if record["record"] == "compile" and record.get("campaign_digest") == self.digest:
+            if record["record"] == "compile" and (record.get("campaign_digest"), record["fingerprint"]) == wanted:
                 found[record["name"]] = CompileRecord(
                     name=record["name"], compile_s=record["compile_s"], cache=CacheState(record["cache"])
                 )

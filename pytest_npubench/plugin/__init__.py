@@ -5,6 +5,7 @@ Every pytest run that has the distribution installed imports this file, so it im
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _SESSION = pytest.StashKey["BenchSession"]()
 Record = Mapping[str, Any]
 _RECORDS: pytest.StashKey[list[Record]] = pytest.StashKey()
+_USAGE_ERROR = pytest.StashKey[pytest.UsageError]()
+_WORKERS_USAGE_ERROR = "npubench_usage_error"
 
 
 def _session(config: pytest.Config) -> BenchSession:
@@ -31,14 +34,28 @@ def _session(config: pytest.Config) -> BenchSession:
 
 
 class _Collector:
-    """Gathers the record of every judged case from the test reports, which under xdist come from the workers."""
+    """Gathers the record of every judged case from the test reports, which under xdist come from the workers.
+
+    So do errors of usage: one that a worker raised would end as an internal error of xdist.
+    """
 
     def __init__(self, records: list[Record]) -> None:
         self._records = records
+        self.usage_error = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if record := getattr(report, "npubench", None):
             self._records.append(record)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.usage_error = getattr(node, "workeroutput", {}).get(_WORKERS_USAGE_ERROR, self.usage_error)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.usage_error:
+            sys.stderr.write(f"ERROR: {self.usage_error}\n")
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -65,11 +82,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker("npubench_cases"):
         from pytest_npubench.plugin.expansion import expand
 
-        expand(metafunc, _session(metafunc.config))
+        try:
+            expand(metafunc, _session(metafunc.config))
+        except pytest.UsageError as error:  # from here it would be a traceback in every test: see modifyitems
+            metafunc.config.stash.setdefault(_USAGE_ERROR, error)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    try:
+        _select(config, items)
+    except pytest.UsageError as error:
+        if not hasattr(config, "workeroutput"):
+            raise
+        config.workeroutput[_WORKERS_USAGE_ERROR] = str(error)
+        items.clear()
+
+
+def _select(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if _USAGE_ERROR in config.stash:
+        raise config.stash[_USAGE_ERROR]
     required = bool(config.getoption("npubench_require") or config.getini("npubench_require"))
     if not config.option.collectonly and (required or any(map(_is_ours, items))):
         from pytest_npubench.plugin.selection import select

@@ -21,7 +21,7 @@ from pytest_npubench.case import Case
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.measurement import Samples
 from pytest_npubench.plugin.selection import DEVICES
-from pytest_npubench.plugin.suite_case import finish_case
+from pytest_npubench.plugin.suite_case import ending_with_the_journal, finish_case
 from pytest_npubench.result import JudgedCase, Judgement, Metric
 from pytest_npubench.stats.error import repeat_error
 from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
@@ -89,7 +89,7 @@ class Measure:
         limits = Limits.from_pytest_item(self._request.node)
         started_s = perf_counter()
         runtime = self._session.runtime(self._devices)
-        with device_lock(self._devices, self._session.settings.lock_timeout):
+        with device_lock(self._devices, self._session.lock_timeout_s):
             timing = time_callable(
                 function,
                 arguments,
@@ -100,12 +100,14 @@ class Measure:
                 count_compiles=lambda: runtime.num_process_compiles,
             )
         samples = Samples(name=self._request.node.name, samples_s=timing.samples_s)
+        with ending_with_the_journal():
+            fingerprint = self._session.fingerprint(self._devices)
         judged = JudgedCase(
             case=self._case(),
             digest=self._case().digest(),
             node_id=self._request.node.nodeid,
             device=", ".join(device.id for device in self._devices),
-            fingerprint=self._session.fingerprint(self._devices),
+            fingerprint=fingerprint,
             duration_s=perf_counter() - started_s,
             judgement=_judge(samples, limits, timing),
         )

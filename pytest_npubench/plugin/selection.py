@@ -82,18 +82,17 @@ def _on(item: pytest.Item, group: tuple[Device, ...], *, several: bool) -> pytes
 
 
 def _copy(item: pytest.Item, suffix: str) -> pytest.Item:
+    """The item under another name, which goes into its node id; callspec and originalname would undo that in pytest 9,
+    so they follow. Values of @pytest.mark.parametrize are known to the item's own fixture information alone.
+    """
     assert isinstance(item, pytest.Function)
     name = f"{item.name[:-1]}{suffix}]" if item.name.endswith("]") else f"{item.name}{suffix}"
-    copy = pytest.Function.from_parent(
-        item.parent,
-        name=name,
-        callspec=getattr(item, "callspec", None),
-        callobj=item.obj,
-        originalname=item.originalname,
-    )
-    for name in item.fixturenames:
-        if name not in copy.fixturenames:
-            copy.fixturenames.append(name)
+    copy = pytest.Function.from_parent(item.parent, name=name, callobj=item.obj, fixtureinfo=item._fixtureinfo)
+    copy.originalname = item.originalname
+    if hasattr(item, "callspec"):
+        copy.callspec = item.callspec
+    copy.own_markers[:] = item.own_markers  # with those that were added after collection
+    copy.keywords.update({mark.name: mark for mark in item.own_markers})
     return copy
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from pytest_npubench.store.journal import Journal, JournalWriter, read_journal
 
 RECORD = pytest.StashKey[dict[str, Any]]()
 Devices = tuple[Device, ...]
+SIBLING_WAIT_S = 3600.0
 
 
 class BenchSession:
@@ -53,9 +55,10 @@ class BenchSession:
     @classmethod
     def from_pytest_config(cls, config: pytest.Config) -> BenchSession:
         """Raises pytest.UsageError for settings, hardware files or an earlier journal that cannot be used."""
+        settings = Settings.from_pytest_config(config)
         try:
             _register_hooks(config)
-            return cls(config, Settings.from_pytest_config(config))
+            return cls(config, settings)
         except NpubenchError as error:
             raise pytest.UsageError(str(error)) from None
 
@@ -124,6 +127,8 @@ class BenchSession:
                     self._campaigns.setdefault((expanded.plan.key, item.stash[DEVICES]), []).append(expanded)
         if self._campaigns:
             _limit_jax({devices[0].family for _, devices in self._campaigns})
+        if self.num_cases:
+            self._open_journal()
 
     def campaign(self, plan: Plan, devices: Devices) -> Campaign:
         """The campaign of all selected cases of this plan on these devices."""
@@ -137,7 +142,7 @@ class BenchSession:
                     devices=devices,
                     runtime=self.runtime(devices),
                     fingerprint=self.fingerprint(devices),
-                    lock_timeout_s=-1 if _worker(self.config) else self.settings.lock_timeout,
+                    lock_timeout_s=self.lock_timeout_s,
                 ),
                 make_engine=make_engine,
                 settled=lambda measured: _settled(cases, measured),
@@ -171,10 +176,17 @@ class BenchSession:
                 runtime=stack.runtime,
                 compiler=stack.compiler,
                 power_policy=stack.power_policy,
-                extra=stack.extra,
+                # two devices of one name are not one: a resumed run must not take the one's results for the other's
+                extra=(*stack.extra, ("devices", ", ".join(device.uuid or device.id for device in devices))),
             )
             self._fingerprints[devices] = self.journal.device(collect(facts, self.config.rootpath))
         return self._fingerprints[devices]
+
+    @property
+    def lock_timeout_s(self) -> float:
+        """An xdist worker waits longer: its siblings measure on the same device in turn."""
+        asked = self.settings.lock_timeout
+        return max(asked, SIBLING_WAIT_S) if _worker(self.config) and asked >= 0 else asked
 
     # -- the journal
 
@@ -188,6 +200,13 @@ class BenchSession:
                 worker=_worker(self.config),
             )
         return self._journal
+
+    def _open_journal(self) -> None:
+        """Before anything is measured. Raises pytest.UsageError where it cannot be used."""
+        try:
+            _ = self.journal
+        except StoreError as error:
+            raise pytest.UsageError(str(error)) from None
 
     def earlier_case(self, expanded: ExpandedCase, fingerprint: str) -> Mapping[str, Any] | None:
         """What the resumed journal says of this very case on this very fingerprint."""
@@ -259,7 +278,11 @@ def make_engine(runtime: Runtime, plan: Plan) -> Engine:
 
 
 def _points(cases: Sequence[ExpandedCase]) -> list[Point]:
-    return [point for expanded in cases for point in expanded.kind.points(expanded.case, expanded.plan)]
+    points: list[Point] = []
+    for expanded in cases:
+        with suppress(NpubenchError):  # a workload that cannot be read: its own case will say so, the others go on
+            points.extend(expanded.kind.points(expanded.case, expanded.plan))
+    return points
 
 
 def _settled(cases: Sequence[ExpandedCase], measured: Measured) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -38,10 +40,8 @@ class SuiteCase:
     def run(self) -> Judgement:
         """Measure (or resume), judge, journal; fail the test with the verdict's reason where it is failing."""
         started_s = perf_counter()
-        try:
+        with ending_with_the_journal():
             judgement, fingerprint, resumed = self._judge()
-        except JournalError as error:
-            pytest.exit(f"{error}; the run ends here, since nothing more can be recorded", returncode=3)
         judged = JudgedCase(
             case=self.case,
             digest=self._expanded.digest,
@@ -74,12 +74,19 @@ class SuiteCase:
             return Judgement(verdict=Verdict(kind=VerdictKind.INVALID, reason=str(error))), fingerprint, False
 
 
-def finish_case(request: pytest.FixtureRequest, session: BenchSession, judged: JudgedCase) -> None:
-    """Record a judged case everywhere, then let its test pass or fail."""
+@contextmanager
+def ending_with_the_journal() -> Iterator[None]:
+    """Ends the run with exit code 3 where the journal can no longer be written."""
     try:
-        session.record(request.node, judged)
+        yield
     except JournalError as error:
         pytest.exit(f"{error}; the run ends here, since nothing more can be recorded", returncode=3)
+
+
+def finish_case(request: pytest.FixtureRequest, session: BenchSession, judged: JudgedCase) -> None:
+    """Record a judged case everywhere, then let its test pass or fail."""
+    with ending_with_the_journal():
+        session.record(request.node, judged)
     mirror(request, judged)
     if judged.verdict.failing:
         kind = "" if judged.verdict.kind is VerdictKind.FAILED else f"{judged.verdict.kind.value}: "

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
 
+PIPE_WIDTH = 160
+
 
 def write_summary(reporter: Any, session: BenchSession, records: Sequence[Mapping[str, Any]]) -> None:
     """One row a case, then the prediction error over all of them, notes and the journal's place."""
@@ -18,7 +20,8 @@ def write_summary(reporter: Any, session: BenchSession, records: Sequence[Mappin
     reporter.section("npubench", sep="=")
     if records:
         terminal = session.config.get_terminal_writer()
-        reporter.write(render_table(records, width=terminal.fullwidth, color=terminal.hasmarkup))
+        width = terminal.fullwidth if reporter.isatty else PIPE_WIDTH
+        reporter.write(render_table(records, width=width, color=terminal.hasmarkup))
         for line in summary_lines(records):
             reporter.write_line(line)
         reporter.write_line(f"journal: {session.settings.journal}")

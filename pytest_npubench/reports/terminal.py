@@ -14,18 +14,18 @@ from pytest_npubench.stats.error import summarise
 
 Record = Mapping[str, Any]
 STYLES = {"passed": "green", "failed": "bold red", "invalid": "bold magenta"}
-MIN_WIDTH = 100
+NARROWEST = 80
 
 
 def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
-    """The table as text, at least 100 columns wide; with terminal colours where asked for."""
+    """The table as text, at least 80 columns wide: long names fold; with terminal colours where asked for."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("case", no_wrap=True)
-    table.add_column("what")
-    for name in ("measured ms", "predicted ms", "error %", "± repeat %"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("why", ratio=1)
+    table.add_column("case", overflow="fold", min_width=14)
+    table.add_column("what", min_width=10)
+    for name in ("measured ms", "predicted ms", "error %", "repeat %"):
+        table.add_column(name, justify="right", width=max(map(len, name.split())))
+    table.add_column("verdict", width=9)
+    table.add_column("why", min_width=12)
     for record in records:
         kind = record["verdict"]["kind"]
         verdict = f"{kind} (resumed)" if record.get("resumed") else kind
@@ -40,7 +40,7 @@ def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
             record["verdict"]["reason"],
         )
     console = Console(
-        file=io.StringIO(), width=max(width, MIN_WIDTH), force_terminal=color, no_color=not color, highlight=False
+        file=io.StringIO(), width=max(width, NARROWEST), force_terminal=color, no_color=not color, highlight=False
     )
     console.print(table)
     return str(console.file.getvalue())  # type: ignore[attr-defined]
@@ -65,10 +65,26 @@ def summary_lines(records: Sequence[Record]) -> list[str]:
     if costs:
         total = {name: sum(cost[name] for cost in costs) for name in ("points", "binaries", "compile_s", "measure_s")}
         lines.append(
-            f"LENS profiling cost: {len(costs)} buckets, {total['points']} points, {total['binaries']} binaries, "
-            f"{total['compile_s']:.1f} s compiling, {total['measure_s']:.1f} s measuring"
+            f"LENS profiling cost: {len(_campaigns(records))} sessions, {len(costs)} buckets, {total['points']} points, "
+            f"{total['binaries']} binaries, {total['compile_s']:.1f} s compiling, {total['measure_s']:.1f} s measuring"
         )
+    if waste := _padding_waste(records):
+        lines.append(f"padding waste, prefill and decode: {waste}")
     return lines
+
+
+def _campaigns(records: Sequence[Record]) -> set[tuple[str, ...]]:
+    """One session compiles all buckets of a device, model and batch size."""
+    return {(record["device"], record["hardware"], record["model"], str(record["batch_size"])) for record in records}
+
+
+def _padding_waste(records: Sequence[Record]) -> str:
+    """Each workload once: it depends on lengths and buckets, not on the batch size."""
+    found = {record["detail"]["workload"]: record["detail"] for record in records if "workload" in record["detail"]}
+    return "; ".join(
+        f"{name} {detail['prefill_padding_fraction']:.0%} and {detail['decode_padding_fraction']:.0%}"
+        for name, detail in found.items()
+    )
 
 
 def _signed_gate(record: Record) -> float:

@@ -61,7 +61,7 @@ class PredictionKind:
         sample = plan.sample(workload)
         return Judgement(
             verdict=_with_noise(judge_gates((gate,)), found),
-            what=f"E2E of {len(found.measured_s)} batches of {workload}",
+            what=f"E2E of {len(found.measured_s)} batches",
             metrics=(
                 Metric(name="e2e_s", unit="s", value=total_s, samples=tuple(sum(row) for row in rounds)),
                 Metric(name="prediction_error", unit="", value=error.gate_value),
