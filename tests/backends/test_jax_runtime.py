@@ -1,0 +1,178 @@
+"""The runtime on the host: what it puts on record of a compile, counts, waits for and says about itself.
+
+Whatever needs a compilation cache runs in processes of its own, since jax keeps that setting for the whole process.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from pytest_npubench.backends import backend, jax_runtime
+from pytest_npubench.backends.jax_runtime import JaxRuntime
+from pytest_npubench.backends.protocol import Device
+from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
+from pytest_npubench.measurement import CacheState
+
+HOST = Device(family="cpu", ordinal=0, name="a processor")
+VECTOR = jax.ShapeDtypeStruct((4,), np.float32)
+
+
+@pytest.fixture
+def runtime() -> JaxRuntime:
+    return JaxRuntime("cpu", [HOST], None)
+
+
+def test_a_compile_without_a_cache_is_cold_each_time(runtime: JaxRuntime) -> None:
+    for name in ("first", "second"):
+        runtime.compile(name, lambda x: x * 2, VECTOR)
+    assert [(record.name, record.cache) for record in runtime.compiles] == [
+        ("first", CacheState.COLD),
+        ("second", CacheState.COLD),
+    ]
+    assert min(record.compile_s for record in runtime.compiles) > 0
+
+
+def test_a_compiled_function_computes(runtime: JaxRuntime) -> None:
+    double = runtime.compile("double", lambda x: x * 2, VECTOR)
+    np.testing.assert_array_equal(double(np.arange(4, dtype=np.float32)), [0, 2, 4, 6])
+
+
+def test_compiles_are_kept_apart_by_runtime(runtime: JaxRuntime) -> None:
+    other = JaxRuntime("cpu", [HOST], None)
+    other.compile("elsewhere", lambda x: x + 3, VECTOR)
+    assert runtime.compiles == []
+    assert runtime.num_process_compiles == other.num_process_compiles
+
+
+def test_every_compile_of_the_process_is_counted(runtime: JaxRuntime) -> None:
+    """Ours, and one hidden in a jit call; a second call of that finds its binary and counts as none."""
+    start = runtime.num_process_compiles
+    runtime.compile("ours", lambda x: x - 5, VECTOR)
+    assert runtime.num_process_compiles == start + 1
+    argument = np.ones(7, np.float32)
+    hidden = jax.jit(lambda x: x * 3 + 11)
+    hidden(argument)
+    assert runtime.num_process_compiles == start + 2
+    hidden(argument)
+    assert runtime.num_process_compiles == start + 2
+    hidden(np.ones(8, np.float32))
+    assert runtime.num_process_compiles == start + 3
+
+
+def test_a_donated_argument_is_gone(runtime: JaxRuntime) -> None:
+    negate = runtime.compile("negate", lambda x, y: (-x, y + 1), VECTOR, VECTOR, donate=(0,))
+    first, second = (jax.device_put(np.ones(4, np.float32), runtime.devices[0]) for _ in range(2))
+    negate(first, second)
+    assert (first.is_deleted(), second.is_deleted()) == (True, False)
+
+
+@pytest.fixture
+def accelerator(monkeypatch: pytest.MonkeyPatch) -> JaxRuntime:
+    """A FAKE family whose device is the host's processor."""
+    monkeypatch.setitem(jax_runtime.PLATFORMS, "abacus", "cpu")
+    return JaxRuntime("abacus", [HOST], None)
+
+
+@pytest.mark.parametrize("value", [None, 3.0, (), {"loss": 1.5}, np.ones(3)], ids=str)
+def test_an_accelerator_cannot_wait_for_what_holds_no_array(accelerator: JaxRuntime, value: Any) -> None:
+    words = f"returned {type(value).__name__} without any jax array, so nothing on abacus can be waited for"
+    with pytest.raises(MeasurementError, match=words):
+        accelerator.synchronize(value)
+
+
+def test_arrays_anywhere_in_a_value_are_waited_for(accelerator: JaxRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[Any] = []
+    monkeypatch.setattr(jax, "block_until_ready", waited.append)
+    value = {"text": "x", "nested": [1, (jax.device_put(np.ones(2)),)]}
+    accelerator.synchronize(value)
+    assert waited == [value]
+
+
+def test_the_host_waits_for_anything(runtime: JaxRuntime) -> None:
+    for value in (None, 3.0, {"loss": 1.5}, jax.device_put(np.ones(2))):
+        runtime.synchronize(value)
+
+
+def test_a_device_that_is_no_longer_there() -> None:
+    gone = Device(family="cpu", ordinal=4000, name="a processor")
+    with pytest.raises(DeviceUnavailableError, match=r"^cpu:4000: jax has \d+ devices of cpu$"):
+        JaxRuntime("cpu", [HOST, gone], None)
+
+
+def test_the_stack_names_the_software_and_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XLA_FLAGS", "JAX_DEFAULT_MATMUL_PRECISION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--some=flag")
+    cpu = backend("cpu")
+    found = cpu.probe(timeout_s=60).devices
+    stack = cpu.open(found, None).stack()
+    assert stack.device_class == found[0].name
+    assert stack.runtime == f"jax {jax.__version__}"
+    assert stack.compiler is not None
+    assert stack.compiler.startswith("jaxlib ")
+    assert stack.extra == (("LIBTPU_INIT_ARGS", "--some=flag"),)
+
+
+def test_the_stack_counts_devices(runtime: JaxRuntime) -> None:
+    assert JaxRuntime("cpu", [HOST, HOST], None).stack().device_class == "2 x a processor"
+
+
+# Opens a runtime for each cache directory in turn ("-": none) and compiles one function in it.
+OPEN_IN_TURN = """
+import json, sys
+import jax, numpy as np
+from pytest_npubench.backends.jax_runtime import JaxRuntime
+from pytest_npubench.backends.protocol import Device
+
+host = Device(family="cpu", ordinal=0, name="a processor")
+found = []
+for directory in sys.argv[1:]:
+    runtime = JaxRuntime("cpu", [host], None if directory == "-" else directory)
+    before = runtime.num_process_compiles
+    runtime.compile("sine", lambda x: jax.numpy.sin(x) @ x, jax.ShapeDtypeStruct((8, 8), np.float32))
+    found.append([runtime.compiles[0].cache.value, runtime.num_process_compiles - before])
+print(json.dumps(found))
+"""
+
+
+def open_in_turn(*directories: Path | str) -> list[list[Any]]:
+    command = [sys.executable, "-W", "error", "-c", OPEN_IN_TURN, *map(str, directories)]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert child.returncode == 0, child.stderr
+    found: list[list[Any]] = json.loads(child.stdout)
+    return found
+
+
+def test_a_cache_outlives_the_process(tmp_path: Path) -> None:
+    """Small and quick binaries too, which jax by itself would not keep."""
+    assert open_in_turn(tmp_path) == [["cold", 1]]
+    assert open_in_turn(tmp_path) == [["warm", 1]]
+
+
+def test_each_runtime_has_the_cache_it_asked_for(tmp_path: Path) -> None:
+    """jax looks at its cache's setting once a process: unless told to look again, all would have the first one's."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    states = [state for state, _ in open_in_turn("-", one, one, other, "-", one)]
+    assert states == ["cold", "cold", "warm", "cold", "cold", "warm"]
+
+
+LIMIT = """
+import jax
+from pytest_npubench.backends.jax_runtime import limit_platforms
+for families in (["cpu"], ["tpu", "neuron", "cpu"], ["cuda", "cuda"], []):
+    limit_platforms(families)
+    print(jax.config.jax_platforms)
+"""
+
+
+def test_jax_is_kept_from_platforms_nobody_selected() -> None:
+    child = subprocess.run([sys.executable, "-c", LIMIT], capture_output=True, text=True, timeout=120, check=False)
+    assert child.stdout.split() == ["cpu", "tpu,cpu", "cuda,cpu", "cpu"], child.stderr

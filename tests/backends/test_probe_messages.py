@@ -1,0 +1,226 @@
+"""Each family's reasons, word for word, since a skipped case shows nothing else.
+
+The vendors' tools and child processes are FAKES here (a replaced `subprocess.run`, `find_spec`, `which` or `pynvml`),
+except where a test says that its process is real.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_npubench.backends import backend, cpu, jax_probe, neuron, openvino, qualcomm
+from pytest_npubench.backends.protocol import Device, Probe
+
+TWO_TPUS = '[["tpu", "TPU v5 lite", 17066622976], ["tpu", "TPU v5 lite", 17066622976]]'
+TWO_GPUS = '[["gpu", "NVIDIA H100 80GB HBM3", 63876956160], ["gpu", "NVIDIA H100 80GB HBM3", 63876956160]]'
+HOST_ONLY = '[["cpu", "cpu", null]]'
+
+Fake = Callable[..., None]
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """FAKE: every child process ends at once with this output, or raises this error."""
+
+    def install(stdout: str = "", stderr: str = "", returncode: int = 0, error: Exception | None = None) -> None:
+        def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+            if error:
+                raise error
+            return subprocess.CompletedProcess(command, returncode, stdout, stderr)
+
+        monkeypatch.setattr(subprocess, "run", run)
+
+    return install
+
+
+def reason(family: str, timeout_s: float = 5) -> str:
+    probe = backend(family).probe(timeout_s)
+    assert probe.devices == ()
+    return probe.reason
+
+
+@pytest.mark.parametrize("family", ["cpu", "cuda", "tpu"])
+def test_jax_is_missing(monkeypatch: pytest.MonkeyPatch, family: str) -> None:
+    monkeypatch.setattr(jax_probe, "find_spec", lambda name: None)
+    assert reason(family) == f"jax is not installed: pip install pytest-npubench[{family}]"
+
+
+def test_tpus_found(answers: Fake) -> None:
+    answers(stdout=f"a plug-in's greeting\n{TWO_TPUS}\n")
+    assert backend("tpu").probe(5) == Probe(
+        devices=tuple(
+            Device(family="tpu", ordinal=ordinal, name="TPU v5 lite", memory_bytes=17_066_622_976) for ordinal in (0, 1)
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "stdout", "words"),
+    [
+        ("tpu", HOST_ONLY, "no TPU: jax found platforms cpu"),
+        ("cuda", HOST_ONLY, "no NVIDIA GPU: jax found platforms cpu"),
+        ("tpu", TWO_GPUS, "no TPU: jax found platforms gpu"),
+        ("cuda", TWO_TPUS, "no NVIDIA GPU: jax found platforms tpu"),
+        ("tpu", "", "no TPU: jax gave no list of devices: no message"),
+        ("tpu", f"{HOST_ONLY}\nbye\n", "no TPU: jax gave no list of devices: bye"),
+    ],
+)
+def test_jax_finds_other_devices_or_says_something_else(answers: Fake, family: str, stdout: str, words: str) -> None:
+    answers(stdout=stdout)
+    assert reason(family) == words
+
+
+def test_jax_hangs(answers: Fake) -> None:
+    answers(error=subprocess.TimeoutExpired("python", 7.5))
+    assert reason("tpu", 7.5) == "no TPU: jax did not answer within 7.5 s (npubench_probe_timeout_s)"
+
+
+def test_jax_really_hangs() -> None:
+    """A REAL process: jax does not start in a hundredth of a second."""
+    assert reason("tpu", 0.01) == "no TPU: jax did not answer within 0.01 s (npubench_probe_timeout_s)"
+
+
+def test_jax_crashes(answers: Fake) -> None:
+    answers(returncode=1, stderr="Traceback ...\nRuntimeError: The TPU is already in use by process 4711\n\n")
+    assert reason("tpu") == "no TPU: jax failed: RuntimeError: The TPU is already in use by process 4711"
+
+
+def test_jax_is_killed_without_a_word(answers: Fake) -> None:
+    answers(returncode=-9)
+    assert reason("cuda") == "no NVIDIA GPU: jax failed: no message"
+
+
+def test_jax_really_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A REAL process: jax is told to use a platform that there is not."""
+    monkeypatch.setenv("JAX_PLATFORMS", "abacus")
+    assert reason("tpu", 60).startswith("no TPU: jax failed: ")
+    assert "abacus" in reason("tpu", 60)
+
+
+def test_no_process_can_be_started(answers: Fake) -> None:
+    answers(error=OSError(12, "Cannot allocate memory"))
+    assert reason("tpu") == "no TPU: jax could not be asked: [Errno 12] Cannot allocate memory"
+
+
+def test_the_question_takes_no_gpu_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """jax reserves three quarters of a GPU when it starts, under another process's feet."""
+    asked: dict[str, Any] = {}
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        asked.update(options)
+        return subprocess.CompletedProcess(command, 0, HOST_ONLY, "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    backend("cuda").probe(3.0)
+    assert asked["env"]["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+    assert asked["timeout"] == 3.0
+
+
+class FakeNvmlError(Exception):
+    """FAKE of pynvml.NVMLError."""
+
+
+def fake_nvml(monkeypatch: pytest.MonkeyPatch, uuids: list[str | bytes], error: Exception | None = None) -> None:
+    """FAKE of pynvml with one device a UUID; old versions of it return bytes."""
+
+    def init() -> None:
+        if error:
+            raise error
+
+    module = SimpleNamespace(
+        NVMLError=FakeNvmlError,
+        nvmlInit=init,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: len(uuids),
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUUID=lambda handle: uuids[handle],
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+
+
+@pytest.mark.parametrize(
+    ("uuids", "want"),
+    [
+        pytest.param(["GPU-a", "GPU-b"], ["GPU-a", "GPU-b"], id="all of them"),
+        pytest.param([b"GPU-a", b"GPU-b"], ["GPU-a", "GPU-b"], id="as bytes"),
+        pytest.param(["GPU-a", "GPU-b", "GPU-c"], [None, None], id="jax sees two of three, and not which"),
+    ],
+)
+def test_uuids_of_gpus(
+    monkeypatch: pytest.MonkeyPatch, answers: Fake, uuids: list[str | bytes], want: list[str | None]
+) -> None:
+    answers(stdout=TWO_GPUS)
+    fake_nvml(monkeypatch, uuids)
+    devices = backend("cuda").probe(5).devices
+    assert [device.uuid for device in devices] == want
+    assert [device.id for device in devices] == ["cuda:0", "cuda:1"]
+
+
+def test_gpus_without_nvml(monkeypatch: pytest.MonkeyPatch, answers: Fake) -> None:
+    answers(stdout=TWO_GPUS)
+    fake_nvml(monkeypatch, ["GPU-a", "GPU-b"], error=FakeNvmlError("driver not loaded"))
+    assert [device.uuid for device in backend("cuda").probe(5).devices] == [None, None]
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # as if it were not installed
+    assert [device.uuid for device in backend("cuda").probe(5).devices] == [None, None]
+
+
+def test_neuron(monkeypatch: pytest.MonkeyPatch, answers: Fake) -> None:
+    monkeypatch.setattr(neuron, "which", lambda name: None)
+    assert reason("neuron") == "no Neuron device: neuron-ls is not on the PATH (install aws-neuronx-tools)"
+    monkeypatch.setattr(neuron, "which", lambda name: f"/opt/aws/neuron/bin/{name}")
+    answers(stdout="[]")
+    assert reason("neuron") == "no Neuron device: neuron-ls lists none (is the aws-neuronx-dkms driver loaded?)"
+    answers(stdout="not json")
+    assert reason("neuron").startswith("no Neuron device: neuron-ls failed: ")
+    answers(error=subprocess.TimeoutExpired("neuron-ls", 5))
+    assert reason("neuron").startswith("no Neuron device: neuron-ls failed: ")
+    answers(stdout='[{"neuron_device": 0}, {"neuron_device": 1}]')
+    assert reason("neuron") == "found 2 Neuron devices, but this version has no engine that runs on neuron"
+
+
+def test_qualcomm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(qualcomm, "find_spec", lambda name: None)
+    assert reason("qualcomm") == "qai-hub is not installed: pip install pytest-npubench[qaihub]"
+    monkeypatch.setattr(qualcomm, "find_spec", lambda name: object())
+    monkeypatch.setenv("HOME", str(tmp_path))
+    configuration = tmp_path / ".qai_hub" / "client.ini"
+    assert reason("qualcomm") == (
+        f"no Qualcomm AI Hub token: {configuration} is missing (run: qai-hub configure --api_token TOKEN)"
+    )
+    configuration.parent.mkdir()
+    configuration.write_text("[api]\n", encoding="utf-8")
+    want = "found a Qualcomm AI Hub configuration, but this version has no engine that runs on qualcomm"
+    assert reason("qualcomm") == want
+
+
+def test_openvino(monkeypatch: pytest.MonkeyPatch, answers: Fake) -> None:
+    monkeypatch.setattr(openvino, "find_spec", lambda name: None)
+    assert reason("openvino") == "openvino is not installed: pip install pytest-npubench[openvino]"
+    monkeypatch.setattr(openvino, "find_spec", lambda name: object())
+    answers(stdout="CPU\n")
+    assert reason("openvino") == "no Intel NPU or GPU: openvino found devices CPU"
+    answers(stdout="\n")
+    assert reason("openvino") == "no Intel NPU or GPU: openvino found devices none"
+    answers(error=subprocess.CalledProcessError(1, "python"))
+    assert reason("openvino").startswith("no Intel NPU or GPU: openvino failed: ")
+    answers(stdout="CPU GPU.0 GPU.1 NPU\n")
+    want = "found OpenVINO devices CPU, GPU.0, GPU.1, NPU, but this version has no engine that runs on openvino"
+    assert reason("openvino") == want
+
+
+def test_the_name_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAKE /proc/cpuinfo; on Arm it names no model, and elsewhere it does not exist."""
+    monkeypatch.setattr(
+        cpu, "_read", lambda path: "processor\t: 0\nmodel name\t: AMD EPYC 9R14: a part\nflags\t: fpu\n"
+    )
+    assert cpu.processor_name() == "AMD EPYC 9R14: a part"
+    for text in ("", "processor\t: 0\nBogoMIPS\t: 50.00\n"):
+        monkeypatch.setattr(cpu, "_read", lambda path, text=text: text)
+        assert cpu.processor_name()

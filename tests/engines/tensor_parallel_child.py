@@ -1,0 +1,57 @@
+"""Run by test_tensor_parallel.py in a process with four host devices: one decoder on 1, 2 and 4 of them, as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+
+from pytest_npubench.backends.jax_runtime import JaxRuntime
+from pytest_npubench.backends.protocol import Device
+from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
+
+from .decoders import SPLIT, Oracle, mixed
+from .oracle import exact
+
+BUCKETS = (8, 16)
+LENGTHS = ((5, 9), (7, 3), (12, 2))  # the first row's steps cross from 8 to 16, the third's prompt does before them
+
+
+def main() -> None:
+    answers = {num_devices: answer(num_devices) for num_devices in (1, 2, 4)}
+    sys.stdout.write(json.dumps(answers))
+
+
+def answer(num_devices: int) -> dict[str, Any]:
+    devices = [Device(family="cpu", ordinal=ordinal, name="host") for ordinal in range(num_devices)]
+    runtime = JaxRuntime("cpu", devices, None)
+    engine = StaticBucketEngine(SPLIT, runtime, buckets=BUCKETS, batch_size=len(LENGTHS))
+    engine._weights = weights = mixed(engine._weights)
+    engine.load(BUCKETS)
+    asked = [Oracle(engine).ask(*lengths) for lengths in LENGTHS]
+    num_compiles = runtime.num_process_compiles
+    generation = engine.generate([one.prompt for one in asked], [one.count for one in asked])
+    split = {**weights["layers"][0], "embedding": weights["embedding"], "head": weights["head"]}
+    return {
+        "tokens": generation.tokens,
+        "oracle": [one.answer.tokens for one in asked],
+        "moves": [[move.from_bucket, move.to_bucket] for move in generation.run.moves],
+        "compiles_in_run": runtime.num_process_compiles - num_compiles,
+        "weights_sum": [float(np.abs(array).sum()) for array in jax.tree.leaves(exact(weights))],
+        "shards": shards({**split, "cache": engine._caches[16].keys[0]}),
+    }
+
+
+def shards(arrays: dict[str, jax.Array]) -> dict[str, Any]:
+    """Of each array: the number of devices that hold a part, and the shape of one part."""
+    return {
+        name: [len({part.device for part in array.addressable_shards}), array.addressable_shards[0].data.shape]
+        for name, array in arrays.items()
+    }
+
+
+if __name__ == "__main__":
+    main()

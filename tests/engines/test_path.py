@@ -1,0 +1,137 @@
+"""The path of a run through the buckets is the one that LENS writes down, and its parts fit into its whole.
+
+Walked here step by step after LENS (arXiv 2606.18042): a prompt is prefilled in bucket(l_in) (Eq. 1 and 2), decode
+step t has KV length c_t = l_in + t + 1 (Eq. 3), and a batch steps in the bucket of its largest c_t (Eq. 8). A row whose
+output is complete keeps the c_t of its last step (finished = "freeze"). Prefill emits the first token, so the longest
+output of n tokens takes n - 1 steps: a prompt of 5 with 5 tokens has c = 6, 7, 8 in bucket 8 and 9 in bucket 16.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
+from pytest_npubench.measurement import Phase, Request, Run
+
+from .conftest import Served
+from .decoders import BATCH_SIZE, BUCKETS
+
+LARGEST = BUCKETS[-1]
+Lengths = Sequence[tuple[int, int]]
+
+
+@pytest.fixture(scope="module")
+def engine(serve: Callable[[str], Served]) -> StaticBucketEngine:
+    return serve("tied").engine
+
+
+def run(engine: StaticBucketEngine, lengths: Lengths) -> Run:
+    return engine.run([Request(input_tokens=inputs, output_tokens=outputs) for inputs, outputs in lengths])
+
+
+def bucket(length: int) -> int:
+    return next(size for size in BUCKETS if length <= size)
+
+
+def visits(lengths: Lengths) -> list[tuple[Phase, int]]:
+    """Phase and bucket of every prompt, shortest first, then of every step."""
+    found = [(Phase.PREFILL, bucket(inputs)) for inputs, _ in sorted(lengths)]
+    for step in range(max(outputs for _, outputs in lengths) - 1):
+        kv_lengths = [inputs + min(step + 1, outputs - 1) for inputs, outputs in lengths]
+        found.append((Phase.DECODE, bucket(max(kv_lengths))))
+    return found
+
+
+def check(found: Run, lengths: Lengths) -> None:
+    walked = visits(lengths)
+    want = [(*key, len(list(group))) for key, group in itertools.groupby(walked)]
+    assert [(segment.phase, segment.bucket, segment.num_steps) for segment in found.segments] == want
+    crossed = [size for size in BUCKETS if walked[0][1] <= size <= walked[-1][1]]
+    assert [(move.from_bucket, move.to_bucket) for move in found.moves] == list(itertools.pairwise(crossed))
+    parts = [part.duration_s for part in (*found.segments, *found.moves)]
+    assert min(parts) > 0
+    assert found.e2e_s >= sum(parts)
+
+
+P, D = Phase.PREFILL, Phase.DECODE
+
+
+@pytest.mark.parametrize(
+    ("lengths", "segments", "moves"),
+    [
+        pytest.param([(5, 1)], [(P, 8, 1)], [], id="prefill only"),
+        pytest.param([(5, 4)], [(P, 8, 1), (D, 8, 3)], [], id="c = 6, 7, 8"),
+        pytest.param([(5, 5)], [(P, 8, 1), (D, 8, 3), (D, 16, 1)], [(8, 16)], id="c = 6, 7, 8, 9"),
+        pytest.param([(8, 2)], [(P, 8, 1), (D, 16, 1)], [(8, 16)], id="a full bucket: c = 9"),
+        pytest.param([(9, 2)], [(P, 16, 1), (D, 16, 1)], [], id="one past the edge"),
+        pytest.param(
+            [(7, 27)],
+            [(P, 8, 1), (D, 8, 1), (D, 16, 8), (D, 32, 16), (D, 300, 1)],
+            [(8, 16), (16, 32), (32, 300)],
+            id="three boundaries: c = 8..33",
+        ),
+        pytest.param(
+            [(20, 2), (3, 6), (5, 9)],
+            [(P, 8, 2), (P, 32, 1), (D, 32, 8)],
+            [(8, 16), (16, 32)],
+            id="the longest prompt decides: two prompts in 8, then c = 21 frozen",
+        ),
+        pytest.param(
+            [(14, 3), (6, 14)],
+            [(P, 8, 1), (P, 16, 1), (D, 16, 10), (D, 32, 3)],
+            [(8, 16), (16, 32)],
+            id="c = 15, 16, 16 .. until the other row overtakes at 17",
+        ),
+        pytest.param([(299, 2)], [(P, 300, 1), (D, 300, 1)], [], id="to the last place"),
+    ],
+)
+def test_a_path_by_hand(
+    engine: StaticBucketEngine, lengths: Lengths, segments: list[tuple[Phase, int, int]], moves: list[tuple[int, int]]
+) -> None:
+    found = run(engine, lengths)
+    assert [(segment.phase, segment.bucket, segment.num_steps) for segment in found.segments] == segments
+    assert [(move.from_bucket, move.to_bucket) for move in found.moves] == moves
+    check(found, lengths)
+
+
+def request_within(outputs: int) -> st.SearchStrategy[tuple[int, int]]:
+    """Input lengths that leave room for the outputs, edges of buckets among them."""
+    longest = LARGEST - outputs + 1
+    edges = [edge for size in BUCKETS for edge in (size - 1, size, size + 1) if edge <= longest]
+    return st.tuples(st.one_of(st.sampled_from(edges), st.integers(1, longest)), st.just(outputs))
+
+
+requests = st.lists(st.integers(1, 40).flatmap(request_within), min_size=1, max_size=BATCH_SIZE)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(lengths=requests)
+@example(lengths=[(LARGEST, 1), (1, 40), (8, 1)])
+@example(lengths=[(1, 1), (1, 1), (1, 1)])
+def test_any_path(engine: StaticBucketEngine, lengths: list[tuple[int, int]]) -> None:
+    found = run(engine, lengths)
+    check(found, lengths)
+    steps = sum(segment.num_steps for segment in found.segments if segment.phase is Phase.DECODE)
+    assert steps == max(outputs for _, outputs in lengths) - 1
+    prompts = sum(segment.num_steps for segment in found.segments if segment.phase is Phase.PREFILL)
+    assert prompts == len(lengths)
+
+
+def test_a_run_is_a_generation_of_seeded_prompts(engine: StaticBucketEngine) -> None:
+    """Each prompt depends on the seed and its place in the batch alone, so that a repeat measures the same work."""
+    first, again, other = (engine._random_prompt(index, 50) for index in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert 0 <= first.min() < first.max() < engine.shape.vocab_size
+
+
+def test_a_move_is_timed_alone(engine: StaticBucketEngine) -> None:
+    move = engine.time_move(16, 32)
+    assert (move.from_bucket, move.to_bucket) == (16, 32)
+    assert move.duration_s > 0

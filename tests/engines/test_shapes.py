@@ -1,0 +1,84 @@
+"""The named shapes against their makers' published counts, and the weights against the shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pytest_npubench.engines.jax_dense.weights import random_weights, weight_specs
+from pytest_npubench.engines.shapes import SHAPES, DecoderShape, decoder_shape
+from pytest_npubench.errors import RegistryError
+
+from .conftest import Served
+from .decoders import NORMED, TIED
+
+# parameters of the checkpoints, as their safetensors headers add up on the model pages
+PUBLISHED = {
+    "llama-3.2-1b": 1_235_814_400,
+    "mistral-7b-v0.3": 7_248_023_552,
+    "qwen3-14b": 14_768_307_200,
+}
+
+every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=lambda shape: shape.name)
+
+
+@pytest.mark.parametrize(("name", "num_parameters"), PUBLISHED.items())
+def test_num_parameters_as_published(name: str, num_parameters: int) -> None:
+    assert decoder_shape(name).num_parameters == num_parameters
+
+
+def abstract_weights(shape: DecoderShape) -> dict[str, object]:
+    """The weights' shapes, without making any."""
+    seed = jax.ShapeDtypeStruct((), np.uint32)
+    weights: dict[str, object] = jax.eval_shape(partial(random_weights, shape, dtype=jnp.bfloat16), seed)
+    return weights
+
+
+@every_shape
+def test_num_parameters_is_what_the_weights_hold(shape: DecoderShape) -> None:
+    leaves = jax.tree.leaves(abstract_weights(shape))
+    assert sum(math.prod(leaf.shape) for leaf in leaves) == shape.num_parameters
+    assert {leaf.dtype for leaf in leaves} == {np.dtype(jnp.bfloat16)}
+
+
+@every_shape
+def test_every_weight_has_a_split(shape: DecoderShape) -> None:
+    specs = jax.tree.structure(weight_specs(shape), is_leaf=lambda node: isinstance(node, jax.sharding.PartitionSpec))
+    assert jax.tree.structure(abstract_weights(shape)) == specs
+
+
+@pytest.mark.parametrize(
+    ("name", "kv_bytes"),
+    [
+        ("llama-3.2-1b", 32_768),  # 2 * 16 layers * 8 heads * 64 * 2 bytes
+        ("mistral-7b-v0.3", 131_072),  # 2 * 32 * 8 * 128 * 2
+        ("qwen3-14b", 163_840),  # 2 * 40 * 8 * 128 * 2
+    ],
+)
+def test_kv_bytes_per_token(name: str, kv_bytes: int) -> None:
+    assert decoder_shape(name).kv_bytes_per_token(dtype_bytes=2) == kv_bytes
+
+
+def test_an_unknown_shape_is_named_with_the_known_ones() -> None:
+    with pytest.raises(
+        RegistryError, match=r"unknown decoder shape 'qwen3-14'; known: tiny-llama, .*did you mean 'qwen3-14b'"
+    ):
+        decoder_shape("qwen3-14")
+
+
+@pytest.mark.parametrize("name", [TIED.name, NORMED.name])
+def test_random_weights_have_variance_one_over_fan_in(serve: Callable[[str], Served], name: str) -> None:
+    """Thousands of samples each: their standard deviation is within a few percent, and no two weights are alike."""
+    engine = serve(name).engine
+    shape, layers = engine.shape, engine._weights["layers"]
+    fan_in = {"wq": shape.hidden, "wo": shape.num_heads * shape.head_dim, "w_down": shape.intermediate}
+    for weight, width in fan_in.items():
+        assert float(np.std(layers[0][weight])) * math.sqrt(width) == pytest.approx(1, rel=0.06)
+        assert not np.array_equal(layers[0][weight], layers[1][weight])
+    assert not np.array_equal(layers[0]["w_gate"], layers[0]["w_up"])
