@@ -35,13 +35,17 @@ def requests(*lengths: tuple[int, int]) -> list[Request]:
         ),
         pytest.param(requests((300, 2)), "301 is longer than the largest bucket, 300", id="its KV length"),
         pytest.param(requests((5, 2), (290, 60)), "349 is longer than the largest bucket, 300", id="one row of two"),
-        pytest.param([], r"0 prompts with 0 output lengths; the engine is compiled for 1\.\.3", id="no request"),
-        pytest.param(requests(*[(5, 2)] * 4), r"4 prompts with 4 .* compiled for 1\.\.3", id="too many"),
+        pytest.param([], r"0 requests; the engine is compiled for 1\.\.3", id="no request"),
+        pytest.param(requests(*[(5, 2)] * 4), r"4 requests; the engine is compiled for 1\.\.3", id="too many"),
         pytest.param(
             requests((5, 2), (5, 0)), "request 1: 5 prompt and 0 output tokens; want at least 1", id="no output"
         ),
-        pytest.param(requests((0, 2)), "request 0: 0 prompt tokens; want at least 1", id="no prompt"),
-        pytest.param(requests((5, 2), (-3, 2)), "request 1: -3 prompt tokens; want at least 1", id="a negative prompt"),
+        pytest.param(requests((0, 2)), "request 0: 0 prompt and 2 output tokens; want at least 1", id="no prompt"),
+        pytest.param(
+            requests((5, 2), (-3, 2)),
+            "request 1: -3 prompt and 2 output tokens; want at least 1",
+            id="a negative prompt",
+        ),
     ],
 )
 def test_a_batch_that_cannot_run(engine: StaticBucketEngine, batch: list[Request], words: str) -> None:
@@ -57,6 +61,17 @@ def test_prompts_and_output_lengths_must_pair(engine: StaticBucketEngine) -> Non
 def test_an_empty_prompt(engine: StaticBucketEngine) -> None:
     with pytest.raises(LengthError, match="request 0: 0 prompt and 2 output tokens"):
         engine.generate([np.ones(0, np.int32)], [2])
+
+
+@pytest.mark.parametrize("token", [-1, TIED.vocab_size])
+def test_a_token_outside_the_vocabulary(engine: StaticBucketEngine, token: int) -> None:
+    with pytest.raises(ConfigError, match="request 0: a prompt token outside the vocabulary"):
+        engine.generate([np.array([1, token], np.int32)], [2])
+
+
+def test_a_batch_size_that_is_none() -> None:
+    with pytest.raises(ConfigError, match="batch_size is 0; want at least 1"):
+        StaticBucketEngine(TIED, FakeCompiler(1), buckets=BUCKETS, batch_size=0)
 
 
 def test_a_refusal_leaves_the_engine_as_it_was(serve: Callable[[str], Served]) -> None:

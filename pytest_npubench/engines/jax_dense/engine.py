@@ -62,6 +62,8 @@ class StaticBucketEngine:
         seed: int = 0,
     ) -> None:
         check_tensor_parallel(shape, len(compiler.devices))
+        if batch_size < 1:
+            raise ConfigError(f"batch_size is {batch_size}; want at least 1")
         self.shape = shape
         self.buckets = check_buckets(buckets)
         self.batch_size = batch_size
@@ -133,18 +135,20 @@ class StaticBucketEngine:
 
     def run(self, requests: Sequence[Request]) -> Run:
         """Run seeded random prompts of these lengths; see generate()."""
+        self._check_batch(requests)
         prompts = [self._random_prompt(index, request.input_tokens) for index, request in enumerate(requests)]
         return self.generate(prompts, [request.output_tokens for request in requests]).run
 
     def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> Generation:
         """Greedy tokens of each prompt (int32 [l_in]), its own number of them, with the timing of the whole batch.
 
-        Raises LengthError for an empty batch, one above the compiled size, or a length no bucket holds.
+        Raises LengthError for an empty batch, one above the compiled size, or a length no bucket holds, ConfigError for
+        a token outside the vocabulary.
         """
-        self._check_batch(prompts, output_tokens)
+        requests = self._as_requests(prompts, output_tokens)
         rows = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
         padded = [self._pad(prompts[row]) for row in rows]
-        self.load(self._path(len(padded[0]), max(_final_kv_lengths(prompts, output_tokens))))
+        self.load(self._path(len(padded[0]), max(map(_final_kv_length, requests))))
         bucket = len(padded[0])
         state = State(self._take_caches(bucket), self._new_vector(), self._new_vector())
         fetched: list[Any] = []
@@ -156,7 +160,7 @@ class StaticBucketEngine:
                 state = self._prefill[bucket](self._weights, state, prompt, length, np.int32(row))
                 first = np.asarray(state.tokens)
         fetched.append(first)
-        for kv_length in _kv_lengths(prompts, output_tokens):
+        for kv_length in _kv_lengths(requests):
             bucket, state = self._grow(bucket, kv_length, state, trace)
             with trace.segment(Phase.DECODE, bucket):
                 state = self._decode[bucket](self._weights, state)
@@ -190,18 +194,31 @@ class StaticBucketEngine:
             bucket, state = larger, state._replace(caches=moved)
         return bucket, state
 
-    def _check_batch(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> None:
-        if not 1 <= len(prompts) <= self.batch_size or len(prompts) != len(output_tokens):
-            raise LengthError(
-                f"{len(prompts)} prompts with {len(output_tokens)} output lengths; "
-                f"the engine is compiled for 1..{self.batch_size} requests"
-            )
-        for row, (prompt, count) in enumerate(zip(prompts, output_tokens, strict=True)):
-            if len(prompt) < 1 or count < 1:
-                raise LengthError(
-                    f"request {row}: {len(prompt)} prompt and {count} output tokens; want at least 1 of each"
+    def _as_requests(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[Request]:
+        if len(prompts) != len(output_tokens):
+            raise LengthError(f"{len(prompts)} prompts with {len(output_tokens)} output lengths; want as many of each")
+        requests = [
+            Request(input_tokens=len(prompt), output_tokens=count)
+            for prompt, count in zip(prompts, output_tokens, strict=True)
+        ]
+        self._check_batch(requests)
+        for row, prompt in enumerate(prompts):
+            if prompt.min() < 0 or prompt.max() >= self.shape.vocab_size:
+                raise ConfigError(
+                    f"request {row}: a prompt token outside the vocabulary, 0..{self.shape.vocab_size - 1}"
                 )
-        bucket_of(self.buckets, max(_final_kv_lengths(prompts, output_tokens)))
+        return requests
+
+    def _check_batch(self, requests: Sequence[Request]) -> None:
+        if not 1 <= len(requests) <= self.batch_size:
+            raise LengthError(f"{len(requests)} requests; the engine is compiled for 1..{self.batch_size}")
+        for row, request in enumerate(requests):
+            if request.input_tokens < 1 or request.output_tokens < 1:
+                raise LengthError(
+                    f"request {row}: {request.input_tokens} prompt and {request.output_tokens} output tokens; "
+                    "want at least 1 of each"
+                )
+        bucket_of(self.buckets, max(map(_final_kv_length, requests)))
 
     def _path(self, first: int, longest: int) -> tuple[int, ...]:
         """Every bucket from the first one to the one of the longest KV length."""
@@ -210,8 +227,6 @@ class StaticBucketEngine:
     # -- arrays
 
     def _random_prompt(self, index: int, length: int) -> Prompt:
-        if length < 1:
-            raise LengthError(f"request {index}: {length} prompt tokens; want at least 1")
         generator = np.random.default_rng((self._seed, index))
         return generator.integers(0, self.shape.vocab_size, length, dtype=np.int32)
 
@@ -245,16 +260,15 @@ class StaticBucketEngine:
         return NamedSharding(self._mesh, spec)
 
 
-def _final_kv_lengths(prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[int]:
-    """KV length of each request once its last token is out; that token itself is never written."""
-    return [len(prompt) + count - 1 for prompt, count in zip(prompts, output_tokens, strict=True)]
+def _final_kv_length(request: Request) -> int:
+    """KV length once the last token is out; that token itself is never written."""
+    return request.input_tokens + request.output_tokens - 1
 
 
-def _kv_lengths(prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> Iterator[int]:
+def _kv_lengths(requests: Sequence[Request]) -> Iterator[int]:
     """max_i c_t of every decode step (LENS, Eq. 8), rows that ended frozen at their final length."""
-    final = _final_kv_lengths(prompts, output_tokens)
-    for step in range(max(output_tokens) - 1):
-        yield max(min(len(prompt) + step + 1, end) for prompt, end in zip(prompts, final, strict=True))
+    for step in range(max(request.output_tokens for request in requests) - 1):
+        yield max(min(request.input_tokens + step + 1, _final_kv_length(request)) for request in requests)
 
 
 def _zeros(shape: Any) -> Any:
