@@ -178,7 +178,7 @@ class Campaign:
                     "campaign_digest": self.digest,
                     "round": index,
                     "points": samples,
-                    "failures": failures,
+                    "failures": dict(measured.failures),  # with those of warming up, for a run that is resumed
                     "duration_s": duration_s,
                     "num_late_compiles": measured.num_late_compiles,
                     "complete": complete,

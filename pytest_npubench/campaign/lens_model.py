@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Measured, Point
-from pytest_npubench.predictors.lens import Band, BucketProfile, LensPredictor
+from pytest_npubench.predictors.lens import BucketProfile, LensPredictor
 from pytest_npubench.predictors.two_point import fit
-
-COVERAGE = 0.95
 
 
 def profile(plan: Plan, measured: Measured, buckets: Sequence[int]) -> BucketProfile:
@@ -28,11 +26,7 @@ def profile(plan: Plan, measured: Measured, buckets: Sequence[int]) -> BucketPro
     return fit(samples, batch_size=plan.batch_size, transitions_s=transitions_s or None)
 
 
-def predict(lens: BucketProfile, batch: Point) -> tuple[float, Band[float] | None]:
-    """Seconds of one drawn batch, and their band; None before the second round, when no error is known."""
-    predictor = LensPredictor(lens)
+def predict(lens: BucketProfile, batch: Point) -> float:
+    """Seconds of one drawn batch, as the engine runs it: rows that ended are carried along frozen."""
     lengths = [(item.input_tokens, item.output_tokens) for item in batch.requests]
-    seconds = predictor.predict_batch(lengths, finished="freeze").e2e_s
-    if not all(timing.errors for timing in lens.buckets.values()):
-        return seconds, None
-    return seconds, predictor.band_batch(lengths, finished="freeze", coverage=COVERAGE)
+    return LensPredictor(lens).predict_batch(lengths, finished="freeze").e2e_s

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from statistics import stdev
 
 import numpy as np
 
@@ -20,10 +21,11 @@ from pytest_npubench.campaign.points import Measured, Point
 from pytest_npubench.case import Case
 from pytest_npubench.hardware import RunSize
 from pytest_npubench.result import Judgement, Metric
-from pytest_npubench.stats.error import CaseError, case_error, repeat_error
+from pytest_npubench.stats.error import CaseError, case_error, repeat_error, student_quantile
 from pytest_npubench.verdict import Gate, Verdict, judge_gates
 
 SETTLED_HALF_WIDTH = 0.01
+MIN_JACKKNIFE_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,32 +103,44 @@ def _with_noise(verdict: Verdict, found: PredictionError) -> Verdict:
 
 
 def prediction_error(plan: Plan, measured: Measured, workload: str) -> PredictionError:
-    """LENS against measured for one workload. Raises MeasurementError where a point of either side failed.
-
-    The half width adds the prediction's band and the standard error of the measured sum as independent: drift that the
-    interleaving shares between both makes it too wide rather than too narrow.
-    """
-    batches = plan.draws(workload)
-    lens = profile(plan, measured, plan.touched(batches))
-    predictions = [predict(lens, batch) for batch in batches]
-    samples = [measured.samples(batch.name) for batch in batches]
-    predicted_s, measured_s = tuple(seconds for seconds, _ in predictions), tuple(item.mean_s for item in samples)
-    errors = [repeat_error(item.samples_s) for item in samples]
-    repeats = [error for error in errors if error is not None]
-    bands = [band for _, band in predictions if band is not None]
-    half = repeat = None
-    if len(repeats) == len(batches):
-        repeat = math.hypot(*(error * mean for error, mean in zip(repeats, measured_s, strict=True))) / sum(measured_s)
-    if repeat is not None and len(bands) == len(batches):
-        band_s = sum(band.high_s - band.low_s for band in bands) / 2  # one profile: its errors add, not cancel
-        half = math.hypot(band_s / sum(measured_s), 1.96 * repeat)
+    """LENS against measured for one workload. Raises MeasurementError where a point of either side failed."""
+    predicted_s, measured_s = _seconds(plan, measured, workload)
+    repeats = [repeat_error(measured.samples(batch.name).samples_s) for batch in plan.draws(workload)]
+    known = [error * mean for error, mean in zip(repeats, measured_s, strict=True) if error is not None]
     return PredictionError(
         predicted_s=predicted_s,
         measured_s=measured_s,
         error=case_error(predicted_s, measured_s),
-        half_width=half,
-        repeat_error=repeat,
+        half_width=_half_width(plan, measured, workload),
+        repeat_error=math.hypot(*known) / sum(measured_s) if len(known) == len(repeats) else None,
     )
+
+
+def _seconds(plan: Plan, measured: Measured, workload: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Predicted and measured seconds of each of the workload's batches."""
+    batches = plan.draws(workload)
+    lens = profile(plan, measured, plan.touched(batches))
+    return (
+        tuple(predict(lens, batch) for batch in batches),
+        tuple(measured.samples(batch.name).mean_s for batch in batches),
+    )
+
+
+def _half_width(plan: Plan, measured: Measured, workload: str) -> float | None:
+    """Half the 95 % interval of the error of the sum, by the jackknife over rounds (Tukey 1958); None below 3 rounds.
+
+    Leaving out whole rounds keeps what the interleaving achieved: drift that a round's points share cancels in the
+    error, so it does not widen the interval.
+    """
+    num_rounds = len(measured.rounds)
+    if num_rounds < MIN_JACKKNIFE_ROUNDS:
+        return None
+    errors = []
+    for left_out in range(num_rounds):
+        rounds = [row for index, row in enumerate(measured.rounds) if index != left_out]
+        errors.append(case_error(*_seconds(plan, replace(measured, rounds=rounds), workload)).sum_error)
+    standard_error = (num_rounds - 1) / math.sqrt(num_rounds) * stdev(errors)
+    return float(student_quantile(0.975, num_rounds - 1)) * standard_error
 
 
 def padding_fractions(plan: Plan, workload: str, num_requests: int = 2000) -> tuple[float, float]:
