@@ -43,7 +43,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A metric held against an absolute limit: passes where value <= limit. Fractions with the unit "%" read as such."""
+    """A metric held against an absolute limit: passes where value <= limit. A fraction with unit "%" reads so."""
 
     metric: str
     value: float

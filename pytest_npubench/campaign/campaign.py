@@ -18,6 +18,7 @@ from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.campaign.rounds import failure_reason, measure_round, visits
 from pytest_npubench.campaign.warmup import warm_up
 from pytest_npubench.engines.protocol import Engine
+from pytest_npubench.errors import JournalError
 from pytest_npubench.measurement import CacheState, CompileRecord
 from pytest_npubench.predictors.two_point import check_pure
 from pytest_npubench.store.journal import Journal, JournalWriter
@@ -96,6 +97,8 @@ class Campaign:
         with device_lock(self._site.devices, self._site.lock_timeout_s):
             try:
                 engine = self._load(measured)
+            except JournalError:
+                raise
             except Exception as error:  # noqa: BLE001 - out of memory, a failed compile, a lost device: cases say so
                 reason = failure_reason(replace(self.points[0], name=self.plan.key), error)
                 measured.failures.update(dict.fromkeys((point.name for point in self.points), reason))

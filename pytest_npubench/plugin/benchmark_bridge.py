@@ -36,13 +36,19 @@ _CLOCK = pytest.StashKey[ReplayClock]()
 class BenchmarkBridge:
     """Registered only where pytest-benchmark is loaded."""
 
+    def __init__(self) -> None:
+        self._benchmark: Any = None
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Our cases are benchmarks for --benchmark-only and --benchmark-skip."""
         for item in items:
-            names = getattr(item, "fixturenames", None)
-            if names is not None and "benchmark" not in names and any(name in names for name in FIXTURES):
-                names.append("benchmark")
+            names = getattr(item, "fixturenames", [])
+            if any(name in names for name in FIXTURES):
+                # a case that was interrupted, or failed before it was measured, has nothing to mirror
+                item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used"))
+                if "benchmark" not in names:
+                    names.append("benchmark")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -50,6 +56,15 @@ class BenchmarkBridge:
         if any(name in getattr(item, "fixturenames", ()) for name in FIXTURES):
             item.stash[_CLOCK] = ReplayClock()
             item.add_marker(pytest.mark.benchmark(timer=item.stash[_CLOCK]))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> None:
+        self._benchmark = getattr(item, "funcargs", {}).get("benchmark") if _CLOCK in item.stash else None
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """The fixture of an interrupted case is torn down outside of its test, where a warning's filter is no more."""
+        if self._benchmark is not None:
+            self._benchmark.skipped = True
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_benchmark_update_machine_info(self, machine_info: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -55,25 +56,26 @@ def _profile(text: str) -> str:
     return text
 
 
-def _fraction(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 1:
-        raise ValueError("want a fraction above 0 and up to 1, such as 0.05")
+def _number(text: str, want: str, fits: Callable[[float], bool]) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or not fits(value):
+        raise ValueError(want)
     return value
+
+
+def _fraction(text: str) -> float:
+    return _number(text, "want a fraction above 0 and up to 1, such as 0.05", lambda value: 0 < value <= 1)
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise ValueError("want seconds above 0")
-    return value
+    return _number(text, "want seconds above 0", lambda value: value > 0)
 
 
 def _wait(text: str) -> float:
-    value = float(text)
-    if value != value:  # a NaN
-        raise ValueError("want seconds, or -1 to wait for ever")
-    return value
+    return _number(text, "want seconds, or -1 to wait for ever", lambda value: value >= 0 or value == -1)
 
 
 def _ordinals(text: str) -> tuple[int, ...]:

@@ -28,9 +28,13 @@ def accept_results(settings: Settings, exit_status: int, records: Sequence[Recor
     settings.baselines.mkdir(parents=True, exist_ok=True)
     baselines = Baselines.load(settings.baselines)
     paths: set[Path] = set()
+    several = len({record["device"] for record in records}) > 1
     for digest in sorted({record["fingerprint"] for record in records}):
-        results = [_result(record) for record in records if record["fingerprint"] == digest and record["metrics"]]
+        measured = [record for record in records if record["fingerprint"] == digest and record["metrics"]]
+        results = [_result(record) for record in measured]
         session = _session_of(journal, digest)
+        if several and measured:  # each device is a session of its own: one session has one result of a case
+            session += f"@{measured[0]['device']}"
         paths.update(baselines.accept(results, session=session, key=journal.fingerprint(digest).key()))
     return f"accepted {len(records)} cases into {', '.join(sorted(map(str, paths))) or 'files that held them already'}"
 

@@ -20,7 +20,7 @@ from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.case import Case
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.measurement import Samples
-from pytest_npubench.plugin.selection import DEVICES
+from pytest_npubench.plugin.selection import DEVICES, NODE_ID
 from pytest_npubench.plugin.suite_case import ending_with_the_journal, finish_case
 from pytest_npubench.result import JudgedCase, Judgement, Metric
 from pytest_npubench.stats.error import repeat_error
@@ -123,7 +123,7 @@ class Measure:
             family=device.family,
             model="callable",
             batch_size=1,
-            axes=(("test", self._request.node.nodeid),),
+            axes=(("test", self._request.node.stash[NODE_ID]),),
         )
 
 

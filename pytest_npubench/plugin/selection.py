@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
 
 DEVICES = pytest.StashKey[tuple[Device, ...]]()
+NODE_ID = pytest.StashKey[str]()  # without the device's number, so that a case is called the same on every machine
 
 
 def select(session: BenchSession, items: list[pytest.Item]) -> None:
@@ -75,10 +76,9 @@ def _groups(
 
 def _on(item: pytest.Item, group: tuple[Device, ...], *, several: bool) -> pytest.Item:
     """The item on these devices. With several groups each gets an item of its own, named by its first device."""
-    if several:
-        item = _copy(item, f"@{group[0].ordinal}")
-    item.stash[DEVICES] = group
-    return item
+    placed = _copy(item, f"@{group[0].ordinal}") if several else item
+    placed.stash[DEVICES], placed.stash[NODE_ID] = group, item.nodeid
+    return placed
 
 
 def _copy(item: pytest.Item, suffix: str) -> pytest.Item:

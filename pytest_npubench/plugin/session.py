@@ -16,7 +16,7 @@ from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Measured, Point
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.protocol import Engine
-from pytest_npubench.errors import JournalError, NpubenchError, StoreError
+from pytest_npubench.errors import DeviceUnavailableError, JournalError, NpubenchError, StoreError
 from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.plugin.expansion import ExpandedCase
 from pytest_npubench.plugin.outcome import accept_results, write_report
@@ -161,7 +161,14 @@ class BenchSession:
         if devices not in self._runtimes:
             cache = self.settings.compile_cache
             family = backends.backend(devices[0].family)
-            self._runtimes[devices] = family.open(devices, str(cache) if cache else None)
+            try:
+                self._runtimes[devices] = family.open(devices, str(cache) if cache else None)
+            except NpubenchError:
+                raise
+            except Exception as error:  # whatever a vendor's runtime raises: a device that does not open is an answer
+                names = ", ".join(device.id for device in devices)
+                reason = next(iter(str(error).splitlines()), "no message")
+                raise DeviceUnavailableError(f"{names} does not open: {type(error).__name__}: {reason}") from error
         return self._runtimes[devices]
 
     def fingerprint(self, devices: Devices) -> str:

@@ -84,6 +84,8 @@ def _table(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         raise pytest.UsageError(f"{path}: {error}") from None
     known = [option.name for option in OPTIONS]
+    if not isinstance(table, dict):
+        raise pytest.UsageError(f"{path}: [tool.npubench]: want a table, not {table!r}")
     for name in table:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)

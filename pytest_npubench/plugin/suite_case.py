@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
@@ -76,10 +77,12 @@ class SuiteCase:
 
 @contextmanager
 def ending_with_the_journal() -> Iterator[None]:
-    """Ends the run with exit code 3 where the journal can no longer be written."""
+    """Ends the run with exit code 3 where the journal can no longer be written; an xdist worker fails the case."""
     try:
         yield
     except JournalError as error:
+        if "PYTEST_XDIST_WORKER" in os.environ:  # an exit would be a crash to xdist, and the reason would be lost
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
         pytest.exit(f"{error}; the run ends here, since nothing more can be recorded", returncode=3)
 
 

@@ -65,8 +65,9 @@ def summary_lines(records: Sequence[Record]) -> list[str]:
     if costs:
         total = {name: sum(cost[name] for cost in costs) for name in ("points", "binaries", "compile_s", "measure_s")}
         lines.append(
-            f"LENS profiling cost: {len(_campaigns(records))} sessions, {len(costs)} buckets, {total['points']} points, "
-            f"{total['binaries']} binaries, {total['compile_s']:.1f} s compiling, {total['measure_s']:.1f} s measuring"
+            f"LENS profiling cost: {len(_campaigns(records))} sessions, {len(costs)} buckets, "
+            f"{total['points']} points, {total['binaries']} binaries, "
+            f"{total['compile_s']:.1f} s compiling, {total['measure_s']:.1f} s measuring"
         )
     if waste := _padding_waste(records):
         lines.append(f"padding waste, prefill and decode: {waste}")
