@@ -52,7 +52,8 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedCase:
-    """A judged case on its device. `fingerprint` is the digest that the journal's device record explains."""
+    """A judged case on its device. `fingerprint` is the digest that the journal's device record explains; `limits` are
+    those of the run, so that a resumed verdict is one under the same limits."""
 
     case: Case
     digest: str
@@ -61,6 +62,7 @@ class JudgedCase:
     fingerprint: str | None
     duration_s: float
     judgement: Judgement
+    limits: Mapping[str, float] = field(default_factory=dict)
     resumed: bool = False
 
     @property
@@ -83,6 +85,7 @@ class JudgedCase:
             "fingerprint": self.fingerprint,
             "duration_s": self.duration_s,
             "resumed": self.resumed,
+            "limits": dict(self.limits),
             "verdict": {
                 "kind": verdict.kind.value,
                 "reason": verdict.reason,

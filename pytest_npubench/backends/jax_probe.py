@@ -40,7 +40,7 @@ def probe_jax(family: str, title: str, platforms: Sequence[str], timeout_s: floa
             env=os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
         )
     except subprocess.TimeoutExpired:
-        return Probe(reason=f"no {title}: jax did not answer within {timeout_s:g} s (npubench_probe_timeout_s)")
+        return Probe(reason=f"no {title}: jax did not answer within {timeout_s:g} s (--npubench-probe-timeout)")
     except OSError as error:
         return Probe(reason=f"no {title}: jax could not be asked: {error}")
     if answer.returncode:

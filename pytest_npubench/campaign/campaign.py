@@ -74,12 +74,12 @@ class Campaign:
         rounds = self._earlier.rounds(self.plan.key, self.digest, self._site.fingerprint)
         for record in rounds:
             measured.rounds.append({name: tuple(values) for name, values in record["points"].items()})
-            measured.failures.update(record.get("failures", {}))
             measured.measure_s += record.get("duration_s", 0.0)
             measured.num_late_compiles = max(measured.num_late_compiles, record.get("num_late_compiles", 0))
         measured.num_resumed_rounds = len(rounds)
         measured.compiles = self._earlier_compiles()
-        return measured, bool(rounds and rounds[-1].get("complete"))
+        last = rounds[-1] if rounds else {}
+        return measured, bool(last.get("complete")) and not last.get("failures")  # what failed gets another try
 
     def _earlier_compiles(self) -> tuple[CompileRecord, ...]:
         """What an earlier session compiled for this campaign, the latest record of each binary."""

@@ -29,6 +29,10 @@ class ExpandedCase:
     def digest(self) -> str:
         return self.case.digest(self.plan.settings)
 
+    @property
+    def limits(self) -> dict[str, float]:
+        return {"case_error": self.plan.case_error, "mean_error": self.plan.mean_error}
+
 
 def expand(metafunc: pytest.Metafunc, session: BenchSession) -> None:
     """Parametrise a test that carries npubench_cases(kind)."""

@@ -28,13 +28,13 @@ def accept_results(settings: Settings, exit_status: int, records: Sequence[Recor
     settings.baselines.mkdir(parents=True, exist_ok=True)
     baselines = Baselines.load(settings.baselines)
     paths: set[Path] = set()
-    several = len({record["device"] for record in records}) > 1
-    for digest in sorted({record["fingerprint"] for record in records}):
-        measured = [record for record in records if record["fingerprint"] == digest and record["metrics"]]
-        results = [_result(record) for record in measured]
-        session = _session_of(journal, digest)
-        if several and measured:  # each device is a session of its own: one session has one result of a case
-            session += f"@{measured[0]['device']}"
+    places = sorted({(record["fingerprint"], record["device"]) for record in records if record["metrics"]})
+    for digest, device in places:  # each device is a session of its own: one session has one result of a case
+        here = [
+            item for item in records if (item["fingerprint"], item["device"]) == (digest, device) and item["metrics"]
+        ]
+        results = [_result(record) for record in here]
+        session = _session_of(journal, digest) + (f"@{device}" if len(by_place) > 1 else "")
         paths.update(baselines.accept(results, session=session, key=journal.fingerprint(digest).key()))
     return f"accepted {len(records)} cases into {', '.join(sorted(map(str, paths))) or 'files that held them already'}"
 

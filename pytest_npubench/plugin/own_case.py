@@ -18,7 +18,7 @@ import pytest
 from pytest_npubench.campaign.callable_timing import CallTiming, time_callable
 from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.case import Case
-from pytest_npubench.errors import ConfigError
+from pytest_npubench.errors import ConfigError, DeviceError, MeasurementError
 from pytest_npubench.measurement import Samples
 from pytest_npubench.plugin.selection import DEVICES, NODE_ID
 from pytest_npubench.plugin.suite_case import ending_with_the_journal, finish_case
@@ -79,18 +79,43 @@ class Measure:
     def __call__(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Samples:
         """Time function(*arguments, **keywords), waiting for the device after each call.
 
-        Returns the raw samples in seconds; fails the test where a limit of the marker is passed or where something
-        compiled while samples were taken. Raises ConfigError for marker keywords that are not known,
-        MeasurementError where the callable returns nothing that can be waited for, DeviceBusyError.
+        Returns the raw samples in seconds; fails the test where a limit of the marker is passed, something compiled
+        while samples were taken, the device is busy or lost, or the callable returned nothing that can be waited for.
+        Raises ConfigError for marker keywords that are not known; what the callable raises passes through.
         """
         if self._used:
             raise ConfigError(f"{self._request.node.nodeid}: npubench was called twice; measure one thing a test")
         self._used = True
         limits = Limits.from_pytest_item(self._request.node)
         started_s = perf_counter()
+        fingerprint, samples = None, None
+        try:
+            with ending_with_the_journal():
+                fingerprint = self._session.fingerprint(self._devices)
+            timing = self._time(function, arguments, keywords, limits)
+            samples = Samples(name=self._request.node.name, samples_s=timing.samples_s)
+            judgement = _judge(samples, limits, timing)
+        except (DeviceError, MeasurementError) as error:
+            judgement = Judgement(verdict=Verdict(kind=VerdictKind.INVALID, reason=str(error)), what="one call")
+        judged = JudgedCase(
+            case=self._case(),
+            digest=self._case().digest(),
+            node_id=self._request.node.nodeid,
+            device=", ".join(device.id for device in self._devices),
+            fingerprint=fingerprint,
+            duration_s=perf_counter() - started_s,
+            judgement=judgement,
+        )
+        finish_case(self._request, self._session, judged)
+        assert samples is not None  # without samples the verdict is invalid, and the line above failed the test
+        return samples
+
+    def _time(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], limits: Limits
+    ) -> CallTiming:
         runtime = self._session.runtime(self._devices)
         with device_lock(self._devices, self._session.lock_timeout_s):
-            timing = time_callable(
+            return time_callable(
                 function,
                 arguments,
                 keywords,
@@ -99,20 +124,6 @@ class Measure:
                 max_warmup=limits.warmup,
                 count_compiles=lambda: runtime.num_process_compiles,
             )
-        samples = Samples(name=self._request.node.name, samples_s=timing.samples_s)
-        with ending_with_the_journal():
-            fingerprint = self._session.fingerprint(self._devices)
-        judged = JudgedCase(
-            case=self._case(),
-            digest=self._case().digest(),
-            node_id=self._request.node.nodeid,
-            device=", ".join(device.id for device in self._devices),
-            fingerprint=fingerprint,
-            duration_s=perf_counter() - started_s,
-            judgement=_judge(samples, limits, timing),
-        )
-        finish_case(self._request, self._session, judged)
-        return samples
 
     def _case(self) -> Case:
         device = self._devices[0]

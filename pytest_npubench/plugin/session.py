@@ -216,10 +216,16 @@ class BenchSession:
             raise pytest.UsageError(str(error)) from None
 
     def earlier_case(self, expanded: ExpandedCase, fingerprint: str) -> Mapping[str, Any] | None:
-        """What the resumed journal says of this very case on this very fingerprint."""
+        """What the resumed journal says of this very case on this very fingerprint, under the same limits.
+
+        An invalid case was not measured (the device was busy, or out of memory): it gets another try.
+        """
         if self._earlier is None:
             return None
-        return self._earlier.cases(fingerprint).get((expanded.case.key, expanded.digest))
+        record = self._earlier.cases(fingerprint).get((expanded.case.key, expanded.digest))
+        if record is None or record.get("limits") != expanded.limits or record["verdict"]["kind"] == "invalid":
+            return None
+        return record
 
     def record(self, item: pytest.Item, judged: JudgedCase) -> None:
         """Put a judged case on disk, then hand it to the reports."""

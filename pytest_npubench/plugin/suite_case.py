@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import JournalError, NpubenchError
 from pytest_npubench.plugin.benchmark_bridge import mirror
 from pytest_npubench.plugin.expansion import ExpandedCase
@@ -51,6 +53,7 @@ class SuiteCase:
             fingerprint=fingerprint,
             duration_s=perf_counter() - started_s,
             judgement=judgement,
+            limits=self._expanded.limits,
             resumed=resumed,
         )
         finish_case(self._request, self._session, judged)
@@ -67,12 +70,21 @@ class SuiteCase:
             campaign = self._session.campaign(expanded.plan, self._devices)
             measured = campaign.measured()
             self._session.progress.done()
-            return expanded.kind.judge(expanded.case, expanded.plan, measured), fingerprint, False
+            judgement = expanded.kind.judge(expanded.case, expanded.plan, measured)
+            return _without_late_compiles(judgement, measured), fingerprint, False
         except JournalError:
             raise
         except NpubenchError as error:
             self._session.progress.done()
             return Judgement(verdict=Verdict(kind=VerdictKind.INVALID, reason=str(error))), fingerprint, False
+
+
+def _without_late_compiles(judgement: Judgement, measured: Measured) -> Judgement:
+    """Samples that may hold compile time say nothing: whatever the kind, a compile after warm-up is a failure."""
+    if not measured.num_late_compiles:
+        return judgement
+    reason = f"{measured.num_late_compiles} compiles after warm-up: its samples may hold compile time"
+    return replace(judgement, verdict=Verdict(kind=VerdictKind.FAILED, reason=reason))
 
 
 @contextmanager

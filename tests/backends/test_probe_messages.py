@@ -79,12 +79,12 @@ def test_jax_finds_other_devices_or_says_something_else(answers: Fake, family: s
 
 def test_jax_hangs(answers: Fake) -> None:
     answers(error=subprocess.TimeoutExpired("python", 7.5))
-    assert reason("tpu", 7.5) == "no TPU: jax did not answer within 7.5 s (npubench_probe_timeout_s)"
+    assert reason("tpu", 7.5) == "no TPU: jax did not answer within 7.5 s (--npubench-probe-timeout)"
 
 
 def test_jax_really_hangs() -> None:
     """A REAL process: jax does not start in a hundredth of a second."""
-    assert reason("tpu", 0.01) == "no TPU: jax did not answer within 0.01 s (npubench_probe_timeout_s)"
+    assert reason("tpu", 0.01) == "no TPU: jax did not answer within 0.01 s (--npubench-probe-timeout)"
 
 
 def test_jax_crashes(answers: Fake) -> None:

@@ -112,6 +112,7 @@ def test_a_write_that_the_kernel_cuts_short_is_taken_back(tmp_path, start):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning")  # jax's, where another test imported it
 def test_a_forked_child_writes_beside_its_parent(tmp_path, host):
     path = tmp_path / "journal.jsonl"
     with JournalWriter.open(path, host=host, settings={}) as journal:

@@ -5,8 +5,8 @@ a round all four are measured in shuffled order, so each round gives a paired ra
 two lengths is observed when the mean log ratio is beyond the tolerance with its whole interval, absent when the whole
 interval lies inside the tolerance, and unclear otherwise.
 
-A jump inside the bucket fails (a bucket nobody declared), and so does any compile after warm-up. A declared boundary
-without a jump passes and is said: a larger bucket may cost the same (LENS, section 5.4.2).
+A jump inside the bucket fails (a bucket nobody declared). A declared boundary without a jump passes and is said: a
+larger bucket may cost the same (LENS, section 5.4.2).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class StepsKind:
         at_edge = next(((kind, ratio) for left, _, kind, ratio in jumps if left == bucket), None)
         samples = measured.samples(_point(bucket).name)
         return Judgement(
-            verdict=_verdict(inside, at_edge, measured.num_late_compiles, bucket),
+            verdict=_verdict(inside, at_edge, bucket),
             what=f"prefill of {bucket} tokens",
             metrics=(Metric(name="prefill_s", unit="s", value=samples.mean_s, samples=samples.samples_s),),
             measured_s=samples.mean_s,
@@ -68,7 +68,6 @@ class StepsKind:
                 "bucket": bucket,
                 "lengths_s": {str(length): measured.samples(_point(length).name).mean_s for length in around},
                 "jumps": [[left, right, kind.value, ratio] for left, right, kind, ratio in jumps],
-                "num_late_compiles": measured.num_late_compiles,
             },
         )
 
@@ -101,9 +100,7 @@ def _point(length: int) -> Point:
     return Point(name=f"step/{length}", requests=(Request(input_tokens=length, output_tokens=1),))
 
 
-def _verdict(inside: list[str], edge: tuple[Jump, float] | None, num_late_compiles: int, bucket: int) -> Verdict:
-    if num_late_compiles:
-        return Verdict(kind=VerdictKind.FAILED, reason=f"{num_late_compiles} compiles after warm-up")
+def _verdict(inside: list[str], edge: tuple[Jump, float] | None, bucket: int) -> Verdict:
     if inside:
         return Verdict(
             kind=VerdictKind.FAILED,

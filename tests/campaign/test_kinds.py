@@ -1,0 +1,100 @@
+"""What every kind of case must do: a file put beside the others is tested by standing there."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_npubench.campaign import kinds
+from pytest_npubench.campaign.kinds import case_kind, case_kinds
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.errors import MeasurementError, RegistryError
+from pytest_npubench.result import JudgedCase
+from pytest_npubench.verdict import VerdictKind
+
+from .conftest import cases, measured
+
+every_kind = pytest.mark.parametrize("name", case_kinds())
+
+
+def test_the_four_kinds_are_there():
+    assert {"mean_error", "prediction", "profile", "steps"} <= set(case_kinds())
+
+
+@every_kind
+def test_axes_are_plain_and_tell_cases_apart(plan, name):
+    kind = case_kind(name)
+    assert (kind.name, kind.suite) == (name, "buckets")
+    axes = list(kind.axes(plan.size))
+    assert axes == list(kind.axes(plan.size)) == list(map(tuple, axes))
+    json.dumps(axes)
+    found = cases(plan, name)
+    assert len({case.id for case in found}) == len({case.digest(plan.settings) for case in found}) == len(axes) >= 1
+
+
+@every_kind
+def test_points_are_the_same_each_time_and_named_once(plan, name):
+    kind = case_kind(name)
+    for case in cases(plan, name):
+        points = kind.points(case, plan)
+        assert points == kind.points(case, plan)
+        assert points
+        assert len({point.name for point in points}) == len(points)
+        assert all(bool(point.requests) != bool(point.move) for point in points)
+        json.dumps([point.definition for point in points])
+
+
+def test_kinds_share_points_of_one_name(plan):
+    """A campaign measures a name once, so it must mean one thing."""
+    meant = {}
+    for name in case_kinds():
+        for case in cases(plan, name):
+            for point in case_kind(name).points(case, plan):
+                assert meant.setdefault(point.name, point) == point
+
+
+@every_kind
+def test_a_device_that_keeps_to_its_buckets_passes(plan, name):
+    kind = case_kind(name)
+    for case in cases(plan, name):
+        own = measured(kind.points(case, plan), plan)
+        judgement = kind.judge(case, plan, own)
+        assert judgement.verdict.kind is VerdictKind.PASSED, judgement.verdict
+        assert judgement.what
+        assert judgement.metrics
+        assert judgement.measured_s > 0
+        assert kind.settled(case, plan, own) is True
+        judged = JudgedCase(
+            case=case, digest="d", node_id="n", device="cpu:0", fingerprint="f", duration_s=1.0, judgement=judgement
+        )
+        json.dumps(judged.to_json(), allow_nan=False)
+
+
+@every_kind
+def test_a_point_that_failed_is_the_cases_reason(plan, name):
+    kind = case_kind(name)
+    for case in cases(plan, name):
+        for point in kind.points(case, plan):
+            own = measured(kind.points(case, plan), plan)
+            own.failures[point.name] = f"{point.name}: the reason"
+            with pytest.raises(MeasurementError, match=f"^{point.name}: the reason$"):
+                kind.judge(case, plan, own)
+
+
+@every_kind
+def test_nothing_measured_is_an_error(plan, name):
+    for case in cases(plan, name):
+        with pytest.raises(MeasurementError, match="no samples"):
+            case_kind(name).judge(case, plan, Measured())
+
+
+def test_an_unknown_kind_lists_the_known_ones():
+    with pytest.raises(RegistryError, match="no case kind 'profil'; known: mean_error, prediction, profile, steps"):
+        case_kind("profil")
+
+
+@pytest.mark.parametrize("content", [{}, {"KIND": SimpleNamespace(name="other")}], ids=["none", "misnamed"])
+def test_a_file_without_its_kind_is_named(monkeypatch, content):
+    monkeypatch.setattr(kinds, "import_module", lambda path: SimpleNamespace(**content))
+    with pytest.raises(RegistryError, match=r"campaign/kinds/steps\.py does not define KIND of name 'steps'"):
+        case_kind("steps")

@@ -1,0 +1,156 @@
+"""LENS against the measured batches: exact where the device is, its interval against a simulation, padding counted."""
+
+from itertools import product
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from pytest_npubench.campaign.kinds.mean_error import KIND as MEAN_ERROR
+from pytest_npubench.campaign.kinds.prediction import KIND, padding_fractions, prediction_error
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.stats.error import student_quantile
+from pytest_npubench.verdict import VerdictKind
+from pytest_npubench.workloads import workload
+
+from .conftest import cases, measured, seconds, with_size
+
+
+def of_workload(plan, name):
+    return next(case for case in cases(plan, "prediction") if case.axis("workload") == name)
+
+
+def slowed(own: Measured, prefix: str, factor: float) -> Measured:
+    rows = [
+        {name: tuple(v * (factor if name.startswith(prefix) else 1) for v in values) for name, values in row.items()}
+        for row in own.rounds
+    ]
+    return Measured(rounds=rows, compiles=own.compiles)
+
+
+@pytest.mark.parametrize("name", ["short", "long"])
+def test_a_device_that_keeps_to_its_buckets_is_predicted_exactly(plan, name):
+    case = of_workload(plan, name)
+    own = measured(KIND.points(case, plan), plan)
+    found = prediction_error(plan, own, name)
+    expected = [seconds(point, plan.buckets) for point in plan.draws(name)]
+    assert found.measured_s == pytest.approx(expected)
+    assert found.predicted_s == pytest.approx(expected)
+    assert found.error.gate_value == pytest.approx(0.0, abs=1e-12)
+    assert found.half_width == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("factor", [1.05, 0.8])
+def test_the_error_is_relative_to_what_was_measured_and_signed(plan, factor):
+    case = of_workload(plan, "long")
+    own = slowed(measured(KIND.points(case, plan), plan), "batch/", factor)
+    judgement = KIND.judge(case, plan, own)
+    assert judgement.error == pytest.approx(1 / factor - 1)
+    within = abs(1 / factor - 1) <= plan.case_error
+    assert judgement.verdict.kind is (VerdictKind.PASSED if within else VerdictKind.FAILED)
+    assert judgement.error_interval == pytest.approx((judgement.error, judgement.error), abs=1e-9)
+
+
+def test_errors_that_cancel_in_the_sum_still_count(plan):
+    case = of_workload(plan, "long")
+    own = measured(KIND.points(case, plan), plan)
+    own = slowed(slowed(own, "batch/long/0", 1.3), "batch/long/1", 0.7)
+    judgement = KIND.judge(case, plan, own)
+    each = [abs(1 / 1.3 - 1), abs(1 / 0.7 - 1), 0.0]
+    assert judgement.detail["mape"] == pytest.approx(fmean(each))
+    assert judgement.detail["gate_error"] == pytest.approx(max(fmean(each), abs(judgement.error)))
+    assert judgement.verdict.kind is VerdictKind.FAILED
+
+
+def test_a_profile_is_measured_of_the_buckets_that_batches_run_through_and_no_other(plan):
+    names = {point.name for point in KIND.points(of_workload(plan, "short"), plan)}
+    lengths = [item for point in plan.draws("short") for item in point.requests]
+    largest = max(item.input_tokens + item.output_tokens - 1 for item in lengths)
+    assert largest <= 32  # the workload's own: bucket 64 is of no use to it
+    assert not any("64" in name for name in names)
+    assert "move/16/32" in names or largest <= 16
+
+
+def test_one_or_two_rounds_have_no_interval(plan):
+    case = of_workload(plan, "short")
+    for num_rounds in (1, 2):
+        own = measured(KIND.points(case, plan), plan, num_rounds)
+        assert prediction_error(plan, own, "short").half_width is None
+        assert KIND.judge(case, plan, own).error_interval is None
+        assert KIND.settled(case, plan, own) is False
+
+
+def noisy(points, plan, rng, num_rounds, noise=0.03, drift=0.0):
+    """Every sample off by `noise`, and every round as a whole by `drift`."""
+    rounds = []
+    for level in np.exp(drift * rng.standard_normal(num_rounds)):
+        rows = {}
+        for point in points:
+            factors = level * np.exp(noise * rng.standard_normal(2))
+            rows[point.name] = tuple((seconds(point, plan.buckets) * factors).tolist())
+        rounds.append(rows)
+    return Measured(rounds=rounds)
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.1])
+def test_the_interval_covers_the_true_error_as_often_as_it_says(plan, drift):
+    """150 campaigns of 6 rounds. The true error is 0; 95 % +- 4 standard errors of 1.8 % is 0.88 to 1."""
+    rng = np.random.default_rng(3)
+    points = KIND.points(of_workload(plan, "long"), plan)
+    errors, halves = [], []
+    for _ in range(150):
+        found = prediction_error(plan, noisy(points, plan, rng, 6, drift=drift), "long")
+        errors.append(found.error.sum_error)
+        halves.append(found.half_width)
+    covered = fmean(abs(error) <= half for error, half in zip(errors, halves, strict=True))
+    assert covered >= 0.88
+    # nor is it wide for nothing: on average what the spread of the errors themselves asks for
+    needed = float(student_quantile(0.975, 5)) * float(np.std(errors))
+    assert 0.75 < fmean(halves) / needed < 1.3
+
+
+def test_settled_once_the_interval_is_narrow(plan):
+    rng = np.random.default_rng(5)
+    case = of_workload(plan, "long")
+    points = KIND.points(case, plan)
+    assert KIND.settled(case, plan, noisy(points, plan, rng, 12)) is False
+    assert KIND.settled(case, plan, noisy(points, plan, rng, 12, noise=0.003)) is True
+
+
+@pytest.mark.parametrize("name", ["short", "long"])
+def test_padding_is_what_counting_each_position_gives(plan, name):
+    requests = workload(name).sample(200, seed=0, max_total_tokens=64).requests
+    bucket_of = {tokens: min(b for b in plan.buckets if tokens <= b) for tokens in range(1, 65)}
+    prefilled = sum(bucket_of[item.input_tokens] for item in requests)
+    true = sum(item.input_tokens for item in requests)
+    steps = [item.input_tokens + step + 1 for item in requests for step in range(item.output_tokens - 1)]
+    found = padding_fractions(plan, name, 200)
+    assert found == pytest.approx((1 - true / prefilled, 1 - sum(steps) / sum(bucket_of[tokens] for tokens in steps)))
+    assert all(0 < fraction < 1 for fraction in found)
+
+
+def test_the_mean_error_is_over_workloads_and_without_their_signs(plan):
+    (case,) = cases(plan, "mean_error")
+    own = measured(MEAN_ERROR.points(case, plan), plan)
+    own = slowed(slowed(own, "batch/short", 1.02), "batch/long", 0.96)
+    judgement = MEAN_ERROR.judge(case, plan, own)
+    assert judgement.error == pytest.approx(fmean([1 - 1 / 1.02, 1 / 0.96 - 1]))
+    assert judgement.verdict.kind is VerdictKind.PASSED
+    worse = slowed(own, "batch/long", 0.9)
+    assert MEAN_ERROR.judge(case, plan, worse).verdict.kind is VerdictKind.FAILED
+
+
+def test_the_mean_error_needs_the_points_of_every_workload(plan):
+    (case,) = cases(plan, "mean_error")
+    needed = {point for name in plan.size.workloads for point in KIND.points(of_workload(plan, name), plan)}
+    assert set(MEAN_ERROR.points(case, plan)) == needed
+
+
+def test_more_draws_are_more_batches(plan):
+    for num_draws, name in product((1, 5), ("short", "long")):
+        larger = with_size(plan, num_draws=num_draws)
+        batches = larger.draws(name)
+        assert len(batches) == num_draws
+        assert all(len(point.requests) == 2 for point in batches)
+        own = measured(KIND.points(of_workload(larger, name), larger), larger)
+        assert prediction_error(larger, own, name).error.mape == pytest.approx(0.0, abs=1e-12)

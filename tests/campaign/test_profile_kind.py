@@ -1,0 +1,42 @@
+"""TTFT and TBT of a bucket out of its two points."""
+
+import pytest
+
+from pytest_npubench.campaign.kinds.profile import KIND, bucket_binaries
+from pytest_npubench.measurement import CacheState, CompileRecord
+from pytest_npubench.verdict import VerdictKind
+
+from .conftest import TBT_S, TTFT_S, cases, measured
+
+
+def record(name, compile_s=1.0):
+    return CompileRecord(name=name, compile_s=compile_s, cache=CacheState.COLD)
+
+
+def test_the_times_that_the_points_were_made_of_come_out(plan):
+    for case in cases(plan, "profile"):
+        bucket = case.axis("bucket")
+        points = KIND.points(case, plan)
+        assert {point.pure_bucket for point in points} == {bucket}
+        judgement = KIND.judge(case, plan, measured(points, plan))
+        metrics = {metric.name: metric for metric in judgement.metrics}
+        assert metrics["ttft_s"].value == pytest.approx(TTFT_S[bucket])
+        assert metrics["tbt_s"].value == pytest.approx(TBT_S[bucket])
+        assert metrics["ttft_s"].samples == pytest.approx([TTFT_S[bucket]] * 8)
+        assert metrics["tbt_s"].samples == pytest.approx([TBT_S[bucket]] * 4)  # one a round, from the rounds' means
+        assert metrics["compile_s"].value == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_a_third_binary_fails(plan, phase):
+    case = cases(plan, "profile")[0]
+    own = measured(KIND.points(case, plan), plan)
+    own.compiles += (record(f"{phase}-m-b2-16"),)
+    verdict = KIND.judge(case, plan, own).verdict
+    assert verdict.kind is VerdictKind.FAILED
+    assert verdict.reason == "binaries 3 > 2"
+
+
+def test_binaries_belong_to_one_bucket():
+    names = ("weights-m", "prefill-m-b2-16", "decode-m-b2-16", "prefill-m-b2-116", "decode-m-b16-32", "move-m-b2-32-16")
+    assert [item.name for item in bucket_binaries(map(record, names), 16)] == ["prefill-m-b2-16", "decode-m-b2-16"]

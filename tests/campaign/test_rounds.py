@@ -1,0 +1,104 @@
+"""One round: every point, shuffled, each for a like share of the time, and a failing one alone."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_npubench.campaign.points import Point
+from pytest_npubench.campaign.rounds import MAX_VISITS, failure_reason, measure_round, visits
+from pytest_npubench.errors import DeviceUnavailableError, ImpureProfileError
+
+POINTS = [Point(name=name) for name in "abcde"]
+EVEN = dict.fromkeys("abcde", 0.5)
+
+
+def run(points, durations_s, sampler, seed=0):
+    order, ticks = [], []
+
+    def sample(point):
+        order.append(point.name)
+        return sampler(point)
+
+    samples, failures, duration_s = measure_round(points, durations_s, sample, seed, lambda: ticks.append(0))
+    assert duration_s >= 0
+    return samples, failures, order, len(ticks)
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "num"),
+    [(9.0, 1), (0.5, 1), (0.26, 1), (0.25, 2), (0.1, 5), (0.0833, 6), (1e-6, 6), (0.0, 6), (float("nan"), 6)],
+)
+def test_half_a_seconds_worth_of_visits(duration_s, num):
+    assert visits(duration_s) == num
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(1e-4, 3.0), min_size=1, max_size=12), st.integers(0, 10**6))
+def test_every_point_has_its_visits(durations_s, seed):
+    points = [Point(name=str(index)) for index in range(len(durations_s))]
+    known = {point.name: duration_s for point, duration_s in zip(points, durations_s, strict=True)}
+    samples, failures, order, num_ticks = run(points, known, lambda point: known[point.name], seed)
+    assert failures == {}
+    expected = {name: min(MAX_VISITS, max(1, int(0.5 / duration_s))) for name, duration_s in known.items()}
+    assert Counter(order) == expected
+    assert samples == {name: (known[name],) * num for name, num in expected.items()}
+    assert num_ticks == len(order)
+
+
+def test_a_seed_gives_one_order_and_each_round_another():
+    orders = [tuple(run(POINTS, EVEN, lambda point: 1.0, seed)[2]) for seed in (0, 0, 1, 2)]
+    assert orders[0] == orders[1]
+    assert len(set(orders)) == 3
+
+
+def test_each_point_comes_first_equally_often():
+    """Else drift within a round would fall on the same points each time. 5 of 1000 rounds: 200 +- 4 x 12.6."""
+    first = Counter(run(POINTS, EVEN, lambda point: 1.0, seed)[2][0] for seed in range(1000))
+    assert all(abs(first[name] - 200) < 51 for name in "abcde")
+
+
+def test_a_point_that_fails_is_not_visited_again_and_keeps_no_samples():
+    calls = Counter()
+
+    def sampler(point):
+        calls[point.name] += 1
+        if point.name == "c" and calls["c"] == 2:
+            raise RuntimeError("lost\nmore")
+        return 0.01
+
+    samples, failures, order, num_ticks = run(POINTS, dict.fromkeys("abcde", 0.01), sampler)
+    assert failures == {"c": "c: RuntimeError: lost"}
+    assert samples.keys() == set("abde")
+    assert Counter(order) == {"a": 6, "b": 6, "c": 2, "d": 6, "e": 6}
+    assert num_ticks == 30  # what a progress line was told to expect
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1e-9])
+def test_a_sample_that_is_no_time_fails_its_point(value):
+    samples, failures, _, _ = run(POINTS, EVEN, lambda point: value if point.name == "b" else 1.0)
+    assert samples.keys() == set("acde")
+    assert failures["b"].startswith(f"b: sample 0 of 1 is {value!r}; want a finite number of seconds")
+
+
+def test_an_interrupt_goes_through():
+    def sampler(point):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(POINTS, EVEN, sampler)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ImpureProfileError("profile point of bucket 64: left it"), "profile point of bucket 64: left it"),
+        (DeviceUnavailableError("gone"), "p: gone"),
+        (ValueError("first\nsecond"), "p: ValueError: first"),
+        (ValueError("\n  first\nsecond"), "p: ValueError: first"),
+        (OSError(), "p: OSError: no message"),
+    ],
+)
+def test_a_reason_is_one_line(error, reason):
+    assert failure_reason(Point(name="p"), error) == reason

@@ -1,0 +1,3 @@
+"""The plugin's settings are tested on pytest configurations made in process."""
+
+pytest_plugins = ["pytester"]

@@ -1,0 +1,186 @@
+"""A user's project in a folder of its own, and pytest on it in a process of its own.
+
+It holds the bucket suite's own files, one small hardware file, a workload and a conftest.py: nothing of this checkout's
+configuration. The temporary folder is the project's too, so its device locks meet nobody else's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_npubench.store.journal import Journal, read_journal
+
+SUITE = Path(__file__).parents[2] / "suites" / "buckets"
+FAKE = Path(__file__).parent / "fake_device.py"
+TIMEOUT_S = 300
+
+HARDWARE = """
+title = "{title}"
+family = "{family}"
+classes = {classes}
+[probe]
+match = ['{match}']
+num_devices = {num_devices}
+[buckets]
+set = {buckets}
+source = "the test's own"
+[models]
+default = ["mini-llama"]
+dtype = "fp32"
+batch_sizes = [2]
+[limits]
+case_error = {case_error}
+mean_error = {mean_error}
+"""
+PROFILE = """
+[profile.{name}]
+workloads = {workloads}
+num_draws = 2
+min_rounds = {min_rounds}
+max_rounds = {max_rounds}
+budget_s = 0.1
+profile_output_tokens = 9
+"""
+SHAPES = """
+from pytest_npubench.engines.shapes import DecoderShape
+
+
+def pytest_npubench_shapes():
+    return [
+        DecoderShape(
+            name="mini-llama", source="the test's own", vocab_size=64, hidden=32, num_layers=2, num_heads=4,
+            num_kv_heads=2, head_dim=8, intermediate=64, rope_theta=10000.0, rms_eps=1e-5, tied_embeddings=True,
+        )
+    ]
+"""
+FAKE_CONFTEST = """
+import dataclasses
+
+import fake_device
+
+
+def pytest_npubench_backends():
+    return [fake_device.install({install})]
+
+"""
+LENGTHS = "input_tokens,output_tokens\n" + "".join(
+    f"{inputs},{outputs}\n" for inputs, outputs in ((5, 4), (9, 6), (14, 5), (20, 8), (27, 9), (33, 3), (40, 7))
+)
+
+
+@dataclass(frozen=True)
+class Project:
+    root: Path
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def hardware(self, name: str, **changes: Any) -> None:
+        """A hardware file that describes the host's processors unless `changes` say otherwise."""
+        size = {"workloads": ["lengths.csv"], "min_rounds": 2, "max_rounds": 2}
+        device = {
+            "title": "the test's device",
+            "family": "cpu",
+            "classes": [],
+            "match": ".*",
+            "num_devices": 1,
+            "buckets": [16, 32, 64],
+            "case_error": 1.0,
+            "mean_error": 1.0,
+        }
+        if unknown := changes.keys() - device.keys() - size.keys():
+            raise KeyError(unknown)
+        text = HARDWARE.format(**{**device, **changes})
+        sizes = (PROFILE.format(name=profile, **{**size, **changes}) for profile in ("quick", "nightly", "full"))
+        self.write(f"hw/{name}.toml", text + "".join(sizes))
+
+    def fake(self, install: str = "", **changes: Any) -> None:
+        """A hardware file `fake` for the fake accelerator, installed with the arguments in the text `install`."""
+        self.hardware("fake", **{"family": "openvino", "classes": ["npu"], "match": "^Fake accelerator$", **changes})
+        self.write("conftest.py", FAKE_CONFTEST.format(install=install) + SHAPES)
+
+    def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> pytest.RunResult:
+        started_s = time.monotonic()
+        process = self.start(*arguments, env=env)
+        try:
+            output, errors = process.communicate(timeout=TIMEOUT_S)
+        finally:
+            process.kill()
+        duration_s = time.monotonic() - started_s
+        return pytest.RunResult(process.returncode, output.splitlines(), errors.splitlines(), duration_s)
+
+    def start(self, *arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        command = [sys.executable, "-m", "pytest", *arguments]
+        return subprocess.Popen(command, cwd=self.root, env=self.environment(env), **{**streams, **options})
+
+    def environment(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
+        temporary = self.root / "tmp"
+        temporary.mkdir(exist_ok=True)
+        return {
+            **os.environ,
+            "TMPDIR": str(temporary),
+            # hypothesis costs a second a process, and these have no use for it
+            "PYTEST_ADDOPTS": "--npubench-hardware hw -p no:hypothesispytest",
+            "COLUMNS": "400",
+            "JAX_PLATFORMS": "cpu",  # whatever accelerator this machine has
+            **(env or {}),
+        }
+
+    @property
+    def journal_path(self) -> Path:
+        return self.root / ".npubench" / "journal.jsonl"
+
+    def journal(self) -> Journal:
+        return read_journal(self.journal_path)
+
+    def records(self, kind: str, session: int = -1) -> list[Mapping[str, Any]]:
+        """The records of a kind of one session of the journal, the latest unless said otherwise."""
+        return [record for record in self.journal().sessions[session].records if record["record"] == kind]
+
+    def cases(self, session: int = -1) -> dict[str, Mapping[str, Any]]:
+        """Case key -> case record of one session."""
+        return {record["case"]: record for record in self.records("case", session)}
+
+
+def make_project(root: Path) -> Project:
+    """The real project: `mini` on the host's processors. Give it `fake()` for the fake one."""
+    project = Project(root)
+    for path in SUITE.glob("test_*.py"):
+        shutil.copy(path, root)
+    shutil.copy(FAKE, root)
+    project.write("pytest.ini", "[pytest]\n")
+    project.write("lengths.csv", LENGTHS)
+    project.write("conftest.py", SHAPES)
+    project.hardware("mini")
+    return project
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Until the condition holds; fails where the process ends before."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def interrupt_after_a_round(project: Project, process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Wait for the second round in the journal, send the signal, and wait for the end."""
+    path = project.journal_path
+    wait_for(lambda: path.exists() and path.read_bytes().count(b'"record":"round"') > 1, process)
+    process.send_signal(number)

@@ -1,0 +1,48 @@
+"""--npubench-accept: a green run enters the baselines, nothing else does, and nothing does twice."""
+
+import json
+
+import pytest
+
+SELECT = ("-k", "fake and profile and bucket16", "--npubench-accept")
+
+
+def notes(result: pytest.RunResult) -> list[str]:
+    return [line for line in result.outlines if "accepted" in line]
+
+
+def test_each_run_is_one_session_and_a_resumed_one_is_none(project):
+    project.fake("noise=0.01")
+    paths = []
+    for _ in range(2):
+        result = project.run(*SELECT)
+        assert result.ret == 0
+        (path,) = (project.root / "baselines").glob("*/*.json")
+        paths.append(path)
+        assert notes(result) == [f"accepted 1 cases into {path}"]
+    assert paths[0] == paths[1]
+    (case,) = json.loads(path.read_text())["cases"].values()
+    names = [session["session"] for session in case["sessions"]]
+    assert names == [session.id for session in project.journal().sessions]
+    text = path.read_text()
+    result = project.run(*SELECT, "--npubench-resume")
+    assert result.ret == 0
+    assert notes(result) == ["nothing accepted: no case ran"]
+    assert path.read_text() == text
+
+
+def test_another_test_that_fails_keeps_everything_out(project):
+    project.fake()
+    project.write("test_other.py", "def test_fake_and_profile_and_bucket16():\n    assert False\n")
+    result = project.run(*SELECT)
+    assert result.ret == 1
+    assert notes(result) == ["nothing accepted: the run was not green"]
+    assert not (project.root / "baselines").exists()
+
+
+def test_baselines_that_cannot_be_written_fail_the_run(project):
+    project.fake()
+    project.write("occupied", "")
+    result = project.run(*SELECT, "--npubench-baselines", "occupied")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["error: *occupied*"])

@@ -1,0 +1,83 @@
+"""Living with pytest-benchmark and pytest-xdist, and without parts of pytest. test_run.py compares the figures."""
+
+import json
+
+import pytest
+
+from .project import make_project
+
+OTHERS = """
+def test_fake_plain():
+    pass
+
+
+def test_fake_bench(benchmark):
+    benchmark(lambda: None)
+"""
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    project = make_project(tmp_path_factory.mktemp("shared"))
+    project.fake("noise=0.01")
+    return project
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-p", "no:benchmark", "-p", "no:cacheprovider", "-p", "no:xdist"),
+        ("--benchmark-disable",),
+        ("-p", "no:terminal", "-p", "no:junitxml"),
+    ],
+    ids=" ".join,
+)
+def test_it_works_without(shared, arguments):
+    result = shared.run("-k", "fake", "-W", "error", *arguments)
+    assert result.ret == 0, result.stdout.str() + result.stderr.str()
+    assert len(shared.cases()) == 8
+    assert shared.records("end")[0]["counts"] == {"passed": 8}
+
+
+def test_under_xdist_the_table_has_every_case_once(shared):
+    shared.journal_path.unlink(missing_ok=True)
+    result = shared.run("-k", "fake", "-n2", "-W", "error", "--junitxml=junit.xml")
+    assert result.ret == 0, result.stdout.str()
+    result.assert_outcomes(passed=8)
+    rows = [line for line in result.outlines if line.startswith("fake-mini-llama-b2")]
+    assert len(rows) == len(set(rows)) == 8
+    judged = [record["case"] for record in shared.journal().records if record["record"] == "case"]
+    assert len(judged) == len(set(judged)) == 8
+    assert {session.header["worker"] for session in shared.journal().sessions} <= {"gw0", "gw1"}
+    assert 'name="npubench.verdict" value="passed"' in (shared.root / "junit.xml").read_text()
+    assert sum(sum(session.end["counts"].values()) for session in shared.journal().sessions) == 8
+
+
+def test_our_cases_are_benchmarks_to_only_and_skip(shared):
+    shared.write("test_others.py", OTHERS)
+    result = shared.run("-k", "fake and (profile or others)", "--benchmark-only", "-rA")
+    assert result.ret == 0
+    result.assert_outcomes(passed=4, skipped=1, deselected=result.parseoutcomes()["deselected"])
+    result = shared.run("-k", "fake and (profile or others)", "--benchmark-skip", "-rA")
+    result.assert_outcomes(passed=1, skipped=4, deselected=result.parseoutcomes()["deselected"])
+    result.stdout.fnmatch_lines(["PASSED test_others.py::test_fake_plain"])
+
+
+def test_a_failed_case_keeps_its_statistics(shared):
+    options = ("--npubench-case-error", "1e-9", "--benchmark-json=failed.json", "-W", "error")
+    result = shared.run("-k", "fake and lengths", *options)
+    assert result.ret == 1
+    assert result.parseoutcomes().get("errors", 0) == 0
+    (item,) = json.loads((shared.root / "failed.json").read_text())["benchmarks"]
+    assert item["extra_info"]["npubench"]["verdict"] == "failed"
+    assert item["stats"]["data"] == next(iter(shared.cases().values()))["metrics"]["e2e_s"]["samples"]
+
+
+def test_last_failed_runs_the_failed_case_alone(shared):
+    assert shared.run("-k", "fake", "--npubench-case-error", "1e-9").ret == 1
+    result = shared.run("--lf", "--npubench-case-error", "1e-9")
+    assert result.ret == 1
+    assert shared.cases().keys() == {"buckets/prediction/fake-mini-llama-b2-lengths.csv"}
+    # the campaign is as narrow as the selection: no steps, no profile of a bucket that the batches leave out
+    points = {name for record in shared.records("round") for name in record["points"]}
+    assert not any(name.startswith("step/") for name in points)

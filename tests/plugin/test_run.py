@@ -1,0 +1,178 @@
+"""A whole run on the host's processors: what it prints, writes and returns."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+from itertools import groupby
+
+import pytest
+
+from pytest_npubench.store.journal import read_journal
+
+BUCKETS = (16, 32, 64)
+CASES = {
+    "buckets/prediction/mini-mini-llama-b2-lengths.csv",
+    "buckets/mean_error/mini-mini-llama-b2",
+    *(f"buckets/{kind}/mini-mini-llama-b2-bucket{bucket}" for kind in ("profile", "steps") for bucket in BUCKETS),
+}
+
+
+def test_it_passes_and_says_so_for_each_case(green):
+    assert green.result.ret == 0, green.result.stdout.str()
+    green.result.assert_outcomes(passed=8, deselected=green.result.parseoutcomes()["deselected"])
+    text = green.result.stdout.str()
+    rows = [line.split() for line in text.splitlines() if line.startswith("mini-mini-llama-b2")]
+    assert len(rows) == 8
+    assert all("passed" in row for row in rows)
+    green.result.stdout.fnmatch_lines_random(
+        [
+            "case * what * verdict * why*",
+            "mini-mini-llama-b2-lengths.csv * E2E of 2 batches *",
+            "mini-mini-llama-b2-bucket64 * flat inside 64, the largest bucket*",
+            "LENS prediction error over 1 cases: mean *%, signed *%, median *%, p90 *%, max *%*",
+            "LENS profiling cost: *3 buckets, 6 points, 6 binaries, * s compiling, * s measuring",
+            f"journal: {green.project.journal_path}",
+        ]
+    )
+
+
+def test_the_journal_tells_the_run_in_order(green):
+    journal = green.project.journal()
+    session = journal.sessions[0]
+    kinds = [kind for kind, _ in groupby(record["record"] for record in session.records)]
+    assert kinds == ["device", "compile", "round", "case", "end"]
+    assert [record["round"] for record in green.records("round")] == [0, 1]
+    assert [record["complete"] for record in green.records("round")] == [False, True]
+    assert green.cases().keys() == CASES
+    assert session.end["exit_status"] == 0
+    assert session.end["counts"] == {"passed": 8}
+    (device,) = green.records("device")
+    measured = [record for record in session.records if record["record"] in ("compile", "round", "case")]
+    assert {record["fingerprint"] for record in measured} == {device["digest"]}
+    assert device["fingerprint"]["device"]["family"] == "cpu"
+    assert session.header["settings"]["profile"] == "quick"
+    assert journal.torn == ()
+
+
+def test_every_sample_of_a_case_is_one_of_its_rounds(green):
+    rounds = green.records("round")
+    for bucket in BUCKETS:
+        case = green.cases()[f"buckets/profile/mini-mini-llama-b2-bucket{bucket}"]
+        short = [value for record in rounds for value in record["points"][f"profile/{bucket}/1"]]
+        assert case["metrics"]["ttft_s"]["samples"] == [value / 2 for value in short]  # two prompts a batch
+        assert case["metrics"]["ttft_s"]["value"] == pytest.approx(sum(short) / len(short) / 2)
+        step = green.cases()[f"buckets/steps/mini-mini-llama-b2-bucket{bucket}"]
+        assert step["metrics"]["prefill_s"]["samples"] == [v for r in rounds for v in r["points"][f"step/{bucket}"]]
+
+
+def test_tbt_is_the_slope_between_the_two_points(green):
+    rounds = green.records("round")
+    for bucket in BUCKETS:
+        case = green.cases()[f"buckets/profile/mini-mini-llama-b2-bucket{bucket}"]
+        means = {}
+        for name in (name for name in rounds[0]["points"] if name.startswith(f"profile/{bucket}/")):
+            values = [value for record in rounds for value in record["points"][name]]
+            means[int(name.rpartition("/")[2])] = sum(values) / len(values)
+        assert len(means) == 2
+        (few, short_s), (many, long_s) = sorted(means.items())
+        assert case["metrics"]["tbt_s"]["value"] == pytest.approx((long_s - short_s) / (many - few))
+
+
+def test_two_points_and_two_binaries_a_bucket(green):
+    names = [record["name"] for record in green.records("compile")]
+    for phase in ("prefill", "decode"):
+        assert sorted(name for name in names if name.startswith(phase)) == sorted(
+            f"{phase}-mini-llama-b2-{bucket}" for bucket in BUCKETS
+        )
+    points = green.records("round")[0]["points"]
+    for bucket in BUCKETS:
+        assert len([name for name in points if name.startswith(f"profile/{bucket}/")]) == 2
+        cost = green.cases()[f"buckets/profile/mini-mini-llama-b2-bucket{bucket}"]["detail"]["cost"]
+        assert (cost["points"], cost["binaries"]) == (2, 2)
+        compiles = green.records("compile")
+        own = [record["compile_s"] for record in compiles if record["name"].endswith(f"b2-{bucket}")]
+        assert cost["compile_s"] == pytest.approx(sum(own))
+
+
+def test_junit_carries_verdict_metrics_and_error(green):
+    cases = {}
+    for case in ElementTree.parse(green.project.root / "junit.xml").iter("testcase"):
+        cases[case.get("name")] = {item.get("name"): item.get("value") for item in case.iter("property")}
+    assert len(cases) == 8
+    record = green.cases()["buckets/prediction/mini-mini-llama-b2-lengths.csv"]
+    properties = cases["test_prediction[mini-mini-llama-b2-lengths.csv]"]
+    assert properties["npubench.verdict"] == "passed"
+    assert properties["npubench.reason"] == record["verdict"]["reason"]
+    assert float(properties["npubench.error"]) == record["error"]
+    assert float(properties["npubench.predicted_s"]) == record["predicted_s"]
+    assert float(properties["npubench.e2e_s"]) == record["metrics"]["e2e_s"]["value"]
+
+
+def test_pytest_benchmark_has_the_very_samples_of_the_journal(green):
+    saved = json.loads((green.project.root / "benchmark.json").read_text())
+    records = {f"{record['case']}": record for record in green.records("case")}
+    assert len(saved["benchmarks"]) == 7  # the mean error is no time
+    for benchmark in saved["benchmarks"]:
+        ours = benchmark["extra_info"]["npubench"]
+        record = records[ours["case"]]
+        samples = next(iter(record["metrics"].values()))["samples"]
+        stats = benchmark["stats"]
+        assert stats["data"] == samples
+        assert (stats["rounds"], stats["min"], stats["max"]) == (len(samples), min(samples), max(samples))
+        assert stats["mean"] == pytest.approx(sum(samples) / len(samples), rel=1e-12)
+        assert stats["iterations"] == 1
+        assert ours["verdict"] == "passed"
+        assert ours["metrics"] == {name: metric["value"] for name, metric in record["metrics"].items()}
+    assert "hz_actual" not in saved["machine_info"]["cpu"]
+
+
+def test_saved_runs_can_be_compared(green):
+    assert len(list((green.project.root / ".benchmarks").glob("*/*.json"))) == 1
+    result = green.project.run("-k", "mini and profile and bucket16", "--benchmark-compare", "--npubench-resume")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines_random(["test_profile?mini-mini-llama-b2-bucket16? (0001_*", "*bucket16? (NOW) *"])
+
+
+def test_a_green_run_is_accepted(green):
+    (path,) = (green.project.root / "baselines" / "mini").glob("buckets-*.json")
+    accepted = json.loads(path.read_text())["cases"]
+    assert accepted.keys() == CASES
+    for key, record in green.cases().items():
+        for name, metric in record["metrics"].items():
+            kept = accepted[key]["sessions"][0]["metrics"][name]
+            assert kept["num_measured"] == [len(metric["samples"]) or 1]
+
+
+def test_a_narrow_selection_measures_only_what_it_needs(green):
+    """And satisfies --npubench-require by marker and by hardware."""
+    result = green.project.run(
+        "-k", "mini and bucket32 and not steps", "--npubench-require", "cpu,mini", "--npubench-journal", "narrow.jsonl"
+    )
+    assert result.ret == 0, result.stdout.str()
+    result.assert_outcomes(passed=1, deselected=result.parseoutcomes()["deselected"])
+    lines = [json.loads(line) for line in (green.project.root / "narrow.jsonl").read_text().splitlines()]
+    compiled = [line["name"] for line in lines if line["record"] == "compile"]
+    assert [name for name in compiled if not name.startswith("weights")] == [
+        "prefill-mini-llama-b2-32",
+        "decode-mini-llama-b2-32",
+    ]
+    for line in lines:
+        if line["record"] == "round":
+            assert line["points"].keys() == {"profile/32/1", "profile/32/9"}
+
+
+def test_a_tightened_limit_fails_with_one_clean_line(green):
+    tight = ("--npubench-case-error", "1e-9", "--npubench-accept", "--npubench-baselines", "none")
+    result = green.project.run("-k", "mini and lengths", *tight, "--npubench-journal", "tight.jsonl")
+    assert result.ret == 1
+    text = result.stdout.str()
+    (line,) = (line for line in text.splitlines() if line.startswith("FAILED "))
+    assert line.startswith("FAILED test_prediction.py::test_prediction[mini-mini-llama-b2-lengths.csv] - Failed: ")
+    assert "prediction error" in line
+    assert " > 1e-07 %" in line
+    assert "Traceback" not in text
+    assert ".py:" not in text.partition("FAILURES")[2].partition("= npubench =")[0]
+    assert "nothing accepted: 1 cases are not green" in text
+    assert not (green.project.root / "none").exists()
+    (session,) = read_journal(green.project.root / "tight.jsonl").sessions
+    assert session.end["exit_status"] == 1
+    assert session.end["counts"] == {"failed": 1}

@@ -1,0 +1,184 @@
+"""Which cases there are, which of them run, and what the others say: equal ids everywhere, probes only where needed."""
+
+from collections import Counter
+
+import pytest
+
+from pytest_npubench.hardware import FAMILIES, default_directory, load_all
+
+from .project import Project, make_project
+
+NO_JAX = "import sys\n\nsys.modules['jax'] = None  # as find_spec and import find it where it is not installed\n"
+FAKE_ABSENCE = """
+from pathlib import Path
+
+from pytest_npubench.backends.protocol import Probe
+from pytest_npubench.hardware import FAMILIES
+
+
+class FakeAbsentBackend:
+    def __init__(self, family):
+        self.family = family
+
+    def probe(self, timeout_s):
+        with Path("probes.txt").open("a") as file:
+            file.write(self.family + "\\n")
+        return Probe(reason=f"fake absence of {self.family}")
+
+
+def pytest_npubench_backends():
+    return [FakeAbsentBackend(family) for family in FAMILIES]
+"""
+
+
+@pytest.fixture(scope="module")
+def absent(tmp_path_factory):
+    """A project on a machine where every family is asked for its devices and has none."""
+    project = make_project(tmp_path_factory.mktemp("absent"))
+    project.write("conftest.py", FAKE_ABSENCE + (project.root / "conftest.py").read_text())
+    return project
+
+
+def probes(project: Project) -> Counter[str]:
+    """Families probed since the last call."""
+    path = project.root / "probes.txt"
+    found = Counter(path.read_text().split()) if path.exists() else Counter()
+    path.unlink(missing_ok=True)
+    return found
+
+
+def collected(result: pytest.RunResult) -> list[str]:
+    return [line for line in result.outlines if line.startswith("test_") and "::" in line]
+
+
+def test_ids_are_the_same_on_every_machine_and_collecting_probes_nothing(absent, project):
+    here = collected(absent.run("--collect-only", "-q"))
+    assert probes(absent) == Counter()
+    assert len(here) == len(set(here)) > 300
+    project.write("conftest.py", NO_JAX + (project.root / "conftest.py").read_text())
+    assert collected(project.run("--collect-only", "-q")) == here
+
+
+def test_only_selected_families_are_probed_once_each(absent):
+    result = absent.run("-m", "tpu or neuron", "-rs")
+    assert result.ret == 0
+    outcomes = result.parseoutcomes()
+    assert outcomes.keys() == {"skipped", "deselected"}
+    assert probes(absent) == {"tpu": 1, "neuron": 1}
+    result.stdout.fnmatch_lines_random(["SKIPPED * fake absence of tpu", "SKIPPED * fake absence of neuron"])
+    assert not absent.journal_path.exists()
+
+
+def test_class_and_suite_markers_select(absent):
+    result = absent.run("--collect-only", "-q", "-m", "npu and buckets")
+    specs = load_all([default_directory()]).values()
+    npus = {spec.name for spec in specs if "npu" in spec.classes}
+    rows = collected(result)
+    assert {spec.name for spec in specs if any(f"[{spec.name}-" in row for row in rows)} == npus
+    assert len(npus) > 2
+    assert all(any(f"[{name}-" in row for name in npus) for row in rows)
+
+
+def test_a_required_marker_that_cannot_run_is_a_usage_error(absent):
+    result = absent.run("-m", "tpu", "--npubench-require", "tpu")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert result.errlines[0] == "ERROR: --npubench-require tpu: fake absence of tpu"
+    assert "Traceback" not in result.stdout.str()
+
+
+def test_a_required_marker_is_checked_under_xdist_too(absent):
+    result = absent.run("-m", "tpu", "--npubench-require", "tpu", "-n2", "-p", "no:benchmark")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert result.errlines == ["ERROR: --npubench-require tpu: fake absence of tpu"]
+    assert "INTERNALERROR" not in result.stdout.str()
+
+
+def test_an_unknown_required_name_lists_what_is_known(absent):
+    result = absent.run("-k", "mini", "--npubench-require", "ptu")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (line, *_) = result.errlines
+    head, _, known = line.partition("; known: ")
+    assert head == "ERROR: --npubench-require ptu: no such marker or hardware"
+    assert {*FAMILIES, "npu", "gpu", "mini", "cpu"} <= set(known.split(", "))
+
+
+def test_a_requirement_counts_also_where_no_case_of_ours_was_collected(absent):
+    absent.write("other/test_plain.py", "def test_plain():\n    pass\n")
+    assert absent.run("other", "--npubench-require", "cpu").ret == pytest.ExitCode.USAGE_ERROR
+    assert absent.run("other").ret == 0
+
+
+def test_a_required_device_from_the_ini_file(absent):
+    result = absent.run("-m", "cuda", "-o", "npubench_require=cuda")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert result.errlines[0] == "ERROR: --npubench-require cuda: fake absence of cuda"
+
+
+def test_without_a_tpu_the_reason_names_what_jax_found(project):
+    result = project.run("-m", "tpu", "-rs")
+    assert result.ret == 0
+    reasons = {line.split(": ", 1)[1] for line in result.outlines if line.startswith("SKIPPED")}
+    assert reasons == {"no TPU: jax found platforms cpu"}
+    assert result.parseoutcomes().keys() == {"skipped", "deselected"}
+
+
+def test_without_jax_the_reason_says_what_to_install(project):
+    project.write("conftest.py", NO_JAX + (project.root / "conftest.py").read_text())
+    result = project.run("-m", "tpu or cpu", "-rs")
+    assert result.ret == 0
+    reasons = {line.split(": ", 1)[1] for line in result.outlines if line.startswith("SKIPPED")}
+    assert reasons == {f"jax is not installed: pip install pytest-npubench[{family}]" for family in ("tpu", "cpu")}
+
+
+def test_a_probe_that_hangs_ends_in_a_skip(project):
+    result = project.run("-m", "tpu and buckets", "-rs", "--npubench-probe-timeout", "0.01")
+    assert result.ret == 0
+    reasons = {line.split(": ", 1)[1] for line in result.outlines if line.startswith("SKIPPED")}
+    (reason,) = reasons
+    assert reason.startswith("no TPU: jax did not answer within 0.01 s")
+
+
+def test_a_device_that_no_hardware_file_describes_is_named(project):
+    project.fake(match="^Another accelerator$")
+    result = project.run("-k", "fake and profile", "-rs")
+    reasons = {line.split(": ", 1)[1] for line in result.outlines if line.startswith("SKIPPED")}
+    assert reasons == {"no the test's device: found Fake accelerator"}
+
+
+@pytest.mark.parametrize(
+    ("marker", "text"),
+    [
+        ("npubench_cases('nothing')", "no case kind 'nothing'; known: mean_error, prediction, profile, steps"),
+        ("npubench_cases()", "npubench_cases takes one kind"),
+        ("npubench_cases('steps', bucket=1)", "npubench_cases takes one kind"),
+    ],
+)
+def test_a_wrong_kind_marker_names_the_test(project, marker, text):
+    project.write("test_wrong.py", f"import pytest\n\n@pytest.mark.{marker}\ndef test_it(npubench_case):\n    pass\n")
+    result = project.run("test_wrong.py")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "test_wrong.py::test_it: " in result.errlines[0]
+    assert text in result.errlines[0]
+
+
+def test_every_marker_is_registered(absent):
+    markers = absent.run("--markers").stdout.str()
+    for name in (*FAMILIES, "gpu", "npu", "buckets", "scheduling", "partition", "offload"):
+        assert f"@pytest.mark.{name}: " in markers
+    # without xdist its group marker is ours to register
+    strict = absent.run("-p", "no:xdist", "--strict-markers", "--collect-only", "-q", "-k", "mini")
+    assert strict.ret == 0, strict.stdout.str()
+
+
+def test_a_bad_hardware_file_is_named_once(project):
+    project.write("hw/mini.toml", (project.root / "hw/mini.toml").read_text().replace("title", "tilte"))
+    result = project.run("-k", "mini")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "mini.toml: tilte: unknown key, did you mean 'title'?" in result.errlines[0]
+    assert "Traceback" not in result.stdout.str()
+
+
+def test_help_lists_the_options(absent):
+    result = absent.run("--help")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines_random(["*--npubench-require=NAME?,NAME?*", "*npubench_profile (string):*"])

@@ -1,0 +1,134 @@
+"""Each setting's order of places and its wrong values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_npubench.plugin.options import FLAGS, LATER, OPTIONS
+from pytest_npubench.plugin.settings import Settings
+
+
+@pytest.fixture
+def settings(pytester: pytest.Pytester):
+    def read(*arguments: str, ini: str = "", table: str = "") -> Settings:
+        pytester.makefile(".toml", pyproject=table)
+        pytester.makeini(f"[pytest]\n{ini}")
+        return Settings.from_pytest_config(pytester.parseconfig(*arguments))
+
+    return read
+
+
+def test_defaults(settings, pytester):
+    found = settings()
+    assert (found.profile, found.require, found.devices) == ("quick", (), None)
+    assert (found.hardware, found.report, found.compile_cache) == (None, None, None)
+    assert (found.case_error, found.mean_error) == (None, None)
+    assert (found.lock_timeout, found.probe_timeout) == (10.0, 120.0)
+    assert (found.accept, found.resume) == (False, False)
+    assert found.baselines == pytester.path / "baselines"
+    assert found.journal == pytester.path / ".npubench" / "journal.jsonl"
+
+
+def test_command_line_before_ini_before_table(settings):
+    table = '[tool.npubench]\nprofile = "full"\nlock_timeout = 3\nprobe_timeout = 4\n'
+    ini = "npubench_profile = nightly\nnpubench_lock_timeout = 2\n"
+    found = settings("--npubench-profile", "quick", ini=ini, table=table)
+    assert (found.profile, found.lock_timeout, found.probe_timeout) == ("quick", 2.0, 4.0)
+    assert settings(ini=ini, table=table).profile == "nightly"
+    assert settings(table=table).profile == "full"
+
+
+def test_the_table_takes_toml_lists_and_numbers(settings):
+    table = '[tool.npubench]\nrequire = ["tpu", "mini"]\ndevices = [0, 2]\ncase_error = 0.05\nmean_error = 1\n'
+    found = settings(table=table)
+    assert (found.require, found.devices) == (("tpu", "mini"), (0, 2))
+    assert (found.case_error, found.mean_error) == (0.05, 1.0)
+
+
+def test_paths_are_the_callers_on_the_command_line_and_the_roots_for_baselines(settings, pytester):
+    pytester.mkdir("hw")
+    given = ("--npubench-hardware=hw", "--npubench-journal=j.jsonl", "--npubench-report=r.html")
+    found = settings(*given, "--npubench-baselines=b", "--npubench-compile-cache=c")
+    here = pytester.path
+    assert (found.hardware, found.journal, found.report) == (here / "hw", here / "j.jsonl", here / "r.html")
+    assert (found.baselines, found.compile_cache) == (here / "b", here / "c")
+    assert settings(f"--npubench-journal={here / 'elsewhere' / 'j.jsonl'}").journal == here / "elsewhere" / "j.jsonl"
+
+
+def test_minus_one_waits_for_ever(settings):
+    assert settings("--npubench-lock-timeout=-1").lock_timeout == -1.0
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ("--npubench-profile=weekly", "want quick, nightly or full"),
+        ("--npubench-case-error=0", "want a fraction above 0 and up to 1, such as 0.05"),
+        ("--npubench-case-error=5", "want a fraction above 0 and up to 1"),
+        ("--npubench-mean-error=5%", "want a fraction above 0 and up to 1"),
+        ("--npubench-mean-error=nan", "want a fraction above 0 and up to 1"),
+        ("--npubench-lock-timeout=nan", "want seconds, or -1 to wait for ever"),
+        ("--npubench-lock-timeout=soon", "want seconds, or -1 to wait for ever"),
+        ("--npubench-lock-timeout=-5", "want seconds, or -1 to wait for ever"),
+        ("--npubench-probe-timeout=0", "want seconds above 0"),
+        ("--npubench-probe-timeout=inf", "want seconds above 0"),
+        ("--npubench-probe-timeout=1m", "want seconds above 0"),
+        ("--npubench-devices=first", "want device numbers separated by commas, such as 0,2"),
+        ("--npubench-hardware=nowhere", "no such directory"),
+        ("--npubench-report=report.pdf", "want the path of an .html file"),
+    ],
+)
+def test_a_wrong_value_names_the_option_the_value_and_what_is_allowed(settings, argument, text):
+    option, _, value = argument.partition("=")
+    with pytest.raises(pytest.UsageError) as caught:
+        settings(argument)
+    assert str(caught.value).startswith(f"{option} = {value!r}: ")
+    assert text in str(caught.value)
+
+
+def test_a_wrong_value_names_the_place_it_stands_in(settings):
+    with pytest.raises(pytest.UsageError, match=r"^npubench_profile = 'weekly': want quick"):
+        settings(ini="npubench_profile = weekly\n")
+    with pytest.raises(pytest.UsageError, match=r"^\[tool.npubench\] probe_timeout = True: want seconds"):
+        settings(table="[tool.npubench]\nprobe_timeout = true\n")
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ("[tool.npubench]\njuornal = 'x'\n", "[tool.npubench] juornal is not a setting; did you mean 'journal'?"),
+        ("[tool.npubench]\nhistory = 'x'\n", "[tool.npubench] history is not a setting (known: require, profile,"),
+        ("[tool]\nnpubench = 3\n", "[tool.npubench]: want a table, not 3"),
+        ("[tool.npubench\n", "pyproject.toml: "),
+    ],
+    ids=["misspelt", "reserved", "no table", "no TOML"],
+)
+def test_a_wrong_table_names_the_file(pytester, table, text):
+    config = pytester.parseconfig()
+    Path("pyproject.toml").write_text(table, encoding="utf-8")
+    with pytest.raises(pytest.UsageError) as caught:
+        Settings.from_pytest_config(config)
+    assert str(caught.value).startswith(f"{pytester.path / 'pyproject.toml'}: ")
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in LATER])
+def test_options_of_later_versions_are_refused(settings, name):
+    flag = "--npubench-" + name.replace("_", "-")
+    with pytest.raises(pytest.UsageError, match=f"^{flag}: this version does not have it yet$"):
+        settings(f"{flag}=x")
+
+
+def test_every_setting_has_an_option(settings):
+    names = {option.name for option in OPTIONS} | {name for name, _ in FLAGS}
+    assert set(Settings.__slots__) == names
+
+
+def test_a_limit_can_only_be_tightened(project):
+    project.fake(case_error=0.10)
+    result = project.run("-k", "fake", "--npubench-case-error", "0.2", "--collect-only")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    text = "ERROR: --npubench-case-error = 0.2 is looser than the hardware file's 0.1; it can only tighten"
+    assert result.errlines[0] == text
