@@ -28,12 +28,11 @@ def accept_results(settings: Settings, exit_status: int, records: Sequence[Recor
     settings.baselines.mkdir(parents=True, exist_ok=True)
     baselines = Baselines.load(settings.baselines)
     paths: set[Path] = set()
-    places = sorted({(record["fingerprint"], record["device"]) for record in records if record["metrics"]})
-    for digest, device in places:  # each device is a session of its own: one session has one result of a case
-        here = [
-            item for item in records if (item["fingerprint"], item["device"]) == (digest, device) and item["metrics"]
-        ]
-        results = [_result(record) for record in here]
+    by_place: dict[tuple[str, str], list[CaseResult]] = {}
+    for record in records:
+        if record["metrics"]:
+            by_place.setdefault((record["fingerprint"], record["device"]), []).append(_result(record))
+    for (digest, device), results in by_place.items():  # one session has one result of a case, so one for each device
         session = _session_of(journal, digest) + (f"@{device}" if len(by_place) > 1 else "")
         paths.update(baselines.accept(results, session=session, key=journal.fingerprint(digest).key()))
     return f"accepted {len(records)} cases into {', '.join(sorted(map(str, paths))) or 'files that held them already'}"
