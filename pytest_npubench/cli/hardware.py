@@ -1,0 +1,112 @@
+"""`npubench hardware`: the shipped hardware files, one of them with its figures and sources, or a check of your own."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_npubench.cli.arguments import add_command, columns, print_error
+from pytest_npubench.errors import ConfigError, HardwareFileError
+from pytest_npubench.hardware import Figure, HardwareSpec, RunSize, default_directory, load_all, load_hardware
+
+if TYPE_CHECKING:
+    from pytest_npubench.cli.arguments import Commands
+
+
+def add_parser(commands: Commands) -> None:
+    parser = add_command(commands, "hardware", "list, show or check hardware files", "npubench hardware nvidia-h100")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("name", nargs="?", help="show this hardware file")
+    group.add_argument("--check", metavar="PATH", nargs="+", type=Path, help="check these files or folders of files")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """1 where a checked file is wrong. Raises ConfigError for a name that is not shipped."""
+    if arguments.check:
+        return check(arguments.check)
+    specs = load_all([default_directory()])
+    if arguments.name is None:
+        print(columns([("NAME", "MARKERS", "TITLE"), *map(_row, specs.values())]))
+        return 0
+    if arguments.name not in specs:
+        raise ConfigError(_unknown(arguments.name, specs))
+    print("\n".join(describe(specs[arguments.name])))
+    return 0
+
+
+def check(paths: Sequence[Path]) -> int:
+    """Say of each file that it is right, or which key is wrong and what is allowed; 1 where one is wrong."""
+    errors = []
+    for path in paths:
+        files = sorted(path.glob("*.toml")) if path.is_dir() else [path]
+        if not files:
+            errors.append(f"{path}: no hardware file there; want a folder with one .toml a device")
+        for file in files:
+            try:
+                print(f"{file}: {load_hardware(file).title}: no fault found")
+            except HardwareFileError as error:
+                errors.append(str(error))
+    for text in errors:
+        print_error(text)
+    return 1 if errors else 0
+
+
+def describe(spec: HardwareSpec) -> list[str]:
+    """Everything a hardware file says, with the source of each published figure."""
+    probe = f"{spec.tensor_parallel} together" if spec.tensor_parallel > 1 else "each alone"
+    lines = [
+        f"{spec.name}: {spec.title}",
+        f"markers   {', '.join(spec.markers)}",
+        f"match     {', '.join(spec.match)} (devices: {probe})",
+        f"buckets   {', '.join(map(str, spec.buckets))}",
+        f"          source: {spec.buckets_source}",
+        f"models    {', '.join(spec.models)} in {spec.dtype}, batch sizes {', '.join(map(str, spec.batch_sizes))}",
+        f"limits    prediction error {spec.case_error:.0%} a case, {spec.mean_error:.0%} on average",
+    ]
+    lines += _peaks(spec)
+    for slo in spec.slos:
+        limits = f"TTFT {slo.ttft_s * 1e3:g} ms, TBT {slo.tbt_s * 1e3:g} ms"
+        lines.append(f"slo       model {slo.model}, workload {slo.workload}: {limits}")
+        lines.append(f"          source: {slo.source}")
+    return [*lines, *map(_size, spec.profiles)]
+
+
+def _row(spec: HardwareSpec) -> tuple[str, str, str]:
+    return spec.name, ", ".join(spec.markers), spec.title
+
+
+def _unknown(name: str, specs: Mapping[str, HardwareSpec]) -> str:
+    near = difflib.get_close_matches(name, specs, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"no hardware file is named {name!r}{hint}; shipped: {', '.join(specs)}; your own file: --check PATH"
+
+
+def _peaks(spec: HardwareSpec) -> list[str]:
+    figures: list[tuple[str, Figure | None]] = [
+        *((f"{dtype} compute", figure) for dtype, figure in spec.peak.flops_per_s),
+        ("memory bandwidth", spec.peak.memory_bandwidth_bytes_per_s),
+        ("memory", spec.peak.memory_bytes),
+    ]
+    known = [(name, figure) for name, figure in figures if figure is not None]
+    lines = [line for name, figure in known for line in _figure(name, figure)] or ["peak      not published"]
+    ridges = [
+        f"{dtype} {ridge:.1f}" for dtype, _ in spec.peak.flops_per_s if (ridge := spec.ridge_flops_per_byte(dtype))
+    ]
+    return [*lines, f"ridge     FLOP per byte: {', '.join(ridges)}"] if ridges else lines
+
+
+def _figure(name: str, figure: Figure) -> tuple[str, str]:
+    scale, prefix = (1e12, "T") if figure.value >= 1e12 else (1e9, "G")
+    return f"peak      {name} {figure.value / scale:.4g} {prefix}{figure.unit}", f"          source: {figure.source}"
+
+
+def _size(size: RunSize) -> str:
+    return (
+        f"profile   {size.name}: {', '.join(size.models)}; batch {', '.join(map(str, size.batch_sizes))}; "
+        f"{len(size.buckets)} buckets; {', '.join(size.workloads)}; {size.num_draws} draws, "
+        f"{size.min_rounds} to {size.max_rounds} rounds, {size.budget_s:g} s"
+    )

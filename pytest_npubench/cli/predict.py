@@ -1,0 +1,184 @@
+"""`npubench predict`: LENS latency of a request, a batch, or a workload's requests, from a stored profile or a journal.
+
+A workload's lengths are one seeded sample (seed 0), and what no bucket holds is dropped and counted. With --batch the
+sample is predicted in batches, and mean and quantiles are over the batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_npubench.cli.arguments import add_command, columns, positive_integer
+from pytest_npubench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pytest_npubench.cli.arguments import Commands
+    from pytest_npubench.cli.profile_source import SourcedProfile
+    from pytest_npubench.predictors.lens import LensPredictor
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+COVERAGE = 0.9
+TIMES = ("prefill_s", "decode_s", "e2e_s")
+
+
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "predict", "predict latency with LENS", "npubench predict profile.json --input 100 --output 60"
+    )
+    parser.add_argument("profile", metavar="PROFILE.json", nargs="?", type=Path, help="a stored bucket profile")
+    parser.add_argument("--journal", metavar="PATH", type=Path, help="take the profile from this journal instead")
+    parser.add_argument("--campaign", metavar="KEY", help="the campaign in the journal, such as cpu-tiny-llama-b4")
+    parser.add_argument("--input", metavar="N", type=int, help="tokens of the prompt")
+    parser.add_argument("--output", metavar="M", type=int, help="tokens to generate, the first one from prefill")
+    parser.add_argument("--workload", metavar="NAME_OR_PATH", help="predict requests of this workload")
+    parser.add_argument("--requests", metavar="K", type=positive_integer, help="how many requests of the workload")
+    parser.add_argument("--batch", metavar="B", type=positive_integer, help="predict batches of B requests")
+    parser.add_argument("--attention", choices=("padded", "ragged"), help="of a batch (default padded)")
+    parser.add_argument("--finished", choices=("grow", "freeze", "drop"), help="in a padded batch (default grow)")
+    parser.add_argument("--literal", action="store_true", help="the paper's printed text: as many steps as tokens")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=lambda arguments: run(parser, arguments))
+
+
+def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    """Raises StoreError for a profile or journal that cannot be used, LengthError, WorkloadError and ConfigError."""
+    _check_usage(parser, arguments)
+    from pytest_npubench.predictors.lens import LensPredictor
+
+    found = _profile(arguments)
+    if (arguments.batch or 1) > found.profile.batch_size:
+        raise ConfigError(f"--batch {arguments.batch}: the profile is compiled for 1 to {found.profile.batch_size}")
+    predictor = LensPredictor(found.profile, literal=arguments.literal)
+    answer: dict[str, Any] = {
+        "profile": {
+            "source": found.source,
+            "buckets": list(found.profile.buckets),
+            "batch_size": found.profile.batch_size,
+            "remarks": list(found.remarks),
+        }
+    }
+    answer |= _one(predictor, arguments) if arguments.workload is None else _many(predictor, arguments)
+    print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_lines(answer)))
+    return 0
+
+
+def _check_usage(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """Exactly one profile and one question; what says how a batch decodes wants a batch."""
+    stored, measured = arguments.profile is not None, (arguments.journal is not None, arguments.campaign is not None)
+    if stored == any(measured) or any(measured) != all(measured):
+        parser.error("want a PROFILE.json, or --journal and --campaign together")
+    single = (arguments.input is not None, arguments.output is not None)
+    many = (arguments.workload is not None, arguments.requests is not None)
+    if any(single) == any(many) or any(single) != all(single) or any(many) != all(many):
+        parser.error("want --input and --output together, or --workload and --requests together")
+    if arguments.batch is None and (arguments.attention or arguments.finished):
+        parser.error("--attention and --finished are about a batch; want --batch as well")
+    if arguments.attention == "ragged" and arguments.finished:
+        parser.error("--finished is about a padded batch; it has no meaning with --attention ragged")
+
+
+def _profile(arguments: argparse.Namespace) -> SourcedProfile:
+    from pytest_npubench.cli.profile_source import profile_from_file, profile_from_journal
+
+    if arguments.profile is not None:
+        return profile_from_file(arguments.profile)
+    from pytest_npubench.store.journal_reader import read_journal
+
+    return profile_from_journal(read_journal(arguments.journal), arguments.campaign, literal=arguments.literal)
+
+
+def _one(predictor: LensPredictor, arguments: argparse.Namespace) -> dict[str, Any]:
+    """One request alone, or a batch of equal ones, with its band where the profile knows its errors."""
+    request = (arguments.input, arguments.output)
+    known = all(timing.errors for timing in predictor.profile.buckets.values())
+    if arguments.batch is None:
+        prediction = predictor.predict(*request)
+        band = predictor.band(*request, coverage=COVERAGE) if known else None
+    else:
+        batch, how = [request] * arguments.batch, _how(arguments)
+        prediction = predictor.predict_batch(batch, **how)
+        band = predictor.band_batch(batch, **how, coverage=COVERAGE) if known else None
+    return {
+        "request": {"input_tokens": request[0], "output_tokens": request[1], "batch": arguments.batch},
+        **{name: getattr(prediction, name) for name in TIMES},
+        "band": band and {"low_s": band.low_s, "high_s": band.high_s, "coverage": band.coverage},
+    }
+
+
+def _many(predictor: LensPredictor, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Mean and quantiles over the requests of a workload, or over batches of them."""
+    import numpy as np
+
+    from pytest_npubench.workloads import workload
+
+    found, profile = workload(arguments.workload), predictor.profile
+    longest = {"max_total_tokens": profile.decode_buckets[-1], "max_input_tokens": profile.prefill_buckets[-1]}
+    sample = found.sample(arguments.requests, seed=0, **longest)
+    pairs = [(item.input_tokens, item.output_tokens) for item in sample.requests]
+    if arguments.batch is None:
+        lengths = np.asarray(pairs, dtype=np.int64)
+        predicted = predictor.predict(lengths[:, 0], lengths[:, 1])
+        times_s = {name: getattr(predicted, name) for name in TIMES}
+    else:
+        batches = [pairs[start : start + arguments.batch] for start in range(0, len(pairs), arguments.batch)]
+        rows = [predictor.predict_batch(batch, **_how(arguments)) for batch in batches]
+        times_s = {name: np.asarray([getattr(row, name) for row in rows]) for name in TIMES}
+    return {
+        "workload": {
+            "name": found.name,
+            "num_requests": len(pairs),
+            "num_drawn": sample.num_drawn,
+            "num_dropped": sample.num_dropped,
+            "batch": arguments.batch,
+        },
+        **{name: _summary(times_s[name]) for name in TIMES},
+    }
+
+
+def _how(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {"attention": arguments.attention or "padded", "finished": arguments.finished or "grow"}
+
+
+def _summary(times_s: Any) -> dict[str, float]:
+    import numpy as np
+
+    quantiles = {name: float(np.quantile(times_s, level)) for name, level in QUANTILES.items()}
+    return {"mean": float(times_s.mean()), **quantiles}
+
+
+def _lines(answer: Mapping[str, Any]) -> list[str]:
+    profile = answer["profile"]
+    buckets = ", ".join(map(str, profile["buckets"]))
+    lines = [
+        f"profile    {profile['source']}",
+        f"buckets    {buckets}; compiled for a batch of {profile['batch_size']}",
+    ]
+    lines += [f"note       {remark}" for remark in profile["remarks"]]
+    return [*lines, *(_request_lines(answer) if "request" in answer else _workload_lines(answer))]
+
+
+def _request_lines(answer: Mapping[str, Any]) -> list[str]:
+    request, band = answer["request"], answer["band"]
+    alone = "alone" if request["batch"] is None else f"in a batch of {request['batch']} equal ones"
+    lines = [f"request    {request['input_tokens']} tokens in, {request['output_tokens']} out, {alone}"]
+    lines += [f"{name:<9}  {answer[name]:.4g} s" for name in TIMES]
+    if band:
+        low, high = band["low_s"], band["high_s"]
+        lines[-1] += f" ({band['coverage']:.0%} band {low:.4g} to {high:.4g} s)"
+    return lines
+
+
+def _workload_lines(answer: Mapping[str, Any]) -> list[str]:
+    found = answer["workload"]
+    size = "each alone" if found["batch"] is None else f"in batches of {found['batch']}"
+    names = ("mean", *QUANTILES)
+    rows = [("", *names)] + [(name, *(f"{answer[name][column]:.4g} s" for column in names)) for name in TIMES]
+    return [
+        f"workload   {found['name']}: {found['num_requests']} requests, {size}",
+        f"dropped    {found['num_dropped']} of {found['num_drawn']} drawn, which no bucket holds",
+        columns(rows),
+    ]

@@ -1,0 +1,153 @@
+"""A bucket profile from where users have one: a JSON file, or the rounds that a campaign left in a journal.
+
+From a journal, the profile points of the campaign's rounds (profile/BUCKET/OUTPUT_TOKENS, whole batches end to end) are
+fitted as the campaign itself fits them (LENS, Eq. 14 and 15). The moves of the KV cache (move/SMALLER/LARGER) go in
+where every one was measured: a campaign measures those that its workloads need.
+
+Worked example: in campaign h200-tiny-b4, profile/128/1 of 40 ms and profile/128/33 of 104 ms give bucket 128 a TTFT of
+40 / 4 = 10 ms and a TBT of 64 / 32 = 2 ms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from pytest_npubench.errors import JournalError, StoreError
+from pytest_npubench.predictors.profile import BucketProfile
+from pytest_npubench.predictors.two_point import ProfilePoint, fit
+from pytest_npubench.store.journal_reader import Journal, Record
+from pytest_npubench.store.json_text import JsonError, decode
+
+_POINT = re.compile(r"profile/(\d{1,9})/(\d{1,9})")
+_MOVE = re.compile(r"move/(\d{1,9})/(\d{1,9})")
+_BATCH = re.compile(r"-b(\d{1,9})$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcedProfile:
+    """A profile and, in words, where it came from and what it lacks."""
+
+    profile: BucketProfile
+    source: str
+    remarks: tuple[str, ...] = ()
+
+
+def profile_from_file(path: Path) -> SourcedProfile:
+    """Raises StoreError naming the file and the place in it that is wrong."""
+    try:
+        data = decode(path.read_bytes())
+        return SourcedProfile(profile=BucketProfile.from_json(data), source=str(path))
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+    except JsonError as error:
+        place = f" line {error.line} column {error.column}" if error.line else ""
+        raise StoreError(f"{path}{place}: {error}") from error
+    except StoreError as error:
+        raise StoreError(f"{path}: {error}") from error
+
+
+def profile_from_journal(journal: Journal, campaign: str, *, literal: bool = False) -> SourcedProfile:
+    """The campaign's latest fingerprint counts; on it the run with the most profile points, the latest of several.
+
+    A later run of a few selected cases has fewer points, and a profile with buckets missing would predict wrongly.
+    Raises JournalError where the journal has no rounds of the campaign, where they hold no profile points, a point
+    failed, or a bucket between two others is missing; MeasurementError where the fit comes out at 0 or below.
+    """
+    rounds = _rounds(journal, campaign)
+    place = f"journal {journal.path}: campaign {campaign}"
+    _check_failures(place, rounds)
+    samples, moves_s = _samples(place, rounds, _POINT), _samples(place, rounds, _MOVE)
+    if not samples:
+        raise JournalError(f"{place}: its rounds hold no profile points; run its profile or prediction cases")
+    _check_gaps(place, {bucket for bucket, _ in samples}, moves_s)
+    transitions_s, remarks = _transitions(sorted({bucket for bucket, _ in samples}), moves_s)
+    return SourcedProfile(
+        profile=fit(
+            _points(samples), batch_size=_batch_size(place, campaign), literal=literal, transitions_s=transitions_s
+        ),
+        source=f"{campaign}, {len(rounds)} rounds of session {rounds[-1]['session']} in {journal.path}",
+        remarks=remarks,
+    )
+
+
+def _rounds(journal: Journal, campaign: str) -> tuple[Record, ...]:
+    records = [record for record in journal.records if record["record"] == "round"]
+    own = [record for record in records if record["campaign"] == campaign]
+    if not own:
+        known = ", ".join(dict.fromkeys(record["campaign"] for record in records)) or "none"
+        raise JournalError(f"journal {journal.path}: no rounds of campaign {campaign!r}; campaigns there: {known}")
+    fingerprint = own[-1]["fingerprint"]
+    latest_first = dict.fromkeys(
+        record["campaign_digest"] for record in reversed(own) if record["fingerprint"] == fingerprint
+    )
+    runs = [journal.rounds(campaign, digest, fingerprint) for digest in latest_first]
+    return max(runs, key=_num_profile_points)  # of equal ones the first, so the latest
+
+
+def _num_profile_points(rounds: Sequence[Record]) -> int:
+    return len({name for record in rounds for name in record["points"] if _POINT.fullmatch(name)})
+
+
+def _samples(place: str, rounds: Sequence[Record], pattern: re.Pattern[str]) -> dict[tuple[int, int], list[float]]:
+    """The two numbers in a point's name -> its samples in seconds over all rounds."""
+    found: dict[tuple[int, int], list[float]] = {}
+    for record in rounds:
+        for name, values in record["points"].items():
+            if match := pattern.fullmatch(name):
+                found.setdefault((int(match[1]), int(match[2])), []).extend(_seconds(f"{place}: {name}", values))
+    return found
+
+
+def _seconds(place: str, values: object) -> list[float]:
+    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
+        raise JournalError(f"{place}: {values!r}; want a list of seconds")
+    return values
+
+
+def _check_failures(place: str, rounds: Sequence[Record]) -> None:
+    for record in rounds:
+        for name, reason in dict(record.get("failures", {})).items():
+            if _POINT.fullmatch(name):
+                raise JournalError(f"{place}: {name} failed, so the profile has a hole: {reason}")
+
+
+def _check_gaps(place: str, buckets: Collection[int], moves_s: Collection[tuple[int, int]]) -> None:
+    """A move goes between neighbours in the engine's set, so both of its buckets belong into the profile."""
+    for smaller, larger in moves_s:
+        if missing := {smaller, larger} - set(buckets):
+            raise JournalError(f"{place}: no profile points of bucket {min(missing)}; run the whole campaign")
+
+
+def _transitions(
+    buckets: Sequence[int], moves_s: Mapping[tuple[int, int], list[float]]
+) -> tuple[dict[int, float] | None, tuple[str, ...]]:
+    """Mean seconds of the move into each bucket but the smallest; none at all where one is missing, and why."""
+    means_s = {larger: fmean(values) for (_, larger), values in moves_s.items()}
+    missing = [str(bucket) for bucket in buckets[1:] if bucket not in means_s]
+    if missing:
+        return None, (f"moves of the KV cache are left out: none was measured into bucket {', '.join(missing)}",)
+    return means_s or None, ()
+
+
+def _points(samples: Mapping[tuple[int, int], list[float]]) -> dict[ProfilePoint, list[float]]:
+    """The points as plan_points makes them: prompts of the bucket less the longer of its two outputs."""
+    longest: dict[int, int] = {}
+    for bucket, output in samples:
+        longest[bucket] = max(output, longest.get(bucket, 0))
+    return {
+        ProfilePoint(bucket=bucket, input_tokens=bucket - longest[bucket], output_tokens=output): values
+        for (bucket, output), values in sorted(samples.items())
+    }
+
+
+def _batch_size(place: str, campaign: str) -> int:
+    match = _BATCH.search(campaign)
+    if match is None:
+        raise JournalError(
+            f"{place}: the name says no batch size; want one that ends in -bN, such as cpu-tiny-llama-b4"
+        )
+    return int(match[1])

@@ -1,0 +1,89 @@
+"""`npubench workloads`: the known workloads, or what one of them, or a trace file, consists of.
+
+Statistics of a trace are over its rows, those of a rebuilt workload over its curves after its own filter; quantiles are
+the smallest length that at least that fraction of the requests does not exceed, the standard deviation is that of the
+population. Worked example: lengths 1, 2, 3, 4 have median 2, p90 4 and std 1.118.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from pytest_npubench.cli.arguments import add_command, columns
+
+if TYPE_CHECKING:
+    from pytest_npubench.cli.arguments import Commands
+    from pytest_npubench.measurement import Request
+    from pytest_npubench.workloads.length_statistics import LengthStatistics
+    from pytest_npubench.workloads.sampling import Workload
+
+NUM_DRAWS = 20_000
+
+
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "workloads", "list workloads, or show the statistics of one", "npubench workloads lens-sharegpt"
+    )
+    parser.add_argument("workload", metavar="NAME_OR_PATH", nargs="?", help="a workload's name or a trace file")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Raises WorkloadError for a name that is not known and a file that holds no trace."""
+    from pytest_npubench import workloads
+
+    if arguments.workload is None:
+        known = [workloads.workload(name) for name in workloads.names()]
+        print(columns([("NAME", "KIND", "SOURCE"), *((item.name, item.kind, item.source) for item in known)]))
+        return 0
+    print("\n".join(describe(workloads.workload(arguments.workload))))
+    return 0
+
+
+def describe(found: Workload) -> list[str]:
+    """What a workload says of itself, and the statistics of its input and output lengths in tokens."""
+    basis, lengths = _statistics(found)
+    rows = [("tokens", "mean", "median", "p90", "std")]
+    rows += [(name, f"{of.mean:.1f}", f"{of.median:.0f}", f"{of.p90:.0f}", f"{of.std:.1f}") for name, of in lengths]
+    limit = "" if found.max_total_tokens is None else f", at most {found.max_total_tokens} tokens in all"
+    note = (f"note    {found.note}",) if found.note else ()
+    return [
+        f"{found.name}",
+        f"kind    {found.kind}{limit}",
+        f"source  {found.source}",
+        *note,
+        f"basis   {basis}",
+        columns(rows),
+    ]
+
+
+def _statistics(found: Workload) -> tuple[str, list[tuple[str, LengthStatistics]]]:
+    from pytest_npubench.workloads.length_statistics import workload_statistics
+    from pytest_npubench.workloads.rebuilt import RebuiltWorkload
+    from pytest_npubench.workloads.trace import TraceWorkload
+
+    if isinstance(found, RebuiltWorkload):
+        exact = workload_statistics(found)
+        basis = f"its two length curves; its own filter keeps {exact.kept_fraction:.2%} of the draws"
+        return basis, [("input", exact.input), ("output", exact.output)]
+    if isinstance(found, TraceWorkload):
+        unusable = f"; {found.num_unusable} more have no prompt or no answer" if found.num_unusable else ""
+        return f"{len(found.input_tokens)} requests of the trace{unusable}", _of_requests(found.rows().requests)
+    return f"{NUM_DRAWS} seeded draws", _of_requests(found.sample(NUM_DRAWS, seed=0).requests)
+
+
+def _of_requests(requests: tuple[Request, ...]) -> list[tuple[str, LengthStatistics]]:
+    inputs = [item.input_tokens for item in requests]
+    outputs = [item.output_tokens for item in requests]
+    return [("input", _of_lengths(inputs)), ("output", _of_lengths(outputs))]
+
+
+def _of_lengths(lengths: list[int]) -> LengthStatistics:
+    import numpy as np
+
+    from pytest_npubench.workloads.length_statistics import LengthStatistics
+
+    values = np.asarray(lengths)
+    median, p90 = np.quantile(values, (0.5, 0.9), method="inverted_cdf")
+    return LengthStatistics(mean=float(values.mean()), median=float(median), p90=float(p90), std=float(values.std()))

@@ -1,0 +1,57 @@
+"""The HTML report of a run: one file with its charts, their numbers and plotly.js inside, that loads nothing.
+
+It opens without a network and says so to the browser: its content security policy forbids every load. Names and
+reasons come from users and devices, so the templates escape all text, and chart labels are escaped once more for
+plotly, which reads a few tags itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jinja2
+from plotly.offline import get_plotlyjs
+
+from pytest_npubench.reports import definitions
+from pytest_npubench.reports.campaign_sections import campaign_sections
+from pytest_npubench.reports.overview import case_rows, device_table, overview, sessions_of
+from pytest_npubench.store.journal_reader import Journal
+
+
+def render_html(records: Sequence[Mapping[str, Any]], journal: Journal) -> str:
+    """The page for these case records (JudgedCase.to_json, or a journal's `case` records) as one HTML text.
+
+    The journal gives what the records refer to: sessions, fingerprints and rounds. What it lacks is left out and said.
+    """
+    devices, device_remarks = device_table(records, journal)
+    template = _environment().get_template("report.html.jinja")
+    page = template.render(
+        overview=overview(records, journal),
+        devices=devices,
+        device_remarks=device_remarks,
+        cases=case_rows(records),
+        campaigns=campaign_sections(records, journal, _sessions_up_to(records, journal)),
+        definitions=definitions,
+        torn=journal.torn,
+        plotly_js=get_plotlyjs(),
+    )
+    return page.encode("utf-8", errors="replace").decode("utf-8")  # JSON may hold half a surrogate pair, a file not
+
+
+def _sessions_up_to(records: Sequence[Mapping[str, Any]], journal: Journal) -> frozenset[str]:
+    """The records' sessions and all before them: a resumed campaign has its rounds in an earlier session."""
+    ids = [session.id for session in journal.sessions]
+    own = {session.id for session in sessions_of(records, journal)}
+    last = max((place for place, name in enumerate(ids) if name in own), default=len(ids) - 1)
+    return frozenset(ids[: last + 1])
+
+
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("pytest_npubench.reports", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

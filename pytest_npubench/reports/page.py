@@ -1,0 +1,77 @@
+"""What a report page is made of: tables, charts with their data beside them, sections. Plain text; no markup here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_npubench.verdict import FAILING, VerdictKind
+
+_BAD = frozenset(kind.value for kind in FAILING)
+_GOOD = frozenset(kind.value for kind in (VerdictKind.PASSED, VerdictKind.UNCHANGED, VerdictKind.IMPROVED))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table whose first column heads its rows; every row has as many cells as the header."""
+
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A plotly figure as plain data, what it shows in one sentence, what its quantities mean, and its numbers.
+
+    `rows` is the number of category rows of a horizontal chart, 0 for others: it sets the height.
+    """
+
+    title: str
+    summary: str
+    notes: tuple[str, ...]
+    figure: Mapping[str, Any]
+    table: Table
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRow:
+    """One row of the summary: what was timed, the four figures by column name, the verdict and its reason."""
+
+    id: str
+    what: str
+    cells: tuple[tuple[str, str], ...]
+    verdict: str
+    tone: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignSection:
+    """All that one device, model and batch size measured."""
+
+    anchor: str
+    title: str
+    device: str
+    remarks: tuple[str, ...]
+    charts: tuple[Chart, ...]
+    tables: tuple[Table, ...]
+    metrics: Table | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The head of the page: one line that says how it went, verdict counts (kind, tone, number), and facts."""
+
+    headline: str
+    tone: str
+    counts: tuple[tuple[str, str, int], ...]
+    facts: tuple[tuple[str, str], ...]
+
+
+def tone_of(verdict: str) -> str:
+    """good, bad or neutral; a verdict of a later version is neutral."""
+    return "bad" if verdict in _BAD else "good" if verdict in _GOOD else "neutral"

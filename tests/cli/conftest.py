@@ -1,0 +1,60 @@
+"""Running the command line in this process, and journals of the made-up device of the report tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reports.journals import make_plan, measure, write_run
+
+from pytest_npubench.cli.main import main
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one call of npubench left: its exit status and both streams."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        assert self.status == 0, self.err
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> str:
+        """The one line of an error of ours."""
+        assert self.status == 1, self.out + self.err
+        assert self.err.startswith("npubench: error: ")
+        assert self.err.count("\n") == 1
+        return self.err
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """call("predict", path, "--input", 100, ...) runs npubench; a usage error is status 2."""
+
+    def run(*arguments: object) -> Answer:
+        try:
+            status = main([str(argument) for argument in arguments])
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return Answer(status=status, out=captured.out, err=captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole run of campaigns cpu-tiny-llama-b1 and -b4, one session each."""
+    path = tmp_path_factory.mktemp("journal") / "journal.jsonl"
+    for batch_size in (1, 4):
+        write_run(path, measure(make_plan(batch_size)))
+    return path

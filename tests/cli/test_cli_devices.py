@@ -1,0 +1,136 @@
+"""npubench probe and npubench hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_npubench import backends
+from pytest_npubench.backends.protocol import Device, Probe
+from pytest_npubench.hardware import FAMILIES, default_directory, load_all
+
+from .conftest import Answer
+
+Run = Callable[..., Answer]
+H200 = Device(family="cuda", ordinal=1, name="NVIDIA H200", uuid="GPU-7", memory_bytes=141 * 2**30)
+UNKNOWN = Device(family="cuda", ordinal=2, name="NVIDIA GeForce 256")
+
+
+class Answering:
+    """A backend with these answers; remembers the timeout it was given."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self.timeouts_s: list[float] = []
+
+    def probe(self, timeout_s: float) -> Probe:
+        self.timeouts_s.append(timeout_s)
+        return self._probe
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answering]:
+    """Two GPUs, one of them of a kind that no hardware file describes; nothing else is there."""
+    found = {family: Answering(Probe(reason=f"no {family} here")) for family in FAMILIES}
+    found["cuda"] = Answering(Probe(devices=(H200, UNKNOWN)))
+    monkeypatch.setattr(backends, "backend", found.__getitem__)
+    return found
+
+
+def test_probe_shows_each_device_with_its_hardware_file_or_the_reason(
+    call: Run, answering: dict[str, Answering]
+) -> None:
+    answer = call("probe")
+    lines = answer.out.splitlines()
+    assert answer.status == 0
+    assert lines[0].split(maxsplit=1) == ["cpu", "no cpu here"]
+    assert lines[1].split(maxsplit=1) == ["cuda:1", "NVIDIA H200, 141.0 GiB; hardware file nvidia-h200"]
+    assert lines[2].split(maxsplit=1) == ["cuda:2", "NVIDIA GeForce 256; no hardware file matches this name"]
+    assert len(lines) == len(FAMILIES) + 1
+
+
+def test_probe_asks_only_the_families_named_and_hands_the_timeout_on(
+    call: Run, answering: dict[str, Answering]
+) -> None:
+    answer = call("probe", "tpu", "cuda", "tpu", "--timeout", "2.5", "--json").json
+    assert list(answer) == ["tpu", "cuda"]
+    assert answer["tpu"] == {"devices": [], "reason": "no tpu here"}
+    assert answer["cuda"]["devices"][0] == {
+        "id": "cuda:1",
+        "name": "NVIDIA H200",
+        "uuid": "GPU-7",
+        "memory_bytes": 141 * 2**30,
+        "hardware": ["nvidia-h200"],
+    }
+    assert answer["cuda"]["devices"][1]["hardware"] == []
+    assert {family: found.timeouts_s for family, found in answering.items() if found.timeouts_s} == {
+        "tpu": [2.5],
+        "cuda": [2.5],
+    }
+
+
+def test_probe_of_this_machine(call: Run) -> None:
+    answer = call("probe", "cpu", "qualcomm", "--json").json
+    assert answer["cpu"]["devices"][0]["hardware"] == ["cpu"] or answer["cpu"]["reason"]
+    assert answer["qualcomm"]["reason"]
+
+
+@pytest.mark.parametrize("arguments", [("gpu",), ("cpu", "--timeout", "0"), ("--timeout", "nan"), ("--timeout", "x")])
+def test_probe_refuses_what_it_does_not_know(arguments: tuple[str, ...], call: Run) -> None:
+    answer = call("probe", *arguments)
+    assert answer.status == 2
+    assert "allowed: cpu, cuda" in answer.err or "want seconds above 0" in answer.err
+
+
+def test_hardware_lists_every_shipped_file(call: Run) -> None:
+    header, *lines = call("hardware").out.splitlines()
+    assert header.split() == ["NAME", "MARKERS", "TITLE"]
+    assert [line.split()[0] for line in lines] == sorted(path.stem for path in default_directory().glob("*.toml"))
+
+
+def test_hardware_shows_each_figure_with_its_source(call: Run) -> None:
+    out = call("hardware", "nvidia-h200").out
+    assert "bf16 compute 989.5 TFLOP/s" in out
+    assert "memory bandwidth 4.8 TB/s" in out
+    assert "memory 141 GB" in out
+    assert "bf16 206.1" in out  # 989.5e12 / 4.8e12
+    spec = load_all([default_directory()])["nvidia-h200"]
+    for _, figure in spec.peak.flops_per_s:
+        assert f"source: {figure.source}" in out
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in default_directory().glob("*.toml")))
+def test_every_shipped_file_can_be_shown(name: str, call: Run) -> None:
+    answer = call("hardware", name)
+    assert answer.status == 0
+    assert answer.out.count("profile   ") == 3
+    assert answer.out.startswith(f"{name}: ")
+
+
+def test_hardware_of_an_unknown_name_says_the_nearest(call: Run) -> None:
+    error = call("hardware", "nvidia-h20").error
+    assert "did you mean 'nvidia-h200'?" in error
+    assert "tpu-v6e" in error
+
+
+def test_check_passes_good_files_and_names_file_and_key_of_bad_ones(call: Run, tmp_path: Path) -> None:
+    text = (default_directory() / "cpu.toml").read_text(encoding="utf-8")
+    good, bad, worse = (tmp_path / name for name in ("good.toml", "bad.toml", "worse.toml"))
+    good.write_text(text, encoding="utf-8")
+    bad.write_text(text.replace('dtype = "fp32"', 'dtype = "fp33"'), encoding="utf-8")
+    worse.write_text("title = ", encoding="utf-8")
+    assert call("hardware", "--check", good).status == 0
+    answer = call("hardware", "--check", tmp_path, tmp_path / "none.toml")
+    assert answer.status == 1
+    assert f"{good}: " in answer.out
+    errors = answer.err.splitlines()
+    assert [line.split(": ")[2] for line in errors] == [str(bad), str(worse), str(tmp_path / "none.toml")]
+    assert "models.dtype" in errors[0]
+    assert "cannot be read" in errors[2]
+
+
+def test_check_of_a_folder_without_files_is_an_error(call: Run, tmp_path: Path) -> None:
+    assert "no hardware file there" in call("hardware", "--check", tmp_path).error
+    assert call("hardware", "cpu", "--check", tmp_path).status == 2

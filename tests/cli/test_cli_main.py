@@ -1,0 +1,127 @@
+"""The console script as a whole: help, exit statuses, one line for an error, a reader that goes away."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import pytest_npubench
+from pytest_npubench.cli import main as cli
+
+from .conftest import Answer
+
+NAMES = ("probe", "hardware", "workloads", "profile", "predict", "report")
+SCRIPT = "import sys; from pytest_npubench.cli.main import main; sys.exit(main())"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "cli.md"
+Run = Callable[..., Answer]
+
+
+def _start(*arguments: str, stdout: int = subprocess.PIPE, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", SCRIPT, *arguments]
+    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=os.environ | environment)
+
+
+def test_the_console_script_is_this_main() -> None:
+    (script,) = (point for point in metadata.entry_points(group="console_scripts") if point.name == "npubench")
+    assert script.load() is cli.main
+
+
+def test_version(call: Run) -> None:
+    answer = call("--version")
+    assert (answer.status, answer.out) == (0, f"npubench {pytest_npubench.__version__}\n")
+
+
+def test_the_help_names_every_command(call: Run) -> None:
+    answer = call("--help")
+    assert answer.status == 0
+    assert [name for name in NAMES if re.search(rf"^    {name}\b", answer.out, re.MULTILINE)] == list(NAMES)
+    assert len(NAMES) == len(cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help_with_an_example_that_it_understands(name: str, call: Run) -> None:
+    answer = call(name, "--help")
+    assert answer.status == 0
+    example = " ".join(answer.out.rpartition("example: ")[2].split())
+    program, *arguments = example.split(" ")
+    assert program == "npubench"
+    assert cli.make_parser().parse_args(arguments).run is not None
+
+
+@pytest.mark.parametrize("arguments", [(), ("prob",), ("report",), ("profile", "--journal", "x")])
+def test_a_command_line_that_cannot_be_understood_is_status_2(arguments: tuple[str, ...], call: Run) -> None:
+    answer = call(*arguments)
+    assert answer.status == 2
+    assert answer.err.startswith("usage: npubench")
+    assert "Traceback" not in answer.err
+
+
+def test_an_error_is_one_line_even_where_a_name_has_two(call: Run) -> None:
+    assert "two lines" in call("report", "two\nlines", "-o", "report.html").error
+    assert "two lines" in call("hardware", "--check", "two\nlines").error
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # Python notices when it writes, or else when it flushes
+def test_a_reader_that_goes_away_is_no_traceback(unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with _start("workloads", stdout=writer, PYTHONUNBUFFERED=unbuffered) as process:
+        os.close(writer)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 141
+    assert err == ""
+
+
+def test_in_a_process_of_its_own_an_error_is_status_1_and_one_line(tmp_path: Path) -> None:
+    with _start("predict", str(tmp_path / "none.json"), "--input", "1", "--output", "1") as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert err == f"npubench: error: {tmp_path / 'none.json'}: No such file or directory\n"
+
+
+def test_a_terminal_that_lacks_a_sign_does_not_stop_it(tmp_path: Path) -> None:
+    path = tmp_path / "w\u00e4rme.csv"
+    path.write_text("input_tokens,output_tokens\n1,2\n", encoding="utf-8")
+    with _start("workloads", str(path), PYTHONIOENCODING="ascii") as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert out.startswith("w?rme.csv\n")
+
+
+def test_the_light_commands_import_neither_numpy_nor_plotly() -> None:
+    source = (
+        "import sys; from pytest_npubench.cli.main import main; main(['hardware']);"
+        "print(sorted({'numpy', 'scipy', 'jax', 'plotly', 'jinja2', 'rich', 'pytest'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_document_shows_every_command(name: str) -> None:
+    assert f"$ npubench {name}" in DOCUMENT.read_text(encoding="utf-8")
+
+
+def test_every_command_line_of_the_document_is_understood() -> None:
+    import shlex
+
+    lines = re.findall(r"^\$ (npubench .*)$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(lines) >= len(NAMES)
+    for line in lines:
+        arguments = [word for word in shlex.split(line.partition("|")[0])[1:] if word != "--version"]
+        if arguments:
+            cli.make_parser().parse_args(arguments)
+
+
+def test_every_option_stands_in_the_document(call: Run) -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    for name in NAMES:
+        options = set(re.findall(r"(--[a-z]+)", call(name, "--help").out)) - {"--help"}
+        assert not {option for option in options if option not in text}, name

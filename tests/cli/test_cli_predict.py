@@ -1,0 +1,325 @@
+"""npubench predict and npubench profile: numbers by hand, by brute force, and those of the campaign itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from reports.journals import (
+    BUCKETS,
+    MOVE_S,
+    TBT_S,
+    TTFT_S,
+    WORKLOADS,
+    duration_s,
+    make_fingerprint,
+    make_plan,
+    measure,
+    only,
+    open_journal,
+    write_rounds,
+    write_run,
+)
+
+from pytest_npubench.campaign.points import Point
+from pytest_npubench.measurement import Request
+from pytest_npubench.predictors.lens import BucketProfile, BucketTiming
+from pytest_npubench.store.journal import read_journal
+from pytest_npubench.workloads import workload
+
+from .conftest import Answer
+
+Run = Callable[..., Answer]
+TIMES = ("prefill_s", "decode_s", "e2e_s")
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """The profile of docs/lens.md: 128 with 10 and 2 ms, 256 with 18 and 3 ms; a batch of 2."""
+    timings = {128: BucketTiming(ttft_s=0.010, tbt_s=0.002), 256: BucketTiming(ttft_s=0.018, tbt_s=0.003)}
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(BucketProfile(buckets=timings, batch_size=2).to_json()), encoding="utf-8")
+    return path
+
+
+def test_the_worked_number(profile: Path, call: Run) -> None:
+    answer = call("predict", profile, "--input", 100, "--output", 60)
+    assert answer.out.splitlines()[2:] == [
+        "request    100 tokens in, 60 out, alone",
+        "prefill_s  0.01 s",
+        "decode_s   0.149 s",  # 28 steps of 2 ms and 31 of 3 ms
+        "e2e_s      0.159 s",
+    ]
+
+
+def test_the_worked_number_literally_and_as_json(profile: Path, call: Run) -> None:
+    answer = call("predict", profile, "--input", 100, "--output", 60, "--literal", "--json").json
+    assert [answer[name] for name in TIMES] == pytest.approx([0.010, 0.152, 0.162])
+    assert answer["band"] is None
+    assert answer["profile"] == {"source": str(profile), "buckets": [128, 256], "batch_size": 2, "remarks": []}
+
+
+def test_a_batch_of_equal_requests(profile: Path, call: Run) -> None:
+    """Two prefills; padded decode as of one request; ragged the same, as both halves add up."""
+    for how in (
+        (),
+        ("--attention", "ragged"),
+        ("--finished", "freeze"),
+        ("--attention", "padded", "--finished", "drop"),
+    ):
+        answer = call("predict", profile, "--input", 100, "--output", 60, "--batch", 2, *how, "--json").json
+        assert [answer[name] for name in TIMES] == pytest.approx([0.020, 0.149, 0.169])
+    half = call("predict", profile, "--input", 100, "--output", 60, "--batch", 1, "--attention", "ragged", "--json")
+    assert half.json["decode_s"] == pytest.approx(0.149 / 2)
+
+
+def test_a_workload_by_brute_force(profile: Path, call: Run, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    rows = [f"{7 * index},{1 + index * index % 83}" for index in range(1, 40)]
+    trace.write_text("\n".join(["input_tokens,output_tokens", *rows]), encoding="utf-8")
+    answer = call("predict", profile, "--workload", trace, "--requests", 50, "--json").json
+    sample = workload(trace).sample(50, seed=0, max_total_tokens=256, max_input_tokens=256)
+    ttft_s, tbt_s = {128: 0.010, 256: 0.018}, {128: 0.002, 256: 0.003}
+    prefill_s = [ttft_s[128 if item.input_tokens <= 128 else 256] for item in sample.requests]
+    decode_s = [
+        sum(tbt_s[128 if item.input_tokens + step + 1 <= 128 else 256] for step in range(item.output_tokens - 1))
+        for item in sample.requests
+    ]
+    for name, times_s in zip(TIMES, (prefill_s, decode_s, np.add(prefill_s, decode_s)), strict=True):
+        expected = {"mean": np.mean(times_s)} | {f"p{level}": np.percentile(times_s, level) for level in (50, 90, 99)}
+        assert answer[name] == pytest.approx(expected)
+    found = answer["workload"]
+    assert (found["num_requests"], found["num_drawn"], found["num_dropped"]) == (
+        50,
+        sample.num_drawn,
+        sample.num_dropped,
+    )
+    assert found["num_dropped"] > 0
+    text = call("predict", profile, "--workload", trace, "--requests", 50).out
+    assert f"dropped    {sample.num_dropped} of {sample.num_drawn} drawn" in text
+
+
+def test_prompts_that_no_prefill_bucket_holds_are_dropped(call: Run, tmp_path: Path) -> None:
+    timings = {128: BucketTiming(ttft_s=0.010, tbt_s=0.002), 256: BucketTiming(tbt_s=0.003)}
+    (tmp_path / "p.json").write_text(json.dumps(BucketProfile(buckets=timings).to_json()), encoding="utf-8")
+    (tmp_path / "t.csv").write_text("input_tokens,output_tokens\n128,2\n129,2\n", encoding="utf-8")
+    answer = call("predict", tmp_path / "p.json", "--workload", tmp_path / "t.csv", "--requests", 9, "--json").json
+    assert answer["workload"]["num_dropped"] > 0
+    assert answer["e2e_s"]["p99"] == answer["e2e_s"]["mean"] == pytest.approx(0.013)
+
+
+def test_a_workload_in_batches_with_a_last_one_that_is_smaller(profile: Path, call: Run, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("input_tokens,output_tokens\n100,1\n", encoding="utf-8")
+    arguments = ("predict", profile, "--workload", trace, "--requests", 3, "--batch", 2)
+    answer = call(*arguments, "--json").json
+    assert answer["prefill_s"]["mean"] == pytest.approx((0.020 + 0.010) / 2)
+    assert answer["decode_s"]["p99"] == 0
+    assert "3 requests, in batches of 2" in call(*arguments).out
+
+
+def test_a_padded_batch_that_outgrows_the_buckets_says_what_to_do(profile: Path, call: Run, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("input_tokens,output_tokens\n250,2\n2,250\n", encoding="utf-8")
+    arguments = ("predict", profile, "--workload", trace, "--requests", 20, "--batch", 2)
+    assert "wants finished='freeze' or 'drop'" in call(*arguments).error
+    assert call(*arguments, "--finished", "freeze").status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--input", -5, "--output", 1), "input_tokens: -5; want at least 1"),
+        (("--input", 5, "--output", 0), "output_tokens: 0; want at least 1"),
+        (("--input", 257, "--output", 1), "257 is longer than the largest bucket, 256 of (128, 256)"),
+        (("--input", 200, "--output", 58), "KV length of the last decode step: 257 is longer"),
+        (("--input", 10**30, "--output", 1), "want integers of 64 bits"),
+        (("--input", 5, "--output", 1, "--batch", 3), "--batch 3: the profile is compiled for 1 to 2"),
+        (("--workload", "nothing", "--requests", 3), "no workload is named 'nothing'"),
+        (("--workload", "layered-arxiv", "--requests", 3), "draws are within max_total_tokens=256"),
+    ],
+)
+def test_what_cannot_be_predicted_is_one_line(
+    arguments: tuple[object, ...], words: str, profile: Path, call: Run
+) -> None:
+    assert words in call("predict", profile, *arguments).error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("p.json",),
+        ("p.json", "--input", "1"),
+        ("p.json", "--input", "1", "--output", "1", "--workload", "x", "--requests", "1"),
+        ("p.json", "--workload", "x"),
+        ("p.json", "--requests", "5"),
+        ("p.json", "--workload", "x", "--requests", "0"),
+        ("p.json", "--input", "1", "--output", "x"),
+        ("p.json", "--input", "1", "--output", "1", "--batch", "0"),
+        ("p.json", "--input", "1", "--output", "1", "--attention", "ragged"),
+        ("p.json", "--input", "1", "--output", "1", "--batch", "2", "--attention", "ragged", "--finished", "drop"),
+        ("p.json", "--journal", "j", "--campaign", "c", "--input", "1", "--output", "1"),
+        ("--journal", "j", "--input", "1", "--output", "1"),
+        ("--campaign", "c", "--input", "1", "--output", "1"),
+    ],
+)
+def test_half_a_question_is_a_usage_error(arguments: tuple[str, ...], call: Run) -> None:
+    answer = call("predict", *arguments)
+    assert answer.status == 2
+    assert "want" in answer.err or "invalid int" in answer.err or "no meaning" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda data: "{", "line 1 column 2: Expecting property name"),
+        (lambda data: "[1]", "no object with format 'npubench-bucket-profile'"),
+        (lambda data: json.dumps(data | {"version": 2}), "version 2; this release reads version 1"),
+        (lambda data: json.dumps(data | {"batch_size": "4"}), "batch_size is '4'"),
+        (lambda data: json.dumps(data | {"buckets": {}}), "buckets: ()"),
+        (lambda data: json.dumps(data | {"surprise": 1}), "unknown entry 'surprise'"),
+        (lambda data: json.dumps(data).replace("0.01,", "-0.01,"), "buckets.128: ttft_s is -0.01"),
+        (lambda data: json.dumps(data).replace("0.01,", "NaN,"), "NaN is not a finite number"),
+        (lambda data: "[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_corrupt_profile_is_named_with_its_place(
+    change: Callable[[dict[str, Any]], str], words: str, profile: Path, call: Run
+) -> None:
+    profile.write_text(change(json.loads(profile.read_text(encoding="utf-8"))), encoding="utf-8")
+    error = call("predict", profile, "--input", 1, "--output", 1).error
+    assert str(profile) in error
+    assert words in error
+
+
+def test_a_profile_that_is_no_text_or_a_folder(call: Run, tmp_path: Path) -> None:
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe")
+    question = ("--input", 1, "--output", 1)
+    assert "not UTF-8" in call("predict", tmp_path / "binary.json", *question).error
+    assert "Is a directory" in call("predict", tmp_path, *question).error
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_the_profile_of_a_journal_is_the_devices_table(
+    batch_size: int, journal: Path, call: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "profile.json"
+    answer = call("profile", "--journal", journal, "--campaign", f"cpu-tiny-llama-b{batch_size}", "-o", path)
+    assert answer.status == 0
+    assert f"wrote   {path}" in answer.out
+    found = BucketProfile.from_json(json.loads(path.read_text(encoding="utf-8")))
+    assert found.batch_size == batch_size
+    assert {b: t.ttft_s for b, t in found.buckets.items()} == pytest.approx(TTFT_S)
+    assert {b: t.tbt_s for b, t in found.buckets.items()} == pytest.approx(TBT_S)
+    assert found.transitions_s == pytest.approx(MOVE_S)
+
+
+def test_a_prediction_from_the_journal_is_the_devices_time(journal: Path, call: Run) -> None:
+    source = ("predict", "--journal", journal, "--campaign", "cpu-tiny-llama-b1", "--json")
+    for inputs, outputs in ((100, 60), (1, 500), (512, 1), (200, 300)):
+        point = Point(name="x", requests=(Request(input_tokens=inputs, output_tokens=outputs),))
+        answer = call(*source, "--input", inputs, "--output", outputs).json
+        assert answer["e2e_s"] == pytest.approx(duration_s(point))
+        assert answer["band"]["low_s"] < answer["e2e_s"] < answer["band"]["high_s"]
+        assert answer["profile"]["buckets"] == list(BUCKETS)
+
+
+def test_a_prediction_from_the_journal_is_the_one_that_the_campaign_made(journal: Path, call: Run) -> None:
+    cases = {r["id"]: r["detail"] for r in read_journal(journal).records if r["record"] == "case"}
+    plan = make_plan()
+    for name in WORKLOADS:
+        for batch, predicted_s in zip(plan.draws(name), cases[f"{plan.key}-{name}"]["predicted_s"], strict=True):
+            (request,) = batch.requests
+            source = ("predict", "--journal", journal, "--campaign", plan.key, "--json")
+            lengths = ("--input", request.input_tokens, "--output", request.output_tokens)
+            assert call(*source, *lengths).json["e2e_s"] == pytest.approx(predicted_s, rel=1e-12)
+
+
+def test_literal_fits_the_journal_literally(journal: Path, call: Run) -> None:
+    source = ("predict", "--journal", journal, "--campaign", "cpu-tiny-llama-b1", "--literal", "--json")
+    answer = call(*source, "--input", 10, "--output", 60).json
+    # within one bucket the fit absorbs the step: TTFT less one TBT, and 60 steps instead of 59
+    assert [answer[name] for name in TIMES] == pytest.approx([0.008, 0.120, 0.128])
+
+
+def test_a_later_run_of_a_few_cases_does_not_hide_the_whole_one(call: Run, tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    whole = measure(make_plan())
+    write_run(path, whole)
+    write_run(path, only(whole, "profile/128"))
+    question = ("--campaign", "cpu-tiny-llama-b1", "--input", 300, "--output", 1, "--json")
+    assert call("predict", "--journal", path, *question).json["profile"]["buckets"] == list(BUCKETS)
+
+
+def test_another_fingerprint_that_came_later_counts(call: Run, tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write_run(path, measure(make_plan()))
+    write_run(path, measure(make_plan(), slow={"profile": 2.0}), accelerator="NVIDIA A100")
+    question = ("--campaign", "cpu-tiny-llama-b1", "--input", 10, "--output", 1, "--json")
+    assert call("predict", "--journal", path, *question).json["e2e_s"] == pytest.approx(0.020)
+
+
+def test_moves_that_were_not_all_measured_are_left_out_and_said(call: Run, tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write_run(path, only(measure(make_plan()), "profile", "move/128"))
+    answer = call("profile", "--journal", path, "--campaign", "cpu-tiny-llama-b1", "-o", tmp_path / "p.json")
+    assert "none was measured into bucket 512" in answer.out
+    assert json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))["transitions_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("kept", "failures", "words"),
+    [
+        (("step",), {}, "its rounds hold no profile points"),
+        (("profile/128", "profile/512", "move/256"), {}, "no profile points of bucket 256"),
+        (("profile",), {"profile/256/33": "out of memory"}, "profile/256/33 failed, so the profile has a hole"),
+        (("profile/128/1", "profile/256"), {}, "bucket 128"),
+    ],
+)
+def test_rounds_that_make_no_profile(
+    kept: tuple[str, ...], failures: dict[str, str], words: str, call: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    with open_journal(path) as writer:
+        measurement = only(
+            measure(make_plan(), failures=failures), *(f"{name}/" if name.count("/") == 1 else name for name in kept)
+        )
+        write_rounds(writer, measurement, writer.device(make_fingerprint()))
+    error = call("predict", "--journal", path, "--campaign", "cpu-tiny-llama-b1", "--input", 1, "--output", 1).error
+    assert words in error
+
+
+def test_journals_that_cannot_be_used(journal: Path, call: Run, tmp_path: Path) -> None:
+    rest = ("-o", tmp_path / "p.json")
+    missing = call("profile", "--journal", tmp_path / "none.jsonl", "--campaign", "x-b1", *rest).error
+    assert "none.jsonl: No such file or directory" in missing
+    (tmp_path / "other.txt").write_text("hello\n", encoding="utf-8")
+    assert "is not a journal" in call("profile", "--journal", tmp_path / "other.txt", "--campaign", "x", *rest).error
+    unknown = call("profile", "--journal", journal, "--campaign", "cpu-tiny-llama-b2", *rest).error
+    assert "campaigns there: cpu-tiny-llama-b1, cpu-tiny-llama-b4" in unknown
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    assert "campaigns there: none" in call("profile", "--journal", empty, "--campaign", "x-b1", *rest).error
+    assert not (tmp_path / "p.json").exists()
+
+
+def test_a_profile_that_cannot_be_written(journal: Path, call: Run, tmp_path: Path) -> None:
+    target = tmp_path / "none" / "p.json"
+    error = call("profile", "--journal", journal, "--campaign", "cpu-tiny-llama-b1", "-o", target).error
+    assert f"{target}: No such file or directory" in error
+
+
+@pytest.mark.parametrize("points", [{"profile/128/1": [0.1, "x"]}, {"profile/128/1": 3}, {"profile/128/1": [True]}])
+def test_samples_that_are_no_seconds(points: dict[str, Any], call: Run, tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    with open_journal(path) as writer:
+        place = {"fingerprint": "0" * 12, "campaign": "x-b1", "campaign_digest": "1" * 12}
+        writer.append({"record": "round", **place, "round": 0, "points": points})
+    error = call("profile", "--journal", path, "--campaign", "x-b1", "-o", tmp_path / "p.json").error
+    assert "profile/128/1" in error
+    assert "want a list of seconds" in error

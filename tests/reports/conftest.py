@@ -1,0 +1,46 @@
+"""A whole run's page, read once; and the page without plotly.js, for tests that render many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pytest_npubench.reports import html
+from pytest_npubench.store.journal import Journal, read_journal
+
+from .journals import make_plan, measure, write_run
+from .page import Element, read
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A journal, its case records, and the page made of them."""
+
+    journal: Journal
+    records: list[Mapping[str, Any]]
+    text: str
+    page: Element
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """hypothesis shows arguments of a failure: 5 MB of page would hide the others."""
+        printer.text("Rendered(...)")
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Rendered:
+    """All cases of two campaigns on one device: all green, times as in the table."""
+    path = tmp_path_factory.mktemp("run") / "journal.jsonl"
+    write_run(path, measure(make_plan()))
+    journal = read_journal(path)
+    records = [record for record in journal.records if record["record"] == "case"]
+    text = html.render_html(records, journal)
+    return Rendered(journal=journal, records=records, text=text, page=read(text))
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the 5 MB of plotly.js out."""
+    monkeypatch.setattr(html, "get_plotlyjs", lambda: "/* plotly.js */")

@@ -1,0 +1,90 @@
+"""Reading a report page back with html.parser: text, tables, scripts, and whether its tags are balanced."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from typing import Any
+
+VOID = frozenset({"meta", "link", "br", "img", "input", "hr"})
+
+
+@dataclass
+class Element:
+    tag: str
+    attributes: dict[str, str]
+    children: list[Element | str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """All text inside, runs of white space as one space."""
+        parts = [child if isinstance(child, str) else child.text for child in self.children]
+        return " ".join(" ".join(parts).split())
+
+    def all(self, tag: str) -> list[Element]:
+        found = [self] if self.tag == tag else []
+        for child in self.children:
+            if isinstance(child, Element):
+                found += child.all(tag)
+        return found
+
+    def one(self, tag: str) -> Element:
+        (found,) = self.all(tag)
+        return found
+
+
+class Reader(HTMLParser):
+    """Builds the tree; an end tag that does not close the open element fails."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.root = Element("root", {})
+        self._open = [self.root]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        element = Element(tag, {name: value or "" for name, value in attrs})
+        self._open[-1].children.append(element)
+        if tag not in VOID:
+            self._open.append(element)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open[-1].tag == tag, f"</{tag}> closes <{self._open[-1].tag}>"
+        self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self._open[-1].children.append(data)
+
+    def finish(self) -> Element:
+        self.close()
+        assert [element.tag for element in self._open] == ["root"]
+        return self.root
+
+
+def read(html: str) -> Element:
+    reader = Reader()
+    reader.feed(html)
+    return reader.finish()
+
+
+def rows(table: Element) -> list[list[str]]:
+    """The cells of each row of a table as text, its header first."""
+    return [[cell.text for cell in row.children if isinstance(cell, Element)] for row in table.all("tr")]
+
+
+def figures(page: Element) -> dict[str, Any]:
+    """Title of each chart -> its plotly figure. Of several campaigns' charts of one title, the last."""
+    found = {}
+    for figure in page.all("figure"):
+        (script,) = figure.all("script")
+        found[figure.all("h3")[0].text] = json.loads(script.text, parse_constant=_refuse)
+    return found
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON to a browser")
+
+
+def table_of(page: Element, caption: str) -> list[list[str]]:
+    """The rows of the first table with that caption."""
+    return next(rows(table) for table in page.all("table") if [c.text for c in table.all("caption")] == [caption])

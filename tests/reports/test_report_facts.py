@@ -1,0 +1,232 @@
+"""What the HTML report says of a run whose times stand in a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plotly.graph_objects import Figure
+
+from pytest_npubench.reports import html
+from pytest_npubench.reports.terminal import render_table
+from pytest_npubench.store.journal import read_journal
+
+from .conftest import Rendered
+from .journals import (
+    BUCKETS,
+    ROUND_FACTORS,
+    TBT_S,
+    TTFT_S,
+    WORKLOADS,
+    duration_s,
+    judge,
+    make_fingerprint,
+    make_plan,
+    measure,
+    only,
+    open_journal,
+    write_rounds,
+    write_run,
+)
+from .page import figures, read, rows, table_of
+
+CHARTS = (
+    "TTFT_b by bucket",
+    "TBT_b by bucket",
+    "Latency steps by length",
+    "Drift from round to round",
+    "Prediction error by workload",
+    "Predicted and measured by batch",
+    "Padding waste by workload",
+)
+
+
+def test_the_head_counts_verdicts_and_names_the_run(run: Rendered) -> None:
+    header = run.page.all("header")[0]
+    num_cases = 2 * len(BUCKETS) + len(WORKLOADS) + 1
+    assert header.one("h1").text == f"{num_cases} cases, none failing"
+    assert [item.text for item in header.all("li")] == [f"{num_cases} passed"]
+    facts = dict(zip((dt.text for dt in header.all("dt")), (dd.text for dd in header.all("dd")), strict=True))
+    assert facts["Profile"] == "quick"
+    assert facts["Git revision"] == "0123456789ab"
+    assert facts["Time in cases"] == "13.5 s"  # 9 cases of 1.5 s
+    assert facts["Session"] == run.journal.sessions[0].id
+    assert facts["Mean prediction error"].startswith("0.00%")
+    assert facts["Started"] == run.journal.sessions[0].header["started_at"].replace("T", " ").replace("+00:00", " UTC")
+
+
+def test_the_case_table_has_the_terminals_columns_and_a_row_a_case(run: Rendered) -> None:
+    header, *body = rows(run.page.all("table")[0])
+    terminal = " ".join(render_table(run.records, width=300, color=False).split("\n")[:2]).split()
+    assert sorted(" ".join(header).split()) == sorted(terminal)  # there a heading is broken over two lines
+    assert len(body) == len(run.records)
+    by_what = {row[1]: row for row in body}
+    for bucket, ttft_s in TTFT_S.items():
+        row = by_what[f"TTFT of bucket {bucket}"]
+        assert float(row[2]) == pytest.approx(1e3 * ttft_s)
+        assert row[6] == "passed"
+
+
+def test_failing_rows_come_first_and_are_marked(tmp_path: Path, small: None) -> None:
+    write_run(tmp_path / "journal.jsonl", measure(make_plan(), slow={f"batch/{WORKLOADS[1]}": 1.5}))
+    journal = read_journal(tmp_path / "journal.jsonl")
+    page = read(html.render_html([r for r in journal.records if r["record"] == "case"], journal))
+    body = page.all("table")[0].all("tr")[1:]
+    verdicts = [row.all("span")[0].text for row in body]
+    assert verdicts == sorted(verdicts)  # failed before passed
+    assert verdicts.count("failed") == 2  # the workload and the mean over both
+    assert [row.attributes["class"] for row in body[:3]] == ["bad", "bad", "good"]
+    assert page.one("h1").text == "2 of 9 cases failing"
+    limits = [row for row in table_of(page, "Prediction by workload") if row[0] == WORKLOADS[1]]
+    for column in (3, 5):  # the error of the sum, and what is held to the limit, with its sign
+        assert float(limits[0][column]) == pytest.approx(100 * (1 / 1.5 - 1), abs=0.01)
+
+
+def test_bucket_charts_show_the_table_in_milliseconds_on_a_log_axis(run: Rendered) -> None:
+    for title, times_s in (("TTFT_b by bucket", TTFT_S), ("TBT_b by bucket", TBT_S)):
+        figure = figures(run.page)[title]
+        (trace,) = figure["data"]
+        assert trace["x"] == list(BUCKETS)
+        assert trace["y"] == pytest.approx([1e3 * times_s[bucket] for bucket in BUCKETS])
+        assert figure["layout"]["xaxis"]["type"] == "log"
+        assert all(error > 0 for error in trace["error_y"]["array"])
+    # E1 of N = 1 is one TTFT, six samples of the three round factors, so its standard error is known in closed form
+    spread = [factor for factor in ROUND_FACTORS for _ in range(2)]
+    variance = sum((factor - 1) ** 2 for factor in spread) / (len(spread) - 1)
+    expected = [1e3 * TTFT_S[bucket] * (variance / len(spread)) ** 0.5 for bucket in BUCKETS]
+    assert figures(run.page)["TTFT_b by bucket"]["data"][0]["error_y"]["array"] == pytest.approx(expected)
+
+
+def test_steps_chart_shows_each_length_once_with_the_boundaries(run: Rendered) -> None:
+    figure = figures(run.page)["Latency steps by length"]
+    trace = figure["data"][0]
+    assert trace["x"] == [64, 127, 128, 129, 192, 255, 256, 257, 384, 511, 512]
+    assert trace["y"] == pytest.approx([10.0] * 3 + [18.0] * 4 + [34.0] * 4)
+    assert [shape["x0"] for shape in figure["layout"]["shapes"]] == list(BUCKETS)
+
+
+def test_a_jump_inside_a_bucket_is_marked(tmp_path: Path, small: None) -> None:
+    write_run(tmp_path / "journal.jsonl", measure(make_plan(), slow={"step/255": 1.5}))
+    journal = read_journal(tmp_path / "journal.jsonl")
+    page = read(html.render_html([r for r in journal.records if r["record"] == "case"], journal))
+    marked = {trace["name"]: trace["x"] for trace in figures(page)["Latency steps by length"]["data"]}
+    assert marked["jump inside a bucket"] == [255, 256]  # up to 255 and down again
+
+
+def test_prediction_charts_show_limit_repeat_error_and_every_batch(run: Rendered) -> None:
+    chart = figures(run.page)["Prediction error by workload"]
+    (band,) = chart["layout"]["shapes"]
+    assert (band["x0"], band["x1"]) == (-10, 10)
+    traces = {trace["name"]: trace for trace in chart["data"]}
+    assert traces["error of the sum, 95 % interval"]["x"] == pytest.approx([0, 0], abs=1e-6)
+    repeats = {r["detail"]["workload"]: r["repeat_error"] for r in run.records if "/prediction/" in r["case"]}
+    for name, base, width in zip(*(traces["± repeat error"][key] for key in ("y", "base", "x")), strict=True):
+        assert (-base, width) == pytest.approx((100 * repeats[name], 200 * repeats[name]))
+    scatter = figures(run.page)["Predicted and measured by batch"]
+    plan = make_plan()
+    for trace in scatter["data"]:
+        if trace["name"] in WORKLOADS:
+            expected = [1e3 * duration_s(batch) for batch in plan.draws(trace["name"])]
+            assert trace["x"] == pytest.approx(expected)
+            assert trace["y"] == pytest.approx(expected)
+    assert [row[0] for row in table_of(run.page, "Batches")[1:]] == [name for name in WORKLOADS for _ in range(2)]
+
+
+def test_padding_chart_and_its_dropped_counts(run: Rendered) -> None:
+    details = {r["detail"]["workload"]: r["detail"] for r in run.records if "/prediction/" in r["case"]}
+    prefill, decode = figures(run.page)["Padding waste by workload"]["data"]
+    assert prefill["x"] == pytest.approx([100 * details[name]["prefill_padding_fraction"] for name in WORKLOADS])
+    assert decode["x"] == pytest.approx([100 * details[name]["decode_padding_fraction"] for name in WORKLOADS])
+    for row in table_of(run.page, "Padding and dropped requests")[1:]:
+        assert row[3:] == [str(details[row[0]]["num_dropped"]), str(details[row[0]]["num_drawn"])]
+
+
+def test_drift_is_each_rounds_mean_over_the_overall_mean(run: Rendered) -> None:
+    traces = figures(run.page)["Drift from round to round"]["data"]
+    assert len(traces) == len(run.journal.records[1]["points"]) + 1
+    for trace in traces:
+        assert trace["y"] == pytest.approx(ROUND_FACTORS)
+    assert sum(trace.get("showlegend", True) for trace in traces) == 5  # batch, move, profile, step and the median
+    body = table_of(run.page, "Drift of all points by round")[1:]
+    assert [float(row[2]) for row in body] == pytest.approx(ROUND_FACTORS)
+
+
+def test_cost_table_adds_up(run: Rendered) -> None:
+    header, *body, total = table_of(run.page, "LENS profiling cost")
+    assert header == ["bucket", "binaries", "compiling, s", "points", "repeats", "measuring, s"]
+    assert [row[0] for row in body] == [str(bucket) for bucket in BUCKETS]
+    assert total[:5] == ["all", "6", "3.00", "6", "6"]
+    plan = make_plan()
+    points = [plan.profile_point(point) for point in plan.profile_points(BUCKETS)]
+    expected = sum(2 * factor * duration_s(point) for point in points for factor in ROUND_FACTORS)
+    assert float(total[5]) == pytest.approx(expected, abs=0.01)
+
+
+def test_all_metrics_are_listed_in_milliseconds(run: Rendered) -> None:
+    body = table_of(run.page, "All metrics")[1:]
+    assert len(body) == sum(len(record["metrics"]) for record in run.records)
+    bucket128 = next(row for row in body if row[0].endswith("bucket128") and row[1] == "ttft_s")
+    assert bucket128[2:] == ["10 ms", "6", "9 ms", "12 ms"]
+
+
+def test_devices_stand_side_by_side(tmp_path: Path, small: None) -> None:
+    with open_journal(tmp_path / "journal.jsonl") as writer:
+        for ordinal, name in enumerate(("NVIDIA H200", "NVIDIA A100")):
+            digest = writer.device(make_fingerprint(name))
+            measurement = measure(make_plan())
+            write_rounds(writer, measurement, digest)
+            for judged in judge(measurement, fingerprint=digest, device=f"cuda:{ordinal}"):
+                writer.append({"record": "case", **judged.to_json()})
+    journal = read_journal(tmp_path / "journal.jsonl")
+    page = read(html.render_html([r for r in journal.records if r["record"] == "case"], journal))
+    facts = table_of(page, "Who measured: devices, their software and their hosts")
+    assert facts[0] == ["fact", "cuda:0", "cuda:1"]
+    assert ["accelerator", "NVIDIA H200", "NVIDIA A100"] in facts
+    assert ["compiler", "unknown", "unknown"] in facts
+    assert ["libraries", *["jax 0.10.2, numpy 2.4.6"] * 2] in facts
+    titles = [heading.text for heading in page.all("h2")]
+    assert titles[2:] == ["cpu: tiny-llama, batch 1 on cuda:0", "cpu: tiny-llama, batch 1 on cuda:1"]
+    targets = [link.attributes["href"][1:] for link in page.one("nav").all("a")]
+    assert targets == [heading.attributes["id"] for heading in page.all("h2")[2:]]
+    ids = [row[0] for row in rows(page.all("table")[0])[1:]]
+    assert sum(name.endswith("on cuda:1") for name in ids) == len(ids) / 2
+
+
+def test_a_resumed_campaign_shows_the_rounds_of_the_earlier_session(tmp_path: Path, small: None) -> None:
+    path = tmp_path / "journal.jsonl"
+    measurement = measure(make_plan())
+    write_run(path, measurement)
+    with open_journal(path) as writer:
+        digest = writer.device(make_fingerprint())
+        records = [judged.to_json() for judged in judge(measurement, fingerprint=digest)]
+        for record in records:
+            writer.append({"record": "case", **record})
+    page = read(html.render_html(records, read_journal(path)))  # as the plugin hands them over: without a session
+    assert "Drift from round to round" in figures(page)
+    assert page.all("header")[0].text.count(writer.session) == 1
+
+
+def test_a_report_shows_its_own_rounds_not_earlier_or_later_ones(tmp_path: Path, small: None) -> None:
+    path = tmp_path / "journal.jsonl"
+    whole = measure(make_plan())
+    for measurement in (only(whole, "step"), whole, only(whole, "profile")):
+        write_run(path, measurement)
+    journal = read_journal(path)
+    page = read(html.render_html([r for r in journal.sessions[1].records if r["record"] == "case"], journal))
+    assert len(figures(page)["Drift from round to round"]["data"]) == len(whole.points) + 1
+
+
+def test_every_figure_is_one_that_plotly_takes(run: Rendered) -> None:
+    found = figures(run.page)
+    assert tuple(found) == CHARTS
+    for figure in found.values():
+        Figure(figure)  # raises ValueError for a property that plotly does not have
+
+
+def test_each_metric_is_defined_where_it_is_shown(run: Rendered) -> None:
+    for figure in run.page.all("figure"):
+        assert figure.one("figcaption").text
+    text = run.page.text
+    words = ("TTFT_b, time to first token", "TBT_b, time between tokens", "Prediction error:", "Repeat error:")
+    for definition in (*words, "Prefill padding fraction:", "Decode padding fraction:"):
+        assert definition in text

@@ -1,0 +1,173 @@
+"""Records and journals that lack things, or hold what no version of ours writes: the report says so and goes on."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_npubench.reports import html
+from pytest_npubench.reports.drift import drifts
+from pytest_npubench.reports.predictions import common_limit, predictions
+from pytest_npubench.store.journal import Journal, read_journal
+
+from .conftest import Rendered
+from .journals import judge, make_fingerprint, make_plan, measure, open_journal, write_rounds, write_run
+from .page import Element, figures, read, rows, table_of
+
+FORMATS = Path(__file__).parents[2] / "docs" / "formats.md"
+pytestmark = pytest.mark.usefixtures("small")
+
+
+def _page(records: list[Any], journal: Journal) -> Element:
+    return read(html.render_html(records, journal))
+
+
+def _cases(journal: Journal) -> list[Any]:
+    return [record for record in journal.records if record["record"] == "case"]
+
+
+def test_no_records_at_all() -> None:
+    page = _page([], Journal(path=Path("journal.jsonl"), sessions=(), records=(), torn=()))
+    assert page.one("h1").text == "No cases"
+    assert "No case was recorded." in page.text
+    assert not page.all("figure")
+
+
+def test_only_steps_and_profile_cases(tmp_path: Path) -> None:
+    write_run(tmp_path / "journal.jsonl", measure(make_plan()))
+    journal = read_journal(tmp_path / "journal.jsonl")
+    page = _page([r for r in _cases(journal) if r["case"].split("/")[1] in ("steps", "profile")], journal)
+    assert "Mean prediction error" not in page.all("header")[0].text
+    assert "Prediction error by workload" not in figures(page)
+    assert "TTFT_b by bucket" in figures(page)
+
+
+def test_invalid_cases_have_no_times_and_say_why(tmp_path: Path) -> None:
+    measurement = measure(make_plan(), failures={"profile/256/1": "out of memory: 3 GiB"})
+    write_run(tmp_path / "journal.jsonl", measurement)
+    journal = read_journal(tmp_path / "journal.jsonl")
+    page = _page(_cases(journal), journal)
+    row = next(row for row in rows(page.all("table")[0]) if row[0].endswith("bucket256") and row[6] == "invalid")
+    assert row[1:6] == ["", "–", "–", "–", "–"]
+    assert row[7] == "out of memory: 3 GiB"
+    assert figures(page)["TTFT_b by bucket"]["data"][0]["x"] == [128, 512]
+    assert table_of(page, "Points that failed")[1] == ["profile/256/1", "0", "out of memory: 3 GiB"]
+
+
+def test_a_case_that_never_reached_a_device(tmp_path: Path) -> None:
+    with open_journal(tmp_path / "journal.jsonl") as writer:
+        for judged in judge(measure(make_plan()), fingerprint=None, kinds=("profile",)):
+            writer.append({"record": "case", **judged.to_json()})
+    journal = read_journal(tmp_path / "journal.jsonl")
+    page = _page(_cases(journal), journal)
+    assert "3 cases of cuda:0 ended before a device was open" in page.all("section")[1].text
+    assert "The journal holds no rounds of this campaign." in page.text
+
+
+def test_a_device_record_that_is_missing(tmp_path: Path) -> None:
+    with open_journal(tmp_path / "journal.jsonl") as writer:
+        for judged in judge(measure(make_plan()), fingerprint="0123456789ab", kinds=("profile",)):
+            writer.append({"record": "case", **judged.to_json()})
+    journal = read_journal(tmp_path / "journal.jsonl")
+    assert "no device record has the digest 0123456789ab" in _page(_cases(journal), journal).all("section")[1].text
+
+
+def test_one_round_shows_no_drift_and_none_shows_no_chart(tmp_path: Path) -> None:
+    measurement = measure(make_plan())
+    for num_rounds in (0, 1):
+        path = tmp_path / f"{num_rounds}.jsonl"
+        with open_journal(path) as writer:
+            digest = writer.device(make_fingerprint())
+            del measurement.measured.rounds[num_rounds or 3 :]
+            if num_rounds:
+                write_rounds(writer, measurement, digest)
+            for judged in judge(measurement, fingerprint=digest, kinds=("profile",)):
+                writer.append({"record": "case", **judged.to_json()})
+        assert "Drift from round to round" not in figures(_page(_cases(read_journal(path)), read_journal(path)))
+
+
+def test_points_missing_from_a_round_leave_a_gap() -> None:
+    ratios = drifts(
+        [{"points": {"a": [1.0, 3.0], "b": [1.0]}}, {"points": {"b": [3.0]}}, {"points": {"a": [6.0], "b": [2.0]}}]
+    )
+    assert ratios == {"a": (0.5, None, 1.5), "b": (0.5, 1.5, 1.0)}
+
+
+def test_unknown_verdicts_metrics_and_kinds_are_shown(tmp_path: Path, run: Rendered) -> None:
+    record = copy.deepcopy(dict(run.records[0]))
+    record["case"], record["id"] = "later/thing/x", "x"
+    record["verdict"] = {"kind": "postponed", "reason": "next year"}
+    record["metrics"] = {"energy": {"unit": "J", "value": 12.345, "better": "lower", "samples": []}}
+    page = _page([record], run.journal)
+    assert [item.text for item in page.all("header")[0].all("li")] == ["1 postponed"]
+    assert table_of(page, "All metrics")[1] == ["x", "energy", "12.35 J", "0", "–", "–"]
+
+
+def test_what_a_killed_writer_lost_is_said(run: Rendered) -> None:
+    journal = Journal(path=Path("j"), sessions=(), records=(), torn=("line 7: 20 bytes without a line end",))
+    assert "line 7: 20 bytes without a line end" in _page(list(run.records), journal).text
+
+
+def test_the_records_that_the_format_promises_are_enough(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```jsonl\n(.*?)```", FORMATS.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "journal.jsonl").write_text(block, encoding="utf-8")
+    journal = read_journal(tmp_path / "journal.jsonl")
+    page = _page(_cases(journal), journal)
+    assert "no-baseline" in page.one("h1").text or "none failing" in page.one("h1").text
+    assert "NVIDIA H200" in page.text
+
+
+def test_without_limits_in_the_records_no_band_is_drawn(run: Rendered) -> None:
+    records = [{**record, "limits": {}} for record in run.records]
+    page = _page(records, run.journal)
+    assert figures(page)["Prediction error by workload"]["layout"]["shapes"] == []
+    assert "within the limit" not in {t["name"] for t in figures(page)["Predicted and measured by batch"]["data"]}
+    assert "The green band" not in page.text
+
+
+def test_limits_that_differ_draw_no_band(run: Rendered) -> None:
+    records = [{**record, "limits": {"case_error": 0.1 + index}} for index, record in enumerate(run.records)]
+    assert common_limit(predictions(records)) is None
+
+
+JUNK = st.sampled_from(
+    [True, -1, 0, 1e299, 1e308, 1e-320, 10**400, float("nan"), "text", "", [], [None, "x"], {}, {"x": None}]
+)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of everything inside a record."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield (*path, key)
+        yield from _places(inner, (*path, key))
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 999), st.none() | JUNK), min_size=1, max_size=4))
+def test_junk_in_any_place_of_a_record_does_not_stop_the_report(
+    changes: list[tuple[int, int, object]], run: Rendered
+) -> None:
+    records = json.loads(json.dumps(run.records))
+    for number, place, value in changes:
+        record = records[number % len(records)]
+        places = list(_places(record)) or [("detail",)]
+        *path, last = places[place % len(places)]
+        target = record
+        for key in path:
+            target = target[key]
+        if value is None and isinstance(target, dict):
+            target.pop(last, None)
+        else:
+            target[last] = copy.deepcopy(value)
+    page = _page(records, run.journal)
+    assert len(page.all("table")[0].all("tr")) == len(records) + 1
+    figures(page)
