@@ -15,7 +15,7 @@ from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.campaign.plan import Plan, campaign_digest
 from pytest_npubench.campaign.points import Measured, Point
 from pytest_npubench.campaign.progress import Progress
-from pytest_npubench.campaign.rounds import failure_reason, measure_round, visits
+from pytest_npubench.campaign.rounds import failure_reason, measure_round
 from pytest_npubench.campaign.warmup import warm_up
 from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.errors import JournalError
@@ -161,7 +161,7 @@ class Campaign:
             if not points:
                 return
             index = len(measured.rounds)
-            num_samples = sum(visits(durations_s[point.name]) for point in points)
+            num_samples = sum(point.visits(durations_s[point.name]) for point in points)
             self._progress.begin_round(self.plan, index, num_samples, measured.measure_s)
             samples, failures, duration_s = measure_round(
                 points, durations_s, lambda point: _sample(engine, point), index, self._progress.sample

@@ -21,6 +21,7 @@ from pytest_npubench.predictors.two_point import ProfilePoint, plan_points
 from pytest_npubench.workloads import LengthSample, workload
 
 Lengths = npt.NDArray[np.int64]
+PROFILE_VISIT_S = 1.0  # every prediction of a bucket rests on its two points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,7 @@ class Plan:
             name=f"profile/{point.bucket}/{point.output_tokens}",
             requests=(request,) * self.batch_size,
             pure_bucket=point.bucket,
+            visit_s=PROFILE_VISIT_S,
         )
 
     def profile_points(self, buckets: Sequence[int]) -> tuple[ProfilePoint, ...]:

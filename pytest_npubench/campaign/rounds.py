@@ -15,15 +15,7 @@ from pytest_npubench.campaign.points import Point
 from pytest_npubench.errors import MeasurementError, NpubenchError
 from pytest_npubench.measurement import check_samples
 
-VISIT_S = 0.5
-MAX_VISITS = 6
-
 Sampler = Callable[[Point], float]
-
-
-def visits(duration_s: float) -> int:
-    """How often one round visits a point that takes so long: about half a second's worth, 1 to 6 times."""
-    return max(1, min(MAX_VISITS, int(VISIT_S / duration_s) if duration_s > 0 else MAX_VISITS))
 
 
 def measure_round(
@@ -37,7 +29,7 @@ def measure_round(
 
     Returns the samples in seconds by point, the reason of each point that failed, and the seconds the round took.
     """
-    order = [point for point in points for _ in range(visits(durations_s[point.name]))]
+    order = [point for point in points for _ in range(point.visits(durations_s[point.name]))]
     random.Random(seed).shuffle(order)
     samples: dict[str, list[float]] = {}
     failures: dict[str, str] = {}

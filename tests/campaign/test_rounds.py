@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_npubench.campaign.points import Point
-from pytest_npubench.campaign.rounds import MAX_VISITS, failure_reason, measure_round, visits
+from pytest_npubench.campaign.points import MAX_VISITS, Point
+from pytest_npubench.campaign.rounds import failure_reason, measure_round
 from pytest_npubench.errors import DeviceUnavailableError, ImpureProfileError
 
 POINTS = [Point(name=name) for name in "abcde"]
@@ -31,7 +31,12 @@ def run(points, durations_s, sampler, seed=0):
     [(9.0, 1), (0.5, 1), (0.26, 1), (0.25, 2), (0.1, 5), (0.0833, 6), (1e-6, 6), (0.0, 6), (float("nan"), 6)],
 )
 def test_half_a_seconds_worth_of_visits(duration_s, num):
-    assert visits(duration_s) == num
+    assert Point(name="p").visits(duration_s) == num
+
+
+def test_a_point_may_ask_for_more_or_less_of_the_time():
+    assert Point(name="p", visit_s=1.0).visits(0.25) == 4
+    assert Point(name="p", visit_s=0.05).visits(0.25) == 1
 
 
 @settings(max_examples=60, deadline=None)

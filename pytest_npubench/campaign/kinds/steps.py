@@ -29,6 +29,7 @@ from pytest_npubench.verdict import Verdict, VerdictKind
 
 TOLERANCE = 0.10
 CONFIDENCE = 0.99
+STEP_VISIT_S = 0.05  # a jump of the usual size shows in few samples; predictions need the time more
 
 
 class Jump(Enum):
@@ -97,7 +98,8 @@ def jump(left_s: Sequence[float], right_s: Sequence[float], tolerance: float = T
 
 
 def _point(length: int) -> Point:
-    return Point(name=f"step/{length}", requests=(Request(input_tokens=length, output_tokens=1),))
+    request = Request(input_tokens=length, output_tokens=1)
+    return Point(name=f"step/{length}", requests=(request,), visit_s=STEP_VISIT_S)
 
 
 def _verdict(inside: list[str], edge: tuple[Jump, float] | None, bucket: int) -> Verdict:
