@@ -1,7 +1,8 @@
 """Measuring in shuffled rounds, so that the machine's drift falls on every point alike.
 
-Two shared cores drift by 20 % over seconds. Profiling first and judging afterwards put that drift into the prediction
-error; with every point visited in every round, in an order shuffled anew, it cancels (docs/performance.md has figures).
+Shared cores drift by several percent over seconds and minutes. Profiling first and judging afterwards puts that drift
+into the prediction error; with every point visited in every round, in an order shuffled anew, it cancels
+(docs/performance.md: 8.9 % against 2.4 %).
 A round visits a short point several times and a long one once, so that all of them get a like share of the time.
 """
 
