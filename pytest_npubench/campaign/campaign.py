@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from time import perf_counter
 
 from pytest_npubench.backends.protocol import Device, Runtime
 from pytest_npubench.campaign.lock import device_lock
@@ -93,7 +92,6 @@ class Campaign:
         return tuple(found.values())
 
     def _measure(self, measured: Measured) -> Measured:
-        started_s = perf_counter()
         with device_lock(self._site.devices, self._site.lock_timeout_s):
             try:
                 engine = self._load(measured)
@@ -105,7 +103,6 @@ class Campaign:
                 return measured
             durations_s = self._warm_up(engine, measured)
             self._run_rounds(engine, measured, durations_s)
-        measured.total_s = perf_counter() - started_s
         return measured
 
     def _load(self, measured: Measured) -> Engine:
@@ -184,6 +181,7 @@ class Campaign:
                     "failures": dict(measured.failures),  # with those of warming up, for a run that is resumed
                     "duration_s": duration_s,
                     "num_late_compiles": measured.num_late_compiles,
+                    "unsteady": measured.unsteady,  # points whose warm-up never settled
                     "complete": complete,
                 }
             )

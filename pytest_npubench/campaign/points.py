@@ -48,7 +48,6 @@ class Measured:
     num_late_compiles: int = 0
     """Compiles of the whole process while rounds ran: nothing may compile after warm-up."""
     measure_s: float = 0.0
-    total_s: float = 0.0
     num_resumed_rounds: int = 0
 
     def samples(self, name: str) -> Samples:

@@ -30,7 +30,6 @@ class TerminalProgress(CaseProgress):
     """One line, redrawn in place through pytest's own reporter."""
 
     def __init__(self, config: pytest.Config, session: BenchSession) -> None:
-        self._config = config
         self._session = session
         self._reporter: Any = config.pluginmanager.getplugin("terminalreporter")
         self._capture: Any = config.pluginmanager.getplugin("capturemanager")

@@ -222,3 +222,11 @@ def test_a_journal_that_cannot_be_written_ends_the_campaign(bench, plan):
         campaign.measured()
     with device_lock(DEVICES, 0.0):  # and lets go of the device
         pass
+
+
+def test_a_point_that_never_settles_is_named_in_its_rounds(bench, plan, monkeypatch):
+    monkeypatch.setattr("pytest_npubench.campaign.campaign.warm_up", lambda sample: (sample(), False))
+    bench.campaign(profile(plan, 16)).measured()
+    rounds = [record for record in read_journal(bench.path).records if record["record"] == "round"]
+    assert rounds
+    assert all(record["unsteady"] == ["profile/16/1", "profile/16/9"] for record in rounds)

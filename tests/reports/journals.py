@@ -124,9 +124,7 @@ def measure(
         for bucket in plan.buckets
         for phase in ("prefill", "decode")
     )
-    measured = Measured(
-        rounds=list(rounds), failures=dict(failures or {}), compiles=compiles, measure_s=3.0, total_s=9.0
-    )
+    measured = Measured(rounds=list(rounds), failures=dict(failures or {}), compiles=compiles, measure_s=3.0)
     return Measurement(plan=plan, points=points, measured=measured)
 
 
