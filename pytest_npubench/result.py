@@ -5,24 +5,39 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from pytest_npubench.case import Case
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.verdict import Verdict, VerdictKind
 
 Better = Literal["lower", "higher"]
+GateKind = Literal["ratio", "difference", "exact", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One figure of a case in its unit; samples are the raw values behind it, none where it is derived."""
+    """One figure of a case in its unit; samples are the raw values behind it, none where it is derived.
+
+    `gate` says how it is held against accepted sessions: by the ratio (times, energy), by the difference (errors,
+    attained fractions), exactly (counters), or not at all. `margin` is the change that nobody minds, None for the
+    run's. `again` are the samples of fresh processes that measured it once more, `verdict` what came of the comparison.
+    """
 
     name: str
     unit: str
     value: float
     better: Better = "lower"
     samples: tuple[float, ...] = ()
+    gate: GateKind = "ratio"
+    margin: float | None = None
+    again: tuple[tuple[float, ...], ...] = ()
+    verdict: Verdict | None = None
+
+    @property
+    def processes(self) -> tuple[tuple[float, ...], ...]:
+        """Samples by process, this one's first; the value itself where it is derived."""
+        return (self.samples or (self.value,), *self.again)
 
     def __post_init__(self) -> None:
         """Raises MeasurementError where a value is not finite, so that the case becomes invalid and says why."""
@@ -86,28 +101,14 @@ class JudgedCase:
             "duration_s": self.duration_s,
             "resumed": self.resumed,
             "limits": dict(self.limits),
-            "verdict": {
-                "kind": verdict.kind.value,
-                "reason": verdict.reason,
-                "ratio": verdict.ratio,
-                "interval": verdict.interval,
-                "mde": verdict.mde,
-            },
+            "verdict": _verdict_json(verdict),
             "what": judgement.what,
             "measured_s": judgement.measured_s,
             "predicted_s": judgement.predicted_s,
             "error": judgement.error,
             "error_interval": judgement.error_interval,
             "repeat_error": judgement.repeat_error,
-            "metrics": {
-                metric.name: {
-                    "unit": metric.unit,
-                    "value": metric.value,
-                    "better": metric.better,
-                    "samples": metric.samples,
-                }
-                for metric in judgement.metrics
-            },
+            "metrics": {metric.name: _metric_json(metric) for metric in judgement.metrics},
             "detail": dict(judgement.detail),
         }
 
@@ -118,30 +119,66 @@ def judgement_from_json(record: Mapping[str, object]) -> Judgement:
     if not isinstance(verdict, Mapping) or not isinstance(metrics, Mapping):
         raise TypeError("verdict and metrics of a case record are objects")
     return Judgement(
-        verdict=Verdict(
-            kind=VerdictKind(verdict["kind"]),
-            reason=verdict["reason"],
-            ratio=verdict.get("ratio"),
-            interval=_pair(verdict.get("interval")),
-            mde=verdict.get("mde"),
-        ),
+        verdict=_verdict(verdict),
         what=str(record.get("what", "")),
-        metrics=tuple(
-            Metric(
-                name=name,
-                unit=entry["unit"],
-                value=entry["value"],
-                better=entry["better"],
-                samples=tuple(entry["samples"]),
-            )
-            for name, entry in metrics.items()
-        ),
+        metrics=tuple(_metric(name, entry) for name, entry in metrics.items()),
         measured_s=record.get("measured_s"),  # type: ignore[arg-type]
         predicted_s=record.get("predicted_s"),  # type: ignore[arg-type]
         error=record.get("error"),  # type: ignore[arg-type]
         error_interval=_pair(record.get("error_interval")),
         repeat_error=record.get("repeat_error"),  # type: ignore[arg-type]
         detail=record.get("detail") or {},  # type: ignore[arg-type]
+    )
+
+
+def _metric_json(metric: Metric) -> dict[str, object]:
+    """Fields without a value are left out, but for those that every reader expects."""
+    optional = {
+        "margin": metric.margin,
+        "processes": metric.processes if metric.again else None,
+        "verdict": _verdict_json(metric.verdict) if metric.verdict else None,
+    }
+    return {
+        "unit": metric.unit,
+        "value": metric.value,
+        "better": metric.better,
+        "samples": metric.samples,
+        "gate": metric.gate,
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def _metric(name: str, entry: Mapping[str, Any]) -> Metric:
+    return Metric(
+        name=name,
+        unit=entry["unit"],
+        value=entry["value"],
+        better=entry["better"],
+        samples=tuple(entry["samples"]),
+        gate=entry.get("gate", "ratio"),
+        margin=entry.get("margin"),
+        again=tuple(tuple(samples) for samples in entry.get("processes", ())[1:]),
+        verdict=_verdict(entry["verdict"]) if entry.get("verdict") else None,
+    )
+
+
+def _verdict_json(verdict: Verdict) -> dict[str, object]:
+    return {
+        "kind": verdict.kind.value,
+        "reason": verdict.reason,
+        "ratio": verdict.ratio,
+        "interval": verdict.interval,
+        "mde": verdict.mde,
+    }
+
+
+def _verdict(entry: Mapping[str, Any]) -> Verdict:
+    return Verdict(
+        kind=VerdictKind(entry["kind"]),
+        reason=entry["reason"],
+        ratio=entry.get("ratio"),
+        interval=_pair(entry.get("interval")),
+        mde=entry.get("mde"),
     )
 
 

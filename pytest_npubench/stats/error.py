@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pytest_npubench.errors import ConfigError, MeasurementError
-
-FloatArray = npt.NDArray[np.float64]
+from pytest_npubench.errors import MeasurementError
+from pytest_npubench.stats.checks import FloatArray, fraction, row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +52,7 @@ def case_error(predicted_s: npt.ArrayLike, measured_s: npt.ArrayLike) -> CaseErr
 
     Raises MeasurementError: none, shapes that differ, a value that is not finite, a measured value that is not > 0.
     """
-    predicted, measured = _finite("predicted_s", predicted_s), _finite("measured_s", measured_s)
+    predicted, measured = _values("predicted_s", predicted_s), _values("measured_s", measured_s)
     if predicted.shape != measured.shape:
         raise MeasurementError(f"{predicted.size} predicted and {measured.size} measured values; want as many of each")
     if measured.min() <= 0:
@@ -68,7 +67,7 @@ def case_error(predicted_s: npt.ArrayLike, measured_s: npt.ArrayLike) -> CaseErr
 
 def summarise(signed_errors: Sequence[float]) -> ErrorSummary:
     """Summarise the signed errors of many cases. Raises MeasurementError when there is none or one is not finite."""
-    signed = _finite("signed_errors", signed_errors)
+    signed = _values("signed_errors", signed_errors)
     absolute = np.abs(signed)
     return ErrorSummary(
         num_cases=signed.size,
@@ -86,7 +85,7 @@ def repeat_error(samples_s: Sequence[float]) -> float | None:
 
     Worked number: (9, 10, 11): s = 1, 1 / (sqrt(3) 10) = 0.0577. Raises MeasurementError: none, not finite, mean <= 0.
     """
-    samples = _finite("samples_s", samples_s)
+    samples = _values("samples_s", samples_s)
     mean = float(samples.mean())
     if mean <= 0:
         raise MeasurementError(f"samples_s: the mean of {samples.size} samples is {mean}; want more than 0 seconds")
@@ -102,8 +101,7 @@ def t_half_width(variances: FloatArray, degrees_of_freedom: FloatArray, coverage
     degrees of freedom are (sum v)^2 / sum(v^2 / nu) (Welch 1947, Satterthwaite 1946). Raises ConfigError for a coverage
     outside (0, 1).
     """
-    if not 0.0 < coverage < 1.0:
-        raise ConfigError(f"coverage is {coverage!r}; want a fraction between 0 and 1, such as 0.9")
+    fraction("coverage", coverage)
     total = variances.sum(axis=0)
     scale = np.where(total > 0, total, 1.0)  # shares of the total: squares of tiny variances would underflow
     inverse = np.tensordot(1.0 / degrees_of_freedom, (variances / scale) ** 2, axes=1)
@@ -112,18 +110,13 @@ def t_half_width(variances: FloatArray, degrees_of_freedom: FloatArray, coverage
 
 
 def student_quantile(level: float, degrees_of_freedom: FloatArray | float) -> FloatArray:
-    """Student's t at a level such as 0.975, in the shape of degrees_of_freedom."""
+    """Student's t at a level such as 0.975, in the shape of degrees_of_freedom; infinite ones give the normal's."""
     from scipy import special  # a quarter of a second that collecting cases need not pay
 
-    return np.asarray(special.stdtrit(degrees_of_freedom, level), dtype=np.float64)
+    infinite = np.isinf(degrees_of_freedom)
+    finite_freedom = np.where(infinite, 1.0, degrees_of_freedom)
+    return np.where(infinite, special.ndtri(level), special.stdtrit(finite_freedom, level))
 
 
-def _finite(name: str, values: npt.ArrayLike) -> FloatArray:
-    array = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    if not array.size:
-        raise MeasurementError(f"{name}: no values")
-    bad = ~np.isfinite(array)
-    if bad.any():
-        index = int(np.argmax(bad))
-        raise MeasurementError(f"{name}: value {index} of {array.size} is {array.flat[index]}; want a finite number")
-    return array
+def _values(name: str, values: npt.ArrayLike) -> FloatArray:
+    return row(name, np.atleast_1d(np.asarray(values, dtype=np.float64)).ravel())

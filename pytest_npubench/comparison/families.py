@@ -1,0 +1,87 @@
+"""Judging many metrics of many cases at once: family by family, each jointly, with the accepted sessions given.
+
+A family is what the gate may take together: metrics of one unit and direction (TTFT, TBT and end-to-end times of all
+cases), of one campaign or suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pytest_npubench.comparison.observation import Key, Observation
+from pytest_npubench.verdict import Judged, Verdict, judge_jointly
+from pytest_npubench.verdict.exact import judge_exact
+from pytest_npubench.verdict.observations import Session
+
+NamedSessions = Mapping[str, Session]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Accepted sessions of one metric of one case by name, oldest first; `anchor` those of long ago.
+
+    `instead` is the verdict where there is nothing to compare with and the reason is known.
+    """
+
+    sessions: NamedSessions = field(default_factory=dict)
+    anchor: NamedSessions = field(default_factory=dict)
+    instead: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """Verdicts by (case, metric), the cases with a suspicious metric, and the verdict of each family as a whole."""
+
+    verdicts: Mapping[Key, Verdict]
+    suspects: tuple[str, ...]
+    suites: Mapping[str, Verdict]
+
+
+def judge_families(
+    observations: Iterable[Observation],
+    histories: Mapping[Key, History],
+    *,
+    margin: float = 0.01,
+    q: float = 0.05,
+) -> Findings:
+    """Raises ConfigError for a margin or q that cannot be used."""
+    verdicts: dict[Key, Verdict] = {}
+    families: dict[tuple[str, ...], dict[Key, Observation]] = {}
+    for observation in observations:
+        history = histories.get(observation.key, History())
+        if history.instead is not None:
+            verdicts[observation.key] = history.instead
+        elif observation.gate == "exact":
+            sessions = list(history.sessions.values())
+            verdicts[observation.key] = judge_exact(sessions, observation.processes, better=observation.better)
+        elif observation.gate != "none":
+            families.setdefault(observation.family, {})[observation.key] = observation
+    suspects: dict[str, None] = {}
+    suites: dict[str, Verdict] = {}
+    for family, members in families.items():
+        judged = _judge(members, histories, margin, q)
+        names = {_name(key): key for key in members}
+        verdicts |= {names[name]: verdict for name, verdict in judged.verdicts.items()}
+        suspects.update(dict.fromkeys(names[name][0] for name in judged.suspects))
+        if judged.suite is not None:
+            suites[family[2]] = judged.suite
+    return Findings(verdicts=verdicts, suspects=tuple(suspects), suites=suites)
+
+
+def _judge(members: Mapping[Key, Observation], histories: Mapping[Key, History], margin: float, q: float) -> Judged:
+    one = next(iter(members.values()))
+    found = {key: histories.get(key, History()) for key in members}
+    return judge_jointly(
+        {_name(key): history.sessions for key, history in found.items()},
+        {_name(key): observation.processes for key, observation in members.items()},
+        margin=margin if one.margin is None else one.margin,
+        q=q,
+        better=one.better,
+        scale="difference" if one.gate == "difference" else "ratio",
+        anchor={_name(key): history.anchor for key, history in found.items()},
+    )
+
+
+def _name(key: Key) -> str:
+    return f"{key[0]} {key[1]}"

@@ -1,0 +1,73 @@
+"""Simulated nights: how often a rule alarms where nothing changed, and how often it sees what did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_npubench.verdict.simulation.noise import Noise, Suite
+from pytest_npubench.verdict.simulation.rules import AlarmRule, Observed
+
+NUM_SAMPLES = 20
+NUM_PROCESSES = 3
+NUM_PAIRS = 5
+EFFECTS = (0.02, 0.05, 0.10)
+NUM_PLANTED = 3
+
+
+@dataclass(slots=True, kw_only=True)
+class Score:
+    """Counts over nights: alarms where nothing changed, nights with one or more, planted effects seen by effect."""
+
+    num_nights: int = 0
+    num_alarms: int = 0
+    num_bad_nights: int = 0
+    seen: dict[float, list[bool]] = field(default_factory=lambda: {effect: [] for effect in EFFECTS})
+
+    def power(self, effect: float) -> float:
+        return float(np.mean(self.seen[effect]))
+
+
+def run_nights(
+    noise: Noise, rules: Mapping[str, AlarmRule], *, num_nights: int, num_cases: int, num_accepted: int, seed: int
+) -> dict[str, Score]:
+    """Each night has a suite and a history of its own; 3 cases are slowed down for each effect, one effect at a time.
+
+    The process pairs of an A/B run have no night between them.
+    """
+    rng = np.random.default_rng(seed)
+    scores = {name: Score() for name in rules}
+    for _ in range(num_nights):
+        seen = one_night(noise, num_cases, num_accepted, rng)
+        planted = {effect: rng.choice(num_cases, NUM_PLANTED, replace=False) for effect in EFFECTS}
+        for name, rule in rules.items():
+            alarms, score = rule(seen), scores[name]
+            score.num_nights += 1
+            score.num_alarms += int(alarms.sum())
+            score.num_bad_nights += bool(alarms.any())
+            for effect, cases in planted.items():
+                score.seen[effect].extend(rule(slowed(seen, cases, effect))[cases])
+    return scores
+
+
+def one_night(noise: Noise, num_cases: int, num_accepted: int, rng: np.random.Generator) -> Observed:
+    suite = Suite(noise, num_cases, rng)
+    history = [suite.night(1, NUM_SAMPLES)[:, 0] for _ in range(num_accepted)]
+    return Observed(
+        accepted=np.stack([np.median(samples, axis=1) for samples in history], axis=1),
+        before=history[-1],
+        tonight=suite.night(NUM_PROCESSES, NUM_SAMPLES),
+        pairs=np.median(suite.night(2 * NUM_PAIRS, NUM_SAMPLES), axis=2).reshape(num_cases, NUM_PAIRS, 2),
+    )
+
+
+def slowed(seen: Observed, cases: NDArray[np.int_], effect: float) -> Observed:
+    """The same night with some cases slower by `effect`; of the pairs, their second halves."""
+    more = np.zeros(len(seen.before))
+    more[cases] = np.log1p(effect)
+    pairs = seen.pairs.copy()
+    pairs[:, :, 1] += more[:, None]
+    return replace(seen, tonight=seen.tonight + more[:, None, None], pairs=pairs)

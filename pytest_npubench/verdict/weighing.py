@@ -1,0 +1,139 @@
+"""From evidence to verdicts: the two one-sided tests of each case, its interval and what it could have detected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pytest_npubench.stats.checks import BoolArray, FloatArray
+from pytest_npubench.stats.detectable import minimum_detectable_effect
+from pytest_npubench.stats.margin_test import interval, one_sided_p
+from pytest_npubench.stats.multiple_testing import adjusted_p_values
+from pytest_npubench.verdict.evidence import Evidence
+from pytest_npubench.verdict.kinds import Verdict, VerdictKind
+from pytest_npubench.verdict.observations import Table
+from pytest_npubench.verdict.rule import Rule
+from pytest_npubench.verdict.suite_shift import SuiteShift
+from pytest_npubench.verdict.wording import Finding, reason
+
+EQUIVALENCE_LIMIT = 0.03
+EQUIVALENCE_LEVEL = 0.05
+COVERAGE = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighed:
+    """Evidence in both directions over one table, the night's shift and, where there is an anchor, that of creep."""
+
+    table: Table
+    rule: Rule
+    shift: SuiteShift | None
+    taken_off: bool
+    slower: Evidence
+    faster: Evidence
+    creep_p: FloatArray
+    creep: FloatArray
+    paired: bool = False
+
+    def verdicts(self) -> Iterator[Verdict]:
+        """One verdict a case, in the table's order."""
+        kinds, (low, middle, high), mde = self._kinds(), self._interval(), self._mde()
+        crept = self._adjusted(self.creep_p) <= self.rule.q
+        for row, kind in enumerate(kinds):
+            finding = Finding(
+                kind=kind,
+                worse_by=self.rule.fraction(float(middle[row])),
+                low=self.rule.fraction(float(low[row])),
+                high=self.rule.fraction(float(high[row])),
+                mde=float(mde[row]),
+                p=float(self._adjusted(self.slower.p if middle[row] >= 0 else self.faster.p)[row]),
+                num_cases=len(self.table.cases),
+                num_sessions=int(np.isfinite(self.table.baseline[row]).sum()),
+                num_processes=int(np.isfinite(self.table.current[row]).sum()),
+                paired=self.paired,
+                two_modes=bool(self.slower.num_modes[row] > 1 or self.faster.num_modes[row] > 1),
+                creep=self.rule.fraction(float(self.creep[row])) if crept[row] else None,
+                suite=self.rule.fraction(self.shift.tonight) if self.shift else None,
+                taken_off=self.taken_off,
+            )
+            yield Verdict(
+                kind=kind,
+                reason=reason(finding, self.rule),
+                ratio=self.rule.ratio(float(middle[row])),
+                interval=self.rule.ratios(float(low[row]), float(high[row])),
+                mde=finding.mde,
+            )
+
+    @cached_property
+    def regressed(self) -> BoolArray:
+        return np.asarray(
+            (self._adjusted(self.slower.p) <= self.rule.q) | (self._adjusted(self.creep_p) <= self.rule.q)
+        )
+
+    def _kinds(self) -> list[VerdictKind]:
+        _, _, high = self._interval()
+        margin = self.rule.entry(self.rule.margin)
+        improved = (self._adjusted(self.faster.p) <= self.rule.q) & (high < -margin)
+        unchanged = self._equivalence_p() <= EQUIVALENCE_LEVEL
+        chosen = [
+            (self.regressed, VerdictKind.REGRESSED),
+            (improved, VerdictKind.IMPROVED),
+            (unchanged, VerdictKind.UNCHANGED),
+        ]
+        return [
+            next((kind for flags, kind in chosen if flags[row]), VerdictKind.INCONCLUSIVE)
+            for row in range(len(self.table.cases))
+        ]
+
+    def _interval(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Low end, estimate and high end for the worse; between two modes the interval reaches over both."""
+        up, down = self.slower, self.faster
+        up_low, up_high = interval(up.difference, up.error, up.freedom, COVERAGE)
+        down_low, down_high = interval(-down.difference, down.error, down.freedom, COVERAGE)
+        above, below = up.difference > 0, down.difference > 0
+        low, high = np.where(below, down_low, up_low), np.where(above, up_high, down_high)
+        between = (up.difference - down.difference) / 2
+        middle = np.where(above, up.difference, np.where(below, -down.difference, between))
+        return low, middle, high
+
+    def _equivalence_p(self) -> FloatArray:
+        """TOST: both a change for the worse and one for the better beyond the limit are ruled out.
+
+        With the shift taken off the case must also be equivalent as it stands: a suite that moved by 5 % holds no case
+        that is unchanged.
+        """
+        limit = self.rule.entry(EQUIVALENCE_LIMIT)
+        shifts = (0.0, self.shift.tonight) if self.shift and self.taken_off else (0.0,)
+        largest: FloatArray = np.max(
+            [
+                one_sided_p(-(side.difference + sign * shift), -limit, side.error, side.freedom)
+                for shift in shifts
+                for side, sign in ((self.slower, 1), (self.faster, -1))
+            ],
+            axis=0,
+        )
+        return largest
+
+    def _mde(self) -> FloatArray:
+        """What this gate would find in 4 of 5 runs, were no other case worse: Benjamini-Hochberg's first step, q / m.
+
+        A case in its faster mode must first make up the way to its slower one.
+        """
+        gap = np.maximum(-(self.slower.difference + self.faster.difference), 0.0)
+        processes = np.isfinite(self.table.current).sum(axis=1) / self.table.num_processes
+        entries = minimum_detectable_effect(
+            margin=self.rule.entry(self.rule.margin) + gap,
+            standard_deviation=self.slower.deviation,
+            num_sessions=self.slower.num_sessions,
+            num_processes=np.maximum(processes, 1.0),
+            night_share=1 - self.slower.process_share,
+            degrees_of_freedom=self.slower.freedom,
+            level=self.rule.q / len(self.table.cases),
+        )
+        return np.asarray([self.rule.fraction(float(entry)) for entry in entries])
+
+    def _adjusted(self, p: FloatArray) -> FloatArray:
+        return adjusted_p_values(p)

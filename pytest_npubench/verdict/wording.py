@@ -1,0 +1,98 @@
+"""The reason of a verdict in words that a person can act on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_npubench.verdict.kinds import Verdict, VerdictKind
+from pytest_npubench.verdict.rule import Rule
+from pytest_npubench.verdict.suite_shift import SuiteShift
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One case's figures as fractions for the worse; p is adjusted for all cases; creep is that against the anchor."""
+
+    kind: VerdictKind
+    worse_by: float
+    low: float
+    high: float
+    mde: float
+    p: float
+    num_cases: int
+    num_sessions: int
+    num_processes: int
+    paired: bool
+    two_modes: bool
+    creep: float | None
+    suite: float | None
+    taken_off: bool
+
+
+def reason(found: Finding, rule: Rule) -> str:
+    """For example: "5.1 % worse than 20 accepted sessions (95 % interval 3.2 to 7.0 %), margin 1 %, p 0.0004 ..."."""
+    parts = [f"{_change(found.worse_by)} {_than(found)} (95 % interval {_span(found.low, found.high)})"]
+    if found.creep is not None:
+        parts.append(f"{_change(found.creep)} than the anchor sessions: it crept")
+    if found.kind in (VerdictKind.REGRESSED, VerdictKind.IMPROVED):
+        parts.append(f"margin {_percent(rule.margin)}, p {found.p:.2g} over {_count(found.num_cases, 'case')}")
+    else:
+        parts.append(f"could have seen {_percent(found.mde)}")
+    if found.num_processes > 1 and not found.paired:
+        parts.append(f"measured in {found.num_processes} processes")
+    if found.suite is not None:
+        moved = f"the suite as a whole is {_change(found.suite)}"
+        parts.append(f"{moved}, taken off" if found.taken_off else moved)
+    return "; ".join(parts)
+
+
+def too_few(num_sessions: int, wanted: int) -> str:
+    return f"{_count(num_sessions, 'accepted session')} under this key; want {wanted} or more"
+
+
+def suite_verdict(shift: SuiteShift | None, rule: Rule) -> Verdict | None:
+    """The verdict of what all cases did alike."""
+    if shift is None:
+        return None
+    kind = VerdictKind.UNCHANGED
+    if shift.moved:
+        kind = VerdictKind.REGRESSED if shift.tonight > 0 else VerdictKind.IMPROVED
+    low, high = (rule.fraction(end) for end in shift.interval)
+    text = f"{_count(shift.num_cases, 'case')} together are {_change(rule.fraction(shift.tonight))}"
+    usual = "" if shift.moved else ", no more than accepted nights differ"
+    return Verdict(
+        kind=kind,
+        reason=f"{text} (95 % interval {_span(low, high)}){usual}",
+        ratio=rule.ratio(shift.tonight),
+        interval=rule.ratios(*shift.interval),
+    )
+
+
+def too_few_pairs(num_pairs: int, wanted: int) -> str:
+    return f"{_count(num_pairs, 'pair')}; want {wanted} or more"
+
+
+def _than(found: Finding) -> str:
+    if found.paired:
+        return f"in B, over {_count(found.num_sessions, 'pair')}"
+    sessions = f"{_count(found.num_sessions, 'accepted session')}"
+    if not found.two_modes:
+        return f"than {sessions}"
+    mode = "slower" if found.worse_by >= 0 else "faster"
+    return f"than the {mode} of two modes of {sessions}"
+
+
+def _change(worse_by: float) -> str:
+    return f"{_percent(abs(worse_by))} {'worse' if worse_by >= 0 else 'better'}"
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low * 100:+.1f} to {high * 100:+.1f} %"
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:.2g} %" if abs(value) < 0.0995 else f"{value * 100:.0f} %"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,81 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from pytest_npubench.errors import ConfigError, MeasurementError
+from pytest_npubench.stats.quantile_interval import quantile_interval
+
+
+def exact_coverage(n, low_rank, high_rank, quantile):
+    """P(low_rank <= Binomial(n, p) < high_rank), summed term by term."""
+    return math.fsum(math.comb(n, k) * quantile**k * (1 - quantile) ** (n - k) for k in range(low_rank, high_rank))
+
+
+def test_worked_number():
+    assert quantile_interval(range(1, 11)) == (2.0, 9.0)
+    assert exact_coverage(10, 2, 9, 0.5) == pytest.approx(0.979, abs=5e-4)
+    assert exact_coverage(10, 3, 8, 0.5) == pytest.approx(0.891, abs=5e-4)
+
+
+@given(st.integers(1, 80), st.sampled_from([0.25, 0.5, 0.9]), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_covers_as_promised_and_each_end_is_the_tightest(n, quantile, coverage):
+    found = quantile_interval(range(1, n + 1), quantile, coverage)
+    tail = (1 - coverage) / 2
+    if found is None:
+        assert quantile**n > tail or (1 - quantile) ** n > tail
+        return
+    low, high = map(int, found)
+    assert exact_coverage(n, low, high, quantile) >= coverage - 1e-12
+    assert exact_coverage(n, 0, low + 1, quantile) > tail, "one rank up would miss too often"
+    assert exact_coverage(n, high - 1, n + 1, quantile) > tail, "one rank down would"
+
+
+@given(st.lists(st.floats(-100, 100), min_size=8, max_size=60), st.sampled_from([0.3, 0.5, 0.7]))
+def test_agrees_with_scipy(samples, quantile):
+    theirs = stats.quantile_test(samples, p=quantile).confidence_interval(0.9)
+    ours = quantile_interval(samples, quantile, 0.9)
+    if ours is None:
+        assert math.isnan(theirs.low) or math.isnan(theirs.high)
+    else:
+        assert ours == (theirs.low, theirs.high)
+
+
+@given(st.lists(st.floats(0.1, 100), min_size=6, max_size=40), st.randoms())
+def test_order_does_not_matter_and_a_monotone_scale_moves_along(samples, random):
+    low, high = quantile_interval(samples)
+    shuffled = list(samples)
+    random.shuffle(shuffled)
+    assert quantile_interval(shuffled) == (low, high)
+    assert quantile_interval(np.log(samples)) == (np.log(low), np.log(high))
+    assert low <= np.median(samples) <= high
+
+
+def test_five_samples_say_nothing_of_a_median():
+    assert quantile_interval([1.0] * 5) is None
+    assert quantile_interval([1.0] * 6) == (1.0, 1.0)
+
+
+def test_coverage_by_simulation():
+    rng, hits = np.random.default_rng(10), 0
+    for _ in range(1000):
+        low, high = quantile_interval(rng.lognormal(size=20))
+        hits += low <= 1.0 <= high
+    assert hits / 1000 == pytest.approx(exact_coverage(20, 6, 15, 0.5), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (([],), MeasurementError, "samples: no values"),
+        (([math.inf],), MeasurementError, "samples: value 0 of 1 is inf"),
+        (([1.0], 1.0), ConfigError, "quantile is 1.0"),
+        (([1.0], 0.5, 95), ConfigError, "coverage is 95"),
+    ],
+)
+def test_questions_without_answer(arguments, error, message):
+    with pytest.raises(error, match=message):
+        quantile_interval(*arguments)
