@@ -1,4 +1,4 @@
-"""What the harness adds to one sample, beside a bare loop of perf_counter and block_until_ready.
+"""What the harness adds to one sample and to one round, beside a bare loop of perf_counter and block_until_ready.
 
     python benchmarks/sample_overhead.py
 
@@ -12,7 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from pytest_npubench.backends import backend
+from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
 from pytest_npubench.campaign.callable_timing import time_callable
+from pytest_npubench.campaign.watch import Watch
 
 BLOCKS, CALLS = 41, 500
 
@@ -35,6 +37,19 @@ def main() -> None:
     print(f"bare sample: {statistics.median(bare) * 1e6:.2f} us")
     print(f"harness adds {inside_s * 1e6:+.2f} us inside a sample, x{1 + inside_s / statistics.median(bare):.2f}")
     print(f"and {beside_s * 1e6:+.2f} us a sample in all, warm-up included (limit 5 us)")
+    round_s = _watching(runtime)
+    print(f"reading the device around a round: {round_s * 1e3:.2f} ms (limit 1 ms), {round_s:.2%} of a 1 s round")
+
+
+def _watching(runtime):
+    took = []
+    with Watch(runtime, DisturbanceLimits()) as watch:
+        for _ in range(BLOCKS):
+            started_s = time.perf_counter()
+            watch.begin()
+            watch.end()
+            took.append(time.perf_counter() - started_s)
+    return statistics.median(took)
 
 
 def _bare(function, argument):

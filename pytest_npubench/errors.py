@@ -2,7 +2,8 @@
 
 NpubenchError
 ├── ConfigError              an option, ini key or marker that cannot be used
-│   └── HardwareFileError    a hardware file: names the file and the key
+│   ├── HardwareFileError    a hardware file: names the file and the key
+│   └── EnvironmentUnusableError   a Python environment to compare that does not start or lacks the plugin
 ├── RegistryError            a duplicate or broken backend, engine, model or workload
 ├── LengthError              a length outside the configured buckets
 ├── WorkloadError            a workload file or name: names the file, line and column
@@ -14,7 +15,9 @@ NpubenchError
 └── StoreError               a file of ours that cannot be read or written: names path and line
     ├── FormatVersionError   written by a later version
     ├── JournalError
-    └── BaselineError
+    ├── BaselineError
+    │   └── RunNotAcceptedError   a run that is not green: names the reason
+    └── HistoryError         a history database: names it, without its password
 """
 
 
@@ -28,6 +31,10 @@ class ConfigError(NpubenchError):
 
 class HardwareFileError(ConfigError):
     """A hardware file with an unknown, missing or wrong entry."""
+
+
+class EnvironmentUnusableError(ConfigError):
+    """A Python environment to compare that does not start, or lacks the plugin."""
 
 
 class RegistryError(NpubenchError):
@@ -76,3 +83,11 @@ class JournalError(StoreError):
 
 class BaselineError(StoreError):
     """A baseline file that cannot be read or written."""
+
+
+class RunNotAcceptedError(BaselineError):
+    """A run that may not enter the baselines, with the reason."""
+
+
+class HistoryError(StoreError):
+    """A history database that cannot be opened, read or written."""

@@ -22,6 +22,7 @@ def test_the_own_case_of_the_document_passes(document: str, tmp_path: Path) -> N
     (own,) = (block for block in _blocks(document) if "npubench(" in block)
     (tmp_path / "test_own.py").write_text(own, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-m", "cpu", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    command.append("--npubench-other-load=1")
     done = subprocess.run([*command, "test_own.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from pytest_npubench.backends.jax_probe import jax_missing
 from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack
+from pytest_npubench.backends.telemetry.cpu import CpuTelemetry, clock_policy, microcode, share_of_machine
+from pytest_npubench.backends.telemetry.state import Telemetry
 
 
 class CpuBackend:
@@ -27,9 +29,22 @@ class CpuBackend:
 
         class HostRuntime(JaxRuntime):
             def stack(self) -> Stack:
-                return dataclasses.replace(super().stack(), power_policy=_governor())
+                """With the cores in the class: two cores of a processor are another device than all of it."""
+                stack = super().stack()
+                return dataclasses.replace(
+                    stack,
+                    device_class=f"{stack.device_class}, {share_of_machine()}",
+                    firmware=_microcode(),
+                    clock_policy=clock_policy(),
+                )
+
+            def telemetry(self) -> Telemetry:
+                return CpuTelemetry()
 
         return HostRuntime(self.family, devices, cache_dir)
+
+    def telemetry(self, devices: Sequence[Device]) -> Telemetry:
+        return CpuTelemetry()
 
 
 def processor_name() -> str:
@@ -40,8 +55,9 @@ def processor_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _governor() -> str | None:
-    return _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip() or None
+def _microcode() -> str | None:
+    revision = microcode()
+    return None if revision is None else f"microcode {revision}"
 
 
 def _read(path: str) -> str:

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through jax; driver, UUIDs and power limit through nvidia-ml-py where it is installed."""
+"""NVIDIA GPUs through jax; driver, UUIDs, modes and state through nvidia-ml-py where it is installed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 from pytest_npubench.backends.jax_probe import probe_jax
 from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack
+from pytest_npubench.backends.telemetry.nvidia import NvidiaTelemetry, text
+from pytest_npubench.backends.telemetry.state import Telemetry
 
 
 class CudaBackend:
@@ -26,13 +28,46 @@ class CudaBackend:
 
         class CudaRuntime(JaxRuntime):
             def stack(self) -> Stack:
-                driver = _nvml(lambda nvml: _text(nvml.nvmlSystemGetDriverVersion()))
-                ordinal = devices[0].ordinal
-                return dataclasses.replace(
-                    super().stack(), driver=driver, power_policy=_nvml(lambda nvml: _power_limit(nvml, ordinal))
-                )
+                return _with_facts(super().stack(), devices)
+
+            def telemetry(self) -> Telemetry | None:
+                return _telemetry(devices)
 
         return CudaRuntime(self.family, devices, cache_dir)
+
+    def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
+        return _telemetry(devices) if devices else None
+
+
+def _with_facts(stack: Stack, devices: Sequence[Device]) -> Stack:
+    """ECC and MIG go into the class: they change bandwidth, memory and size of what runs under one model's name."""
+    stack = dataclasses.replace(stack, driver=_nvml(lambda nvml: text(nvml.nvmlSystemGetDriverVersion())))
+    telemetry = _telemetry(devices)
+    if telemetry is None:
+        return stack
+    try:
+        gpu = telemetry.first
+        return dataclasses.replace(
+            stack,
+            device_class=", ".join((stack.device_class, *gpu.modes())),
+            power_policy=gpu.power_policy(),
+            firmware=gpu.firmware(),
+            clock_policy=gpu.clock_policy(),
+        )
+    finally:
+        telemetry.close()
+
+
+def _telemetry(devices: Sequence[Device]) -> NvidiaTelemetry | None:
+    """None where NVML is not installed, does not start, or does not know these devices."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        return NvidiaTelemetry(pynvml, devices)
+    except pynvml.NVMLError:
+        return None
 
 
 def _nvml(question: Any) -> Any:
@@ -53,16 +88,7 @@ def _nvml(question: Any) -> Any:
 
 def _uuids(nvml: Any) -> tuple[str, ...]:
     handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-    return tuple(_text(nvml.nvmlDeviceGetUUID(handle)) for handle in handles)
-
-
-def _power_limit(nvml: Any, ordinal: int) -> str:
-    milliwatts = nvml.nvmlDeviceGetEnforcedPowerLimit(nvml.nvmlDeviceGetHandleByIndex(ordinal))
-    return f"{milliwatts / 1000:g} W"
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+    return tuple(text(nvml.nvmlDeviceGetUUID(handle)) for handle in handles)
 
 
 BACKEND = CudaBackend()

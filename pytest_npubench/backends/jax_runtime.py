@@ -7,6 +7,7 @@ while measuring cannot hide in a sample.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
@@ -14,12 +15,15 @@ from time import perf_counter
 from typing import Any
 
 import jax
+import jax.extend
 from jax.experimental.compilation_cache import compilation_cache
 
 from pytest_npubench.backends.protocol import Device, Stack
+from pytest_npubench.backends.telemetry.state import Telemetry
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 from pytest_npubench.measurement import CacheState, CompileRecord
 
+COMPILE_SETTINGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_DEFAULT_MATMUL_PRECISION", "NEURON_CC_FLAGS")
 PLATFORMS = {"cpu": "cpu", "cuda": "cuda", "tpu": "tpu"}
 
 
@@ -97,9 +101,23 @@ class JaxRuntime:
             device_class=self._name if len(self._devices) == 1 else f"{len(self._devices)} x {self._name}",
             driver=None,
             runtime=f"jax {jax.__version__}",
-            compiler=f"jaxlib {metadata.version('jaxlib')}, {client.platform_version.splitlines()[0]}",
-            extra=_settings(),
+            compiler=", ".join(
+                [f"jaxlib {metadata.version('jaxlib')}", client.platform_version.splitlines()[0], *_compile_settings()]
+            ),
         )
+
+    def close(self) -> None:
+        """Let go of the devices, so that another process can open them; what lies on them is lost. Not on the host,
+        which processes share, and where a user's own arrays lie."""
+        if self._family != "cpu":
+            self._devices = []
+            gc.collect()  # a client lives as long as an array or a binary of it
+            jax.clear_caches()
+            jax.extend.backend.clear_backends()
+
+    def telemetry(self) -> Telemetry | None:
+        """Families whose devices tell their state say how."""
+        return None
 
 
 def _use_compilation_cache(cache_dir: str | None) -> None:
@@ -112,6 +130,7 @@ def _use_compilation_cache(cache_dir: str | None) -> None:
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def _settings() -> tuple[tuple[str, str], ...]:
-    names = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_DEFAULT_MATMUL_PRECISION")
-    return tuple((name, os.environ[name]) for name in names if name in os.environ)
+def _compile_settings() -> list[str]:
+    """The environment that changes what is compiled, "NAME=value", in the order of COMPILE_SETTINGS."""
+    values = {name: " ".join(os.environ.get(name, "").split()) for name in COMPILE_SETTINGS}
+    return [f"{name}={value}" for name, value in values.items() if value]

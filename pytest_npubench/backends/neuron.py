@@ -1,22 +1,30 @@
-"""AWS Inferentia and Trainium, found by `neuron-ls --json-output`."""
+"""AWS Inferentia and Trainium, found by `neuron-ls`."""
 
 from __future__ import annotations
 
-import json
 import subprocess
+from collections.abc import Sequence
 from shutil import which
 
 from pytest_npubench.backends.probe_only import ProbeOnlyBackend
+from pytest_npubench.backends.protocol import Device
+from pytest_npubench.backends.telemetry.neuron import NeuronTelemetry, list_devices
+from pytest_npubench.backends.telemetry.state import Telemetry
+
+
+class NeuronBackend(ProbeOnlyBackend):
+    """Its devices can be found and watched, not yet measured."""
+
+    def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
+        """The state of these devices, of all where none is named; None without the vendor's tools."""
+        return NeuronTelemetry(devices) if which("neuron-ls") else None
 
 
 def _find(timeout_s: float) -> tuple[str, str]:
     if not which("neuron-ls"):
         return "no Neuron device: neuron-ls is not on the PATH (install aws-neuronx-tools)", ""
     try:
-        answer = subprocess.run(
-            ["neuron-ls", "--json-output"], capture_output=True, text=True, timeout=timeout_s, check=False
-        )
-        chips = json.loads(answer.stdout) if answer.stdout.strip() else []
+        chips = list_devices(timeout_s)
     except (subprocess.TimeoutExpired, OSError, ValueError) as error:
         return f"no Neuron device: neuron-ls failed: {error}", ""
     if not chips:
@@ -24,4 +32,4 @@ def _find(timeout_s: float) -> tuple[str, str]:
     return "", f"{len(chips)} Neuron devices"
 
 
-BACKEND = ProbeOnlyBackend("neuron", _find)
+BACKEND = NeuronBackend("neuron", _find)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pytest_npubench.backends.protocol import Device, Probe, Runtime
+from pytest_npubench.backends.telemetry.state import Telemetry
 from pytest_npubench.errors import DeviceUnavailableError
 
 
@@ -21,3 +22,7 @@ class ProbeOnlyBackend:
 
     def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
         raise DeviceUnavailableError(f"this version has no engine that runs on {self.family}")
+
+    def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
+        """None: what cannot be measured needs no watching."""
+        return None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pytest_npubench.backends.telemetry.state import Telemetry
 from pytest_npubench.measurement import CompileRecord
 
 
@@ -38,13 +39,20 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """The software between us and the device, as text; None for unknown. `extra` holds settings that change results."""
+    """The software between us and the device, as text; None for unknown.
+
+    `compiler` ends in the environment that changes what it compiles, firmware is VBIOS or microcode, power_policy the
+    power limit, clock_policy governor or application clocks. device_class tells apart what one model's name does not:
+    how many devices, ECC, MIG, cores. `extra` holds facts that are no part of what may be compared.
+    """
 
     device_class: str
     driver: str | None
     runtime: str | None
     compiler: str | None
     power_policy: str | None = None
+    firmware: str | None = None
+    clock_policy: str | None = None
     extra: tuple[tuple[str, str], ...] = ()
 
 
@@ -75,6 +83,17 @@ class Runtime(Protocol):
 
     def stack(self) -> Stack: ...
 
+    def close(self) -> None:
+        """Let go of the devices, so that another process can open them. A runtime may do without."""
+        ...
+
+    def telemetry(self) -> Telemetry | None:
+        """Reads the state of these devices while they are measured; None, or no such method, where nothing tells it.
+
+        Ask `open_telemetry(runtime)`, which knows runtimes without the method.
+        """
+        ...
+
 
 class Backend(Protocol):
     """One device family."""
@@ -85,4 +104,8 @@ class Backend(Protocol):
 
     def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
         """A runtime on these devices; cache_dir holds the persistent compilation cache; None: all cold."""
+        ...
+
+    def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
+        """Reads the state of devices that nobody opened; None where nothing tells it. A backend may do without."""
         ...

@@ -8,6 +8,8 @@ from importlib import metadata
 
 from pytest_npubench.backends.jax_probe import probe_jax
 from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack
+from pytest_npubench.backends.telemetry.state import Telemetry
+from pytest_npubench.backends.telemetry.tpu import TpuTelemetry
 
 
 class TpuBackend:
@@ -23,7 +25,13 @@ class TpuBackend:
             def stack(self) -> Stack:
                 return dataclasses.replace(super().stack(), driver=_libtpu())
 
+            def telemetry(self) -> Telemetry:
+                return TpuTelemetry(devices)
+
         return TpuRuntime(self.family, devices, cache_dir)
+
+    def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
+        return TpuTelemetry(devices) if devices else None
 
 
 def _libtpu() -> str | None:

@@ -2,35 +2,46 @@
 
 Where the journal holds rounds of the same campaign on the same fingerprint they are taken over and measuring goes on
 after them; where they were enough, the device is not touched again.
+
+A round in which the device was throttled, shared or held back is journalled, does not count and is repeated. After
+max(3, min_rounds) of them it is not: with min_rounds clean ones the campaign ends with these, and else with all rounds
+and a reason why its cases are invalid. A resumed campaign gives up again only after as many again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pytest_npubench.backends.protocol import Device, Runtime
+from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
 from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.campaign.plan import Plan, campaign_digest
 from pytest_npubench.campaign.points import Measured, Point
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.campaign.rounds import failure_reason, measure_round
 from pytest_npubench.campaign.warmup import warm_up
+from pytest_npubench.campaign.watch import Watch, Watched
+from pytest_npubench.engines.canary_kernels import CanaryKernels
 from pytest_npubench.engines.protocol import Engine
-from pytest_npubench.errors import JournalError
+from pytest_npubench.errors import DeviceUnavailableError, JournalError
 from pytest_npubench.measurement import CacheState, CompileRecord
 from pytest_npubench.predictors.two_point import check_pure
 from pytest_npubench.store.journal import Journal, JournalWriter
 
+MIN_DISTURBED_ROUNDS = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where a campaign runs: the open runtime of its devices, their fingerprint's digest, and how long to wait."""
+    """Where a campaign runs: the open runtime of its devices, their fingerprint's digest, how long to wait, and how
+    much disturbance a round may have seen."""
 
     devices: tuple[Device, ...]
     runtime: Runtime
     fingerprint: str
     lock_timeout_s: float
+    limits: DisturbanceLimits = field(default_factory=DisturbanceLimits)
 
 
 class Campaign:
@@ -58,6 +69,8 @@ class Campaign:
         self._earlier = earlier
         self._progress = progress
         self._measured: Measured | None = None
+        self._next_round = 0
+        self._canaries = CanaryKernels(site.runtime)
 
     def measured(self) -> Measured:
         """The samples of all points. Raises DeviceBusyError; what a point or the engine raises fails its points."""
@@ -71,14 +84,22 @@ class Campaign:
         if self._earlier is None:
             return measured, False
         rounds = self._earlier.rounds(self.plan.key, self.digest, self._site.fingerprint)
+        given_up = False
         for record in rounds:
-            measured.rounds.append({name: tuple(values) for name, values in record["points"].items()})
+            samples = {name: tuple(values) for name, values in record["points"].items()}
+            measured.add(samples, Watched.from_json(record))
+            given_up = bool(record.get("complete")) and self._too_few(measured)
+            if given_up:  # what was too disturbed gets another try, with all its repeats
+                measured.disturbed_rounds.clear()
+                measured.disturbances.clear()
+            self._next_round = record["round"] + 1
             measured.measure_s += record.get("duration_s", 0.0)
             measured.num_late_compiles = max(measured.num_late_compiles, record.get("num_late_compiles", 0))
         measured.num_resumed_rounds = len(rounds)
         measured.compiles = self._earlier_compiles()
         last = rounds[-1] if rounds else {}
-        return measured, bool(last.get("complete")) and not last.get("failures")  # what failed gets another try
+        # what failed gets another try
+        return measured, bool(last.get("complete")) and not last.get("failures") and not given_up
 
     def _earlier_compiles(self) -> tuple[CompileRecord, ...]:
         """What an earlier session compiled for this campaign, the latest record of each binary."""
@@ -103,6 +124,7 @@ class Campaign:
                 return measured
             durations_s = self._warm_up(engine, measured)
             self._run_rounds(engine, measured, durations_s)
+        self._canaries = CanaryKernels(self._site.runtime)  # as the engine's, their memory is the next campaign's
         return measured
 
     def _load(self, measured: Measured) -> Engine:
@@ -116,6 +138,7 @@ class Campaign:
         for point in self.points:
             if point.move:
                 engine.load(point.move)
+        self._load_canaries(measured)
         measured.compiles = tuple(runtime.compiles[before:])
         for record in measured.compiles:
             self._journal.append(
@@ -131,6 +154,15 @@ class Campaign:
             )
         return engine
 
+    def _load_canaries(self, measured: Measured) -> None:
+        """A kernel that this runtime cannot have fails alone: its case says so."""
+        for point in self.points:
+            try:
+                if point.kernel:
+                    self._canaries.load(point.kernel)
+            except Exception as error:  # noqa: BLE001 - as in a round: this point ends, the others go on
+                measured.failures[point.name] = failure_reason(point, error)
+
     def _warm_up(self, engine: Engine, measured: Measured) -> dict[str, float]:
         """Seconds of each point once warm. A point that fails here is left out of the rounds."""
         durations_s: dict[str, float] = {}
@@ -140,7 +172,7 @@ class Campaign:
             if point.name in measured.failures:
                 continue
             try:
-                durations_s[point.name], steady = _warm(engine, point)
+                durations_s[point.name], steady = self._warm(engine, point)
             except Exception as error:  # noqa: BLE001 - as in a round: this point ends, the others go on
                 measured.failures[point.name] = failure_reason(point, error)
                 continue
@@ -150,55 +182,96 @@ class Campaign:
         return durations_s
 
     def _run_rounds(self, engine: Engine, measured: Measured, durations_s: dict[str, float]) -> None:
-        size, runtime = self.plan.size, self._site.runtime
+        runtime = self._site.runtime
         compiles_before = runtime.num_process_compiles - measured.num_late_compiles
-        complete = False
-        while not complete:
-            points = [point for point in self.points if point.name not in measured.failures]
-            if not points:
-                return
-            index = len(measured.rounds)
-            num_samples = sum(point.visits(durations_s[point.name]) for point in points)
-            self._progress.begin_round(self.plan, index, num_samples, measured.measure_s)
-            samples, failures, duration_s = measure_round(
-                points, durations_s, lambda point: _sample(engine, point), index, self._progress.sample
-            )
-            measured.rounds.append(samples)
-            measured.failures.update(failures)
-            measured.measure_s += duration_s
-            measured.num_late_compiles = runtime.num_process_compiles - compiles_before
-            enough = len(measured.rounds) >= size.min_rounds
-            spent = measured.measure_s >= size.budget_s or len(measured.rounds) >= size.max_rounds
-            complete = enough and (spent or self._settled(measured))
-            self._journal.append(
-                {
-                    "record": "round",
-                    "fingerprint": self._site.fingerprint,
-                    "campaign": self.plan.key,
-                    "campaign_digest": self.digest,
-                    "round": index,
-                    "points": samples,
-                    "failures": dict(measured.failures),  # with those of warming up, for a run that is resumed
-                    "duration_s": duration_s,
-                    "num_late_compiles": measured.num_late_compiles,
-                    "unsteady": measured.unsteady,  # points whose warm-up never settled
-                    "complete": complete,
-                }
-            )
+        with Watch(runtime, self._site.limits) as watch:
+            while points := [point for point in self.points if point.name not in measured.failures]:
+                try:
+                    samples, failures, duration_s, watched = self._watched_round(
+                        engine, measured, points, durations_s, watch
+                    )
+                except DeviceUnavailableError as error:
+                    measured.failures.update(dict.fromkeys((point.name for point in points), str(error)))
+                    return
+                measured.add(samples, watched)
+                measured.failures.update(failures)
+                measured.measure_s += duration_s
+                measured.num_late_compiles = runtime.num_process_compiles - compiles_before
+                complete = self._complete(measured)
+                self._append_round(measured, samples, duration_s, watched, complete)
+                if complete:
+                    break
+        if self._too_few(measured):
+            measured.keep_disturbed()
 
+    def _watched_round(
+        self,
+        engine: Engine,
+        measured: Measured,
+        points: Sequence[Point],
+        durations_s: Mapping[str, float],
+        watch: Watch,
+    ) -> tuple[dict[str, tuple[float, ...]], dict[str, str], float, Watched]:
+        """A round between two looks at the device. Raises DeviceUnavailableError where the device is lost."""
+        num_samples = sum(point.visits(durations_s[point.name]) for point in points)
+        self._progress.begin_round(self.plan, self._next_round, num_samples, measured.measure_s)
+        watch.begin()
+        samples, failures, duration_s = measure_round(
+            points, durations_s, lambda point: self._sample(engine, point), self._next_round, self._progress.sample
+        )
+        return samples, failures, duration_s, watch.end()
 
-def _warm(engine: Engine, point: Point) -> tuple[float, bool]:
-    """Seconds of a warm point, and whether it became steady. Profile points warm a drawn batch."""
-    if point.warm_up:
-        return warm_up(lambda: _sample(engine, point))
-    return _sample(engine, point), True
+    def _complete(self, measured: Measured) -> bool:
+        """Rounds that do not count cost budget all the same, but budget never ends it before min_rounds that do."""
+        size, number = self.plan.size, len(measured.rounds)
+        if len(measured.disturbed_rounds) >= max(MIN_DISTURBED_ROUNDS, size.min_rounds):
+            return True
+        spent = measured.measure_s >= size.budget_s or number >= size.max_rounds
+        return number >= size.min_rounds and (spent or self._settled(measured))
 
+    def _too_few(self, measured: Measured) -> bool:
+        """Whether disturbed rounds are why fewer than min_rounds count."""
+        return bool(measured.disturbed_rounds) and len(measured.rounds) < self.plan.size.min_rounds
 
-def _sample(engine: Engine, point: Point) -> float:
-    """One timing of a point in seconds. Raises ImpureProfileError where a profile point left its bucket."""
-    if point.move:
-        return engine.time_move(*point.move).duration_s
-    run = engine.run(point.requests)
-    if point.pure_bucket is not None:
-        check_pure(point.pure_bucket, run)
-    return run.e2e_s
+    def _append_round(
+        self,
+        measured: Measured,
+        samples: Mapping[str, tuple[float, ...]],
+        duration_s: float,
+        watched: Watched,
+        complete: bool,
+    ) -> None:
+        self._journal.append(
+            {
+                "record": "round",
+                "fingerprint": self._site.fingerprint,
+                "campaign": self.plan.key,
+                "campaign_digest": self.digest,
+                "round": self._next_round,
+                "points": samples,
+                "failures": dict(measured.failures),  # with those of warming up, for a run that is resumed
+                "duration_s": duration_s,
+                "num_late_compiles": measured.num_late_compiles,
+                "unsteady": measured.unsteady,  # points whose warm-up never settled
+                "complete": complete,
+                **watched.to_json(),
+            }
+        )
+        self._next_round += 1
+
+    def _warm(self, engine: Engine, point: Point) -> tuple[float, bool]:
+        """Seconds of a warm point, and whether it became steady. Profile points warm a drawn batch."""
+        if point.warm_up:
+            return warm_up(lambda: self._sample(engine, point))
+        return self._sample(engine, point), True
+
+    def _sample(self, engine: Engine, point: Point) -> float:
+        """One timing of a point in seconds. Raises ImpureProfileError where a profile point left its bucket."""
+        if point.kernel:
+            return self._canaries.time(point.kernel)
+        if point.move:
+            return engine.time_move(*point.move).duration_s
+        run = engine.run(point.requests)
+        if point.pure_bucket is not None:
+            check_pure(point.pure_bucket, run)
+        return run.e2e_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pytest_npubench.campaign.watch import Watched
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.measurement import CompileRecord, Request, Samples
 
@@ -14,7 +15,8 @@ MAX_VISITS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One thing to time: a batch of requests end to end, or a move of the KV cache between neighbouring buckets.
+    """One thing to time: a batch of requests end to end, a move of the KV cache between neighbouring buckets, or a
+    canary kernel by its name.
 
     `pure_bucket` names the one bucket the batch must stay in; leaving it makes the point fail (LENS, section 4.3).
     A round visits the point for about visit_s seconds in all, or once where that takes longer.
@@ -23,6 +25,7 @@ class Point:
     name: str
     requests: tuple[Request, ...] = ()
     move: tuple[int, int] | None = None
+    kernel: str | None = None
     pure_bucket: int | None = None
     warm_up: bool = True
     visit_s: float = VISIT_S
@@ -37,11 +40,23 @@ class Point:
         return [self.name, [[item.input_tokens, item.output_tokens] for item in self.requests], self.move]
 
 
+Round = Mapping[str, tuple[float, ...]]
+
+
 @dataclass(slots=True, kw_only=True)
 class Measured:
-    """The samples of a campaign so far: one tuple of seconds per point and round, and the points that failed."""
+    """The samples of a campaign so far: one tuple of seconds per point and round, and the points that failed.
 
-    rounds: list[Mapping[str, tuple[float, ...]]] = field(default_factory=list)
+    `rounds` are those that count. Rounds on a disturbed device are kept apart, and join them only where too few clean
+    ones came about: `disturbed` then says so, and no case may be judged by them.
+    """
+
+    rounds: list[Round] = field(default_factory=list)
+    watched: list[Watched] = field(default_factory=list)
+    """What is known of the device in each of `rounds`."""
+    disturbed_rounds: list[Round] = field(default_factory=list)
+    disturbances: list[Watched] = field(default_factory=list)
+    disturbed: str | None = None
     failures: dict[str, str] = field(default_factory=dict)
     unsteady: tuple[str, ...] = ()
     compiles: tuple[CompileRecord, ...] = ()
@@ -49,6 +64,40 @@ class Measured:
     """Compiles of the whole process while rounds ran: nothing may compile after warm-up."""
     measure_s: float = 0.0
     num_resumed_rounds: int = 0
+
+    def add(self, samples: Round, watched: Watched) -> None:
+        """One more round, put where it belongs."""
+        clean = watched.disturbed is None
+        (self.rounds if clean else self.disturbed_rounds).append(samples)
+        (self.watched if clean else self.disturbances).append(watched)
+
+    def keep_disturbed(self) -> None:
+        """Let the disturbed rounds count after all, and say so: an invalid case still shows what was measured."""
+        reason = self.disturbances[-1].disturbed
+        number = len(self.disturbed_rounds)
+        self.disturbed = f"{number} of {number + len(self.rounds)} rounds disturbed: {reason}"
+        self.rounds.extend(self.disturbed_rounds)
+        self.watched.extend(self.disturbances)
+
+    @property
+    def energy_j(self) -> float | None:
+        """Joules of the rounds that count; None where the device does not tell them for each."""
+        joules = self._known("energy_j")
+        return sum(joules) if joules and len(joules) == len(self.rounds) else None
+
+    @property
+    def clock_range_hz(self) -> tuple[float, float] | None:
+        """The smallest and the largest clock seen at either end of a round that counts."""
+        lowest, highest = self._known("min_clock_hz"), self._known("max_clock_hz")
+        return (min(lowest), max(highest)) if lowest and highest else None
+
+    @property
+    def max_temperature_c(self) -> float | None:
+        return max(self._known("temperature_c"), default=None)
+
+    def _known(self, name: str) -> list[float]:
+        values = (getattr(item.state, name) for item in self.watched if item.state is not None)
+        return [value for value in values if value is not None]
 
     def samples(self, name: str) -> Samples:
         """All samples of a point over the rounds. Raises MeasurementError with the reason where it failed."""

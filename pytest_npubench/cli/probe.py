@@ -1,14 +1,16 @@
-"""`npubench probe`: which devices each backend finds and which hardware file describes them, or why there are none."""
+"""`npubench probe`: which devices each backend finds, what state they are in, or why there are none."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench import backends
+from pytest_npubench.backends.protocol import Backend, Device
 from pytest_npubench.cli.arguments import add_command, columns, seconds
+from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.hardware import FAMILIES, HardwareSpec, default_directory, load_all
 
 if TYPE_CHECKING:
@@ -50,7 +52,8 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 def probe_family(family: str, timeout_s: float, specs: Mapping[str, HardwareSpec]) -> dict[str, Any]:
     """The devices of a family with the hardware files that match each, and the reason where there are none."""
-    probe = backends.backend(family).probe(timeout_s)
+    backend = backends.backend(family)
+    probe = backend.probe(timeout_s)
     devices = [
         {
             "id": device.id,
@@ -58,16 +61,65 @@ def probe_family(family: str, timeout_s: float, specs: Mapping[str, HardwareSpec
             "uuid": device.uuid,
             "memory_bytes": device.memory_bytes,
             "hardware": [spec.name for spec in specs.values() if spec.family == family and spec.matches(device.name)],
+            **_state(backend, (device,)),
         }
         for device in probe.devices
     ]
-    return {"devices": devices, "reason": probe.reason}
+    whole = {} if devices else _state(backend, ())  # a family that can be watched and not yet measured
+    return {"devices": devices, "reason": probe.reason, **whole}
+
+
+def _state(backend: Backend, devices: Sequence[Device]) -> dict[str, Any]:
+    """The state under its name; nothing where the backend has no telemetry, or it tells nothing."""
+    opener = getattr(backend, "telemetry", None)
+    telemetry = opener(devices) if opener is not None else None
+    if telemetry is None:
+        return {}
+    try:
+        known = telemetry.read().known()
+    except DeviceUnavailableError as error:
+        known = {"lost": str(error)}
+    finally:
+        telemetry.close()
+    return {"state": known} if known else {}
 
 
 def _rows(family: str, answer: Mapping[str, Any]) -> list[tuple[str, str]]:
-    if not answer["devices"]:
-        return [(family, answer["reason"])]
-    return [(device["id"], f"{_device(device)}; {_hardware(device)}") for device in answer["devices"]]
+    rows = [(device["id"], f"{_device(device)}; {_hardware(device)}", device) for device in answer["devices"]]
+    rows = rows or [(family, answer["reason"], answer)]
+    return [line for name, text, entry in rows for line in [(name, text), *_state_row(entry)]]
+
+
+def _state_row(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [("", state_text(entry["state"]))] if "state" in entry else []
+
+
+def state_text(state: Mapping[str, Any]) -> str:
+    """The known parts of a state in words: "clock 1980 of 1980 MHz, 41 °C, 113 of 700 W, no other process"."""
+    words = []
+    if "lost" in state:
+        words.append(state["lost"])
+    if "clock_hz" in state:
+        most = f" of {state['max_clock_hz'] / 1e6:.0f}" if "max_clock_hz" in state else ""
+        words.append(f"clock {state['clock_hz'] / 1e6:.0f}{most} MHz")
+    if "temperature_c" in state:
+        words.append(f"{state['temperature_c']:.0f} °C")
+    if "power_w" in state:
+        limit = f" of {state['power_limit_w']:.0f}" if "power_limit_w" in state else ""
+        words.append(f"{state['power_w']:.0f}{limit} W")
+    if reasons := state.get("throttle_reasons"):
+        words.append(f"clocks held by {', '.join(reasons)}")
+    if "memory_used_bytes" in state:
+        words.append(f"{state['memory_used_bytes'] / 2**30:.1f} GiB used")
+    if "duty_cycle" in state:
+        words.append(f"busy {state['duty_cycle'] * 100:.0f} %")
+    if "num_cores" in state:
+        words.append(f"{state['num_cores']} cores")
+    if "load" in state:
+        words.append(f"load {state['load']:.2f}")
+    if "num_other_processes" in state:
+        words.append(", ".join(state.get("other_processes", ())) or "no other process")
+    return ", ".join(words) or "tells nothing of its state"
 
 
 def _device(device: Mapping[str, Any]) -> str:

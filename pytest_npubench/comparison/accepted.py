@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 from pytest_npubench.comparison.families import History, NamedSessions
 from pytest_npubench.comparison.observation import Observation
-from pytest_npubench.store.session_window import NUM_WINDOW_SESSIONS
 from pytest_npubench.store.accepted_session import AcceptedSession
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.session_window import NUM_WINDOW_SESSIONS
 from pytest_npubench.verdict import Verdict, VerdictKind
 
 MIN_ANCHOR_SESSIONS = 3

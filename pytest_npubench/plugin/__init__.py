@@ -114,6 +114,16 @@ def _is_ours(item: pytest.Item) -> bool:
     return "npubench_case" in names or "npubench" in names
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`-n N` gives all cases of a device to one worker; any other --dist stays as it was asked for."""
+    if config.getvalue("dist") not in ("load", "loadgroup"):
+        return None
+    from pytest_npubench.plugin.worker_devices import Scheduling
+
+    return Scheduling(config, log, lambda: {name: spec.family for name, spec in _session(config).specs.items()})
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield

@@ -78,6 +78,32 @@ def _wait(text: str) -> float:
     return _number(text, "want seconds, or -1 to wait for ever", lambda value: value >= 0 or value == -1)
 
 
+def _margin(text: str) -> float:
+    return _number(text, "want a fraction from 0 to below 1, such as 0.01", lambda value: 0 <= value < 1)
+
+
+def _count(text: str) -> int:
+    return int(_number(text, "want a whole number from 0 to 100", lambda value: value in range(101)))
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    from pytest_npubench.store.fingerprint import FingerprintKey
+
+    if unknown := [name for name in _names(text) if name not in FingerprintKey.__slots__]:
+        raise ValueError(f"{unknown[0]!r} is no part of a key; want {', '.join(FingerprintKey.__slots__)}")
+    return _names(text)
+
+
+def _shard(text: str) -> tuple[int, int]:
+    from pytest_npubench.campaign.sharding import parse_shard
+    from pytest_npubench.errors import ConfigError
+
+    try:
+        return parse_shard(text)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
 def _ordinals(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(name) for name in _names(text))
@@ -85,27 +111,34 @@ def _ordinals(text: str) -> tuple[int, ...]:
         raise ValueError("want device numbers separated by commas, such as 0,2") from None
 
 
+DEFAULT_BASELINES = "baselines"
 OPTIONS = (
     Option("require", "NAME[,NAME]", "exit with code 4 unless cases of these markers or devices can run", _names, ()),
     Option("profile", "NAME", "run size: quick (default), nightly or full", _profile, "quick"),
     Option("hardware", "DIR", "a folder of further hardware files", str),
     Option("devices", "N[,N]", "only these devices of a family, by number", _ordinals),
-    Option("baselines", "DIR", "accepted baselines (default: baselines/ in the root directory)", str, "baselines"),
+    Option("baselines", "DIR", "accepted baselines (default: baselines/ in the root)", str, DEFAULT_BASELINES),
     Option("journal", "PATH", "the run's journal (default: .npubench/journal.jsonl in the root directory)", str),
     Option("report", "PATH.html", "write an HTML report of the run", str),
     Option("case_error", "FRACTION", "tighten the hardware file's limit on a case's prediction error", _fraction),
     Option("mean_error", "FRACTION", "tighten the hardware file's limit on the mean prediction error", _fraction),
     Option("compile_cache", "DIR", "persistent compilation cache (default: none, every compile is cold)", str),
+    Option("margin", "FRACTION", "the change against the baseline that nobody minds (default 0.01)", _margin, 0.01),
+    Option("remeasure", "N", "measure suspects again in so many fresh processes (default 2; 0: never)", _count, 2),
+    Option(
+        "doubtful_sessions", "N", "inconclusive and worse N runs in a row is a regression (0: never)", _count, 10
+    ),
+    Option("compare_across", "PART[,PART]", "compare although this part of the baseline key differs", _parts, ()),
+    Option("other_load", "FRACTION", "share of our cores that others may use (default 0.5; 1: any)", _fraction, 0.5),
+    Option("history", "URL", "upload the journal at the end: FILE.db, sqlite:// or postgresql://", str),
+    Option("shard", "I/N", "run part I of N of the cases, as every host of a fleet works it out alike", _shard),
+    Option("durations", "JOURNAL", "balance the shards by what cases took here; the same file for every shard", str),
     Option("lock_timeout", "SECONDS", "wait so long for a device in use; -1: for ever (default 10)", _wait, 10.0),
     Option("probe_timeout", "SECONDS", "give a device so long to answer (default 120)", _seconds, 120.0),
 )
 FLAGS = (
     ("accept", "accept this run's results as a baseline session, if every case is green"),
     ("resume", "take over what the journal holds of the same fingerprint, and measure the rest"),
-)
-LATER = (
-    ("history", "URL", "a history database"),
-    ("compare_across", "PART", "relax a part of the baseline key"),
 )
 
 
@@ -116,10 +149,6 @@ def add_options(parser: pytest.Parser) -> None:
         parser.addini(option.key, f"{option.help} (as {option.flag})", default=None)
     for name, text in FLAGS:
         group.addoption(f"--npubench-{name}", dest=f"npubench_{name}", action="store_true", default=False, help=text)
-    for name, metavar, text in LATER:
-        flag = "--npubench-" + name.replace("_", "-")
-        help_text = f"{text} (reserved: this version refuses it)"
-        group.addoption(flag, dest=f"npubench_{name}", metavar=metavar, default=None, help=help_text)
 
 
 def register_markers(config: pytest.Config) -> None:

@@ -8,23 +8,30 @@ def test_matmul(npubench):
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
 from pytest_npubench.campaign.callable_timing import CallTiming, time_callable
 from pytest_npubench.campaign.lock import device_lock
+from pytest_npubench.campaign.watch import Watch
 from pytest_npubench.case import Case
+from pytest_npubench.comparison.observation import Key
 from pytest_npubench.errors import ConfigError, DeviceError, MeasurementError
 from pytest_npubench.measurement import Samples
+from pytest_npubench.plugin.regression import MeasuredCase
+from pytest_npubench.plugin.remeasure import measure_again
 from pytest_npubench.plugin.selection import DEVICES, NODE_ID
 from pytest_npubench.plugin.suite_case import ending_with_the_journal, finish_case
 from pytest_npubench.result import JudgedCase, Judgement, Metric
 from pytest_npubench.stats.error import repeat_error
 from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
+
+ONE_PROCESS = frozenset({"tpu", "neuron"})  # devices that one process at a time can open
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
@@ -91,10 +98,10 @@ class Measure:
         fingerprint, samples = None, None
         try:
             with ending_with_the_journal():
-                fingerprint = self._session.fingerprint(self._devices)
+                fingerprint = self._session.devices.digest(self._devices)
             timing = self._time(function, arguments, keywords, limits)
             samples = Samples(name=self._request.node.name, samples_s=timing.samples_s)
-            judgement = _judge(samples, limits, timing)
+            judgement = self._compared(_judge(samples, limits, timing))
         except (DeviceError, MeasurementError) as error:
             judgement = Judgement(verdict=Verdict(kind=VerdictKind.INVALID, reason=str(error)), what="one call")
         judged = JudgedCase(
@@ -113,8 +120,9 @@ class Measure:
     def _time(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], limits: Limits
     ) -> CallTiming:
-        runtime = self._session.runtime(self._devices)
-        with device_lock(self._devices, self._session.lock_timeout_s):
+        runtime = self._session.devices.runtime(self._devices)
+        limits_of_load = DisturbanceLimits(other_load=self._session.settings.other_load)
+        with device_lock(self._devices, self._session.lock_timeout_s), Watch(runtime, limits_of_load) as watch:
             return time_callable(
                 function,
                 arguments,
@@ -123,7 +131,22 @@ class Measure:
                 rounds=limits.rounds,
                 max_warmup=limits.warmup,
                 count_compiles=lambda: runtime.num_process_compiles,
+                watch=watch,
             )
+
+    def _compared(self, judgement: Judgement) -> Judgement:
+        """Held against the baselines. Cases of a user's own are judged one by one, so they share the false alarms."""
+        session, case = self._session, self._case()
+        regression = replace(session.regression, q=session.regression.q / max(1, session.num_own_cases))
+        measured = MeasuredCase(case=case.key, digest=case.digest(), judgement=judgement)
+        return regression.judge([measured], session.devices.key(self._devices), self._again)[case.key]
+
+    def _again(self, _cases: Sequence[str], _index: int) -> Mapping[Key, tuple[float, ...]]:
+        """The device stays open, since arrays of the test may lie on it."""
+        if self._devices[0].family in ONE_PROCESS:
+            raise MeasurementError(f"this process holds the {self._devices[0].family}, so no other can measure on it")
+        session, node_id = self._session, self._request.node.stash[NODE_ID]
+        return measure_again(session.config, session.settings, [node_id], self._devices).samples
 
     def _case(self) -> Case:
         device = self._devices[0]
@@ -161,4 +184,6 @@ def _verdict(gates: tuple[Gate, ...], timing: CallTiming) -> Verdict:
     if timing.num_late_compiles:
         reason = f"{timing.num_late_compiles} compiles while samples were taken: compile before, or keep shapes fixed"
         return Verdict(kind=VerdictKind.INVALID, reason=reason)
+    if timing.disturbed is not None:
+        return Verdict(kind=VerdictKind.INVALID, reason=timing.disturbed)
     return judge_gates(gates)

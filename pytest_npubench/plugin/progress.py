@@ -49,7 +49,7 @@ class TerminalProgress(CaseProgress):
         self._sample, self._num_samples = 0, num_samples
         if index:
             rounds_s = measured_s / index * max(0, size.min_rounds - index)
-            others_s = sum(other.size.budget_s for other in self._session.remaining_campaigns)
+            others_s = sum(other.size.budget_s for other in self._session.campaigns.remaining)
             self._ends_at_s = monotonic() + max(size.budget_s - measured_s, rounds_s) + others_s
         self._draw()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_npubench.backends.protocol import Device, Probe
+from pytest_npubench.campaign.sharding import shard
 from pytest_npubench.hardware import FAMILIES, HardwareSpec
 from pytest_npubench.plugin.expansion import ExpandedCase
 
@@ -20,6 +21,7 @@ NODE_ID = pytest.StashKey[str]()  # without the device's number, so that a case 
 
 def select(session: BenchSession, items: list[pytest.Item]) -> None:
     """Rewrite `items` in place. Raises pytest.UsageError (exit code 4) where a required name cannot run."""
+    _keep_shard(session, items)
     runnable: set[str] = set()
     selected: list[pytest.Item] = []
     for item in items:
@@ -30,6 +32,27 @@ def select(session: BenchSession, items: list[pytest.Item]) -> None:
     items[:] = selected
     _check_required(session, runnable)
     session.plan_campaigns(items)
+
+
+def _keep_shard(session: BenchSession, items: list[pytest.Item]) -> None:
+    """Leave out what other shards run: from ids and durations alone, so that every host works it out alike."""
+    if session.settings.shard is None:
+        return
+    index, count = session.settings.shard
+    groups = dict.fromkeys(filter(None, map(_group, items)))
+    durations_s = session.known_durations()
+    mine = shard([(name, durations_s.get(name)) for name in groups], index, count)
+    left_out = [item for item in items if _group(item) not in (*mine, None)]
+    items[:] = [item for item in items if _group(item) in (*mine, None)]
+    session.config.hook.pytest_deselected(items=left_out)
+
+
+def _group(item: pytest.Item) -> str | None:
+    """What must stay together in one shard: a campaign, or a test of the user's own; None for other tests."""
+    expanded = expanded_case(item)
+    if expanded is not None:
+        return expanded.plan.key
+    return item.nodeid if "npubench" in getattr(item, "fixturenames", ()) else None
 
 
 def expanded_case(item: pytest.Item) -> ExpandedCase | None:

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import pytest
 
 from pytest_npubench import backends, hardware, workloads
-from pytest_npubench.backends.protocol import Device, Probe, Runtime
-from pytest_npubench.campaign.campaign import Campaign, Site
+from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.plan import Plan
-from pytest_npubench.campaign.points import Measured, Point
+from pytest_npubench.campaign.sharding import known_durations
 from pytest_npubench.engines import shapes
-from pytest_npubench.engines.protocol import Engine
-from pytest_npubench.errors import DeviceUnavailableError, JournalError, NpubenchError, StoreError
+from pytest_npubench.errors import JournalError, NpubenchError, StoreError
 from pytest_npubench.hardware import HardwareSpec
+from pytest_npubench.plugin.campaigns import Campaigns, Member
 from pytest_npubench.plugin.expansion import ExpandedCase
-from pytest_npubench.plugin.outcome import accept_results, write_report
+from pytest_npubench.plugin.open_devices import OpenDevices
+from pytest_npubench.plugin.outcome import accept_results, upload_history, write_report
 from pytest_npubench.plugin.progress import progress_for
-from pytest_npubench.plugin.selection import DEVICES, expanded_case
+from pytest_npubench.plugin.regression import Regression
+from pytest_npubench.plugin.selection import DEVICES, NODE_ID, expanded_case
 from pytest_npubench.plugin.settings import Settings
 from pytest_npubench.result import JudgedCase
-from pytest_npubench.store.fingerprint import DeviceFacts, collect
+from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.host import collect_host
 from pytest_npubench.store.journal import Journal, JournalWriter, read_journal
 
 RECORD = pytest.StashKey[dict[str, Any]]()
-Devices = tuple[Device, ...]
+FALSE_DISCOVERY_RATE = 0.05
 SIBLING_WAIT_S = 3600.0
 
 
@@ -45,12 +46,12 @@ class BenchSession:
         self.progress = progress_for(config, self)
         self.specs = self._specs()
         self._probes: dict[str, Probe] = {}
-        self._campaigns: dict[tuple[str, Devices], list[ExpandedCase]] = {}
-        self._running: dict[tuple[str, Devices], Campaign] = {}
-        self._runtimes: dict[Devices, Runtime] = {}
-        self._fingerprints: dict[Devices, str] = {}
-        self._earlier = self._read_earlier()
+        self.num_own_cases = 0
+        self.campaigns = Campaigns(self)
+        self.devices = OpenDevices(config.rootpath, settings.compile_cache, lambda found: self.journal.device(found))
+        self.earlier = self._read_earlier()
         self._journal: JournalWriter | None = None
+        self._regression: Regression | None = None
 
     @classmethod
     def from_pytest_config(cls, config: pytest.Config) -> BenchSession:
@@ -115,79 +116,51 @@ class BenchSession:
         found = ", ".join(device.name for probe in probes for device in probe.devices)
         return f"found {found}, but no selected case runs there"
 
-    # -- campaigns
+    # -- what will run
 
     def plan_campaigns(self, items: Sequence[pytest.Item]) -> None:
-        """Group the cases that will run by what they share."""
+        """Group the cases that will run by what they share. Raises pytest.UsageError for a journal or baselines that
+        cannot be used, before anything is measured."""
         for item in items:
             expanded = expanded_case(item)
             if DEVICES in item.stash:
                 self.num_cases += 1
                 if expanded is not None:
-                    self._campaigns.setdefault((expanded.plan.key, item.stash[DEVICES]), []).append(expanded)
-        if self._campaigns:
-            _limit_jax({devices[0].family for _, devices in self._campaigns})
+                    self.campaigns.add(Member(expanded=expanded, node_id=item.stash[NODE_ID]), item.stash[DEVICES])
+                else:
+                    self.num_own_cases += 1
+        if self.campaigns.families:
+            _limit_jax(self.campaigns.families)
         if self.num_cases:
-            self._open_journal()
+            self._open_stores()
 
-    def campaign(self, plan: Plan, devices: Devices) -> Campaign:
-        """The campaign of all selected cases of this plan on these devices."""
-        key = (plan.key, devices)
-        if key not in self._running:
-            cases = self._campaigns[key]
-            self._running[key] = Campaign(
-                plan,
-                _points(cases),
-                site=Site(
-                    devices=devices,
-                    runtime=self.runtime(devices),
-                    fingerprint=self.fingerprint(devices),
-                    lock_timeout_s=self.lock_timeout_s,
-                ),
-                make_engine=make_engine,
-                settled=lambda measured: _settled(cases, measured),
-                journal=self.journal,
-                earlier=self._earlier,
-                progress=self.progress,
-            )
-        return self._running[key]
+    def known_durations(self) -> Mapping[str, float]:
+        """Seconds that groups of cases took before, for shards of like length. Raises pytest.UsageError."""
+        if self.settings.durations is None:
+            return {}
+        try:
+            return known_durations(read_journal(self.settings.durations))
+        except StoreError as error:
+            raise pytest.UsageError(str(error)) from None
 
     @property
-    def remaining_campaigns(self) -> list[Plan]:
-        """The plans whose campaigns have not begun."""
-        return [cases[0].plan for key, cases in self._campaigns.items() if key not in self._running]
-
-    def runtime(self, devices: Devices) -> Runtime:
-        if devices not in self._runtimes:
-            cache = self.settings.compile_cache
-            family = backends.backend(devices[0].family)
-            try:
-                self._runtimes[devices] = family.open(devices, str(cache) if cache else None)
-            except NpubenchError:
-                raise
-            except Exception as error:  # whatever a vendor's runtime raises: a device that does not open is an answer
-                names = ", ".join(device.id for device in devices)
-                reason = next(iter(str(error).splitlines()), "no message")
-                raise DeviceUnavailableError(f"{names} does not open: {type(error).__name__}: {reason}") from error
-        return self._runtimes[devices]
-
-    def fingerprint(self, devices: Devices) -> str:
-        """The digest of the devices' fingerprint, which is then in the journal."""
-        if devices not in self._fingerprints:
-            stack = self.runtime(devices).stack()
-            facts = DeviceFacts(
-                family=devices[0].family,
-                name=devices[0].name,
-                device_class=stack.device_class,
-                driver=stack.driver,
-                runtime=stack.runtime,
-                compiler=stack.compiler,
-                power_policy=stack.power_policy,
-                # two devices of one name are not one: a resumed run must not take the one's results for the other's
-                extra=(*stack.extra, ("devices", ", ".join(device.uuid or device.id for device in devices))),
+    def regression(self) -> Regression:
+        """What the run is held against; without baselines while suspects are measured again."""
+        if self._regression is None:
+            settings = self.settings
+            found = Baselines(directory=settings.baselines, files=())
+            if not settings.remeasuring:
+                found = Baselines.load(settings.baselines, missing_ok=settings.is_default_baselines or settings.accept)
+            self._regression = Regression(
+                baselines=found,
+                margin=settings.margin,
+                q=FALSE_DISCOVERY_RATE,
+                across=settings.compare_across,
+                num_again=settings.remeasure,
+                max_in_doubt=settings.doubtful_sessions,
+                earlier=cache(lambda: (read_journal(settings.journal), self.journal.session)),
             )
-            self._fingerprints[devices] = self.journal.device(collect(facts, self.config.rootpath))
-        return self._fingerprints[devices]
+        return self._regression
 
     @property
     def lock_timeout_s(self) -> float:
@@ -208,10 +181,9 @@ class BenchSession:
             )
         return self._journal
 
-    def _open_journal(self) -> None:
-        """Before anything is measured. Raises pytest.UsageError where it cannot be used."""
+    def _open_stores(self) -> None:
         try:
-            _ = self.journal
+            _ = self.journal, self.regression
         except StoreError as error:
             raise pytest.UsageError(str(error)) from None
 
@@ -220,9 +192,9 @@ class BenchSession:
 
         An invalid case was not measured (the device was busy, or out of memory): it gets another try.
         """
-        if self._earlier is None:
+        if self.earlier is None:
             return None
-        record = self._earlier.cases(fingerprint).get((expanded.case.key, expanded.digest))
+        record = self.earlier.cases(fingerprint).get((expanded.case.key, expanded.digest))
         if record is None or record.get("limits") != expanded.limits or record["verdict"]["kind"] == "invalid":
             return None
         return record
@@ -266,43 +238,18 @@ class BenchSession:
         return self._publish(exit_status, records)
 
     def _publish(self, exit_status: int, records: Sequence[Mapping[str, Any]]) -> int:
+        session = self._journal.session if self._journal is not None else None
+        if self.settings.history and records:
+            self.notes.append(upload_history(self.settings))
         try:
             if self.settings.accept:
-                self.notes.append(accept_results(self.settings, exit_status, records))
+                self.notes.append(accept_results(self.settings, exit_status, session))
             if self.settings.report and records:
                 self.notes.append(write_report(self.settings.report, records, self.settings.journal))
         except (StoreError, OSError) as error:
             self.notes.append(f"error: {error}")
             return exit_status or int(pytest.ExitCode.TESTS_FAILED)
         return 0
-
-
-def make_engine(runtime: Runtime, plan: Plan) -> Engine:
-    """The reference decoder of a plan."""
-    from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
-
-    return StaticBucketEngine(
-        shapes.decoder_shape(plan.model),
-        runtime,
-        buckets=plan.buckets,
-        batch_size=plan.batch_size,
-        dtype=plan.spec.dtype,
-    )
-
-
-def _points(cases: Sequence[ExpandedCase]) -> list[Point]:
-    points: list[Point] = []
-    for expanded in cases:
-        with suppress(NpubenchError):  # a workload that cannot be read: its own case will say so, the others go on
-            points.extend(expanded.kind.points(expanded.case, expanded.plan))
-    return points
-
-
-def _settled(cases: Sequence[ExpandedCase], measured: Measured) -> bool:
-    try:
-        return all(expanded.kind.settled(expanded.case, expanded.plan, measured) for expanded in cases)
-    except NpubenchError:  # a failed point: its case will say so, more rounds would not mend it
-        return True
 
 
 def _limit_jax(families: set[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.plugin.options import LATER, OPTIONS, Option
+from pytest_npubench.plugin.options import DEFAULT_BASELINES, OPTIONS, Option
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+
+REMEASURING = "NPUBENCH_REMEASURING"  # set in the environment of a process that measures suspects again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,31 +36,44 @@ class Settings:
     case_error: float | None
     mean_error: float | None
     compile_cache: Path | None
+    margin: float
+    remeasure: int
+    doubtful_sessions: int
+    compare_across: tuple[str, ...]
+    other_load: float
+    history: str | None
+    shard: tuple[int, int] | None
+    durations: Path | None
     lock_timeout: float
     probe_timeout: float
     accept: bool
     resume: bool
+    is_default_baselines: bool
+    remeasuring: bool
 
     @classmethod
     def from_pytest_config(cls, config: pytest.Config) -> Settings:
         """Raises pytest.UsageError naming the option or key, its value and what is allowed."""
-        for name, _, _ in LATER:
-            if config.getoption(f"npubench_{name}") is not None:
-                raise pytest.UsageError(f"--npubench-{name.replace('_', '-')}: this version does not have it yet")
         table = _table(config.rootpath / "pyproject.toml")
         values = {option.name: _value(option, config, table) for option in OPTIONS}
         root, here = config.rootpath, config.invocation_params.dir
+        remeasuring = REMEASURING in os.environ
+        if remeasuring:  # samples are wanted, and nothing else
+            values |= {"require": (), "report": None, "history": None, "shard": None, "remeasure": 0}
         return cls(
             **{
                 **values,
                 "hardware": _directory("--npubench-hardware", values["hardware"], here),
                 "baselines": root / values["baselines"],
                 "journal": here / values["journal"] if values["journal"] else root / ".npubench" / "journal.jsonl",
+                "durations": here / values["durations"] if values["durations"] else None,
                 "report": _report(values["report"], here),
                 "compile_cache": here / values["compile_cache"] if values["compile_cache"] else None,
             },
-            accept=config.getoption("npubench_accept"),
-            resume=config.getoption("npubench_resume"),
+            accept=config.getoption("npubench_accept") and not remeasuring,
+            resume=config.getoption("npubench_resume") and not remeasuring,
+            is_default_baselines=values["baselines"] == DEFAULT_BASELINES,
+            remeasuring=remeasuring,
         )
 
 

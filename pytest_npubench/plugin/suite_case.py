@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import JournalError, NpubenchError
 from pytest_npubench.plugin.benchmark_bridge import mirror
 from pytest_npubench.plugin.expansion import ExpandedCase
@@ -63,28 +61,16 @@ class SuiteCase:
         """The judgement, the fingerprint where the device could be opened, and whether it is an earlier run's."""
         expanded, fingerprint = self._expanded, None
         try:
-            fingerprint = self._session.fingerprint(self._devices)
+            fingerprint = self._session.devices.digest(self._devices)
             earlier = self._session.earlier_case(expanded, fingerprint)
             if earlier is not None:
                 return judgement_from_json(earlier), fingerprint, True
-            campaign = self._session.campaign(expanded.plan, self._devices)
-            measured = campaign.measured()
-            self._session.progress.done()
-            judgement = expanded.kind.judge(expanded.case, expanded.plan, measured)
-            return _without_late_compiles(judgement, measured), fingerprint, False
+            return self._session.campaigns.judgement(expanded, self._devices), fingerprint, False
         except JournalError:
             raise
         except NpubenchError as error:
             self._session.progress.done()
             return Judgement(verdict=Verdict(kind=VerdictKind.INVALID, reason=str(error))), fingerprint, False
-
-
-def _without_late_compiles(judgement: Judgement, measured: Measured) -> Judgement:
-    """Samples that may hold compile time say nothing: whatever the kind, a compile after warm-up is a failure."""
-    if not measured.num_late_compiles:
-        return judgement
-    reason = f"{measured.num_late_compiles} compiles after warm-up: its samples may hold compile time"
-    return replace(judgement, verdict=Verdict(kind=VerdictKind.FAILED, reason=reason))
 
 
 @contextmanager

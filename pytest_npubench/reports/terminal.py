@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,14 @@ from rich.text import Text
 from pytest_npubench.stats.error import summarise
 
 Record = Mapping[str, Any]
-STYLES = {"passed": "green", "failed": "bold red", "invalid": "bold magenta"}
+STYLES = {
+    "passed": "green",
+    "unchanged": "green",
+    "improved": "bold green",
+    "failed": "bold red",
+    "regressed": "bold red",
+    "invalid": "bold magenta",
+}
 NARROWEST = 80
 
 
@@ -24,7 +32,10 @@ def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
     table.add_column("what", min_width=10)
     for name in ("measured ms", "predicted ms", "error %", "repeat %"):
         table.add_column(name, justify="right", width=max(map(len, name.split())))
-    table.add_column("verdict", width=9)
+    is_compared = any(record["verdict"]["ratio"] is not None for record in records)
+    if is_compared:
+        table.add_column("change %", justify="right", width=8)
+    table.add_column("verdict", width=12)
     table.add_column("why", min_width=12)
     for record in records:
         kind = record["verdict"]["kind"]
@@ -36,6 +47,7 @@ def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
             _milliseconds(record["predicted_s"]),
             _percent(record["error"], signed=record["predicted_s"] is not None),
             _percent(record["repeat_error"]),
+            *([_change(record["verdict"])] if is_compared else []),
             Text(verdict, style=STYLES.get(kind, "yellow")),
             record["verdict"]["reason"],
         )
@@ -69,6 +81,8 @@ def summary_lines(records: Sequence[Record]) -> list[str]:
             f"{total['points']} points, {total['binaries']} binaries, "
             f"{total['compile_s']:.1f} s compiling, {total['measure_s']:.1f} s measuring"
         )
+    kinds = Counter(record["verdict"]["kind"] for record in records)
+    lines.append("verdicts: " + ", ".join(f"{number} {kind}" for kind, number in kinds.most_common()))
     if waste := _padding_waste(records):
         lines.append(f"padding waste, prefill and decode: {waste}")
     return lines
@@ -91,6 +105,11 @@ def _padding_waste(records: Sequence[Record]) -> str:
 def _signed_gate(record: Record) -> float:
     gate: float = record["detail"]["gate_error"]
     return gate if record["error"] >= 0 else -gate
+
+
+def _change(verdict: Record) -> str:
+    """The metric that decided, against its accepted sessions."""
+    return "" if verdict["ratio"] is None else f"{(verdict['ratio'] - 1) * 100:+.2f}"
 
 
 def _milliseconds(seconds: float | None) -> str:

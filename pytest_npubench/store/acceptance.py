@@ -1,9 +1,8 @@
-"""What accepting a session does to a case's baseline: which samples and which sessions are kept.
+"""What accepting a session does to a case's baseline: what can be accepted, and which samples are kept.
 
-Kept under one key: the newest 20 sessions, the rolling window, and the first one ever accepted as fixed anchor, since
-creep of 0.5 % a night is invisible against a window that creeps along. Kept of a process: all samples up to 31, else
-31 order statistics, the sorted samples at the ranks floor((i + 1/2) n / 31), i = 0..30. Each is a value that was
-measured, the middle one (i = 15) is the median, and the outer 1.6 % at each end are lost. Rounded to 6 digits.
+Which sessions are kept is said in session_window. Kept of a process: all samples up to 31, else 31 order statistics,
+the sorted samples at the ranks floor((i + 1/2) n / 31), i = 0..30. Each is a value that was measured, the middle one
+(i = 15) is the median, and the outer 1.6 % at each end are lost. Rounded to 6 digits.
 
 Worked example: of the 93 samples 1, 2, .. 93 these are kept: 2, 5, 8, .. 92; the middle one is 47, the median of all.
 """
@@ -12,14 +11,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pytest_npubench.errors import BaselineError
+from pytest_npubench.store.accepted_session import BETTER, AcceptedSession, KeptSamples, Quantity
 from pytest_npubench.store.baseline_file import PUBLISHED
-from pytest_npubench.store.baseline_format import BETTER, AcceptedSession, BaselineCase, KeptSamples, Quantity
+from pytest_npubench.store.baseline_format import BaselineCase
+from pytest_npubench.store.session_window import Sessions, joins_anchor, kept
 
-NUM_WINDOW_SESSIONS = 20
 NUM_KEPT_SAMPLES = 31
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
@@ -48,38 +48,57 @@ class CaseResult:
         return self.case.partition("/")[0]
 
 
-def check_result(result: CaseResult) -> None:
-    """Raises BaselineError naming case and metric where a result cannot be accepted."""
-    if not FILE_NAME.fullmatch(result.hardware) or result.hardware == PUBLISHED:
-        raise BaselineError(f"hardware {result.hardware!r} cannot name a folder; want letters, digits and . _ -")
-    if not FILE_NAME.fullmatch(result.suite) or result.case.count("/") < 2:
-        raise BaselineError(f"case {result.case!r}: want SUITE/KIND/ID with a suite of letters, digits and . _ -")
-    names = [metric.name for metric in result.metrics]
-    if not names or len(set(names)) < len(names):
-        raise BaselineError(f"{result.case}: want at least one metric and no name twice, found {names}")
-    for metric in result.metrics:
-        _check_metric(f"{result.case}, metric {metric.name}", metric)
+def is_case_key(case: str) -> bool:
+    """Whether a text can be a case's key: SUITE/KIND/ID, the suite such that it can begin a file's name."""
+    return FILE_NAME.fullmatch(case.partition("/")[0]) is not None and case.count("/") >= 2
 
 
-def with_result(case: BaselineCase | None, result: CaseResult, *, session: str, accepted_at: str) -> BaselineCase:
+def check_results(results: Iterable[CaseResult]) -> None:
+    """Raises BaselineError naming case and metric where a result cannot be accepted, or a case has two."""
+    seen = set()
+    for result in results:
+        _check_result(result)
+        if (result.hardware, result.case) in seen:
+            raise BaselineError(f"{result.case}: two results in one session; want one")
+        seen.add((result.hardware, result.case))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptance:
+    """The session that is accepted: its name, when (ISO 8601 with an offset), and the git revision of its suite."""
+
+    session: str
+    accepted_at: str
+    git_revision: str | None
+
+
+def with_result(
+    case: BaselineCase | None, result: CaseResult, acceptance: Acceptance, *, history: Sessions
+) -> BaselineCase:
     """The case with one session more; `case` itself where it holds that session already, with the same samples.
 
-    A case whose digest changed measures something else: its sessions go, and `result` is the first of the new ones.
+    `history` is what was accepted for the same measurement so far, under older names too: it decides on the anchor. A
+    case whose digest changed measures something else: its sessions go, and `result` is the first of the new ones.
     Raises BaselineError where the session is there with other samples, or a metric changed its unit or direction.
     """
-    metrics = {metric.name: kept_samples(metric.processes) for metric in result.metrics}
     quantities = {metric.name: Quantity(unit=metric.unit, better=metric.better) for metric in result.metrics}
-    new = AcceptedSession(session=session, accepted_at=accepted_at, metrics=metrics)
+    new = AcceptedSession(
+        session=acceptance.session,
+        accepted_at=acceptance.accepted_at,
+        git_revision=acceptance.git_revision,
+        anchor=joins_anchor(history),
+        metrics={metric.name: kept_samples(metric.processes) for metric in result.metrics},
+    )
     if case is None or case.digest != result.digest:
         return BaselineCase(digest=result.digest, metrics=quantities, sessions=(new,))
     _check_quantities(result.case, case.metrics, quantities)
     for old in case.sessions:
-        if old.session == session:
-            if old.metrics != metrics:
-                raise BaselineError(f"{result.case}: the session {session} is accepted already, with other samples")
+        if old.session == new.session:
+            if old.metrics != new.metrics:
+                raise BaselineError(f"{result.case}: the session {old.session} is accepted already, with other samples")
             return case
     return BaselineCase(
-        digest=case.digest, metrics={**case.metrics, **quantities}, sessions=_kept_sessions((*case.sessions, new))
+        digest=case.digest, metrics={**case.metrics, **quantities}, sessions=kept((*case.sessions, new))
     )
 
 
@@ -99,8 +118,16 @@ def _thinned(samples: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(ordered[(2 * i + 1) * len(ordered) // (2 * NUM_KEPT_SAMPLES)] for i in range(NUM_KEPT_SAMPLES))
 
 
-def _kept_sessions(sessions: tuple[AcceptedSession, ...]) -> tuple[AcceptedSession, ...]:
-    return sessions if len(sessions) <= NUM_WINDOW_SESSIONS else (sessions[0], *sessions[1:][-NUM_WINDOW_SESSIONS:])
+def _check_result(result: CaseResult) -> None:
+    if not FILE_NAME.fullmatch(result.hardware) or result.hardware == PUBLISHED:
+        raise BaselineError(f"hardware {result.hardware!r} cannot name a folder; want letters, digits and . _ -")
+    if not is_case_key(result.case):
+        raise BaselineError(f"case {result.case!r}: want SUITE/KIND/ID with a suite of letters, digits and . _ -")
+    names = [metric.name for metric in result.metrics]
+    if not names or len(set(names)) < len(names):
+        raise BaselineError(f"{result.case}: want at least one metric and no name twice, found {names}")
+    for metric in result.metrics:
+        _check_metric(f"{result.case}, metric {metric.name}", metric)
 
 
 def _check_metric(place: str, metric: MetricResult) -> None:

@@ -1,23 +1,31 @@
 """Baseline files on the disk: baselines/<hardware>/<suite>-<key digest>.json, reviewed and kept in git.
 
 A file holds one suite under one fingerprint key, so a driver or compiler upgrade begins a new file, and the old one
-stays as it is until a person deletes it.
+stays as it is until a person prunes it. Beside them lies aliases.json, the renamed cases. Whatever cannot be read is an
+error with path and place, never an empty baseline.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 from pytest_npubench.errors import BaselineError, FormatVersionError
-from pytest_npubench.store.baseline_format import FORMAT, VERSION, BaselineFile
+from pytest_npubench.store import aliases, baseline_format
+from pytest_npubench.store.aliases import Aliases, alias_path
+from pytest_npubench.store.baseline_format import BaselineFile
 from pytest_npubench.store.json_text import JsonError, decode, layout, take
 from pytest_npubench.store.line_file import sync_directory
 
 LOCK_TIMEOUT_S = 60
 PUBLISHED = "published"  # figures out of papers, in a format of their own
+MAX_BYTES = 64 * 1024 * 1024  # 100 cases of 25 sessions are 3 MB: what is larger is another file by mistake
+
+_Read = TypeVar("_Read")
 
 
 def baseline_paths(directory: Path) -> tuple[Path, ...]:
@@ -25,7 +33,8 @@ def baseline_paths(directory: Path) -> tuple[Path, ...]:
 
     Raises BaselineError on a JSON file out of place, OSError where a folder cannot be read.
     """
-    paths = sorted(Path(folder, name).relative_to(directory) for folder, name in _json_files(directory))
+    found = sorted(Path(folder, name).relative_to(directory) for folder, name in _json_files(directory))
+    paths = [path for path in found if path != Path(aliases.FILE_NAME)]
     for path in paths:
         if len(path.parts) != 2:
             raise BaselineError(f"baseline {directory / path}: out of place; want {directory}/HARDWARE/SUITE-KEY.json")
@@ -34,40 +43,36 @@ def baseline_paths(directory: Path) -> tuple[Path, ...]:
 
 def read_baseline_file(directory: Path, relative_path: Path) -> BaselineFile:
     """Raises BaselineError naming file and place, FormatVersionError where the version is not known."""
-    path = directory / relative_path
-    try:
-        content = decode(path.read_bytes())
-        if take(content, "format", (str,)) != FORMAT:
-            raise JsonError(f"format: want {FORMAT!r}, found {content['format']!r}")
-        version = take(content, "version", (int,))
-        if version != VERSION:
-            raise FormatVersionError(f"baseline {path}: written by format {version}; this version reads {VERSION}")
-        file = BaselineFile.from_json(content)
-    except OSError as error:
-        raise BaselineError(f"baseline {path}: {error.strerror}") from error
-    except JsonError as error:
-        place = f" line {error.line} column {error.column}" if error.line else ""
-        raise BaselineError(f"baseline {path}{place}: {error}") from None
+    path, form = directory / relative_path, baseline_format
+    file = _read(path, form.FORMAT, form.READABLE_VERSIONS, BaselineFile.from_json)
     if file.relative_path != relative_path:
         raise BaselineError(f"baseline {path}: its hardware, suite and key belong in {directory / file.relative_path}")
     return file
 
 
 def write_baseline_file(directory: Path, file: BaselineFile) -> Path:
-    """Replace the file as a whole: a kill leaves the old one or the new one. The caller holds the lock.
+    """Replace the file as a whole; the caller holds the lock. Raises OSError."""
+    return _replace(directory / file.relative_path, file.to_json())
 
-    A temporary file that a killed process left has the same name, so the next writer overwrites it. Raises OSError.
-    """
+
+def remove_baseline_file(directory: Path, file: BaselineFile) -> None:
+    """The caller holds the lock. Raises OSError."""
     path = directory / file.relative_path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="ascii") as stream:
-        stream.write(layout(file.to_json()) + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
+    path.unlink()
     sync_directory(path.parent)
-    return path
+
+
+def read_aliases(directory: Path) -> Aliases:
+    """No aliases where there is no such file. Raises BaselineError and FormatVersionError as read_baseline_file."""
+    path = alias_path(directory)
+    if not os.path.lexists(path):
+        return Aliases()
+    return _read(path, aliases.FORMAT, (aliases.VERSION,), Aliases.from_json)
+
+
+def write_aliases(directory: Path, content: Aliases) -> Path:
+    """Replace the file as a whole; the caller holds the lock. Raises OSError."""
+    return _replace(alias_path(directory), content.to_json())
 
 
 @contextmanager
@@ -87,11 +92,54 @@ def locked(directory: Path) -> Iterator[None]:
         ) from None
 
 
+def _read(path: Path, form: str, versions: Collection[int], parse: Callable[[Any], _Read]) -> _Read:
+    try:
+        content = decode(_bytes(path))
+        if take(content, "format", (str,)) != form:
+            raise JsonError(f"format: want {form!r}, found {content['format']!r}")
+        version = take(content, "version", (int,))
+        if version not in versions:
+            known = " and ".join(map(str, versions))
+            raise FormatVersionError(f"baseline {path}: written by format {version}; this version reads {known}")
+        return parse(content)
+    except OSError as error:
+        raise BaselineError(f"baseline {path}: {error.strerror}") from error
+    except JsonError as error:
+        place = f" line {error.line} column {error.column}" if error.line else ""
+        raise BaselineError(f"baseline {path}{place}: {error}") from None
+
+
+def _bytes(path: Path) -> bytes:
+    status = path.stat()
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise JsonError("not a regular file")  # opening a pipe would wait for its writer for ever
+    if status.st_size > MAX_BYTES:
+        raise JsonError(f"{status.st_size} bytes; a file of ours has at most {MAX_BYTES}")
+    return path.read_bytes()
+
+
+def _replace(path: Path, content: Any) -> Path:
+    """A kill leaves the old file or the new one, and at worst a temporary file, which the next writer overwrites."""
+    text = layout(content) + "\n"
+    if len(text) > MAX_BYTES:
+        raise BaselineError(f"baseline {path}: {len(text)} bytes to write; a file of ours has at most {MAX_BYTES}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="ascii") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
+    sync_directory(path.parent)
+    return path
+
+
 def _json_files(directory: Path) -> Iterator[tuple[str, str]]:
+    """(folder, name) of what is named like a JSON file; a folder of such a name too, since reading it is an error."""
     for folder, subfolders, names in os.walk(directory, onerror=_raise, followlinks=True):
         is_top = Path(folder) == directory
         subfolders[:] = [name for name in subfolders if name[0] != "." and not (is_top and name == PUBLISHED)]
-        yield from ((folder, name) for name in names if name.endswith(".json"))
+        yield from ((folder, name) for name in (*names, *subfolders) if name.endswith(".json"))
 
 
 def _raise(error: OSError) -> None:

@@ -1,183 +1,125 @@
 """What a baseline file holds, and its JSON form: cases with their accepted sessions under one fingerprint key.
 
 Everything is checked on reading: a field that is unknown, missing or of a wrong type is an error that names its place,
-because a rewrite would lose it and a guess would judge against it. docs/formats.md shows a file and its history.
+because a rewrite would lose it and a guess would judge against it. Version 1 is read too: its first session is the
+anchor, and it knows no rejected sessions. docs/formats.md shows a file and its history.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.store.accepted_session import AcceptedSession, Quantity
 from pytest_npubench.store.fingerprint import FingerprintKey
-from pytest_npubench.store.json_text import JsonError, join, take
+from pytest_npubench.store.json_fields import checked_time, items, only
+from pytest_npubench.store.json_text import JsonError, take
 
 FORMAT = "npubench-baseline"
-VERSION = 1
-BETTER = ("lower", "higher")
+VERSION = 2
+READABLE_VERSIONS = (1, VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
-    """A metric's unit and direction (one of BETTER), which all its sessions share."""
+class Rejection:
+    """When and why a person rejected a session; rejected_at in ISO 8601 with its offset from UTC."""
 
-    unit: str
-    better: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"unit": self.unit, "better": self.better}
-
-    @classmethod
-    def from_json(cls, content: Any, place: str) -> Quantity:
-        _only(content, place, "unit", "better")
-        better = take(content, "better", (str,), place)
-        if better not in BETTER:
-            raise JsonError(f"{place}.better: want {' or '.join(BETTER)}, found {better!r}")
-        return cls(unit=take(content, "unit", (str,), place), better=better)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptSamples:
-    """One metric in one session: of each process the samples kept, and how many it had measured."""
-
-    processes: tuple[tuple[float, ...], ...]
-    num_measured: tuple[int, ...]
+    rejected_at: str
+    reason: str
 
     def to_json(self) -> dict[str, Any]:
-        return {"processes": [list(samples) for samples in self.processes], "num_measured": list(self.num_measured)}
+        return {"rejected_at": self.rejected_at, "reason": self.reason}
 
     @classmethod
-    def from_json(cls, content: Any, place: str) -> KeptSamples:
-        _only(content, place, "processes", "num_measured")
-        processes = _items(content, "processes", (list,), place)
-        if not processes:
-            raise JsonError(f"{place}.processes: empty; want a list of samples for each process")
-        num_measured = tuple(_items(content, "num_measured", (int,), place))
-        kept = tuple(_samples(samples, f"{place}.processes[{index}]") for index, samples in enumerate(processes))
-        if len(num_measured) != len(kept) or any(
-            n < len(samples) for n, samples in zip(num_measured, kept, strict=True)
-        ):
-            raise JsonError(f"{place}.num_measured: want one count a process, none below the samples kept")
-        return cls(processes=kept, num_measured=num_measured)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedSession:
-    """One accepted session of a case, by metric; accepted_at in ISO 8601 with its offset from UTC."""
-
-    session: str
-    accepted_at: str
-    metrics: Mapping[str, KeptSamples]
-
-    def to_json(self) -> dict[str, Any]:
-        metrics = {name: kept.to_json() for name, kept in self.metrics.items()}
-        return {"session": self.session, "accepted_at": self.accepted_at, "metrics": metrics}
-
-    @classmethod
-    def from_json(cls, content: Any, place: str) -> AcceptedSession:
-        _only(content, place, "session", "accepted_at", "metrics")
-        metrics = take(content, "metrics", (dict,), place)
+    def from_json(cls, content: Any, place: str) -> Rejection:
+        only(content, place, "rejected_at", "reason")
         return cls(
-            session=take(content, "session", (str,), place),
-            accepted_at=checked_time(take(content, "accepted_at", (str,), place), f"{place}.accepted_at"),
-            metrics={name: KeptSamples.from_json(metrics[name], f"{place}.metrics.{name}") for name in metrics},
+            rejected_at=checked_time(take(content, "rejected_at", (str,), place), f"{place}.rejected_at"),
+            reason=take(content, "reason", (str,), place),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineCase:
-    """A case under one digest of what is measured; sessions in the order accepted, the first one the anchor."""
+    """A case under one digest of what is measured; sessions in the order accepted, at least one."""
 
     digest: str
     metrics: Mapping[str, Quantity]
     sessions: tuple[AcceptedSession, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        metrics = {name: quantity.to_json() for name, quantity in self.metrics.items()}
+    def to_json(self, name: str) -> dict[str, Any]:
         return {
             "digest": self.digest,
-            "metrics": metrics,
-            "sessions": [session.to_json() for session in self.sessions],
+            "metrics": {metric: quantity.to_json() for metric, quantity in self.metrics.items()},
+            "sessions": [session.to_json(name, self.digest, self.metrics) for session in self.sessions],
         }
 
     @classmethod
-    def from_json(cls, content: Any, place: str) -> BaselineCase:
-        _only(content, place, "digest", "metrics", "sessions")
-        metrics = take(content, "metrics", (dict,), place)
-        items = _items(content, "sessions", (dict,), place)
-        sessions = [AcceptedSession.from_json(item, f"{place}.sessions[{index}]") for index, item in enumerate(items)]
-        for index, session in enumerate(sessions):
-            if session.session in (earlier.session for earlier in sessions[:index]):
-                raise JsonError(f"{place}.sessions[{index}].session: {session.session!r} stands twice")
-            if unknown := session.metrics.keys() - metrics.keys():
-                raise JsonError(f"{place}.sessions[{index}].metrics.{min(unknown)}: has no unit under {place}.metrics")
-        return cls(
-            digest=take(content, "digest", (str,), place),
-            metrics={name: Quantity.from_json(metrics[name], f"{place}.metrics.{name}") for name in metrics},
-            sessions=tuple(sessions),
-        )
+    def from_json(cls, content: Any, name: str, version: int) -> BaselineCase:
+        place = f"cases.{name}"
+        only(content, place, "digest", "metrics", "sessions")
+        digest, metrics = take(content, "digest", (str,), place), take(content, "metrics", (dict,), place)
+        quantities = {metric: Quantity.from_json(metrics[metric], f"{place}.metrics.{metric}") for metric in metrics}
+        sessions: list[AcceptedSession] = []
+        for index, entry in enumerate(items(content, "sessions", (dict,), place)):
+            entry_place = f"{place}.sessions[{index}]"
+            if version == 1:
+                read = AcceptedSession.from_json_1(entry, entry_place, quantities, anchor=index == 0)
+            else:
+                read = AcceptedSession.from_json(entry, entry_place, name, digest, quantities)
+            if read.session in (earlier.session for earlier in sessions):
+                raise JsonError(f"{entry_place}.session: {read.session!r} stands twice")
+            sessions.append(read)
+        if not sessions:
+            raise JsonError(f"{place}.sessions: empty; a case has at least one session")
+        return cls(digest=digest, metrics=quantities, sessions=tuple(sessions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineFile:
-    """One suite on one hardware under one key: case key -> case."""
+    """One suite on one hardware under one key: case key -> case, and rejected session -> when and why."""
 
     hardware: str
     suite: str
     key: FingerprintKey
     cases: Mapping[str, BaselineCase]
+    rejected: Mapping[str, Rejection] = field(default_factory=dict)
 
     @property
     def relative_path(self) -> Path:
         return Path(self.hardware, f"{self.suite}-{self.key.digest()}.json")
 
+    @property
+    def session_names(self) -> frozenset[str]:
+        return frozenset(session.session for case in self.cases.values() for session in case.sessions)
+
     def to_json(self) -> dict[str, Any]:
         about = {"format": FORMAT, "version": VERSION, "hardware": self.hardware, "suite": self.suite}
-        cases = {name: case.to_json() for name, case in self.cases.items()}
-        return {**about, "key": self.key.to_json(), "cases": cases}
+        return about | {
+            "key": self.key.to_json(),
+            "cases": {name: case.to_json(name) for name, case in self.cases.items()},
+            "rejected": {session: rejection.to_json() for session, rejection in self.rejected.items()},
+        }
 
     @classmethod
     def from_json(cls, content: Any) -> BaselineFile:
         """Expects format and version to be checked. Raises JsonError naming the place."""
-        _only(content, "", "format", "version", "hardware", "suite", "key", "cases")
-        suite = take(content, "suite", (str,))
-        cases = take(content, "cases", (dict,))
+        version = take(content, "version", (int,))
+        since_2 = () if version == 1 else ("rejected",)
+        only(content, "", "format", "version", "hardware", "suite", "key", "cases", *since_2)
+        suite, cases = take(content, "suite", (str,)), take(content, "cases", (dict,))
         if foreign := [name for name in cases if not name.startswith(f"{suite}/")]:
             raise JsonError(f"cases.{foreign[0]}: not a case of the suite {suite!r}")
-        return cls(
+        rejected = take(content, "rejected", (dict,)) if since_2 else {}
+        read = cls(
             hardware=take(content, "hardware", (str,)),
             suite=suite,
             key=FingerprintKey.from_json(take(content, "key", (dict,))),
-            cases={name: BaselineCase.from_json(cases[name], f"cases.{name}") for name in cases},
+            cases={name: BaselineCase.from_json(cases[name], name, version) for name in cases},
+            rejected={name: Rejection.from_json(rejected[name], f"rejected.{name}") for name in rejected},
         )
-
-
-def checked_time(text: str, place: str) -> str:
-    """`text` if it is a time with an offset from UTC. Raises JsonError naming the place."""
-    try:
-        if datetime.fromisoformat(text).tzinfo is not None:
-            return text
-    except ValueError:
-        pass
-    raise JsonError(f"{place}: want a time like 2026-11-21T13:05:00+00:00, found {text!r}")
-
-
-def _samples(samples: list[Any], place: str) -> tuple[float, ...]:
-    if not samples:
-        raise JsonError(f"{place}: no samples")
-    return tuple(float(value) for value in _items({place: samples}, place, (int, float), ""))
-
-
-def _items(content: Any, name: str, kinds: tuple[type, ...], place: str) -> list[Any]:
-    items = take(content, name, (list,), place)
-    return [take({f"{name}[{index}]": item}, f"{name}[{index}]", kinds, place) for index, item in enumerate(items)]
-
-
-def _only(content: Any, place: str, *names: str) -> None:
-    if not isinstance(content, Mapping):
-        raise JsonError(f"{place or 'value'}: want an object")
-    if unknown := content.keys() - set(names):
-        raise JsonError(f"{join(place, min(unknown))}: unknown; allowed are {', '.join(names)}")
+        if both := read.session_names & read.rejected.keys():
+            raise JsonError(f"rejected.{min(both)}: a case holds this session; want it accepted or rejected, not both")
+        return read

@@ -1,31 +1,48 @@
 """Accepted baselines: looked up by case, metric and fingerprint key, and added to when a session is accepted.
 
-Saving is not accepting: nothing enters a baseline but through `accept`.
+Saving is not accepting: nothing enters a baseline but through `accept`. A renamed case is found under its new name with
+the sessions of its old ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from pytest_npubench.errors import BaselineError
-from pytest_npubench.store.acceptance import CaseResult, MetricResult, check_result, with_result
-from pytest_npubench.store.baseline_file import baseline_paths, locked, read_baseline_file, write_baseline_file
-from pytest_npubench.store.baseline_format import BaselineFile, checked_time
+from pytest_npubench.store.acceptance import Acceptance, CaseResult, MetricResult, check_results, with_result
+from pytest_npubench.store.accepted_session import AcceptedSession
+from pytest_npubench.store.aliases import Aliases
+from pytest_npubench.store.baseline_claims import check_claims
+from pytest_npubench.store.baseline_file import (
+    baseline_paths,
+    locked,
+    read_aliases,
+    read_baseline_file,
+    write_aliases,
+    write_baseline_file,
+)
+from pytest_npubench.store.baseline_format import BaselineFile
 from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.json_fields import checked_time
 from pytest_npubench.store.json_text import JsonError
+from pytest_npubench.store.session_window import Sessions, merged
 
 __all__ = ["Baselines", "CaseResult", "MetricResult"]
+
+Samples = list[list[list[float]]]  # sessions x processes x samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baselines:
-    """The baseline files of a directory as they were when loaded."""
+    """The baseline files of a directory and its renamed cases, as they were when loaded."""
 
     directory: Path
     files: tuple[BaselineFile, ...]
+    aliases: Aliases = field(default_factory=Aliases)
 
     @classmethod
     def load(cls, directory: Path, *, missing_ok: bool = False) -> Baselines:
@@ -36,77 +53,158 @@ class Baselines:
         """
         try:
             files = tuple(read_baseline_file(directory, path) for path in baseline_paths(directory))
+            aliases = read_aliases(directory)
         except FileNotFoundError as error:
             if not missing_ok or directory.exists():
                 raise BaselineError(f"baselines {directory}: {error.strerror}") from error
-            files = ()
+            files, aliases = (), Aliases()
         except OSError as error:
             raise BaselineError(f"baselines {directory}: {error.strerror}: {error.filename}") from error
-        return cls(directory=directory, files=files)
+        check_claims(directory, files, aliases)
+        return cls(directory=directory, files=files, aliases=aliases)
 
     def sessions(
         self, case: str, metric: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
-    ) -> list[list[list[float]]]:
-        """Accepted sessions x processes x samples in the order accepted, the anchor first; empty where there are none.
+    ) -> Samples:
+        """Accepted sessions x processes x samples in the order accepted, anchor and window; empty where there are none.
 
         `case` is the case's key, `digest` that of what is measured; `across` names parts of `key` that may differ.
         Sessions under several keys follow each other key by key. Raises ConfigError where `across` names no part.
         """
-        matching = [
-            file.cases[case] for file in self.files if not file.key.differences(key, across) and case in file.cases
-        ]
-        found = [item for item in matching if item.digest == digest and item.sessions]
-        found.sort(key=lambda item: datetime.fromisoformat(item.sessions[0].accepted_at))
-        return [
-            [list(samples) for samples in session.metrics[metric].processes]
-            for item in found
-            for session in item.sessions
-            if metric in session.metrics
-        ]
+        histories = self.histories(case, key, digest=digest, across=across)
+        return _samples(metric, (session for one in histories for session in one))
 
-    def mismatches(self, case: str, key: FingerprintKey, *, digest: str) -> tuple[str, ...]:
-        """Why sessions accepted for `case` may not be compared, one text a file; files that match are left out."""
+    def anchor_sessions(
+        self, case: str, metric: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
+    ) -> Samples:
+        """Those of `sessions` that are the fixed anchor, in the same form and order."""
+        histories = self.histories(case, key, digest=digest, across=across)
+        return _samples(metric, (session for one in histories for session in one if session.anchor))
+
+    def histories(
+        self, case: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
+    ) -> tuple[Sessions, ...]:
+        """The accepted sessions of a case, one history for each key, by the time of their first session."""
+        by_key: dict[FingerprintKey, list[Sessions]] = {}
+        matching = [file for file in self.files if not file.key.differences(key, across)]
+        # the oldest name first, which decides where two sessions were accepted in the same second
+        for name, of in reversed(self.aliases.names(case, digest)):
+            for file in matching:
+                if name in file.cases and file.cases[name].digest == of:
+                    by_key.setdefault(file.key, []).append(file.cases[name].sessions)
+        histories = [merged(found) for found in by_key.values()]
+        return tuple(sorted(histories, key=lambda sessions: sessions[0].accepted_time))
+
+    def mismatches(
+        self, case: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
+    ) -> tuple[str, ...]:
+        """Why sessions accepted for `case` may not be compared, one text a file; files that match are left out.
+
+        What was accepted stands before what is now: "driver 570.86 -> 580.12". A file lists all that differs, but for
+        the parts that `across` names.
+        """
+        names = dict(self.aliases.names(case, digest))
         reasons = []
         for file in self.files:
-            if case in file.cases:
-                accepted = file.cases[case].digest
-                changed = (f"case digest {accepted} -> {digest}",) if accepted != digest else ()
-                reasons.append(", ".join(file.key.differences(key) + changed))
-        return tuple(filter(None, reasons))
+            for name in names.keys() & file.cases.keys():
+                accepted = file.cases[name].digest
+                changed = (f"case digest {accepted} -> {names[name]}",) if accepted != names[name] else ()
+                reasons.append(", ".join(file.key.differences(key, across) + changed))
+        return tuple(dict.fromkeys(filter(None, reasons)))
 
     def accept(
-        self, results: Iterable[CaseResult], *, session: str, key: FingerprintKey, accepted_at: str | None = None
+        self,
+        results: Iterable[CaseResult],
+        *,
+        session: str,
+        key: FingerprintKey,
+        accepted_at: str | None = None,
+        git_revision: str | None = None,
     ) -> tuple[Path, ...]:
         """Add one session's results to the files on the disk; returns the files changed. This object stays as it was.
 
         Every file is replaced as a whole, under a lock, on top of what other processes accepted meanwhile. A case that
         holds the session already stays as it is. accepted_at is ISO 8601 with an offset, by default now.
-        Raises BaselineError on results that cannot be accepted (see acceptance), before any file is written, and where
-        a file cannot be read or written.
+        Raises BaselineError on results that cannot be accepted (see acceptance) or whose session was rejected, before
+        any file is written, and where a file cannot be read or written.
         """
-        accepted_at = accepted_at or datetime.now(timezone.utc).isoformat(timespec="seconds")
-        by_suite: dict[tuple[str, str], list[CaseResult]] = {}
-        for result in results:
-            check_result(result)
-            by_suite.setdefault((result.hardware, result.suite), []).append(result)
-        try:
+        accepted_at = accepted_at or now()
+        acceptance = Acceptance(session=session, accepted_at=accepted_at, git_revision=git_revision)
+        results = tuple(results)
+        check_results(results)
+        with changing(self.directory, missing_ok=True) as current:
             checked_time(accepted_at, "accepted_at")
-            with locked(self.directory):
-                pairs = [self._merged(group, session, key, accepted_at) for group in by_suite.values()]
-                return tuple(write_baseline_file(self.directory, new) for old, new in pairs if new != old)
-        except JsonError as error:
-            raise BaselineError(str(error)) from None
-        except OSError as error:
-            raise BaselineError(f"baselines {self.directory}: {error.strerror}: {error.filename}") from error
+            current._refuse_rejected(session)
+            bound = current.aliases.bound({result.case: result.digest for result in results})
+            paths = write_changes(current, replace(current, aliases=bound)._with_results(results, acceptance, key))
+            return tuple(path for path in paths if path.parent != self.directory)
 
-    def _merged(
-        self, results: list[CaseResult], session: str, key: FingerprintKey, accepted_at: str
-    ) -> tuple[BaselineFile, BaselineFile]:
-        """The file of one hardware and suite as it is on the disk, and as it is to be."""
-        old = BaselineFile(hardware=results[0].hardware, suite=results[0].suite, key=key, cases={})
-        if (self.directory / old.relative_path).exists():
-            old = read_baseline_file(self.directory, old.relative_path)
-        cases = dict(old.cases)
+    def file_of(self, hardware: str, suite: str, key: FingerprintKey) -> BaselineFile:
+        """The file of one suite on one hardware under one key; an empty one where nothing was accepted yet."""
+        empty = BaselineFile(hardware=hardware, suite=suite, key=key, cases={})
+        return next((file for file in self.files if file.relative_path == empty.relative_path), empty)
+
+    def with_files(self, *files: BaselineFile) -> Baselines:
+        """With these files in place of those of the same hardware, suite and key, or besides them."""
+        by_path = {file.relative_path: file for file in (*self.files, *files)}
+        return replace(self, files=tuple(by_path.values()))
+
+    def _refuse_rejected(self, session: str) -> None:
+        for file in self.files:
+            if (rejection := file.rejected.get(session)) is not None:
+                why = f": {rejection.reason}" if rejection.reason else ""
+                raise BaselineError(
+                    f"baseline {self.directory / file.relative_path}: the session {session} was rejected on "
+                    f"{rejection.rejected_at[:10]}{why}"
+                )
+
+    def _with_results(self, results: Iterable[CaseResult], acceptance: Acceptance, key: FingerprintKey) -> Baselines:
+        changed = self
         for result in results:
-            cases[result.case] = with_result(cases.get(result.case), result, session=session, accepted_at=accepted_at)
-        return old, replace(old, cases=cases)
+            file = changed.file_of(result.hardware, result.suite, key)
+            history = tuple(s for one in self.histories(result.case, key, digest=result.digest) for s in one)
+            case = with_result(file.cases.get(result.case), result, acceptance, history=history)
+            changed = changed.with_files(replace(file, cases={**file.cases, result.case: case}))
+        return changed
+
+
+def now() -> str:
+    """The time in ISO 8601 with its offset from UTC."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+@contextmanager
+def changing(directory: Path, *, missing_ok: bool = False) -> Iterator[Baselines]:
+    """The baselines as they are on the disk, for changing: nobody else changes them inside of the context.
+
+    Raises BaselineError, also for an OSError or JsonError raised inside.
+    """
+    if not (missing_ok or directory.exists()):  # the lock would make the folder
+        raise BaselineError(f"baselines {directory}: No such file or directory")
+    try:
+        with locked(directory):
+            yield Baselines.load(directory, missing_ok=True)
+    except JsonError as error:
+        raise BaselineError(str(error)) from None
+    except OSError as error:
+        raise BaselineError(f"baselines {directory}: {error.strerror}: {error.filename}") from error
+
+
+def write_changes(old: Baselines, new: Baselines) -> tuple[Path, ...]:
+    """Write what differs, the aliases first; returns the files written. The caller holds the lock.
+
+    Raises BaselineError, before anything is written, where a case or a session would stand twice; OSError.
+    """
+    check_claims(new.directory, new.files, new.aliases)
+    known = {file.relative_path: file for file in old.files}
+    aliases = () if new.aliases == old.aliases else (write_aliases(new.directory, new.aliases),)
+    changed = [file for file in new.files if known.get(file.relative_path) != file]
+    return (*aliases, *(write_baseline_file(new.directory, file) for file in changed))
+
+
+def _samples(metric: str, sessions: Iterable[AcceptedSession]) -> Samples:
+    return [
+        [list(samples) for samples in session.metrics[metric].processes]
+        for session in sessions
+        if metric in session.metrics
+    ]

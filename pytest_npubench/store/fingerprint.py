@@ -1,8 +1,11 @@
 """Who measured: the device, its software and its host. Tells whether two results may be compared, and why not.
 
-Two results may be compared when their keys are equal: accelerator, device class, driver, runtime, compiler and power
-policy. GPUs of one model differ by 8 % on average and 22 % at most (Sinha et al., arXiv 2208.11035), so the device
-class is part of the key; the host is not. A measurement may be resumed only where everything is equal (`digest`).
+Two results may be compared when their keys are equal: accelerator, device class, driver, runtime, compiler, power
+policy, firmware and clock policy. GPUs of one model differ by 8 % on average and 22 % at most (Sinha et al., arXiv
+2208.11035), so the device class is part of the key; the host is not. A measurement may be resumed only where
+everything is equal (`digest`).
+
+firmware and clock_policy are written where they are known only: what was written before they existed keeps its digest.
 
 Worked example: with drivers 570.86 and 580.12, a.differences(b) == ("driver 570.86 -> 580.12",).
 """
@@ -19,6 +22,8 @@ from pytest_npubench.errors import ConfigError, StoreError
 from pytest_npubench.store.host import HostFacts, collect_host, text_pairs
 from pytest_npubench.store.json_text import JsonError, canonical, take
 
+LATER_PARTS = ("firmware", "clock_policy")  # absent from what the first versions wrote
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
@@ -31,10 +36,14 @@ class DeviceFacts:
     runtime: str | None
     compiler: str | None
     power_policy: str | None = None
+    firmware: str | None = None
+    clock_policy: str | None = None
     extra: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__} | {"extra": dict(self.extra)}
+        return _without_later_unknown({name: getattr(self, name) for name in self.__slots__}) | {
+            "extra": dict(self.extra)
+        }
 
     @classmethod
     def from_json(cls, mapping: Any, place: str = "device") -> DeviceFacts:
@@ -47,6 +56,7 @@ class DeviceFacts:
             runtime=take(mapping, "runtime", (str, type(None)), place),
             compiler=take(mapping, "compiler", (str, type(None)), place),
             power_policy=take(mapping, "power_policy", (str, type(None)), place),
+            **{name: _later(mapping, name, place) for name in LATER_PARTS},
             extra=text_pairs(mapping, "extra", place),
         )
 
@@ -61,15 +71,20 @@ class FingerprintKey:
     runtime: str | None
     compiler: str | None
     power_policy: str | None
+    firmware: str | None = None
+    clock_policy: str | None = None
 
     def to_json(self) -> dict[str, str | None]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        return _without_later_unknown({name: getattr(self, name) for name in self.__slots__})
 
     @classmethod
     def from_json(cls, mapping: Any, place: str = "key") -> FingerprintKey:
         """Raises JsonError naming a field that is missing, wrong or unknown."""
         required = {name: take(mapping, name, (str,), place) for name in cls.__slots__[:2]}
-        optional = {name: take(mapping, name, (str, type(None)), place) for name in cls.__slots__[2:]}
+        optional: dict[str, Any] = {
+            name: _later(mapping, name, place) if name in LATER_PARTS else take(mapping, name, (str, type(None)), place)
+            for name in cls.__slots__[2:]
+        }
         if unknown := mapping.keys() - set(cls.__slots__):
             raise JsonError(f"{place}.{min(unknown)}: unknown; allowed are {', '.join(cls.__slots__)}")
         return cls(**required, **optional)
@@ -102,6 +117,8 @@ class Fingerprint:
             runtime=device.runtime,
             compiler=device.compiler,
             power_policy=device.power_policy,
+            firmware=device.firmware,
+            clock_policy=device.clock_policy,
         )
 
     def differences(self, other: Fingerprint) -> tuple[str, ...]:
@@ -142,6 +159,18 @@ class Fingerprint:
 def collect(device: DeviceFacts, rootdir: Path) -> Fingerprint:
     """The fingerprint of `device` in this process; `rootdir` is the folder whose git revision is recorded."""
     return Fingerprint(device=device, host=collect_host(rootdir))
+
+
+def _later(mapping: Any, name: str, place: str) -> str | None:
+    """A part that earlier versions did not know; None where it is missing. Raises JsonError where it is wrong."""
+    if isinstance(mapping, Mapping) and name not in mapping:
+        return None
+    value: str | None = take(mapping, name, (str, type(None)), place)
+    return value
+
+
+def _without_later_unknown(parts: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in parts.items() if value is not None or name not in LATER_PARTS}
 
 
 def _differences(mine: Mapping[str, object], theirs: Mapping[str, object]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -34,6 +35,7 @@ LIBRARIES = (
     "vllm",
 )
 GIT_TIMEOUT_S = 10
+DIFF_TIMEOUT_S = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,18 +112,31 @@ def installed(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def git_revision(rootdir: Path) -> str | None:
-    """The short hash of the checkout, with -dirty where tracked files differ from it; None without git or a commit."""
-    command = ["git", "-C", str(rootdir), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
+    """The short hash of the checkout; None without git or a commit.
+
+    Where tracked files differ from it, -dirty and a hash of the differences follow: "0123456789ab-dirty.1f2e3d". The
+    hash is left out where git takes too long over them. Files that git does not track tell no revision.
+    """
+    described = _git(rootdir, GIT_TIMEOUT_S, "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12")
+    revision = (described or b"").decode(errors="replace").strip()
+    if not revision.endswith("-dirty"):
+        return revision or None
+    # a binary file is told by the hash of its content, which --full-index shows, not by the content itself
+    changes = _git(rootdir, DIFF_TIMEOUT_S, "diff", "HEAD", "--full-index", "--no-color", "--no-ext-diff")
+    return revision if changes is None else f"{revision}.{hashlib.sha256(changes).hexdigest()[:6]}"
+
+
+def _git(rootdir: Path, timeout_s: float, *arguments: str) -> bytes | None:
+    """What git prints; None where there is no git, or it fails or takes too long."""
+    command = ["git", "-C", str(rootdir), *arguments]
     # inside a git hook GIT_DIR names the hook's repository; optional locks would get in the way of a commit going on
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=True
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=timeout_s, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None
+    return done.stdout
 
 
 def text_pairs(mapping: Mapping[str, Any], name: str, place: str) -> tuple[tuple[str, str], ...]:

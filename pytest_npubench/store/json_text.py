@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,7 +75,9 @@ def decode(raw: bytes) -> Any:
         raise JsonError(error.msg, error.lineno, error.colno) from None
     except RecursionError:
         raise JsonError("nested too deeply") from None
-    except ValueError as error:  # a number of too many digits, or one of our own hooks
+    except _NotFiniteError as error:
+        raise JsonError(f"{error} is not a finite number", *_place_of(str(error), raw.decode("utf-8"))) from None
+    except ValueError as error:  # a number of too many digits, or a name twice
         raise JsonError(str(error)) from None
 
 
@@ -126,11 +129,22 @@ def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
+class _NotFiniteError(ValueError):
+    """Its text is the number as it was written."""
+
+
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text} is not a finite number")
+        raise _NotFiniteError(text)
     return value
+
+
+def _place_of(number: str, text: str) -> tuple[int, int]:
+    """Line and column of the first such number outside of strings: json's hooks are not told where they are."""
+    tokens = re.finditer(rf'"(?:[^"\\]|\\.)*"|{re.escape(number)}', text)
+    start = next(token.start() for token in tokens if token[0] == number)
+    return text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_no_name_twice, parse_float=_finite, parse_constant=_finite)

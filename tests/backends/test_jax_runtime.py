@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -18,6 +19,8 @@ import pytest
 from pytest_npubench.backends import backend, jax_runtime
 from pytest_npubench.backends.jax_runtime import JaxRuntime
 from pytest_npubench.backends.protocol import Device
+from pytest_npubench.backends.telemetry import open_telemetry
+from pytest_npubench.backends.telemetry.cpu import clock_policy, microcode, share_of_machine
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 from pytest_npubench.measurement import CacheState
 
@@ -108,17 +111,34 @@ def test_a_device_that_is_no_longer_there() -> None:
 
 
 def test_the_stack_names_the_software_and_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("XLA_FLAGS", "JAX_DEFAULT_MATMUL_PRECISION"):
+    for name in jax_runtime.COMPILE_SETTINGS:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--some=flag")
     cpu = backend("cpu")
     found = cpu.probe(timeout_s=60).devices
-    stack = cpu.open(found, None).stack()
-    assert stack.device_class == found[0].name
+    runtime = cpu.open(found, None)
+    stack = runtime.stack()
+    assert stack.device_class == f"{found[0].name}, {share_of_machine()}"
     assert stack.runtime == f"jax {jax.__version__}"
     assert stack.compiler is not None
     assert stack.compiler.startswith("jaxlib ")
-    assert stack.extra == (("LIBTPU_INIT_ARGS", "--some=flag"),)
+    monkeypatch.setenv("NEURON_CC_FLAGS", " --model-type  transformer ")
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--some=flag")
+    monkeypatch.setenv("XLA_FLAGS", "")
+    settings = "LIBTPU_INIT_ARGS=--some=flag, NEURON_CC_FLAGS=--model-type transformer"
+    assert runtime.stack().compiler == f"{stack.compiler}, {settings}"
+    assert (stack.firmware is None) == (microcode() is None)
+    assert stack.clock_policy == clock_policy()
+
+
+def test_a_runtime_watches_its_devices(runtime: JaxRuntime) -> None:
+    """The host's is read; a runtime whose family has none, or a third party's without the method, has none."""
+    cpu = backend("cpu")
+    telemetry = open_telemetry(cpu.open(cpu.probe(timeout_s=60).devices, None))
+    assert telemetry is not None
+    assert telemetry.read().num_cores
+    telemetry.close()
+    assert open_telemetry(runtime) is None
+    assert open_telemetry(SimpleNamespace()) is None  # type: ignore[arg-type]
 
 
 def test_the_stack_counts_devices(runtime: JaxRuntime) -> None:

@@ -58,6 +58,7 @@ LENGTHS = {
 TTFT_S = {16: 0.010, 32: 0.018, 64: 0.037}
 TBT_S = {16: 0.002, 32: 0.003, 64: 0.005}
 MOVE_S = {32: 0.0007, 64: 0.0011}
+KERNEL_S = 0.0015
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -108,6 +109,8 @@ def seconds(point: Point, buckets: Sequence[int]) -> float:
 
     if point.move:
         return MOVE_S[point.move[1]]
+    if not point.requests:
+        return KERNEL_S
     visited = sorted(item.input_tokens for item in point.requests)
     total = sum(TTFT_S[bucket_of(tokens)] for tokens in visited)
     for step in range(max(item.output_tokens for item in point.requests) - 1):

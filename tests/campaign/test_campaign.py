@@ -56,9 +56,13 @@ class Bench:
         self.plan = plan
         self.engines = []
 
-    def campaign(self, points, plan=None, settled=lambda measured: True, fails=None, fingerprint="f", **changes):
+    def campaign(
+        self, points, plan=None, settled=lambda measured: True, fails=None, fingerprint="f", telemetry=None, **changes
+    ):
         plan = plan or self.plan
         runtime = SimpleNamespace(compiles=[], num_process_compiles=0)
+        if telemetry:
+            runtime.telemetry = lambda: telemetry
 
         def make_engine(runtime, plan):
             self.engines.append(ScriptedEngine(runtime, plan, fails))

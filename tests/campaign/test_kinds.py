@@ -17,8 +17,8 @@ from .conftest import cases, measured
 every_kind = pytest.mark.parametrize("name", case_kinds())
 
 
-def test_the_four_kinds_are_there():
-    assert {"mean_error", "prediction", "profile", "steps"} <= set(case_kinds())
+def test_the_five_kinds_are_there():
+    assert {"canary", "mean_error", "prediction", "profile", "steps"} <= set(case_kinds())
 
 
 @every_kind
@@ -40,7 +40,7 @@ def test_points_are_the_same_each_time_and_named_once(plan, name):
         assert points == kind.points(case, plan)
         assert points
         assert len({point.name for point in points}) == len(points)
-        assert all(bool(point.requests) != bool(point.move) for point in points)
+        assert all(sum(map(bool, (point.requests, point.move, point.kernel))) == 1 for point in points)
         json.dumps([point.definition for point in points])
 
 
@@ -89,7 +89,8 @@ def test_nothing_measured_is_an_error(plan, name):
 
 
 def test_an_unknown_kind_lists_the_known_ones():
-    with pytest.raises(RegistryError, match="no case kind 'profil'; known: mean_error, prediction, profile, steps"):
+    known = "canary, mean_error, prediction, profile, steps"
+    with pytest.raises(RegistryError, match=f"no case kind 'profil'; known: {known}"):
         case_kind("profil")
 
 

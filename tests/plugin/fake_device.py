@@ -20,7 +20,7 @@ from typing import Any
 from pytest_npubench.backends.protocol import Device, Probe, Stack
 from pytest_npubench.buckets import bucket_of
 from pytest_npubench.measurement import CacheState, CompileRecord, Move, Phase, Request, Run, Segment
-from pytest_npubench.plugin import session
+from pytest_npubench.plugin import campaigns
 
 NAME = "Fake accelerator"
 PREFILL_S_PER_TOKEN = 100e-6
@@ -160,5 +160,5 @@ def install(**faults: Any) -> FakeBackend:
     """The backend to offer through pytest_npubench_backends; engines are the fake's from now on."""
     with suppress(KeyError):
         faults["sleep_s"] = float(os.environ["FAKE_SLEEP_S"])
-    session.make_engine = lambda runtime, plan: FakeEngine(runtime, plan.buckets, plan.batch_size)
+    campaigns.make_engine = lambda runtime, plan: FakeEngine(runtime, plan.buckets, plan.batch_size)
     return FakeBackend(Faults(**faults))

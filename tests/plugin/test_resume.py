@@ -38,9 +38,9 @@ def test_an_interrupted_run_says_what_ran_and_is_resumed(project):
     output, _ = process.communicate()
     assert process.returncode == pytest.ExitCode.INTERRUPTED
     result = pytest.RunResult(process.returncode, output.splitlines(), [], 0.0)
-    result.stdout.fnmatch_lines(["=* npubench =*", "case *", "fake-callable-b1-test_a.py::* one call * passed *"])
+    result.stdout.fnmatch_lines(["=* npubench =*", "case *", "fake-callable-b1-test_a.py::* one call * no-baseline *"])
     (end,) = project.records("end")
-    assert (end["exit_status"], end["counts"]) == (2, {"passed": 1})
+    assert (end["exit_status"], end["counts"]) == (2, {"no-baseline": 1})
     done = round_indices(project)
     assert done == list(range(len(done)))
     assert 2 <= len(done) < 6
@@ -107,7 +107,7 @@ def test_a_failed_case_stays_failed(killed, resumed):
     (line,) = (line for line in resumed.outlines if line.startswith("FAILED"))
     assert "test_prediction[fake-mini-llama-b2-lengths.csv]" in line
     assert len([line for line in resumed.outlines if "(resumed)" in line]) == 2
-    assert killed.records("end", session=1)[0]["counts"] == {"failed": 1, "passed": 7}
+    assert killed.records("end", session=1)[0]["counts"] == {"failed": 1, "no-baseline": 7}
 
 
 def test_rounds_that_were_enough_are_not_measured_again(killed, resumed):

@@ -9,20 +9,22 @@ import pytest
 from pytest_npubench.store.journal import read_journal
 
 BUCKETS = (16, 32, 64)
+KERNELS = ("matmul", "copy", "dispatch")
 CASES = {
     "buckets/prediction/mini-mini-llama-b2-lengths.csv",
     "buckets/mean_error/mini-mini-llama-b2",
     *(f"buckets/{kind}/mini-mini-llama-b2-bucket{bucket}" for kind in ("profile", "steps") for bucket in BUCKETS),
+    *(f"buckets/canary/mini-mini-llama-b2-{kernel}" for kernel in KERNELS),
 }
 
 
 def test_it_passes_and_says_so_for_each_case(green):
     assert green.result.ret == 0, green.result.stdout.str()
-    green.result.assert_outcomes(passed=8, deselected=green.result.parseoutcomes()["deselected"])
+    green.result.assert_outcomes(passed=len(CASES), deselected=green.result.parseoutcomes()["deselected"])
     text = green.result.stdout.str()
     rows = [line.split() for line in text.splitlines() if line.startswith("mini-mini-llama-b2")]
-    assert len(rows) == 8
-    assert all("passed" in row for row in rows)
+    assert len(rows) == len(CASES)
+    assert all("no-baseline" in row for row in rows)
     green.result.stdout.fnmatch_lines_random(
         [
             "case * what * verdict * why*",
@@ -44,7 +46,7 @@ def test_the_journal_tells_the_run_in_order(green):
     assert [record["complete"] for record in green.records("round")] == [False, True]
     assert green.cases().keys() == CASES
     assert session.end["exit_status"] == 0
-    assert session.end["counts"] == {"passed": 8}
+    assert session.end["counts"] == {"no-baseline": len(CASES)}
     (device,) = green.records("device")
     measured = [record for record in session.records if record["record"] in ("compile", "round", "case")]
     assert {record["fingerprint"] for record in measured} == {device["digest"]}
@@ -97,10 +99,10 @@ def test_junit_carries_verdict_metrics_and_error(green):
     cases = {}
     for case in ElementTree.parse(green.project.root / "junit.xml").iter("testcase"):
         cases[case.get("name")] = {item.get("name"): item.get("value") for item in case.iter("property")}
-    assert len(cases) == 8
+    assert len(cases) == len(CASES)
     record = green.cases()["buckets/prediction/mini-mini-llama-b2-lengths.csv"]
     properties = cases["test_prediction[mini-mini-llama-b2-lengths.csv]"]
-    assert properties["npubench.verdict"] == "passed"
+    assert properties["npubench.verdict"] == "no-baseline"
     assert properties["npubench.reason"] == record["verdict"]["reason"]
     assert float(properties["npubench.error"]) == record["error"]
     assert float(properties["npubench.predicted_s"]) == record["predicted_s"]
@@ -110,7 +112,7 @@ def test_junit_carries_verdict_metrics_and_error(green):
 def test_pytest_benchmark_has_the_very_samples_of_the_journal(green):
     saved = json.loads((green.project.root / "benchmark.json").read_text())
     records = {f"{record['case']}": record for record in green.records("case")}
-    assert len(saved["benchmarks"]) == 7  # the mean error is no time
+    assert len(saved["benchmarks"]) == len(CASES) - 1  # the mean error is no time
     for benchmark in saved["benchmarks"]:
         ours = benchmark["extra_info"]["npubench"]
         record = records[ours["case"]]
@@ -120,7 +122,7 @@ def test_pytest_benchmark_has_the_very_samples_of_the_journal(green):
         assert (stats["rounds"], stats["min"], stats["max"]) == (len(samples), min(samples), max(samples))
         assert stats["mean"] == pytest.approx(sum(samples) / len(samples), rel=1e-12)
         assert stats["iterations"] == 1
-        assert ours["verdict"] == "passed"
+        assert ours["verdict"] == "no-baseline"
         assert ours["metrics"] == {name: metric["value"] for name, metric in record["metrics"].items()}
     assert "hz_actual" not in saved["machine_info"]["cpu"]
 
@@ -171,7 +173,7 @@ def test_a_tightened_limit_fails_with_one_clean_line(green):
     assert " > 1e-07 %" in line
     assert "Traceback" not in text
     assert ".py:" not in text.partition("FAILURES")[2].partition("= npubench =")[0]
-    assert "nothing accepted: 1 cases are not green" in text
+    assert "nothing accepted: the run ended with exit status 1" in text
     assert not (green.project.root / "none").exists()
     (session,) = read_journal(green.project.root / "tight.jsonl").sessions
     assert session.end["exit_status"] == 1

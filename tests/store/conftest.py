@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,12 @@ def fingerprint(host: HostFacts) -> Fingerprint:
 @pytest.fixture(scope="session")
 def key(fingerprint: Fingerprint) -> FingerprintKey:
     return fingerprint.key()
+
+
+@pytest.fixture(scope="session")
+def other_driver(key: FingerprintKey) -> FingerprintKey:
+    """The key after a driver upgrade."""
+    return replace(key, driver="580.12")
 
 
 @pytest.fixture(scope="session")

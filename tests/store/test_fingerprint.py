@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import subprocess
 from dataclasses import fields, replace
 from importlib import metadata
@@ -26,6 +27,8 @@ DEVICES = st.builds(
     runtime=st.none() | TEXT,
     compiler=st.none() | TEXT,
     power_policy=st.none() | TEXT,
+    firmware=st.none() | TEXT,
+    clock_policy=st.none() | TEXT,
     extra=PAIRS,
 )
 HOSTS = st.builds(
@@ -109,8 +112,36 @@ def test_a_field_that_is_missing_or_wrong_is_named(fingerprint):
 
 def test_fields_of_a_later_version_are_left_aside(fingerprint):
     content = fingerprint.to_json()
-    content["device"]["firmware"] = "9"
+    content["device"]["colour"] = "green"
     assert Fingerprint.from_json(content) == fingerprint
+
+
+def test_what_was_written_before_firmware_and_clock_policy_is_read_and_keeps_its_digests(fingerprint):
+    """Both are unknown then. The digests were written by the version before: files and records refer to them."""
+    content = fingerprint.to_json()
+    assert not {"firmware", "clock_policy"} & (content["device"].keys() | fingerprint.key().to_json().keys())
+    again = Fingerprint.from_json(content)
+    assert (again.device.firmware, again.device.clock_policy) == (None, None)
+    assert again.digest() == fingerprint.digest() == "6ed4f5d321c1"
+    assert FingerprintKey.from_json(fingerprint.key().to_json()).digest() == "86a724a4"
+
+
+def test_firmware_and_clocks_tell_devices_apart(fingerprint):
+    other = replace(
+        fingerprint, device=replace(fingerprint.device, firmware="VBIOS 96.00", clock_policy="performance, boost off")
+    )
+    assert fingerprint.key().differences(other.key()) == (
+        "firmware unknown -> VBIOS 96.00",
+        "clock_policy unknown -> performance, boost off",
+    )
+    assert other.key().differences(fingerprint.key(), across=["firmware", "clock_policy"]) == ()
+    content = json.loads(json.dumps(other.to_json()))
+    assert Fingerprint.from_json(content) == other
+    content["device"]["firmware"] = 96
+    with pytest.raises(
+        StoreError, match=r"^fingerprint\.device\.firmware: want a string or null, found a whole number$"
+    ):
+        Fingerprint.from_json(content)
 
 
 def test_collect_reads_this_process(fingerprint, tmp_path):
@@ -158,8 +189,36 @@ def test_git_revision_of_a_clean_and_a_changed_checkout(repository, monkeypatch)
     head = git("rev-parse", "--short=12", "HEAD")
     monkeypatch.setenv("GIT_DIR", "/nonexistent")  # as inside a hook of another repository
     assert git_revision(rootdir) == head
+    found = []
+    for text in ("2\n", "3\n", "2\n"):
+        (rootdir / "a.txt").write_text(text)
+        found.append(git_revision(rootdir))
+    assert re.fullmatch(rf"{head}-dirty\.[0-9a-f]{{6}}", found[0])
+    assert found[0] == found[2] != found[1]
+
+
+def test_a_changed_binary_file_and_a_staged_change_tell_revisions_apart(repository):
+    rootdir, git = repository
+    (rootdir / "b").write_bytes(b"\0\1\2")
+    git("add", "b")
+    git("commit", "-q", "-m", "first")
+    found = set()
+    for content in (b"\0\1\3", b"\0\1\4"):
+        (rootdir / "b").write_bytes(content)
+        found.add(git_revision(rootdir))
+    git("add", "b")
+    assert git_revision(rootdir) in found
+    assert len(found) == 2
+
+
+def test_differences_that_take_too_long_are_left_out(repository, monkeypatch):
+    rootdir, git = repository
+    (rootdir / "a.txt").write_text("1\n")
+    git("add", "a.txt")
+    git("commit", "-q", "-m", "first")
     (rootdir / "a.txt").write_text("2\n")
-    assert git_revision(rootdir) == f"{head}-dirty"
+    monkeypatch.setattr("pytest_npubench.store.host.DIFF_TIMEOUT_S", 0)
+    assert git_revision(rootdir) == f"{git('rev-parse', '--short=12', 'HEAD')}-dirty"
 
 
 def test_git_revision_without_git(tmp_path, monkeypatch):

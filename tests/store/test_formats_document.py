@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_npubench.store import baseline_format, journal_format
+from pytest_npubench.store import aliases, baseline_format, journal_format
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.store.json_text import decode, layout
@@ -44,6 +44,13 @@ def test_the_baseline_example_is_a_file_as_we_write_it(tmp_path):
     ]
 
 
+def test_the_example_of_aliases_is_a_file_as_we_write_it():
+    (text,) = re.findall(r"```\n(\{\n \"aliases\".*?)```", DOCUMENT, flags=re.DOTALL)
+    read = aliases.Aliases.from_json(decode(text.encode()))
+    assert len(read.entries) == 1
+    assert layout(read.to_json()) + "\n" == text
+
+
 @pytest.mark.parametrize("kind", list(journal_format.REQUIRED))
 def test_the_document_names_every_required_field(kind):
     (row,) = re.findall(rf"^\| `{kind}` \| (.*) \|$", DOCUMENT, flags=re.MULTILINE)
@@ -53,4 +60,4 @@ def test_the_document_names_every_required_field(kind):
 def test_the_histories_end_at_the_versions_written():
     histories = re.findall(r"### History\n\n\| version .*\n\|.*\n((?:\|.*\n?)+)", DOCUMENT)
     last = [int(rows.strip().splitlines()[-1].split("|")[1]) for rows in histories]
-    assert last == [journal_format.VERSION, baseline_format.VERSION]
+    assert last == [journal_format.VERSION, baseline_format.VERSION, aliases.VERSION]

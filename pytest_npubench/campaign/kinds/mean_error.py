@@ -41,7 +41,7 @@ class MeanErrorKind:
                 (Gate(metric="mean prediction error", value=summary.mean, limit=plan.mean_error, unit="%"),)
             ),
             what=f"E2E of {summary.num_cases} workloads",
-            metrics=(Metric(name="mean_prediction_error", unit="", value=summary.mean),),
+            metrics=(Metric(name="mean_prediction_error", unit="", value=summary.mean, gate="difference"),),
             measured_s=sum(sum(item.measured_s) for item in found),
             predicted_s=sum(sum(item.predicted_s) for item in found),
             error=summary.mean,

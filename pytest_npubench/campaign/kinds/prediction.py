@@ -66,9 +66,9 @@ class PredictionKind:
             what=f"E2E of {len(found.measured_s)} batches",
             metrics=(
                 Metric(name="e2e_s", unit="s", value=total_s, samples=tuple(sum(row) for row in rounds)),
-                Metric(name="prediction_error", unit="", value=error.gate_value),
-                Metric(name="prefill_padding_fraction", unit="", value=padding[0]),
-                Metric(name="decode_padding_fraction", unit="", value=padding[1]),
+                Metric(name="prediction_error", unit="", value=error.gate_value, gate="difference"),
+                Metric(name="prefill_padding_fraction", unit="", value=padding[0], gate="none"),
+                Metric(name="decode_padding_fraction", unit="", value=padding[1], gate="none"),
             ),
             measured_s=total_s,
             predicted_s=sum(found.predicted_s),

@@ -1,0 +1,84 @@
+"""TPUs: memory use and duty cycle by libtpu's own monitoring, or by the command line `tpu-info`; nothing else is told.
+
+A TPU belongs to one process at a time, so sharing needs no watching while we run; `tpu-info` names the holder, which a
+probe shows. Inside a process that runs jax the library is asked; elsewhere the command, which takes a second.
+
+    TPU Chips                                            (tpu-info, documented output)
+    │ /dev/vfio/0   TPU v6e chip  1        1052   │
+    TPU Runtime Utilization
+    │ 8       18.45 GiB / 31.25 GiB        100.00% │
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from shutil import which
+from typing import Any
+
+from pytest_npubench.backends.protocol import Device
+from pytest_npubench.backends.telemetry import linux
+from pytest_npubench.backends.telemetry.state import DeviceState
+
+TIMEOUT_S = 10.0
+_CHIP = re.compile(r"(/dev/\S+)\s.*?\s(\d+)[\s│]+(\d+|None)\s*│")  # versions differ in the lines between columns
+_USE = re.compile(r"([\d.]+) GiB / [\d.]+ GiB[\s│]+([\d.]+)\s*%")
+
+
+class TpuTelemetry:
+    """The chips of a group. A lost TPU is not told by either source: it shows as an error of jax."""
+
+    def __init__(self, devices: Sequence[Device], timeout_s: float = TIMEOUT_S) -> None:
+        self._ordinals = [device.ordinal for device in devices]
+        self._timeout_s = timeout_s
+
+    def read(self) -> DeviceState:
+        if "jax" in sys.modules:  # jax has loaded libtpu; to load it here could take the chip from another process
+            return DeviceState.now(**self._by_library())
+        return DeviceState.now(**self._by_command())
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _by_library(self) -> dict[str, Any]:
+        try:
+            monitoring: Any = import_module("libtpu.sdk").tpumonitoring
+            memory = monitoring.get_metric("hbm_capacity_usage").data()
+            duty = monitoring.get_metric("duty_cycle_pct").data()
+            return self._of_group([float(value) for value in memory], [float(value) / 100 for value in duty])
+        except Exception:  # noqa: BLE001 - whatever a vendor's library raises: it does not tell
+            return {}
+
+    def _by_command(self) -> dict[str, Any]:
+        if not which("tpu-info"):
+            return {}
+        try:
+            answer = subprocess.run(
+                ["tpu-info"], capture_output=True, text=True, errors="replace", timeout=self._timeout_s, check=False
+            )
+        except (subprocess.TimeoutExpired, OSError):
+            return {}
+        rows = _USE.findall(answer.stdout)
+        memory = [float(gibibytes) * 2**30 for gibibytes, _ in rows]
+        duty = [float(percent) / 100 for _, percent in rows]
+        return self._of_group(memory, duty) | self._holders(_CHIP.findall(answer.stdout))
+
+    def _of_group(self, memory: Sequence[float], duty: Sequence[float]) -> dict[str, Any]:
+        """The chips by their place in the list; nothing where it is shorter than our group needs."""
+        if max(self._ordinals) >= min(len(memory), len(duty)):
+            return {}
+        return {
+            "memory_used_bytes": sum(memory[ordinal] for ordinal in self._ordinals),
+            "duty_cycle": min(duty[ordinal] for ordinal in self._ordinals),
+        }
+
+    def _holders(self, chips: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
+        """Who holds our chips; a chip that nobody holds has no number in its last column."""
+        if not chips:
+            return {}
+        held = [chips[ordinal][2] for ordinal in self._ordinals if ordinal < len(chips)]
+        others = sorted({int(pid) for pid in held if pid.isdigit()} - linux.own_processes())
+        return {"num_other_processes": len(others), "other_processes": tuple(map(linux.process_name, others))}

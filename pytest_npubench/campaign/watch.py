@@ -1,0 +1,62 @@
+"""Watching a device over a stretch of measuring: its state before and after, and whether the stretch may count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.backends.telemetry import open_telemetry
+from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits, disturbance
+from pytest_npubench.backends.telemetry.round_state import RoundState, between
+from pytest_npubench.backends.telemetry.state import DeviceState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A stretch of measuring: its state, None where nothing tells it, and why it should not count, None if it may."""
+
+    state: RoundState | None = None
+    disturbed: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """What a round's record says of it; nothing of what is unknown."""
+        known: dict[str, Any] = {} if self.state is None else {"state": self.state.to_json()}
+        return known if self.disturbed is None else {**known, "disturbed": self.disturbed}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Watched:
+        return cls(state=RoundState.from_json(record.get("state")), disturbed=record.get("disturbed"))
+
+
+class Watch:
+    """Reads a runtime's telemetry around what lies between begin() and end(). Without telemetry the clocks alone."""
+
+    def __init__(self, runtime: Runtime, limits: DisturbanceLimits) -> None:
+        self._telemetry = open_telemetry(runtime)
+        self._limits = limits
+        self._before = DeviceState.now()
+
+    def begin(self) -> None:
+        """Raises DeviceUnavailableError where the device is lost."""
+        self._before = self._read()
+
+    def end(self) -> Watched:
+        """What happened since begin(). Raises DeviceUnavailableError where the device is lost."""
+        after = self._read()
+        state = between(self._before, after) if self._telemetry is not None else None
+        return Watched(state=state, disturbed=disturbance(self._before, after, self._limits))
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._telemetry is not None:
+            self._telemetry.close()
+
+    def _read(self) -> DeviceState:
+        return DeviceState.now() if self._telemetry is None else self._telemetry.read()

@@ -1,0 +1,118 @@
+"""`npubench ab`: two Python environments (two compilers or runtimes) measured in turn in fresh processes.
+
+Exit status: 0 no regression, 1 a case, the suite or the canaries regressed (or an error), 3 too much undecided.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_npubench.cli.arguments import add_command, positive_integer
+from pytest_npubench.cli.gate_arguments import add_gate_options, print_comparison
+
+if TYPE_CHECKING:
+    from pytest_npubench.cli.arguments import Commands
+    from pytest_npubench.comparison.environments import Environment
+    from pytest_npubench.comparison.outcome import Comparison
+
+EXAMPLE = "npubench ab --env-a .venv-old --env-b .venv-new -- -m cpu suites/"
+NUM_PAIRS = 5
+NUM_NAMED = 20
+
+
+def add_parser(commands: Commands) -> None:
+    parser = add_command(commands, "ab", "measure two environments in turn and compare them", EXAMPLE)
+    for side in ("a", "b"):
+        text = f"environment {side.upper()}: a python, or the folder of a virtual environment"
+        parser.add_argument(f"--env-{side}", metavar="PY", required=True, help=text)
+    parser.add_argument(
+        "--pairs", metavar="N", type=positive_integer, default=NUM_PAIRS, help="processes of each (default: 5)"
+    )
+    parser.add_argument(
+        "--cooldown", metavar="SECONDS", type=_wait, default=0.0, help="wait so long between processes (default: 0)"
+    )
+    parser.add_argument(
+        "--keep", metavar="DIR", type=Path, help="keep journals and logs there; what it holds is not run again"
+    )
+    add_gate_options(parser)
+    parser.add_argument("arguments", metavar="ARGUMENT", nargs="+", help="after --: what pytest is to run")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Raises EnvironmentUnusableError before anything runs, ConfigError where nothing can be compared, StoreError for a
+    folder or journal that cannot be used."""
+    from pytest_npubench.comparison.environments import environment_differences, find_environment
+
+    environments = {side: find_environment(f"--env-{side.lower()}", _named(arguments, side)) for side in ("A", "B")}
+    for side, found in environments.items():
+        _say(f"{side}  {found.python}, pytest-npubench {found.plugin_version}")
+    differences = environment_differences(environments["A"], environments["B"])
+    for line in differences[:NUM_NAMED] or ("nothing differs: this is an A/A run",):
+        _say(f"   {line}")
+    if len(differences) > NUM_NAMED:
+        _say(f"   and {len(differences) - NUM_NAMED} distributions more")
+    return print_comparison(_compared(arguments, environments), arguments)
+
+
+def _compared(arguments: argparse.Namespace, environments: dict[str, Environment]) -> Comparison:
+    from pytest_npubench.comparison.ab_folder import AbFolder
+    from pytest_npubench.comparison.ab_run import run_pairs
+    from pytest_npubench.comparison.journal_sessions import journal_sessions
+    from pytest_npubench.comparison.paired_sides import compare_pairs
+    from pytest_npubench.store.journal_reader import read_journal
+
+    path = arguments.keep or Path(tempfile.mkdtemp(prefix="npubench-ab-"))
+    folder = AbFolder(path, environments, arguments.arguments)
+    try:
+        done = run_pairs(
+            environments,
+            arguments.arguments,
+            folder,
+            num_pairs=arguments.pairs,
+            cooldown_s=arguments.cooldown,
+            say=_say,
+        )
+    except KeyboardInterrupt:
+        _say(f"interrupted; the journals are in {path}: go on with --keep {path}")
+        raise
+    pairs = [
+        tuple(journal_sessions(str(journal), read_journal(journal)) for journal in journals) for journals in done.pairs
+    ]
+    found = compare_pairs(
+        [(old, new) for old, new in pairs],
+        labels=(str(environments["A"].python), str(environments["B"].python)),
+        margin=arguments.margin,
+        q=arguments.q,
+        metrics=arguments.metric,
+        notes=done.notes,
+    )
+    if arguments.keep is None:
+        shutil.rmtree(path, ignore_errors=True)
+    return found
+
+
+def _named(arguments: argparse.Namespace, side: str) -> str:
+    named: str = getattr(arguments, f"env_{side.lower()}")
+    return named
+
+
+def _say(text: str) -> None:
+    """Beside the findings, which go to stdout."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _wait(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise argparse.ArgumentTypeError(f"{text!r}: want seconds, 0 or more")
+    return value

@@ -1,0 +1,160 @@
+"""`npubench baseline`: look at accepted baselines and change them; everything it writes is reviewed in git.
+
+Commands that change files say what they did in one or two lines, and do nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_npubench.cli import baseline_list, baseline_show
+from pytest_npubench.cli.arguments import add_command, positive_integer
+
+if TYPE_CHECKING:
+    from pytest_npubench.cli.arguments import Commands
+    from pytest_npubench.store.baseline_changes import Change
+
+EXAMPLE = "npubench baseline list"
+
+
+def add_parser(commands: Commands) -> None:
+    parser = add_command(commands, "baseline", "list, show, accept, reject, anchor, prune or rename baselines", EXAMPLE)
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    for add in (baseline_list.add_parser, baseline_show.add_parser, _accept, _reject, _anchor, _prune, _rename):
+        add_baselines_option(add(actions))
+
+
+def add_baselines_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--baselines", metavar="DIR", type=Path, default=Path("baselines"), help="where they lie (default: baselines)"
+    )
+
+
+def _accept(actions: Commands) -> argparse.ArgumentParser:
+    example = "npubench baseline accept .npubench/journal.jsonl"
+    parser = add_command(actions, "accept", "accept a finished green run as a baseline session", example)
+    parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
+    parser.add_argument("--session", metavar="ID", help="this session only (default: the latest run that has cases)")
+    parser.set_defaults(run=run_accept)
+    return parser
+
+
+def _reject(actions: Commands) -> argparse.ArgumentParser:
+    example = 'npubench baseline reject 20261121T130500-3f9a1c07 --reason "the room was at 40 degrees"'
+    parser = add_command(actions, "reject", "take a session out of the baselines for good", example)
+    parser.add_argument("session", metavar="SESSION", help="the session, or SESSION@DEVICE")
+    parser.add_argument("--reason", metavar="TEXT", default="", help="kept beside the session's name")
+    parser.set_defaults(run=run_reject)
+    return parser
+
+
+def _anchor(actions: Commands) -> argparse.ArgumentParser:
+    example = "npubench baseline anchor --newest 5 --case buckets/profile/cpu-tiny-llama-b4-bucket128"
+    parser = add_command(actions, "anchor", "make other sessions the fixed anchor", example)
+    parser.add_argument("sessions", metavar="SESSION", nargs="*", help="the sessions that become the anchor")
+    parser.add_argument("--newest", metavar="N", type=positive_integer, help="the newest N sessions of each case")
+    parser.add_argument("--key", metavar="KEY", help="only under this key: the 8 hex digits of a file's name")
+    parser.add_argument("--case", metavar="CASE", help="only of this case: SUITE/KIND/ID")
+    parser.set_defaults(run=lambda arguments: run_anchor(parser, arguments))
+    return parser
+
+
+def _prune(actions: Commands) -> argparse.ArgumentParser:
+    example = "npubench baseline prune --older-than 180 --dry-run"
+    parser = add_command(actions, "prune", "drop the files of keys that nobody runs any more", example)
+    parser.add_argument("--key", metavar="KEY", action="append", default=[], help="drop this key; may be repeated")
+    parser.add_argument(
+        "--older-than", metavar="DAYS", type=positive_integer, help="drop what nothing was accepted into for so long"
+    )
+    parser.add_argument(
+        "--keep", metavar="N", type=positive_integer, help="the newest N keys of a suite and device stay (default 1)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would go, and leave it")
+    parser.set_defaults(run=lambda arguments: run_prune(parser, arguments))
+    return parser
+
+
+def _rename(actions: Commands) -> argparse.ArgumentParser:
+    example = "npubench baseline rename buckets/profile/cpu-tiny-b4-bucket128 buckets/profile/cpu-small-b4-bucket128"
+    parser = add_command(actions, "rename", "let a renamed case keep its history", example)
+    parser.add_argument("old", metavar="OLD", help="the case's key before: SUITE/KIND/ID")
+    parser.add_argument("new", metavar="NEW", help="the case's key now")
+    parser.set_defaults(run=run_rename)
+    return parser
+
+
+def run_accept(arguments: argparse.Namespace) -> int:
+    """Raises JournalError for a journal or session that cannot be used, BaselineError where it is not accepted."""
+    from pytest_npubench.store.accept_run import accept_run
+    from pytest_npubench.store.journal_reader import read_journal
+    from pytest_npubench.store.journal_runs import chosen_sessions
+
+    journal = read_journal(arguments.journal)
+    accepted = accept_run(journal, chosen_sessions(journal, arguments.session), arguments.baselines)
+    print(f"{accepted}\nsession {', '.join(accepted.sessions)}")
+    return 0
+
+
+def run_reject(arguments: argparse.Namespace) -> int:
+    """Raises BaselineError where no file knows the session."""
+    from pytest_npubench.store.baseline_changes import reject
+
+    change = reject(arguments.baselines, arguments.session, reason=arguments.reason)
+    print(_said("rejected", change) if change.paths else f"rejected before: {', '.join(change.sessions)}")
+    return 0
+
+
+def run_anchor(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    """Raises BaselineError where no session is meant."""
+    if bool(arguments.sessions) == (arguments.newest is not None):
+        parser.error("want sessions, or --newest N")
+    from pytest_npubench.store.anchor_move import move_anchor
+
+    change = move_anchor(
+        arguments.baselines,
+        sessions=arguments.sessions,
+        newest=arguments.newest,
+        key=arguments.key,
+        case=arguments.case,
+    )
+    print(_said("anchor is now", change) if change.paths else f"anchor already: {', '.join(change.sessions)}")
+    return 0
+
+
+def run_prune(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    """Raises BaselineError on a key that no file has."""
+    aged = arguments.older_than is not None or arguments.keep is not None
+    if bool(arguments.key) == aged:
+        parser.error("want --key KEY, or --older-than DAYS, --keep N or both")
+    from pytest_npubench.store.baseline_changes import newest_time, prune
+
+    gone = prune(
+        arguments.baselines,
+        keys=arguments.key,
+        older_than_days=arguments.older_than,
+        keep=arguments.keep,
+        dry_run=arguments.dry_run,
+    )
+    for file in gone:
+        path = arguments.baselines / file.relative_path
+        print(f"{path}: {len(file.cases)} cases, newest session of {newest_time(file):%Y-%m-%d}")
+    print(f"{'would drop' if arguments.dry_run else 'dropped'} {len(gone)} files")
+    return 0
+
+
+def run_rename(arguments: argparse.Namespace) -> int:
+    """Raises BaselineError on a clash, a circle, or an old name under which nothing was accepted."""
+    from pytest_npubench.store.baseline_renaming import rename
+
+    done = rename(arguments.baselines, arguments.old, arguments.new)
+    bound = f"digest {done.alias.case_digest}" if done.alias.case_digest else "digest from its first accepted session"
+    print(f"{done.alias.case} takes over {done.num_sessions} sessions of {done.old}")
+    print(f"digest {done.alias.digest} -> {bound}; wrote {done.path}")
+    return 0
+
+
+def _said(verb: str, change: Change) -> str:
+    files = ", ".join(map(str, change.paths))
+    return f"{verb} {', '.join(change.sessions)}: {change.num_cases} cases in {files}"

@@ -1,0 +1,179 @@
+"""`npubench baseline show`: the accepted sessions of one case, as the judge sees them, with their trend.
+
+Median is that of the medians of a session's processes; spread the distance of the quartiles of all its samples over
+that median; change the median against the median of the anchor's medians.
+Worked example: processes (1, 2, 3) and (3, 4, 5) have medians 2 and 4, so median 3; the quartiles of 1, 2, 3, 3, 4, 5
+are 2.25 and 3.75, so the spread is 1.5 / 3 = 50 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pytest_npubench.cli.arguments import add_command, columns
+from pytest_npubench.cli.baseline_list import stack_text
+from pytest_npubench.errors import BaselineError
+
+if TYPE_CHECKING:
+    from pytest_npubench.cli.arguments import Commands
+    from pytest_npubench.store.accepted_session import AcceptedSession, KeptSamples
+    from pytest_npubench.store.baseline_format import BaselineFile
+    from pytest_npubench.store.baselines import Baselines
+
+HEADER = ("SESSION", "ACCEPTED", "REVISION", "MEDIAN", "SPREAD", "CHANGE", "")
+BARS = "▁▂▃▄▅▆▇█"
+NUM_NAMED = 5
+
+
+def add_parser(actions: Commands) -> argparse.ArgumentParser:
+    example = "npubench baseline show buckets/profile/cpu-tiny-llama-b4-bucket128"
+    parser = add_command(actions, "show", "show the accepted sessions of a case", example)
+    parser.add_argument("case", metavar="CASE", help="SUITE/KIND/ID, or ID alone where only one case has it")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Raises BaselineError where no case, or more than one, is meant, or a file cannot be read."""
+    from pytest_npubench.store.baselines import Baselines
+
+    loaded = Baselines.load(arguments.baselines)
+    case = _named(loaded, arguments.case)
+    answer = {"case": case, "renamed_to": _renamed_to(loaded, case), "keys": _keys(loaded, case)}
+    print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_lines(answer)))
+    return 0
+
+
+def _named(loaded: Baselines, wanted: str) -> str:
+    """The case's key. A new name under which nothing was accepted yet counts: it has its old name's sessions."""
+    known = {name for file in loaded.files for name in file.cases}
+    known |= {loaded.aliases.latest_name(name) for name in known}
+    if wanted in known:
+        return wanted
+    found = sorted(name for name in known if name.split("/", 2)[2] == wanted)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise BaselineError(f"baselines {loaded.directory}: {wanted} may be {' or '.join(found)}; want one of them")
+    near = sorted(name for name in known if wanted in name)[:NUM_NAMED]
+    hint = f"; cases like it: {', '.join(near)}" if near else "; `npubench baseline list` lists what there is"
+    raise BaselineError(f"baselines {loaded.directory}: no session was accepted for {wanted!r}{hint}")
+
+
+def _renamed_to(loaded: Baselines, case: str) -> str | None:
+    latest = loaded.aliases.latest_name(case)
+    return None if latest == case else latest
+
+
+def _keys(loaded: Baselines, case: str) -> list[dict[str, Any]]:
+    """One entry for each key that has sessions of the case, the one begun first at the top."""
+    found = []
+    for key in dict.fromkeys(file.key for file in loaded.files):
+        files = [file for file in loaded.files if file.key == key]
+        digest = _digest(loaded, files, case)
+        for history in loaded.histories(case, key, digest=digest):
+            names = [name for name, _ in loaded.aliases.names(case, digest)]
+            held = [file.cases[name].metrics for file in files for name in names if name in file.cases]
+            units = {metric: quantity.unit for metrics in held for metric, quantity in metrics.items()}
+            rejected = {name: item.to_json() for file in files for name, item in sorted(file.rejected.items())}
+            about = {"key": key.digest(), "stack": key.to_json(), "digest": digest, "rejected": rejected}
+            metrics = {metric: {"unit": units[metric], "sessions": _rows(metric, history)} for metric in sorted(units)}
+            found.append((history[0].accepted_time, about | {"metrics": metrics}))
+    return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
+
+
+def _digest(loaded: Baselines, files: Iterable[BaselineFile], case: str) -> str:
+    """Under which digest the case stands here; where only its old name does, the one its alias says, if any."""
+    held = [file.cases[case].digest for file in files if case in file.cases]
+    old = loaded.aliases.old_name(case)
+    return held[0] if held else (loaded.aliases.entries[old].case_digest or "" if old else "")
+
+
+def _rows(metric: str, history: Sequence[AcceptedSession]) -> list[dict[str, Any]]:
+    sessions = [session for session in history if metric in session.metrics]
+    anchor = [_median(session.metrics[metric]) for session in sessions if session.anchor]
+    return [_row(session, session.metrics[metric], anchor) for session in sessions]
+
+
+def _row(session: AcceptedSession, kept: KeptSamples, anchor: Sequence[float]) -> dict[str, Any]:
+    median = _median(kept)
+    reference = statistics.median(anchor) if anchor else 0.0
+    return {
+        "session": session.session,
+        "accepted_at": session.accepted_at,
+        "git_revision": session.git_revision,
+        "anchor": session.anchor,
+        "num_processes": len(kept.processes),
+        "median": median,
+        "spread": spread(kept),
+        "change": median / reference - 1 if reference else None,
+    }
+
+
+def _median(kept: KeptSamples) -> float:
+    return statistics.median(map(statistics.median, kept.processes))
+
+
+def spread(kept: KeptSamples) -> float | None:
+    """The distance of the quartiles over the median; None for a single sample and where the median is 0."""
+    samples, median = [value for process in kept.processes for value in process], _median(kept)
+    if len(samples) < 2 or not median:
+        return None
+    low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return (high - low) / abs(median)
+
+
+def trend(medians: Sequence[float]) -> str:
+    """One sign a session, its height between the smallest and the largest median: 1, 2, 3 is "▁▅█"."""
+    low, high = min(medians), max(medians)
+    if low == high:
+        return BARS[0] * len(medians)
+    return "".join(BARS[round((value - low) / (high - low) * (len(BARS) - 1))] for value in medians)
+
+
+def _lines(answer: dict[str, Any]) -> list[str]:
+    lines = [answer["case"]]
+    if answer["renamed_to"]:
+        lines.append(f"renamed to {answer['renamed_to']}")
+    for entry in answer["keys"]:
+        lines += ["", f"key {entry['key']}: {stack_text(entry['stack'])}"]
+        for name, metric in entry["metrics"].items():
+            lines += ["", *_metric_lines(name, metric["unit"], metric["sessions"])]
+        lines += [_rejected_line(name, item) for name, item in entry["rejected"].items()]
+    return lines
+
+
+def _metric_lines(name: str, unit: str, sessions: Sequence[dict[str, Any]]) -> list[str]:
+    if not sessions:
+        return [f"{name}: no session has it"]
+    rows = [
+        (
+            session["session"],
+            session["accepted_at"][:10],
+            session["git_revision"] or "unknown",
+            f"{session['median']:.4g} {unit}".rstrip(),
+            _percent(session["spread"]),
+            _percent(session["change"], sign="+"),
+            "anchor" if session["anchor"] else "",
+        )
+        for session in sessions
+    ]
+    medians = [session["median"] for session in sessions]
+    low, high = f"{min(medians):.4g}", f"{max(medians):.4g} {unit}".rstrip()
+    return [f"{name}  {trend(medians)}  {low} to {high}", columns([HEADER, *rows])]
+
+
+def _percent(fraction: float | None, sign: str = "") -> str:
+    if fraction is None:
+        return "unknown"
+    return f"{round(fraction * 100, 1) + 0.0:{sign}.1f} %"  # adding 0 turns -0.0 into 0.0
+
+
+def _rejected_line(session: str, item: dict[str, str]) -> str:
+    why = f": {item['reason']}" if item["reason"] else ""
+    return f"rejected  {session} on {item['rejected_at'][:10]}{why}"

@@ -1,0 +1,82 @@
+"""What `npubench compare` and `npubench ab` have in common: how strict the gate is, and how its findings are shown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_npubench.errors import StoreError
+
+if TYPE_CHECKING:
+    from pytest_npubench.comparison.outcome import Comparison
+
+MARGIN = 0.01
+Q = 0.05
+INCONCLUSIVE_SHARE = 0.5
+
+
+def add_gate_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--margin", metavar="FRACTION", type=_margin, default=MARGIN, help="change that nobody minds (default: 0.01)"
+    )
+    parser.add_argument(
+        "--q", metavar="FRACTION", type=_q, default=Q, help="share of false alarms among the alarms (default: 0.05)"
+    )
+    parser.add_argument(
+        "--inconclusive-share",
+        metavar="FRACTION",
+        type=_share,
+        default=INCONCLUSIVE_SHARE,
+        help="exit with 3 where more than this share could not be decided (default: 0.5)",
+    )
+    parser.add_argument(
+        "--metric", metavar="NAME", action="append", default=[], help="only this metric; may stand several times"
+    )
+    parser.add_argument("--json", action="store_true", help="print what a script can read")
+    parser.add_argument("-o", "--output", metavar="PAGE.html", type=Path, help="write the findings as a page too")
+
+
+def print_comparison(found: Comparison, arguments: argparse.Namespace) -> int:
+    """The exit status of the gate. Raises StoreError where the page cannot be written."""
+    from pytest_npubench.reports.comparison import comparison_html, comparison_json, render_comparison
+
+    status = found.exit_status(arguments.inconclusive_share)
+    if arguments.json:
+        print(json.dumps(comparison_json(found, status), indent=2))
+    else:
+        width = shutil.get_terminal_size((120, 24)).columns
+        print(render_comparison(found, width=width, color=sys.stdout.isatty()), end="")
+    if arguments.output is not None:
+        try:
+            arguments.output.write_text(comparison_html(found), encoding="utf-8")
+        except OSError as error:
+            raise StoreError(f"{arguments.output}: {error.strerror}") from error
+    return status
+
+
+def _margin(text: str) -> float:
+    return _number(text, "want a fraction from 0 to below 1, such as 0.01", lambda value: 0 <= value < 1)
+
+
+def _q(text: str) -> float:
+    return _number(text, "want a fraction between 0 and 1, such as 0.05", lambda value: 0 < value < 1)
+
+
+def _share(text: str) -> float:
+    return _number(text, "want a fraction from 0 to 1, such as 0.5", lambda value: 0 <= value <= 1)
+
+
+def _number(text: str, want: str, fits: Callable[[float], bool]) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not fits(value):  # a NaN fits nothing
+        raise argparse.ArgumentTypeError(f"{text!r}: {want}")
+    return value

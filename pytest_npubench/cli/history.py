@@ -1,0 +1,222 @@
+"""`npubench history`: upload journals into a database, list its sessions, show trends and changes of level."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_npubench.cli.arguments import add_command, columns, positive_integer
+from pytest_npubench.errors import HistoryError
+from pytest_npubench.store.history import DEFAULT_URL
+
+if TYPE_CHECKING:
+    from pytest_npubench.cli.arguments import Commands
+    from pytest_npubench.store.history import SeriesRow, SessionRow
+    from pytest_npubench.store.history.trend import Change, Series
+
+BARS = "▁▂▃▄▅▆▇█"
+NUM_LISTED = 20
+
+
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "history", "keep the runs of many days and hosts, show what changed", "npubench history list"
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    upload = add_command(
+        actions, "upload", "put journals into the history", "npubench history upload .npubench/journal.jsonl"
+    )
+    upload.add_argument("journals", metavar="JOURNAL", nargs="+", type=Path, help="a journal; again is no harm")
+    upload.set_defaults(run=run_upload)
+    listing = add_command(actions, "list", "the sessions, newest first", "npubench history list --where host=bench-1")
+    listing.add_argument(
+        "--limit", metavar="N", type=positive_integer, default=NUM_LISTED, help="at most N (default: %(default)s)"
+    )
+    listing.set_defaults(run=run_list)
+    show = add_command(
+        actions,
+        "show",
+        "the trend of a case, session by session",
+        "npubench history show buckets/profile/cpu-tiny-llama-b1-bucket128 --metric tbt_s",
+    )
+    show.add_argument("case", metavar="CASE", help="suite/kind/id")
+    show.add_argument("--metric", metavar="M", help="this metric only")
+    show.set_defaults(run=run_show)
+    changes = add_command(
+        actions, "changes", "where a metric changed its level for good", "npubench history changes --since 2026-11-01"
+    )
+    changes.set_defaults(run=run_changes)
+    for action in (upload, listing, show, changes):
+        action.add_argument(
+            "--history", metavar="URL", default=DEFAULT_URL, help="path.db or postgresql://... (default: %(default)s)"
+        )
+    for action in (listing, show, changes):
+        action.add_argument("--since", metavar="DATE", type=moment, help="from this day on (ISO 8601; UTC)")
+        action.add_argument(
+            "--where",
+            metavar="PART=VALUE",
+            type=part,
+            action="append",
+            default=[],
+            help="only this driver, runtime, compiler, host, git_revision, ...; may stand several times",
+        )
+        action.add_argument("--json", action="store_true", help="print what a script can read")
+
+
+def run_upload(arguments: argparse.Namespace) -> int:
+    """Raises JournalError for a journal that cannot be read, HistoryError where the history cannot be written."""
+    from pytest_npubench.store.history import upload_journal
+    from pytest_npubench.store.journal_reader import read_journal
+
+    for path in arguments.journals:
+        done = upload_journal(arguments.history, read_journal(path))
+        sessions = f"{done.num_sessions} sessions ({done.num_new_sessions} new, {done.num_grown_sessions} grown)"
+        print(f"uploaded {path}: {sessions}, {done.num_cases} cases and {done.num_metrics} metrics written")
+    return 0
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """Raises HistoryError, and ConfigError for a part that is not known."""
+    from pytest_npubench.store.history import history_sessions
+
+    found = history_sessions(arguments.history, dict(arguments.where), since=arguments.since, limit=arguments.limit)
+    if arguments.json:
+        return _print_json(found)
+    header = ("STARTED", "SESSION", "HOST", "REVISION", "EXIT", "CASES", "DEVICES")
+    print(columns([header, *map(_session_cells, found)]) if found else "no sessions")
+    return 0
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """Raises HistoryError, also where nothing was measured for the case or metric; ConfigError as `list`."""
+    from pytest_npubench.store.history.trend import changes_of, series_of
+
+    since = "" if arguments.since is None else _utc(arguments.since)
+    found = [item for item in series_of(_rows(arguments)) if item.points[-1].started_at >= since]
+    if arguments.json:
+        return _print_json([asdict(item) | {"changes": list(map(asdict, changes_of(item)))} for item in found])
+    print("\n\n".join(_trend(item, changes_of(item), since) for item in found) or "no session since then")
+    return 0
+
+
+def run_changes(arguments: argparse.Namespace) -> int:
+    """Raises HistoryError and ConfigError as `list`."""
+    from pytest_npubench.store.history import history_series
+    from pytest_npubench.store.history.trend import changes_of, series_of
+
+    series = series_of(history_series(arguments.history, where=dict(arguments.where)))
+    since = "" if arguments.since is None else _utc(arguments.since)
+    found = [change for item in series for change in changes_of(item) if change.started_at >= since]
+    found.sort(key=lambda change: change.started_at, reverse=True)
+    if arguments.json:
+        return _print_json(found)
+    header = ("STARTED", "CASE", "METRIC", "DEVICE CLASS", "CHANGE", "STACK")
+    rows = [
+        (item.started_at, item.case, item.metric, item.device_class, _level(item), "; ".join(item.stack) or "the same")
+        for item in found
+    ]
+    print(columns([header, *rows]) if rows else f"no change of level in {len(series)} series")
+    return 0
+
+
+def moment(text: str) -> datetime:
+    """A day or time of day; in UTC unless it says otherwise."""
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: want a date such as 2026-11-21 or 2026-11-21T13:00") from None
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+def part(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not (separator and name and value):
+        raise argparse.ArgumentTypeError(f"{text!r}: want PART=VALUE, such as driver=570.86")
+    return name, value
+
+
+def _rows(arguments: argparse.Namespace) -> tuple[SeriesRow, ...]:
+    """The rows of a case. Where there are none, HistoryError says what there is."""
+    from pytest_npubench.store.history import history_series
+    from pytest_npubench.store.history.address import masked
+
+    where = dict(arguments.where)
+    rows = history_series(arguments.history, arguments.case, arguments.metric, where)
+    if rows:
+        return rows
+    place = f"history {masked(arguments.history)}"
+    if metrics := sorted({row.metric for row in history_series(arguments.history, arguments.case, where=where)}):
+        raise HistoryError(f"{place}: {arguments.case} has no metric {arguments.metric!r}; it has {', '.join(metrics)}")
+    raise HistoryError(f"{place}: nothing was measured for {arguments.case!r}{_closest(arguments, where)}")
+
+
+def _closest(arguments: argparse.Namespace, where: dict[str, str]) -> str:
+    import difflib
+
+    from pytest_npubench.store.history import history_series
+
+    cases = sorted({row.case for row in history_series(arguments.history, where=where)})
+    near = difflib.get_close_matches(arguments.case, cases, n=3, cutoff=0.3)
+    return (
+        f"; of {len(cases)} cases there the closest are {', '.join(near)}" if near else f"; it has {len(cases)} cases"
+    )
+
+
+def _trend(series: Series, changes: Sequence[Change], since: str) -> str:
+    from pytest_npubench.reports.number_text import figure
+    from pytest_npubench.store.history.trend import stack_changes
+
+    levels = {change.session: change for change in changes}
+    rows = []
+    for index, point in enumerate(series.points):
+        notes = list(stack_changes(series.points[index - 1], point)) if index else []
+        if point.session in levels:
+            notes.insert(0, f"CHANGE {_level(levels[point.session])}")
+        if point.started_at >= since:
+            cells = (point.started_at, point.session, point.host or "", figure(point.median, series.unit))
+            rows.append((*cells, str(point.num_samples), "; ".join(notes)))
+    header = ("STARTED", "SESSION", "HOST", "MEDIAN", "SAMPLES", "WHAT CHANGED")
+    return "\n".join(
+        [
+            f"{series.case}  {series.metric} ({series.better} is better)",
+            f"{series.device_class}, digest {series.digest}  {sparkline([point.median for point in series.points])}",
+            columns([header, *rows]),
+        ]
+    )
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """One bar a value, the lowest for the least: [1, 2, 3] is ▁▅█."""
+    low, high = min(values), max(values)
+    if high == low:
+        return BARS[3] * len(values)
+    return "".join(BARS[round((value - low) / (high - low) * (len(BARS) - 1))] for value in values)
+
+
+def _level(change: Change) -> str:
+    from pytest_npubench.reports.number_text import figure
+
+    text = f"{figure(change.before, change.unit)} -> {figure(change.after, change.unit)}"
+    return f"{text} ({(change.ratio - 1) * 100:+.1f} %, {'worse' if change.worse else 'better'})"
+
+
+def _session_cells(row: SessionRow) -> tuple[str, ...]:
+    verdicts = ", ".join(f"{number} {kind}" for kind, number in row.verdicts.items())
+    devices = "; ".join(dict.fromkeys(f"{key.device_class}, driver {key.driver or 'unknown'}" for key in row.keys))
+    status = "none" if row.exit_status is None else str(row.exit_status)
+    return row.started_at, row.session, row.host or "", row.git_revision or "", status, verdicts or "none", devices
+
+
+def _print_json(found: Sequence[Any]) -> int:
+    print(json.dumps([item if isinstance(item, dict) else asdict(item) for item in found], indent=2))
+    return 0
+
+
+def _utc(since: datetime) -> str:
+    """As the history writes the start of a session."""
+    return since.astimezone(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,194 @@
+"""Running two environments in turn, A B B A A B B A ..., each time a fresh pytest process with a journal of its own.
+
+In this order a drift that goes one way falls on both environments alike. A process that fails is run once more; where
+it fails again its pair is dropped, and the comparison goes on with the others. The folder keeps every journal and a
+list of what is finished, so an interrupted run goes on where it was.
+
+Worked example: 3 pairs run as 1A 1B, 2B 2A, 3A 3B.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_npubench.comparison.ab_folder import AbFolder
+from pytest_npubench.comparison.environments import Environment
+from pytest_npubench.errors import ConfigError
+
+MEASURED = (0, 1)  # pytest's exit statuses of a run to its end: all passed, or some failed
+HOPELESS = {4: "cannot use these arguments", 5: "finds no test"}
+MAX_ATTEMPTS = 2
+INTERRUPT_WAIT_S = 5.0
+SIDES = ("A", "B")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One pytest process to run; pairs count from 1."""
+
+    pair: int
+    side: str
+
+    @property
+    def name(self) -> str:
+        return f"pair-{self.pair}-{self.side}"
+
+    @property
+    def title(self) -> str:
+        return f"{self.side}, pair {self.pair}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbRun:
+    """The journals of the pairs that are whole, A's first, and what was dropped, in words."""
+
+    pairs: tuple[tuple[Path, Path], ...]
+    notes: tuple[str, ...]
+
+
+def schedule(num_pairs: int) -> tuple[Process, ...]:
+    """A B B A A B B A ...: each pair begins with the side that the one before ended with."""
+    return tuple(
+        Process(pair=pair, side=side)
+        for pair in range(1, num_pairs + 1)
+        for side in (SIDES if pair % 2 else reversed(SIDES))
+    )
+
+
+def run_pairs(
+    environments: Mapping[str, Environment],
+    arguments: Sequence[str],
+    folder: AbFolder,
+    *,
+    num_pairs: int,
+    cooldown_s: float,
+    say: Say,
+) -> AbRun:
+    """Run what the folder does not hold yet. `environments` by side; `arguments` are those of pytest.
+
+    Raises ConfigError where pytest cannot use the arguments, finds no test or measures no case: once more would not
+    help. Raises StoreError where the folder cannot be written.
+    """
+    runner = _Runner(environments, arguments, folder, num_processes=2 * num_pairs, cooldown_s=cooldown_s, say=say)
+    dropped: dict[int, str] = {}
+    for process in schedule(num_pairs):
+        if process.pair in dropped:
+            continue
+        if (trouble := runner.finish(process)) is not None:
+            dropped[process.pair] = trouble
+            say(f"pair {process.pair} is dropped: {trouble}")
+    whole = [pair for pair in range(1, num_pairs + 1) if pair not in dropped]
+    return AbRun(
+        pairs=tuple((folder.journal(f"pair-{pair}-A"), folder.journal(f"pair-{pair}-B")) for pair in whole),
+        notes=tuple(f"pair {pair} is dropped: {trouble}" for pair, trouble in dropped.items()),
+    )
+
+
+class _Runner:
+    """Runs processes one after the other and knows how long they take."""
+
+    def __init__(
+        self,
+        environments: Mapping[str, Environment],
+        arguments: Sequence[str],
+        folder: AbFolder,
+        *,
+        num_processes: int,
+        cooldown_s: float,
+        say: Say,
+    ) -> None:
+        self._environments = environments
+        self._arguments = arguments
+        self._folder = folder
+        self._num_processes = num_processes
+        self._cooldown_s = cooldown_s
+        self._say = say
+        self._began_s = time.monotonic()
+        self._num_done = 0
+        self._durations_s: list[float] = []
+
+    def finish(self, process: Process) -> str | None:
+        """Run the process unless it is finished; why it failed for good, None where it did not."""
+        self._num_done += 1
+        if self._folder.is_finished(process.name):
+            self._tell(process, "finished before")
+            return None
+        trouble = ""
+        for attempt in range(MAX_ATTEMPTS):
+            if self._durations_s or attempt:
+                time.sleep(self._cooldown_s)
+            status, duration_s = self._run(process)
+            if status in MEASURED and self._folder.journal(process.name).exists():
+                self._durations_s.append(duration_s)
+                self._folder.finish(process.name, status, duration_s)
+                self._tell(process, f"exit status {status} after {_clock(duration_s)}")
+                return None
+            trouble = f"{process.title}: {_status_text(status)}, see {self._folder.log(process.name)}"
+            self._raise_if_hopeless(process, status)
+            self._folder.set_aside(process.name)
+            self._tell(process, f"{_status_text(status)}{'' if attempt else ', once more'}")
+        return f"{trouble} ({MAX_ATTEMPTS} attempts)"
+
+    def _run(self, process: Process) -> tuple[int, float]:
+        self._tell(process, f"running, {_clock(time.monotonic() - self._began_s)} so far{self._remaining()}")
+        self._folder.set_aside(process.name)  # of an interrupted run
+        journal = self._folder.journal(process.name)
+        own = ["-m", "pytest", "-p", "no:cacheprovider", "--npubench-journal", str(journal)]
+        command = [str(self._environments[process.side].python), *own, *self._arguments]
+        started_s = time.monotonic()
+        with self._folder.log(process.name).open("w", encoding="utf-8") as log:
+            status = _wait(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT))
+        return status, time.monotonic() - started_s
+
+    def _raise_if_hopeless(self, process: Process, status: int) -> None:
+        reason = HOPELESS.get(status, "measures no case" if status in MEASURED else None)
+        if reason is not None:
+            last = self._folder.last_line(process.name)
+            place = f"{process.side} ({self._environments[process.side].python})"
+            raise ConfigError(f"pytest of environment {place} {reason}: {last}; see {self._folder.log(process.name)}")
+
+    def _remaining(self) -> str:
+        if not self._durations_s:
+            return ""
+        left = self._num_processes - self._num_done + 1
+        each_s = sum(self._durations_s) / len(self._durations_s) + self._cooldown_s
+        return f", about {_clock(left * each_s)} left"
+
+    def _tell(self, process: Process, text: str) -> None:
+        self._say(f"[{self._num_done}/{self._num_processes}] {process.title}: {text}")
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Its exit status. Interrupted, the process is given a moment to end as well, and ended then."""
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        for end in (process.terminate, process.kill):
+            try:
+                process.wait(timeout=INTERRUPT_WAIT_S)
+                break
+            except subprocess.TimeoutExpired:
+                end()
+        process.wait()
+        raise
+
+
+def _status_text(status: int) -> str:
+    if status < 0 and os.name == "posix":
+        return f"killed by signal {-status}"
+    return f"exit status {status}"
+
+
+def _clock(duration_s: float) -> str:
+    """83.2 seconds as "1 min 23 s"."""
+    minutes, rest = divmod(round(duration_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

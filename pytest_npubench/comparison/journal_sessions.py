@@ -1,0 +1,91 @@
+"""The finished runs of a journal as sessions of a comparison.
+
+A result that a resumed run took over from an earlier session counts once: with the session that measured it where that
+one is finished, else with the run that took it over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pytest_npubench.comparison.observation import Key, Observation, of_record
+from pytest_npubench.comparison.sides import Side, SideSession, fingerprint_facts, make_side
+from pytest_npubench.store.journal_reader import Journal, Record, Session
+from pytest_npubench.store.journal_runs import chosen_sessions, run_of
+from pytest_npubench.verdict import VerdictKind
+
+Run = tuple[Session, ...]
+Place = tuple[str, str]  # device, fingerprint digest
+
+
+def journal_sessions(label: str, journal: Journal, wanted: str | None = None) -> Side:
+    """The finished runs as a side; only the run of the session `wanted` where one is named.
+
+    Raises JournalError where that session has no cases, and for a record that cannot be read.
+    """
+    runs = _runs(journal)
+    finished = [run for run in runs if all(session.end is not None for session in run)]
+    measured = {_result(record) for run in finished for record in _cases(run) if not record.get("resumed")}
+    chosen = finished
+    notes = (
+        [f"{len(runs) - len(finished)} runs without an end record are left out"] if len(runs) > len(finished) else []
+    )
+    if wanted is not None:
+        asked = run_of(journal, chosen_sessions(journal, wanted)[0])
+        chosen = [run for run in finished if run == asked]
+        notes = [] if chosen else [f"session {wanted} has no end record: it still runs or was killed"]
+    sessions = [session for run in chosen for session in _of_run(journal, run, measured)]
+    return make_side(label, sessions, [*notes, *journal.torn])
+
+
+def _runs(journal: Journal) -> list[Run]:
+    runs: dict[str, Run] = {}
+    seen: set[str] = set()
+    for session in journal.sessions:
+        if session.id not in seen:
+            runs[session.id] = run_of(journal, session)
+            seen.update(member.id for member in runs[session.id])
+    return list(runs.values())
+
+
+def _cases(run: Run) -> Iterable[Record]:
+    return (record for session in run for record in session.records if record["record"] == "case")
+
+
+def _result(record: Record) -> tuple[object, ...]:
+    return record["case"], record["digest"], record["fingerprint"], record.get("device")
+
+
+def _of_run(journal: Journal, run: Run, measured: set[tuple[object, ...]]) -> list[SideSession]:
+    """One session for each device of the run."""
+    by_place: dict[Place, dict[str, Record]] = {}
+    for record in _cases(run):
+        taken_over = record.get("resumed") and _result(record) in measured
+        if record["fingerprint"] is not None and not taken_over:
+            place = (str(record.get("device", "")), record["fingerprint"])
+            by_place.setdefault(place, {})[record["case"]] = record
+    return [
+        _session(journal, run, place, list(records.values()), several=len(by_place) > 1)
+        for place, records in by_place.items()
+    ]
+
+
+def _session(journal: Journal, run: Run, place: Place, records: Sequence[Record], *, several: bool) -> SideSession:
+    device, digest = place
+    valid = [record for record in records if record["verdict"]["kind"] != VerdictKind.INVALID.value]
+    observations: dict[Key, Observation] = {found.key: found for record in valid for found in of_record(record)}
+    bare = [] if several else [session.id for session in run]
+    return SideSession(
+        name=f"{run[0].id}@{device}" if several else run[0].id,
+        ids=frozenset([*bare, *(f"{session.id}@{device}" for session in run)]),
+        started_at=min(session.header["started_at"] for session in run),
+        facts=fingerprint_facts(journal.fingerprint(digest), device),
+        whole=True,
+        knows_gates=True,
+        observations=observations,
+        invalid={
+            record["case"]: str(record["verdict"].get("reason") or "invalid")
+            for record in records
+            if record["verdict"]["kind"] == VerdictKind.INVALID.value
+        },
+    )

@@ -1,0 +1,184 @@
+"""Where the sides of a comparison come from: a journal, one of its sessions, a folder of baselines, a history.
+
+    journal.jsonl                     every finished run in it
+    journal.jsonl@SESSION             one run
+    baselines                         every accepted session
+    history:URL?driver=570.86         the sessions of a history that fit; since=2026-11-01 from a day on
+
+Worked example: "history:.npubench/history.db?driver=570.86&since=2026-11-01".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+from urllib.parse import parse_qsl, urlencode
+
+from pytest_npubench.comparison.journal_sessions import journal_sessions
+from pytest_npubench.comparison.observation import Key, Observation
+from pytest_npubench.comparison.sides import ANY_DIGEST, UNKNOWN, Side, SideSession, key_facts, make_side
+from pytest_npubench.errors import BaselineError, ConfigError, HistoryError
+from pytest_npubench.result import GateKind
+from pytest_npubench.store.aliases import Aliases
+from pytest_npubench.store.baselines import Baselines
+from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.history import DEFAULT_URL, SeriesRow, history_series, history_sessions
+from pytest_npubench.store.history.address import masked
+from pytest_npubench.store.journal_reader import read_journal
+
+HISTORY = "history:"
+SELECTORS = (*FingerprintKey.__slots__, "device", "git_revision", "hardware", "host", "session")
+Better = Literal["lower", "higher"]
+
+
+def load_side(text: str) -> Side:
+    """The side that a user named. Raises StoreError where it cannot be read, ConfigError for a query that is none.
+
+    What cannot be compared is left out, and said in the side's notes; a side may come out empty.
+    """
+    if text.startswith(HISTORY):
+        return _history_side(text)
+    path, session = _path_and_session(text)
+    if path.is_dir():
+        return _baselines_side(text, path)
+    return journal_sessions(text, read_journal(path), session)
+
+
+def _path_and_session(text: str) -> tuple[Path, str | None]:
+    """A path may hold an @ itself: what exists as it stands is taken so."""
+    whole, (head, separator, tail) = Path(text), text.rpartition("@")
+    if whole.exists() or not separator or not head:
+        return whole, None
+    return Path(head), tail
+
+
+@dataclass(slots=True, kw_only=True)
+class _Open:
+    """A session that is being put together from rows."""
+
+    started_at: str
+    facts: dict[str, str]
+    observations: dict[Key, Observation] = field(default_factory=dict)
+
+    def closed(self, name: str, ids: Iterable[str]) -> SideSession:
+        return SideSession(
+            name=name,
+            ids=frozenset(ids),
+            started_at=self.started_at,
+            facts=self.facts,
+            whole=False,
+            knows_gates=False,
+            observations=self.observations,
+            invalid={},
+        )
+
+
+def _baselines_side(label: str, directory: Path) -> Side:
+    loaded = Baselines.load(directory)
+    if not loaded.files:
+        raise BaselineError(f"baselines {directory}: nothing was accepted yet")
+    found: dict[tuple[str, FingerprintKey], _Open] = {}
+    for file in loaded.files:
+        for name, case in file.cases.items():
+            current, digest = _current(loaded.aliases, name, case.digest)
+            for session in case.sessions:
+                began = session.accepted_time.astimezone(timezone.utc).isoformat(timespec="seconds")
+                facts = {**key_facts(file.key), "git_revision": session.git_revision or UNKNOWN}
+                own = found.setdefault((session.session, file.key), _Open(started_at=began, facts=facts))
+                for metric, kept in session.metrics.items():
+                    quantity = case.metrics[metric]
+                    own.observations[current, metric] = _guessed(
+                        current, digest, metric, quantity.unit, quantity.better, kept.processes
+                    )
+    return make_side(label, (own.closed(name, [name]) for (name, _), own in found.items()))
+
+
+def _current(aliases: Aliases, case: str, digest: str) -> tuple[str, str]:
+    """The name and digest that a renamed case has now; any digest where none was bound yet."""
+    while (alias := aliases.entries.get(case)) is not None and digest in (alias.digest, ANY_DIGEST):
+        case, digest = alias.case, alias.case_digest or ANY_DIGEST
+    return case, digest
+
+
+def _history_side(text: str) -> Side:
+    url, where, since = _query(text)
+    ended = {row.session for row in history_sessions(url, since=since) if row.exit_status is not None}
+    rows = history_series(url, where=where, since=since)
+    found: dict[tuple[str, str], _Open] = {}
+    for row in rows:
+        if row.session in ended:
+            facts = _row_facts(row)
+            own = found.setdefault((row.session, row.device), _Open(started_at=row.started_at, facts=facts))
+            samples = row.samples or (row.value,)
+            own.observations[row.case, row.metric] = _guessed(
+                row.case, row.digest, row.metric, row.unit, row.better, (samples,)
+            )
+    devices = [session for session, _ in found]
+    num_running = len({row.session for row in rows} - ended)
+    return make_side(
+        f"{HISTORY}{masked(text.removeprefix(HISTORY))}",
+        (
+            own.closed(*_names(session, device, several=devices.count(session) > 1))
+            for (session, device), own in found.items()
+        ),
+        [f"{num_running} sessions without an end record are left out"] if num_running else [],
+    )
+
+
+def _names(session: str, device: str, *, several: bool) -> tuple[str, tuple[str, ...]]:
+    """The name of what one device did in a session, and all its names."""
+    full = f"{session}@{device}"
+    return (full, (full,)) if several else (session, (session, full))
+
+
+def _row_facts(row: SeriesRow) -> dict[str, str]:
+    return {
+        **key_facts(row.key),
+        "git_revision": row.git_revision or UNKNOWN,
+        "host": row.host or UNKNOWN,
+        "device": row.device,
+    }
+
+
+def _query(text: str) -> tuple[str, dict[str, str], datetime | None]:
+    """URL, selectors and since. Of a server's URL what is no selector is its own."""
+    url, _, query = text.removeprefix(HISTORY).partition("?")
+    pairs = parse_qsl(query, keep_blank_values=True)
+    of_server = url.startswith("postgres")
+    rest = [(name, value) for name, value in pairs if name not in (*SELECTORS, "since")]
+    if rest and not of_server:
+        raise ConfigError(f"history query: {rest[0][0]!r} is not known; allowed are {', '.join(SELECTORS)} and since")
+    where = {name: value for name, value in pairs if name in SELECTORS}
+    since = dict(pairs).get("since")
+    return (f"{url}?{urlencode(rest)}" if rest else url) or DEFAULT_URL, where, _moment(since)
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise HistoryError(f"history query: since={text}: want a date such as 2026-11-21 or 2026-11-21T13:00") from None
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+def _guessed(
+    case: str, digest: str, metric: str, unit: str, better: str, processes: tuple[tuple[float, ...], ...]
+) -> Observation:
+    """What has no unit is an error or a fraction, which may be 0: it is judged by its difference."""
+    gate: GateKind = "ratio" if unit else "difference"
+    ways: Mapping[str, Better] = {"lower": "lower", "higher": "higher"}
+    return Observation(
+        case=case,
+        digest=digest,
+        metric=metric,
+        unit=unit,
+        better=ways.get(better, "lower"),
+        gate=gate,
+        margin=None,
+        processes=processes,
+    )

@@ -1,0 +1,92 @@
+"""One side of a comparison: its sessions, each with the stack it ran on and what it measured.
+
+A session here is what one device did in one finished run: the workers of a run under pytest-xdist are one session, two
+devices are two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pytest_npubench.comparison.observation import Key, Observation
+from pytest_npubench.errors import ConfigError
+from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
+
+UNKNOWN = "unknown"
+ANY_DIGEST = ""
+Facts = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideSession:
+    """started_at is ISO 8601 in UTC. `ids` are the names under which other sources know the same samples.
+
+    `facts` are the parts of the fingerprint key by their names, then whatever else is known; `whole` says that all of
+    the fingerprint is among them, so that a name that is missing is a thing that was not there. Where `knows_gates` is
+    false, the source does not tell how a metric is judged, and that of an observation is guessed by its unit. `invalid`
+    maps the cases that could not be measured to the reason.
+    """
+
+    name: str
+    ids: frozenset[str]
+    started_at: str
+    facts: Facts
+    whole: bool
+    knows_gates: bool
+    observations: Mapping[Key, Observation]
+    invalid: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """Sessions, oldest first, and what was left out of them in words."""
+
+    label: str
+    sessions: tuple[SideSession, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def cases(self) -> frozenset[str]:
+        return frozenset(case for session in self.sessions for case, _ in session.observations)
+
+
+def make_side(label: str, sessions: Iterable[SideSession], notes: Iterable[str] = ()) -> Side:
+    """Sorted by start; sessions that measured nothing are left out."""
+    found = sorted((one for one in sessions if one.observations or one.invalid), key=lambda one: one.started_at)
+    return Side(label=label, sessions=tuple(found), notes=tuple(notes))
+
+
+def key_facts(key: FingerprintKey) -> dict[str, str]:
+    return {name: getattr(key, name) or UNKNOWN for name in FingerprintKey.__slots__}
+
+
+def fingerprint_facts(fingerprint: Fingerprint, device: str) -> dict[str, str]:
+    """Everything a fingerprint says; `device` is the run's own name for the device, such as "cuda:0"."""
+    host = fingerprint.host
+    return {
+        **key_facts(fingerprint.key()),
+        "git_revision": host.git_revision or UNKNOWN,
+        "pytest-npubench": host.plugin_version,
+        **dict(host.libraries),
+        "python": host.python,
+        "system": host.system,
+        "host": host.name,
+        "cpu_model": host.cpu_model,
+        "num_cores": str(host.num_cores),
+        "device": device,
+        **{f"device {name}": value for name, value in fingerprint.device.extra},
+    }
+
+
+def without_shared(old: Side, new: Side) -> Side:
+    """`old` without the sessions that `new` has too. Raises ConfigError where nothing of it is left."""
+    theirs = frozenset(name for session in new.sessions for name in session.ids)
+    kept = tuple(session for session in old.sessions if not session.ids & theirs)
+    num_shared = len(old.sessions) - len(kept)
+    if old.sessions and not kept:
+        raise ConfigError(
+            f"{old.label} and {new.label} hold the same sessions: name two sides, or split one with --by PART"
+        )
+    notes = (f"{num_shared} sessions of A stand in B too: they count there",) if num_shared else ()
+    return Side(label=old.label, sessions=kept, notes=(*old.notes, *notes))

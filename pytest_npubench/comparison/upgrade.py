@@ -1,0 +1,151 @@
+"""The upgrade gate: what changed from side A to side B, told apart as what the device, the suite and each case did.
+
+Canaries are judged among themselves, all other metrics family by family, as in a nightly run. With 3 sessions or more
+on either side a metric is judged by its two samples of nights (two_samples); with fewer in B as a run is judged against
+its baseline: each process of B's sessions counts as a process of that run. Below 3 sessions in A there is no baseline.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from pytest_npubench.comparison.members import CANARY, Common, Member, common
+from pytest_npubench.comparison.outcome import Comparison, Described, Row, canary_verdict, moved_with
+from pytest_npubench.comparison.sides import Side
+from pytest_npubench.comparison.stack_changes import stack_changes
+from pytest_npubench.comparison.two_samples import MIN_SESSIONS, judge_two_samples
+from pytest_npubench.errors import ConfigError
+from pytest_npubench.verdict import Judged, Verdict, VerdictKind, judge_jointly
+from pytest_npubench.verdict.exact import judge_exact
+from pytest_npubench.verdict.observations import Session
+
+Members = Mapping[str, Member]
+JudgeFamily = Callable[[Members, float, float], Iterable[Judged]]
+
+
+def compare_sides(
+    old: Side, new: Side, *, margin: float = 0.01, q: float = 0.05, metrics: Collection[str] = ()
+) -> Comparison:
+    """`new` held against `old`.
+
+    Raises ConfigError where a side is empty, nothing is on both, or margin or q is wrong.
+    """
+    for name, side in (("A", old), ("B", new)):
+        if not side.sessions:
+            why = f" ({'; '.join(side.notes)})" if side.notes else ""
+            raise ConfigError(f"{name}, {side.label}: no finished session with cases{why}")
+    return weigh(old, new, common(old.sessions, new.sessions, metrics), judge_sessions, margin, q)
+
+
+def weigh(old: Side, new: Side, found: Common, judge: JudgeFamily, margin: float, q: float) -> Comparison:
+    """The comparison of what is common, each family by `judge`."""
+    families: dict[tuple[str, ...], dict[str, Member]] = {}
+    for member in found.members:
+        families.setdefault(member.family, {})[" ".join(member.key)] = member
+    rows: list[Row] = [Row(definition=definition, verdict=verdict) for definition, verdict in found.incomparable]
+    canaries: list[Row] = []
+    suites: list[tuple[str, Verdict]] = []
+    for family, members in families.items():
+        one = next(iter(members.values())).definition
+        own_margin = margin if one.margin is None else one.margin
+        for judged in _judged(members, judge, own_margin, q):
+            is_suite = judged.suite is not None and family[0] != CANARY
+            place = canaries if family[0] == CANARY else rows
+            place.extend(
+                _row(members[name], verdict, judged.suite, own_margin) for name, verdict in judged.verdicts.items()
+            )
+            if judged.suite is not None and is_suite:
+                suites.append((family[3], judged.suite))
+    return Comparison(
+        old=Described(label=old.label, num_sessions=len(old.sessions)),
+        new=Described(label=new.label, num_sessions=len(new.sessions)),
+        stack=stack_changes(old.sessions, new.sessions),
+        canary=canary_verdict(canaries),
+        canaries=tuple(canaries),
+        suites=tuple(suites),
+        rows=tuple(rows),
+        only_old=found.only_old,
+        only_new=found.only_new,
+        notes=tuple(dict.fromkeys((*old.notes, *new.notes))),
+    )
+
+
+def _judged(members: Members, judge: JudgeFamily, margin: float, q: float) -> Iterable[Judged]:
+    if next(iter(members.values())).definition.gate != "exact":
+        return judge(members, margin, q)
+    verdicts = {
+        name: judge_exact(list(member.old.values()), flat(member.new.values()), better=member.definition.better)
+        for name, member in members.items()
+    }
+    return [Judged(verdicts=verdicts, suspects=(), suite=None)]
+
+
+def judge_sessions(members: Members, margin: float, q: float) -> Iterable[Judged]:
+    """Members of one family, by as much as each has on either side."""
+    few = {name: member for name, member in members.items() if len(member.old) < MIN_SESSIONS}
+    one = next(iter(members.values()))
+    rest = members.keys() - few.keys()
+    several = {name: members[name] for name in members if name in rest and len(members[name].new) >= MIN_SESSIONS}
+    single = {name: members[name] for name in members if name in rest and name not in several}
+    if few:
+        yield Judged(verdicts={name: _no_baseline(member) for name, member in few.items()}, suspects=(), suite=None)
+    if several:
+        yield judge_two_samples(
+            {name: member.old for name, member in several.items()},
+            {name: member.new for name, member in several.items()},
+            margin=margin,
+            q=q,
+            better=one.definition.better,
+            scale=one.scale,
+        )
+    if single:
+        yield _worded(
+            judge_jointly(
+                {name: member.old for name, member in single.items()},
+                {name: flat(member.new.values()) for name, member in single.items()},
+                margin=margin,
+                q=q,
+                better=one.definition.better,
+                scale=one.scale,
+            )
+        )
+
+
+def flat(sessions: Iterable[Session]) -> list[Sequence[float]]:
+    """The processes of several sessions as those of one."""
+    return [samples for session in sessions for samples in session]
+
+
+def _worded(judged: Judged) -> Judged:
+    """Nobody accepted these sessions: they are those of A."""
+    verdicts = {
+        name: replace(verdict, reason=verdict.reason.replace("accepted session", "session"))
+        for name, verdict in judged.verdicts.items()
+    }
+    return replace(judged, verdicts=verdicts)
+
+
+def _no_baseline(member: Member) -> Verdict:
+    reason = f"{len(member.old)} sessions in A; want {MIN_SESSIONS} or more"
+    return Verdict(kind=VerdictKind.NO_BASELINE, reason=reason)
+
+
+def _row(member: Member, verdict: Verdict, suite: Verdict | None, margin: float) -> Row:
+    with_suite = moved_with(suite, verdict, member.definition, margin)
+    if with_suite:
+        verdict = replace(verdict, reason=f"{verdict.reason}; moved with the suite")
+    return Row(
+        definition=member.definition,
+        verdict=verdict,
+        before=_middle(member.old.values()),
+        after=_middle(member.new.values()),
+        with_suite=with_suite,
+    )
+
+
+def _middle(sessions: Iterable[Session]) -> float:
+    return statistics.median(
+        statistics.median(statistics.median(samples) for samples in session) for session in sessions
+    )

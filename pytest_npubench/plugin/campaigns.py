@@ -1,0 +1,151 @@
+"""The campaigns of a run: which cases belong together, measuring them once, and judging them jointly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
+from pytest_npubench.campaign.campaign import Campaign, Site
+from pytest_npubench.campaign.plan import Plan
+from pytest_npubench.campaign.points import Measured, Point
+from pytest_npubench.comparison.observation import Key
+from pytest_npubench.engines import shapes
+from pytest_npubench.engines.protocol import Engine
+from pytest_npubench.errors import NpubenchError
+from pytest_npubench.plugin.expansion import ExpandedCase
+from pytest_npubench.plugin.open_devices import Devices
+from pytest_npubench.plugin.regression import MeasuredCase
+from pytest_npubench.plugin.remeasure import measure_again
+from pytest_npubench.result import Judgement
+from pytest_npubench.verdict import Verdict, VerdictKind
+
+if TYPE_CHECKING:
+    from pytest_npubench.plugin.session import BenchSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A selected case with the id of its test, without the device's number."""
+
+    expanded: ExpandedCase
+    node_id: str
+
+
+class Campaigns:
+    """All selected cases that share plan and devices form one campaign; the first case that runs has it measured."""
+
+    def __init__(self, session: BenchSession) -> None:
+        self._session = session
+        self._members: dict[tuple[str, Devices], list[Member]] = {}
+        self._running: dict[tuple[str, Devices], Campaign] = {}
+        self._judged: dict[tuple[str, Devices], Mapping[str, Judgement]] = {}
+
+    def add(self, member: Member, devices: Devices) -> None:
+        self._members.setdefault((member.expanded.plan.key, devices), []).append(member)
+
+    @property
+    def families(self) -> set[str]:
+        return {devices[0].family for _, devices in self._members}
+
+    @property
+    def remaining(self) -> list[Plan]:
+        """The plans whose campaigns have not begun."""
+        return [members[0].expanded.plan for key, members in self._members.items() if key not in self._running]
+
+    def judgement(self, expanded: ExpandedCase, devices: Devices) -> Judgement:
+        """The case's judgement, once its whole campaign is measured and judged. Raises DeviceBusyError."""
+        key = (expanded.plan.key, devices)
+        if key not in self._judged:
+            measured = self._campaign(expanded.plan, devices).measured()
+            self._judged[key] = self._judge(self._members[key], measured, devices)
+            self._session.progress.done()
+        return self._judged[key][expanded.case.key]
+
+    def _campaign(self, plan: Plan, devices: Devices) -> Campaign:
+        key, session = (plan.key, devices), self._session
+        if key not in self._running:
+            cases = [member.expanded for member in self._members[key]]
+            self._running[key] = Campaign(
+                plan,
+                list(_points(cases)),
+                site=Site(
+                    devices=devices,
+                    runtime=session.devices.runtime(devices),
+                    fingerprint=session.devices.digest(devices),
+                    lock_timeout_s=session.lock_timeout_s,
+                    limits=DisturbanceLimits(other_load=session.settings.other_load),
+                ),
+                make_engine=make_engine,
+                settled=lambda measured: _settled(cases, measured),
+                journal=session.journal,
+                earlier=session.earlier,
+                progress=session.progress,
+            )
+        return self._running[key]
+
+    def _judge(self, members: Sequence[Member], measured: Measured, devices: Devices) -> Mapping[str, Judgement]:
+        cases = [
+            MeasuredCase(
+                case=member.expanded.case.key,
+                digest=member.expanded.digest,
+                judgement=within_limits(member.expanded, measured),
+            )
+            for member in members
+        ]
+        node_ids = {member.expanded.case.key: member.node_id for member in members}
+        plan = members[0].expanded.plan
+
+        def again(suspects: Sequence[str], index: int) -> Mapping[Key, tuple[float, ...]]:
+            session = self._session
+            what = f"{len(suspects)} suspect{'s' if len(suspects) > 1 else ''} again"
+            session.progress.stage(plan.key, f"measuring {what}, process {index + 1}/{session.settings.remeasure}")
+            session.devices.release()
+            chosen = [node_ids[case] for case in suspects]
+            return measure_again(session.config, session.settings, chosen, devices).samples
+
+        return self._session.regression.judge(cases, self._session.devices.key(devices), again)
+
+
+def make_engine(runtime: Runtime, plan: Plan) -> Engine:
+    """The reference decoder of a plan."""
+    from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
+
+    return StaticBucketEngine(
+        shapes.decoder_shape(plan.model),
+        runtime,
+        buckets=plan.buckets,
+        batch_size=plan.batch_size,
+        dtype=plan.spec.dtype,
+    )
+
+
+def within_limits(expanded: ExpandedCase, measured: Measured) -> Judgement:
+    """The case against its absolute limits; invalid with the reason where it was not, or not well, measured."""
+    try:
+        judgement = expanded.kind.judge(expanded.case, expanded.plan, measured)
+    except NpubenchError as error:
+        return Judgement(verdict=Verdict(kind=VerdictKind.INVALID, reason=str(error)))
+    if measured.num_late_compiles:
+        # samples that may hold compile time say nothing: whatever the kind, a compile after warm-up is a failure
+        reason = f"{measured.num_late_compiles} compiles after warm-up: its samples may hold compile time"
+        return replace(judgement, verdict=Verdict(kind=VerdictKind.FAILED, reason=reason))
+    if measured.disturbed is not None:  # what was measured on a throttled or shared device is shown, not judged
+        return replace(judgement, verdict=Verdict(kind=VerdictKind.INVALID, reason=measured.disturbed))
+    return judgement
+
+
+def _points(cases: Sequence[ExpandedCase]) -> Iterator[Point]:
+    for expanded in cases:
+        with suppress(NpubenchError):  # a workload that cannot be read: its own case will say so, the others go on
+            yield from expanded.kind.points(expanded.case, expanded.plan)
+
+
+def _settled(cases: Sequence[ExpandedCase], measured: Measured) -> bool:
+    try:
+        return all(expanded.kind.settled(expanded.case, expanded.plan, measured) for expanded in cases)
+    except NpubenchError:  # a failed point: its case will say so, more rounds would not mend it
+        return True

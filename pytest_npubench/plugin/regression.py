@@ -1,0 +1,165 @@
+"""Held against the baselines: every metric of a campaign's cases, jointly, with suspects measured again first.
+
+The campaign is the family: its cases share the device and the night. A suspect is measured in fresh processes before
+anybody is alarmed; where that fails, a regression that rests on one process is called inconclusive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pytest_npubench.comparison.accepted import accepted_history
+from pytest_npubench.comparison.families import Findings, History, judge_families
+from pytest_npubench.comparison.observation import Key, Observation
+from pytest_npubench.comparison.persistence import is_in_doubt, nights_in_doubt
+from pytest_npubench.errors import NpubenchError
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.store.baselines import Baselines
+from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.journal_reader import Journal
+from pytest_npubench.verdict import Verdict, VerdictKind
+
+Again = Callable[[Sequence[str], int], Mapping[Key, tuple[float, ...]]]
+NOT_COMPARED = frozenset({VerdictKind.INVALID})
+WORST_FIRST = (
+    VerdictKind.REGRESSED,
+    VerdictKind.INCONCLUSIVE,
+    VerdictKind.INCOMPARABLE,
+    VerdictKind.NO_BASELINE,
+    VerdictKind.IMPROVED,
+    VerdictKind.UNCHANGED,
+)
+NUM_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCase:
+    """A case with its judgement against absolute limits."""
+
+    case: str
+    digest: str
+    judgement: Judgement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regression:
+    """What to compare with and how. `num_again` fresh processes measure a suspect once more."""
+
+    baselines: Baselines
+    margin: float
+    q: float
+    across: tuple[str, ...]
+    num_again: int
+    max_in_doubt: int = 0
+    earlier: Callable[[], tuple[Journal, str]] | None = None
+    """Reads the journal with the earlier runs, and names this run's session in it."""
+
+    def judge(self, cases: Iterable[MeasuredCase], key: FingerprintKey, again: Again) -> dict[str, Judgement]:
+        """Each case's judgement with its metrics' verdicts and what they make of its own.
+
+        `again(cases, index)` measures cases in the fresh process of that index and returns samples by (case, metric);
+        it raises NpubenchError where it cannot. Raises ConfigError where `across` names no part of the key.
+        """
+        cases = list(cases)
+        observations = {
+            found.key: found
+            for case in cases
+            if case.judgement.verdict.kind not in NOT_COMPARED
+            for metric in case.judgement.metrics
+            if metric.gate != "none"
+            for found in [Observation.of_metric(case.case, case.digest, metric)]
+        }
+        histories = {
+            name: accepted_history(self.baselines, found, key, self.across) for name, found in observations.items()
+        }
+        findings = self._findings(observations, histories)
+        trouble: NpubenchError | None = None
+        if findings.suspects and self.num_again:
+            try:
+                observations = _repeated(observations, findings.suspects, self.num_again, again)
+                findings = self._findings(observations, histories)
+            except NpubenchError as error:
+                trouble = error
+        verdicts = _cautious(findings.verdicts, trouble) if trouble else findings.verdicts
+        verdicts = {name: self._escalated(observations[name], verdict) for name, verdict in verdicts.items()}
+        return {case.case: _with_verdicts(case, observations, verdicts) for case in cases}
+
+    def _escalated(self, observation: Observation, verdict: Verdict) -> Verdict:
+        """Inconclusive and worse for so many sessions in a row is a regression."""
+        if not self.max_in_doubt or self.earlier is None or not is_in_doubt(verdict, observation, self.margin):
+            return verdict
+        journal, session = self.earlier()
+        num_nights = 1 + nights_in_doubt(journal, observation, self.margin, session)
+        reason = f"{verdict.reason}; inconclusive and worse in {num_nights} sessions in a row"
+        kind = VerdictKind.REGRESSED if num_nights >= self.max_in_doubt else verdict.kind
+        return replace(verdict, kind=kind, reason=reason) if num_nights > 1 else verdict
+
+    def _findings(self, observations: Mapping[Key, Observation], histories: Mapping[Key, History]) -> Findings:
+        return judge_families(observations.values(), histories, margin=self.margin, q=self.q)
+
+
+def _repeated(
+    observations: Mapping[Key, Observation], suspects: Sequence[str], num_again: int, again: Again
+) -> dict[Key, Observation]:
+    """The observations with the samples of fresh processes added, those of the suspects."""
+    found = dict(observations)
+    for index in range(num_again):
+        samples = again(suspects, index)
+        for name, observation in found.items():
+            if observation.case in suspects and name in samples:
+                found[name] = replace(observation, processes=(*observation.processes, samples[name]))
+    return found
+
+
+def _cautious(verdicts: Mapping[Key, Verdict], trouble: Exception) -> dict[Key, Verdict]:
+    """A regression that could not be confirmed is inconclusive."""
+    return {
+        name: replace(verdict, kind=VerdictKind.INCONCLUSIVE, reason=f"{verdict.reason}; not confirmed: {trouble}")
+        if verdict.kind is VerdictKind.REGRESSED
+        else verdict
+        for name, verdict in verdicts.items()
+    }
+
+
+def _with_verdicts(
+    case: MeasuredCase, observations: Mapping[Key, Observation], verdicts: Mapping[Key, Verdict]
+) -> Judgement:
+    metrics = tuple(
+        _judged(metric, (case.case, metric.name), observations, verdicts) for metric in case.judgement.metrics
+    )
+    judgement = replace(case.judgement, metrics=metrics)
+    if judgement.verdict.failing:
+        return judgement
+    return replace(judgement, verdict=overall(judgement))
+
+
+def _judged(
+    metric: Metric, name: Key, observations: Mapping[Key, Observation], verdicts: Mapping[Key, Verdict]
+) -> Metric:
+    if name not in verdicts:
+        return metric
+    return replace(metric, again=observations[name].processes[1:], verdict=verdicts[name])
+
+
+def overall(judgement: Judgement) -> Verdict:
+    """The worst of the metrics' verdicts with its reason; that of the absolute limits where none is compared."""
+    found = [(metric.name, metric.verdict) for metric in judgement.metrics if metric.verdict]
+    if not found:
+        return judgement.verdict
+    kind = next(kind for kind in WORST_FIRST if any(verdict.kind is kind for _, verdict in found))
+    worst = [(name, verdict) for name, verdict in found if verdict.kind is kind]
+    return replace(worst[0][1], reason=_reason(kind, worst, judgement.verdict.reason))
+
+
+def _reason(kind: VerdictKind, worst: Sequence[tuple[str, Verdict]], limits: str) -> str:
+    """A regression speaks first; otherwise what was held against limits does. Equal reasons are said once."""
+    by_reason: dict[str, list[str]] = {}
+    for name, verdict in worst:
+        by_reason.setdefault(verdict.reason, []).append(name)
+    named = [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+    more = f"; and {len(named) - NUM_NAMED} more" if len(named) > NUM_NAMED else ""
+    if kind in (VerdictKind.NO_BASELINE, VerdictKind.INCOMPARABLE) and len(by_reason) == 1:
+        named = [next(iter(by_reason))]
+    text = "; ".join(named[:NUM_NAMED]) + more
+    return text if kind is VerdictKind.REGRESSED else f"{limits}; {text}"

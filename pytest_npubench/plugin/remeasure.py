@@ -1,0 +1,106 @@
+"""Measuring cases once more in a fresh process: another pytest with the same settings, these cases and a journal of its
+own, whose samples are all that is taken from it.
+
+A fresh process has its own memory layout, its own compiled binaries and, on some devices, its own clocks: what one
+process measures twice agrees better than two processes do.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pytest_npubench.backends.protocol import Device
+from pytest_npubench.comparison.observation import Key, of_record
+from pytest_npubench.errors import MeasurementError, StoreError
+from pytest_npubench.plugin.settings import REMEASURING, Settings
+from pytest_npubench.store.journal import Journal, read_journal
+
+COOLDOWN_S = 2.0
+UNUSABLE = frozenset({"invalid", "failed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remeasured:
+    """Samples by (case, metric) of one fresh process."""
+
+    samples: Mapping[Key, tuple[float, ...]]
+
+
+def measure_again(
+    config: pytest.Config, settings: Settings, node_ids: Sequence[str], devices: Sequence[Device]
+) -> Remeasured:
+    """One fresh process. Raises MeasurementError with its last words where it measured nothing."""
+    time.sleep(COOLDOWN_S)
+    with tempfile.TemporaryDirectory(prefix="npubench-again-") as folder:
+        journal = Path(folder) / "journal.jsonl"
+        command = _command(config, settings, node_ids, devices, journal)
+        done = subprocess.run(
+            command,
+            cwd=config.rootpath,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        try:
+            samples = _samples(read_journal(journal))
+        except StoreError:
+            samples = {}
+    if not samples:
+        raise MeasurementError(f"the fresh process measured nothing (exit status {done.returncode}): {_last(done)}")
+    return Remeasured(samples=samples)
+
+
+def _command(
+    config: pytest.Config, settings: Settings, node_ids: Sequence[str], devices: Sequence[Device], journal: Path
+) -> list[str]:
+    asked: dict[str, object] = {
+        "--rootdir": config.rootpath,
+        "--npubench-journal": journal,
+        "--npubench-profile": settings.profile,
+        "--npubench-hardware": settings.hardware,
+        "--npubench-devices": ",".join(str(device.ordinal) for device in devices),
+        "--npubench-compile-cache": settings.compile_cache,
+        "--npubench-lock-timeout": settings.lock_timeout,
+        "--npubench-probe-timeout": settings.probe_timeout,
+        "--npubench-other-load": settings.other_load,
+    }
+    options = [f"{flag}={value}" for flag, value in asked.items() if value is not None]
+    if config.inipath is not None:
+        options.append(f"--config-file={config.inipath}")
+    plugins = [text for name in config.option.plugins for text in ("-p", name)]
+    overrides = [text for pair in config.option.override_ini or () for text in ("-o", pair)]
+    if config.pluginmanager.hasplugin("xdist"):
+        options.append("-n0")
+    if config.pluginmanager.hasplugin("benchmark"):
+        options.append("--benchmark-disable")
+    return [sys.executable, "-m", "pytest", "-q", *plugins, *overrides, *options, *node_ids]
+
+
+def _environment() -> dict[str, str]:
+    private = ("PYTEST_XDIST", "PYTEST_CURRENT_TEST")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(private)}
+    return kept | {REMEASURING: "1"}
+
+
+def _samples(journal: Journal) -> dict[Key, tuple[float, ...]]:
+    usable = [
+        record for record in journal.records if record["record"] == "case" and record["verdict"]["kind"] not in UNUSABLE
+    ]
+    return {found.key: found.processes[0] for record in usable for found in of_record(record)}
+
+
+def _last(done: subprocess.CompletedProcess[str]) -> str:
+    lines: Collection[str] = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    return list(lines)[-1] if lines else "no output"

@@ -1,0 +1,211 @@
+"""A comparison of two stacks as text: what changed in the stack, what canaries and suite did, then the cases.
+
+Cases that moved on their own stand before those that only moved as the suite did; what did not change is counted.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pytest_npubench.comparison.members import Missing
+from pytest_npubench.comparison.outcome import UNDECIDED, Comparison, Row
+from pytest_npubench.reports.number_text import figure
+from pytest_npubench.verdict import Verdict, VerdictKind
+
+STYLES = {
+    VerdictKind.REGRESSED: "bold red",
+    VerdictKind.IMPROVED: "green",
+    VerdictKind.UNCHANGED: "green",
+    VerdictKind.INVALID: "bold magenta",
+}
+GROUPS = (
+    (VerdictKind.REGRESSED, False, "regressed"),
+    (VerdictKind.REGRESSED, True, "regressed as the suite did"),
+    (VerdictKind.IMPROVED, False, "improved"),
+    (VerdictKind.IMPROVED, True, "improved as the suite did"),
+    (VerdictKind.INCONCLUSIVE, None, "inconclusive"),
+    (VerdictKind.NO_BASELINE, None, "no baseline"),
+    (VerdictKind.INCOMPARABLE, None, "incomparable"),
+    (VerdictKind.INVALID, None, "invalid"),
+)
+NARROWEST = 100
+
+
+def render_comparison(found: Comparison, *, width: int, color: bool) -> str:
+    """As text, at least 100 columns wide; with terminal colours where asked for."""
+    console = _console(width, color=color)
+    _print(console, found)
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def comparison_html(found: Comparison, *, width: int = 140) -> str:
+    """The same as a page of its own that loads nothing."""
+    console = _console(width, color=True)
+    _print(console, found)
+    return console.export_html()
+
+
+def comparison_json(found: Comparison, status: int) -> dict[str, Any]:
+    """The same as plain data: ratios and intervals are B / A, differences where the metric is judged by those."""
+    return {
+        "exit_status": status,
+        "a": asdict(found.old),
+        "b": asdict(found.new),
+        "stack": list(found.stack),
+        "canary": _verdict_json(found.canary) if found.canary else None,
+        "canaries": [_row_json(row) for row in found.canaries],
+        "suites": [{"unit": name, **_verdict_json(verdict)} for name, verdict in found.suites],
+        "cases": [_row_json(row) for row in found.rows],
+        "only_a": [asdict(item) for item in found.only_old],
+        "only_b": [asdict(item) for item in found.only_new],
+        "undecided_fraction": found.undecided_fraction,
+        "notes": list(found.notes),
+    }
+
+
+def _console(width: int, *, color: bool) -> Console:
+    return Console(
+        file=io.StringIO(),
+        width=max(width, NARROWEST),
+        force_terminal=color,
+        no_color=not color,
+        highlight=False,
+        record=color,
+    )
+
+
+def _print(console: Console, found: Comparison) -> None:
+    console.print(Text(f"A  {found.old.label} ({_count(found.old.num_sessions, 'session')})"))
+    console.print(Text(f"B  {found.new.label} ({_count(found.new.num_sessions, 'session')})"))
+    for note in found.notes:
+        console.print(Text(f"   {note}", style="yellow"))
+    _heading(console, "what changed in the stack")
+    for line in found.stack or ("nothing that is known",):
+        console.print(Text(f"   {line}"))
+    _heading(console, "the suite as a whole")
+    _verdict_line(console, "canary kernels", found.canary, "no canary case is on both sides")
+    for name, verdict in found.suites:
+        _verdict_line(console, f"all cases ({name})", verdict)
+    if not found.suites:
+        console.print(Text("   all cases: too few cases or sessions to tell what they have in common"))
+    _canaries(console, found.canaries)
+    for kind, with_suite, title in GROUPS:
+        _group(console, title, found.of_kind(kind, with_suite=with_suite))
+    _missing(console, "only in A: no longer measured", found.only_old)
+    _missing(console, "only in B: new", found.only_new)
+    console.print()
+    console.print(Text(_counts(found), style="bold"))
+
+
+def _heading(console: Console, text: str) -> None:
+    console.print()
+    console.print(Text(text, style="bold"))
+
+
+def _verdict_line(console: Console, name: str, verdict: Verdict | None, otherwise: str = "") -> None:
+    line = Text(f"   {name}: ")
+    if verdict is None:
+        line.append(otherwise)
+    else:
+        line.append(verdict.kind.value, style=STYLES.get(verdict.kind, "yellow"))
+        line.append(f"; {verdict.reason}")
+    console.print(line)
+
+
+def _canaries(console: Console, rows: Sequence[Row]) -> None:
+    """Those that moved, or could not be decided."""
+    told = [row for row in rows if row.kind is not VerdictKind.UNCHANGED]
+    if told:
+        console.print(_table(told))
+
+
+def _group(console: Console, title: str, rows: Sequence[Row]) -> None:
+    if rows:
+        _heading(console, f"{title} ({len(rows)})")
+        console.print(_table(sorted(rows, key=_size, reverse=True)))
+
+
+def _size(row: Row) -> float:
+    """How far it moved, for order alone."""
+    neutral = 0.0 if row.definition.gate == "difference" else 1.0
+    return 0.0 if row.verdict.ratio is None else abs(row.verdict.ratio - neutral)
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    table = Table(box=None, pad_edge=True, header_style="dim")
+    table.add_column("case and metric", overflow="fold", min_width=30)
+    for name in ("A", "B", "B / A", "95 % interval", "detectable"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("why", min_width=16)
+    for row in rows:
+        unit, verdict = row.definition.unit, row.verdict
+        table.add_row(
+            Text(row.name),
+            figure(row.before, unit),
+            figure(row.after, unit),
+            Text(_ratio(row, verdict.ratio), style=STYLES.get(row.kind, "")),
+            _interval(row),
+            "" if verdict.mde is None else f"{verdict.mde:.1%}",
+            Text(verdict.reason),
+        )
+    return table
+
+
+def _ratio(row: Row, value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:+.4f}" if row.definition.gate == "difference" else f"x{value:.3f}"
+
+
+def _interval(row: Row) -> str:
+    if row.verdict.interval is None:
+        return ""
+    return " to ".join(_ratio(row, end) for end in row.verdict.interval)
+
+
+def _missing(console: Console, title: str, items: Sequence[Missing]) -> None:
+    if items:
+        _heading(console, f"{title} ({len(items)})")
+        for item in items:
+            console.print(Text(f"   {item.name}{f' ({item.reason})' if item.reason else ''}"))
+
+
+def _counts(found: Comparison) -> str:
+    kinds = [row.kind for row in found.rows]
+    counts = [f"{kinds.count(kind)} {kind.value}" for kind in VerdictKind if kind in kinds]
+    undecided = sum(kind in UNDECIDED for kind in kinds) + len(found.only_old)
+    gone = f", {len(found.only_old)} gone" if found.only_old else ""
+    return f"{len(kinds)} metrics: {', '.join(counts)}{gone}; {undecided} of {found.num_compared} undecided"
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    return {
+        "case": row.definition.case,
+        "metric": row.definition.metric,
+        "unit": row.definition.unit,
+        "before": row.before,
+        "after": row.after,
+        "with_suite": row.with_suite,
+        **_verdict_json(row.verdict),
+    }
+
+
+def _verdict_json(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "verdict": verdict.kind.value,
+        "reason": verdict.reason,
+        "ratio": verdict.ratio,
+        "interval": verdict.interval,
+        "mde": verdict.mde,
+    }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,124 @@
+"""What a person does to accepted baselines: reject a session, drop the keys that nobody runs any more.
+
+Each change reads all files under the directory's lock, and replaces those that differ one by one. A kill between two of
+them leaves whole files, and the same command again does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from pytest_npubench.errors import BaselineError
+from pytest_npubench.store.baseline_file import remove_baseline_file
+from pytest_npubench.store.baseline_format import BaselineFile, Rejection
+from pytest_npubench.store.baselines import Baselines, changing, now, write_changes
+
+NUM_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a command did: the baseline sessions it was about, how many cases changed, the files written."""
+
+    sessions: tuple[str, ...]
+    num_cases: int
+    paths: tuple[Path, ...]
+
+
+def means(name: str, wanted: str) -> bool:
+    """Whether a baseline session is the one wanted, or one of its devices'."""
+    return name == wanted or name.startswith(f"{wanted}@")
+
+
+def newest_names(baselines: Baselines) -> str:
+    """The newest sessions in words, for someone who mistyped one."""
+    times = {
+        session.session: session.accepted_time
+        for file in baselines.files
+        for case in file.cases.values()
+        for session in case.sessions
+    }
+    names = sorted(times, key=lambda name: (times[name], name), reverse=True)[:NUM_NAMED]
+    return f"the newest are {', '.join(names)}" if names else "no session was accepted yet"
+
+
+def reject(directory: Path, session: str, *, reason: str = "") -> Change:
+    """Take a session out of every file, for good: it is neither judged against nor accepted again.
+
+    `session` is a baseline session or a journal's session, which stands for its devices' sessions SESSION@DEVICE too.
+    A session rejected already changes nothing. Raises BaselineError where no file knows it.
+    """
+    with changing(directory) as old:
+        known = {name for file in old.files for name in (*file.session_names, *file.rejected)}
+        names = {name for name in known if means(name, session)}
+        if not names:
+            raise BaselineError(f"baselines {directory}: no accepted session {session!r}; {newest_names(old)}")
+        rejection = Rejection(rejected_at=now(), reason=reason)
+        changed = [_without(file, names & file.session_names, rejection) for file in old.files]
+        cases = [case for file in old.files for case in file.cases.values()]
+        num_cases = sum(any(one.session in names for one in case.sessions) for case in cases)
+        paths = write_changes(old, old.with_files(*changed))
+    return Change(sessions=tuple(sorted(names)), num_cases=num_cases, paths=paths)
+
+
+def prune(
+    directory: Path,
+    *,
+    keys: Collection[str] = (),
+    older_than_days: float | None = None,
+    keep: int | None = None,
+    at: datetime | None = None,
+    dry_run: bool = False,
+) -> tuple[BaselineFile, ...]:
+    """Drop files: those of `keys`, or old ones; returns what went, or what would go.
+
+    Without `keys`, the newest `keep` (default 1) files of each hardware, suite and device stay, and of the others those
+    go whose newest session was accepted more than `older_than_days` before `at` (default now), or all where it is None.
+    Raises BaselineError on a key that no file has.
+    """
+    with changing(directory) as old:
+        if keys:
+            gone = [file for file in old.files if file.key.digest() in keys]
+            known = {file.key.digest() for file in old.files}
+            if unknown := sorted(set(keys) - known):
+                listed = ", ".join(sorted(known)) or "none"
+                raise BaselineError(f"baselines {directory}: no file has the key {unknown[0]}; keys: {listed}")
+        else:
+            latest = datetime.fromisoformat(now()) if at is None else at
+            limit = None if older_than_days is None else latest - timedelta(days=older_than_days)
+            gone = [file for file in _beyond(old.files, keep or 1) if limit is None or newest_time(file) < limit]
+        if not dry_run:
+            for file in gone:
+                remove_baseline_file(directory, file)
+    return tuple(gone)
+
+
+def newest_time(file: BaselineFile) -> datetime:
+    """When the file's newest session was accepted, or its last one rejected."""
+    accepted = [session.accepted_time for case in file.cases.values() for session in case.sessions]
+    rejected = [datetime.fromisoformat(rejection.rejected_at) for rejection in file.rejected.values()]
+    return max(accepted or rejected or [datetime.fromisoformat("1970-01-01T00:00:00+00:00")])
+
+
+def _without(file: BaselineFile, names: Collection[str], rejection: Rejection) -> BaselineFile:
+    cases = {
+        name: replace(case, sessions=tuple(session for session in case.sessions if session.session not in names))
+        for name, case in file.cases.items()
+    }
+    return replace(
+        file,
+        cases={name: case for name, case in cases.items() if case.sessions},
+        rejected={**file.rejected, **dict.fromkeys(names, rejection)},
+    )
+
+
+def _beyond(files: Iterable[BaselineFile], keep: int) -> list[BaselineFile]:
+    """All but the newest `keep` files of each hardware, suite and device."""
+    groups: dict[tuple[str, str, str, str], list[BaselineFile]] = {}
+    for file in files:
+        device = (file.hardware, file.suite, file.key.accelerator, file.key.device_class)
+        groups.setdefault(device, []).append(file)
+    return [file for group in groups.values() for file in sorted(group, key=newest_time)[:-keep]]

@@ -1,0 +1,124 @@
+"""Opening a history, and transactions on it that are tried again while others hold the database.
+
+SQLite: write-ahead log, so that readers and a writer do not wait for each other; foreign keys on; a writing transaction
+begins with BEGIN IMMEDIATE, because one that starts by reading cannot wait for its turn to write.
+PostgreSQL: the server's own isolation (read committed); no statement waits for a lock longer than LOCK_WAIT_S.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.pool import NullPool
+
+from pytest_npubench.errors import HistoryError
+from pytest_npubench.store.history.address import ALLOWED, Address
+from pytest_npubench.store.history.faults import explain, is_transient
+
+LOCK_WAIT_S = 5.0
+CONNECT_TIMEOUT_S = 10
+READ_TIMEOUT_S = 30.0
+FIRST_DELAY_S = 0.05
+LONGEST_DELAY_S = 2.0
+
+Result = TypeVar("Result")
+
+
+def read(address: Address, work: Callable[[Connection], Result]) -> Result:
+    """Run `work` in a transaction that sees one state. Raises HistoryError where there is no history to read."""
+    if address.path is not None and not address.path.is_file():
+        raise HistoryError(
+            f"history {address.shown}: no such file; begin one with: npubench history upload JOURNAL --history URL"
+        )
+    return _tried(address, _engine(address, writes=False), work, READ_TIMEOUT_S)
+
+
+def write(address: Address, work: Callable[[Connection], Result], timeout_s: float) -> Result:
+    """Run `work` in a writing transaction, again and again for timeout_s while others are in the way.
+
+    The folder of an SQLite file is made. Raises HistoryError; nothing of `work` is kept then.
+    """
+    if address.path is not None:
+        try:
+            address.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise HistoryError(f"history {address.shown}: {error.strerror}: {address.path.parent}") from error
+    return _tried(address, _engine(address, writes=True), work, timeout_s)
+
+
+def _tried(address: Address, engine: Engine, work: Callable[[Connection], Result], timeout_s: float) -> Result:
+    deadline = time.monotonic() + timeout_s
+    for delay_s in _delays():
+        try:
+            with engine.begin() as connection:
+                return work(connection)
+        except DBAPIError as error:
+            if not is_transient(error) or time.monotonic() + delay_s > deadline:
+                raise HistoryError(f"history {address.shown}: {explain(error)}") from error
+        time.sleep(delay_s)
+    raise AssertionError("delays never end")
+
+
+def _delays() -> Iterator[float]:
+    """Growing pauses of random length, so that writers who met once do not meet again."""
+    longest_s = FIRST_DELAY_S
+    while True:
+        yield longest_s * random.uniform(0.5, 1.0)
+        longest_s = min(longest_s * 2, LONGEST_DELAY_S)
+
+
+def _engine(address: Address, *, writes: bool) -> Engine:
+    if address.path is not None:
+        return _sqlite(address, writes)
+    assert address.server is not None
+    try:
+        engine = create_engine(address.server, poolclass=NullPool, connect_args={"connect_timeout": CONNECT_TIMEOUT_S})
+    except ImportError as error:
+        raise HistoryError(
+            f"history {address.shown}: psycopg is not installed: pip install pytest-npubench[postgres]"
+        ) from error
+    except (ArgumentError, ValueError):  # its own message may quote the password
+        raise HistoryError(f"history {address.shown!r}: not a URL; {ALLOWED}") from None
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_WAIT_S:g}s'")
+
+    return engine
+
+
+def _sqlite(address: Address, writes: bool) -> Engine:
+    assert address.path is not None
+    options = {"uri": "true"} if writes else {"uri": "true", "mode": "ro"}
+    if not writes and _is_frozen(address):
+        options["immutable"] = "1"
+    database = f"file:{quote(str(address.path.absolute()))}"
+    engine = create_engine(URL.create("sqlite", database=database, query=options), poolclass=NullPool)
+
+    @event.listens_for(engine, "connect")
+    def connect(connection: Any, _record: object) -> None:
+        connection.isolation_level = None  # we say BEGIN ourselves; sqlite3 would not before CREATE TABLE
+        connection.execute(f"PRAGMA busy_timeout = {LOCK_WAIT_S * 1e3:.0f}")
+        connection.execute("PRAGMA foreign_keys = ON")
+        if writes:
+            connection.execute("PRAGMA journal_mode = WAL")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _is_frozen(address: Address) -> bool:
+    """Whether nobody can be writing: SQLite cannot read a write-ahead log in a folder it may not write to."""
+    assert address.path is not None
+    return not os.access(address.path.parent, os.W_OK) and not Path(f"{address.path}-wal").exists()

@@ -1,0 +1,152 @@
+"""Reading the history: what was measured, session by session, narrowed by the stack it ran on."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, exists, func, or_, select
+
+from pytest_npubench.errors import ConfigError
+from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.history import schema
+from pytest_npubench.store.history.address import parse_address
+from pytest_npubench.store.history.database import read
+from pytest_npubench.store.history.records import SeriesRow, SessionRow
+from pytest_npubench.verdict import VerdictKind
+
+UNKNOWN = "unknown"
+COLUMNS: Mapping[str, ColumnElement[Any]] = {
+    **{name: schema.devices.c[name] for name in schema.KEY_PARTS},
+    "device": schema.cases.c.device,
+    "git_revision": schema.sessions.c.git_revision,
+    "hardware": schema.cases.c.hardware,
+    "host": schema.sessions.c.host,
+    "session": schema.sessions.c.id,
+}
+OF_SESSIONS = ("git_revision", "host", "session")
+
+
+def series(
+    url: str, *, case: str | None, metric: str | None, where: Mapping[str, str], since: datetime | None
+) -> tuple[SeriesRow, ...]:
+    """As history_series."""
+    metrics, sessions = schema.metrics.c, schema.sessions.c
+    query = _joined(
+        select(
+            *metrics,
+            sessions.started_at,
+            sessions.host,
+            sessions.git_revision,
+            schema.cases.c.hardware,
+            schema.cases.c.verdict,
+            *(schema.devices.c[name] for name in schema.KEY_PARTS),
+        )
+    )
+    query = query.where(*_conditions(where), *_valid(), *_since(since))
+    if case is not None:
+        query = query.where(metrics["case"] == case)
+    if metric is not None:
+        query = query.where(metrics.metric == metric)
+    query = query.order_by(
+        sessions.started_at, metrics.session, metrics["case"], metrics.digest, metrics.device, metrics.metric
+    )
+    address = parse_address(url)
+
+    def work(connection: Connection) -> tuple[SeriesRow, ...]:
+        schema.check(connection, address.shown)
+        return tuple(_series_row(row) for row in connection.execute(query).mappings())
+
+    return read(address, work)
+
+
+def sessions(
+    url: str, *, where: Mapping[str, str], since: datetime | None, limit: int | None
+) -> tuple[SessionRow, ...]:
+    """As history_sessions."""
+    table = schema.sessions
+    query = select(table).where(*_since(since)).order_by(table.c.started_at.desc(), table.c.id.desc()).limit(limit)
+    own = {name: value for name, value in where.items() if name in OF_SESSIONS}
+    query = query.where(*_conditions(own))
+    if rest := {name: value for name, value in where.items() if name not in OF_SESSIONS}:
+        matching = select(schema.cases.c.session).join(schema.devices, isouter=True).where(*_conditions(rest))
+        query = query.where(exists(matching.where(schema.cases.c.session == table.c.id).correlate(table)))
+    address = parse_address(url)
+
+    def work(connection: Connection) -> tuple[SessionRow, ...]:
+        schema.check(connection, address.shown)
+        return tuple(_session_row(connection, row) for row in connection.execute(query).mappings().all())
+
+    return read(address, work)
+
+
+def median_durations(url: str) -> dict[str, float]:
+    """As durations."""
+    cases = schema.cases.c
+    query = select(cases["case"], cases.duration_s).where(cases.duration_s.is_not(None), *_valid())
+    address = parse_address(url)
+
+    def work(connection: Connection) -> dict[str, float]:
+        schema.check(connection, address.shown)
+        found: dict[str, list[float]] = {}
+        for case, duration_s in connection.execute(query.order_by(cases["case"])):
+            found.setdefault(case, []).append(duration_s)
+        return {case: statistics.median(values) for case, values in found.items()}
+
+    return read(address, work)
+
+
+def _joined(query: Select[Any]) -> Select[Any]:
+    joined = schema.metrics.join(schema.cases).join(schema.sessions).join(schema.devices)
+    return query.select_from(joined)
+
+
+def _conditions(where: Mapping[str, str]) -> list[ColumnElement[bool]]:
+    """Raises ConfigError naming what may be asked for."""
+    if strange := sorted(where.keys() - COLUMNS.keys()):
+        raise ConfigError(f"history: cannot select by {strange[0]!r}; allowed are {', '.join(COLUMNS)}")
+    return [_equals(COLUMNS[name], value) for name, value in where.items()]
+
+
+def _equals(column: ColumnElement[Any], value: str) -> ColumnElement[bool]:
+    return or_(column.is_(None), column == value) if value == UNKNOWN else column == value
+
+
+def _valid() -> tuple[ColumnElement[bool], ...]:
+    """Invalid results were not measured properly, and resumed ones would count another session's samples twice."""
+    return schema.cases.c.verdict != VerdictKind.INVALID.value, schema.cases.c.resumed.is_(False)
+
+
+def _since(moment: datetime | None) -> tuple[ColumnElement[bool], ...]:
+    if moment is None:
+        return ()
+    return (schema.sessions.c.started_at >= moment.astimezone(timezone.utc).isoformat(timespec="seconds"),)
+
+
+def _key(row: RowMapping) -> FingerprintKey:
+    return FingerprintKey(**{name: row[name] for name in FingerprintKey.__slots__})
+
+
+def _series_row(row: RowMapping) -> SeriesRow:
+    names = SeriesRow.__slots__
+    plain = {name: row[name] for name in names if name not in ("key", "samples")}
+    return SeriesRow(key=_key(row), samples=tuple(row["samples"] or ()), **plain)
+
+
+def _session_row(connection: Connection, row: RowMapping) -> SessionRow:
+    own = schema.cases.c.session == row["id"]
+    counts = select(schema.cases.c.verdict, func.count()).where(own).group_by(schema.cases.c.verdict)
+    used = select(schema.devices).where(schema.devices.c.digest.in_(select(schema.cases.c.fingerprint).where(own)))
+    return SessionRow(
+        session=row["id"],
+        keys=_different(_key(device) for device in connection.execute(used.order_by("digest")).mappings()),
+        verdicts={found[0]: found[1] for found in connection.execute(counts.order_by(schema.cases.c.verdict))},
+        settings=row["settings"] or {},
+        **{name: row[name] for name in ("started_at", "host", "worker", "git_revision", "exit_status")},
+    )
+
+
+def _different(keys: Iterable[FingerprintKey]) -> tuple[FingerprintKey, ...]:
+    return tuple(dict.fromkeys(keys))

@@ -1,0 +1,64 @@
+"""What the history hands out: plain records, free of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pytest_npubench.store.fingerprint import FingerprintKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uploaded:
+    """What an upload did. Of num_sessions in the journal some were new, some had grown, the others were there.
+
+    num_cases and num_metrics count the rows written for new and grown sessions.
+    """
+
+    num_sessions: int
+    num_new_sessions: int
+    num_grown_sessions: int
+    num_cases: int
+    num_metrics: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow:
+    """One session: started_at in ISO 8601, UTC; exit_status None where it still runs or was killed.
+
+    verdicts maps a verdict kind to its number of cases; keys are those of the devices that its cases ran on.
+    """
+
+    session: str
+    started_at: str
+    host: str | None
+    worker: str | None
+    git_revision: str | None
+    exit_status: int | None
+    settings: Mapping[str, object]
+    verdicts: Mapping[str, int]
+    keys: tuple[FingerprintKey, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesRow:
+    """One metric of a case in one session on one device. value is the metric's own figure in `unit`; samples are the
+    raw values behind it, none where it is derived; better is "lower" or "higher"."""
+
+    session: str
+    started_at: str
+    host: str | None
+    git_revision: str | None
+    hardware: str
+    key: FingerprintKey
+    device: str
+    case: str
+    digest: str
+    verdict: str
+    metric: str
+    unit: str
+    better: str
+    value: float
+    median: float
+    """The median of the samples, the value where there are none."""
+    samples: tuple[float, ...]

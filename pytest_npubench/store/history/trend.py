@@ -1,0 +1,147 @@
+"""The history as series: one figure a session of a case's metric on one device class, what changed in the stack from
+session to session, and where the level changed.
+
+A session's figure is the median of its metric; of several devices of the class the middle one (of two, their geometric
+mean). Sessions whose figure is not above 0 have no logarithm: they are shown and left out of the search for changes.
+
+Worked example: medians of 2.0 ms on driver 570.86 for ten nights and 2.2 ms on 580.12 for ten give one change of ratio
+1.1 with stack == ("driver 570.86 -> 580.12",).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.history.change_points import change_points
+from pytest_npubench.store.history.records import SeriesRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One session of a series. median is in the metric's unit; num_samples counts the raw samples behind it."""
+
+    session: str
+    started_at: str
+    host: str | None
+    git_revision: str | None
+    key: FingerprintKey
+    median: float
+    num_samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """The sessions of one metric of a case, as it was measured under one digest on one device class, oldest first."""
+
+    case: str
+    digest: str
+    metric: str
+    device_class: str
+    unit: str
+    better: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A new level from `session` on: medians of the sessions before and after, up to the next changes.
+
+    ratio is after over before; worse says whether that is the wrong way; stack is what changed with that session.
+    """
+
+    case: str
+    digest: str
+    metric: str
+    device_class: str
+    unit: str
+    session: str
+    started_at: str
+    before: float
+    after: float
+    ratio: float
+    worse: bool
+    stack: tuple[str, ...]
+
+
+def series_of(rows: Iterable[SeriesRow]) -> tuple[Series, ...]:
+    """The series of these rows, which come by start of their session; by case, metric, device class and digest."""
+    grouped: dict[tuple[str, str, str, str], dict[str, list[SeriesRow]]] = {}
+    for row in rows:
+        name = (row.case, row.metric, row.key.device_class, row.digest)
+        grouped.setdefault(name, {}).setdefault(row.session, []).append(row)
+    return tuple(_series(list(sessions.values())) for _, sessions in sorted(grouped.items()))
+
+
+def stack_changes(before: Point, after: Point) -> tuple[str, ...]:
+    """What differs: the parts of the key, the host, and the revision of what was run."""
+    parts = list(before.key.differences(after.key))
+    for name in ("host", "git_revision"):
+        old, new = getattr(before, name) or "unknown", getattr(after, name) or "unknown"
+        if old != new:
+            parts.append(f"{name} {old} -> {new}")
+    return tuple(parts)
+
+
+def changes_of(series: Series) -> tuple[Change, ...]:
+    """The changes of level, oldest first."""
+    points = [point for point in series.points if point.median > 0]
+    begins = change_points([math.log(point.median) for point in points])
+    if not begins:
+        return ()
+    edges = [0, *begins, len(points)]
+    levels = [statistics.median(point.median for point in points[i:j]) for i, j in pairwise(edges)]
+    return tuple(
+        _change(series, points[at - 1], points[at], before, after)
+        for at, (before, after) in zip(begins, pairwise(levels), strict=True)
+    )
+
+
+def _series(sessions: list[list[SeriesRow]]) -> Series:
+    last = sessions[-1][0]
+    return Series(
+        case=last.case,
+        digest=last.digest,
+        metric=last.metric,
+        device_class=last.key.device_class,
+        unit=last.unit,
+        better=last.better,
+        points=tuple(map(_point, sessions)),
+    )
+
+
+def _point(rows: list[SeriesRow]) -> Point:
+    medians = [row.median for row in rows]
+    positive = min(medians) > 0
+    middle = math.exp(statistics.median(map(math.log, medians))) if positive else statistics.median(medians)
+    first = rows[0]
+    return Point(
+        session=first.session,
+        started_at=first.started_at,
+        host=first.host,
+        git_revision=first.git_revision,
+        key=first.key,
+        median=medians[0] if len(rows) == 1 else middle,
+        num_samples=sum(len(row.samples) for row in rows),
+    )
+
+
+def _change(series: Series, last: Point, first: Point, before: float, after: float) -> Change:
+    return Change(
+        case=series.case,
+        digest=series.digest,
+        metric=series.metric,
+        device_class=series.device_class,
+        unit=series.unit,
+        session=first.session,
+        started_at=first.started_at,
+        before=before,
+        after=after,
+        ratio=after / before,
+        worse=(after > before) == (series.better == "lower"),
+        stack=stack_changes(last, first),
+    )

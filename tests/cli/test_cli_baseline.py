@@ -1,0 +1,201 @@
+"""npubench baseline: what each action prints and changes, and its one line where it cannot."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reports.journals import make_fingerprint, open_journal
+
+from pytest_npubench.cli.baseline_show import spread, trend
+from pytest_npubench.store.accepted_session import KeptSamples
+
+from .conftest import Answer
+
+Run = Callable[..., Answer]
+CASE, OTHER, NEW = (f"buckets/profile/{name}" for name in ("tiny-bucket128", "tiny-bucket256", "small-bucket128"))
+
+
+def write_run(path: Path, value: float, *, cases: tuple[str, ...] = (CASE, OTHER), kind: str = "passed") -> str:
+    """A green run of cases that take `value` milliseconds; returns its session."""
+    with open_journal(path) as journal:
+        digest = journal.device(make_fingerprint())
+        for case in cases:
+            journal.append(
+                {
+                    "record": "case",
+                    "case": case,
+                    "id": case.split("/")[2],
+                    "hardware": "h200",
+                    "digest": f"digest of {case}",
+                    "device": "cuda:0",
+                    "fingerprint": digest,
+                    "verdict": {"kind": kind, "reason": "so it is"},
+                    "metrics": {
+                        "tbt_s": {"unit": "s", "value": value, "better": "lower", "samples": [value * 1e-3] * 3}
+                    },
+                }
+            )
+        journal.append({"record": "end", "exit_status": 0, "counts": {}})
+        return journal.session
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory, so that the default directory of the baselines is used."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def accepted(work: Path, call: Run) -> list[str]:
+    """Seven accepted sessions of 1 to 7 ms."""
+    sessions = []
+    for value in range(1, 8):
+        sessions.append(write_run(work / "journal.jsonl", value))
+        assert call("baseline", "accept", "journal.jsonl").status == 0
+    return sessions
+
+
+def shown(call: Run, case: str = CASE) -> list[dict[str, Any]]:
+    (key,) = call("baseline", "show", case, "--json").json["keys"]
+    sessions: list[dict[str, Any]] = key["metrics"]["tbt_s"]["sessions"]
+    return sessions
+
+
+def test_accept_says_what_and_where(work: Path, call: Run) -> None:
+    session = write_run(work / "journal.jsonl", 1.0)
+    answer = call("baseline", "accept", "journal.jsonl")
+    (path,) = work.glob("baselines/*/*.json")
+    assert answer.out == f"accepted 2 cases into {path.relative_to(work)}\nsession {session}\n"
+    assert call("baseline", "accept", "journal.jsonl").out.startswith("accepted 2 cases into files that held them")
+    write_run(work / "journal.jsonl", 2.0)
+    answer = call("baseline", "accept", "journal.jsonl", "--session", session, "--baselines", "elsewhere")
+    assert answer.out.startswith(f"accepted 2 cases into elsewhere/h200/{path.name}\nsession {session}")
+
+
+def test_accept_refuses_with_the_reason(work: Path, call: Run) -> None:
+    assert "No such file" in call("baseline", "accept", "none.jsonl").error
+    session = write_run(work / "journal.jsonl", 1.0, kind="invalid")
+    assert f"{CASE} is invalid (so it is)" in call("baseline", "accept", "journal.jsonl").error
+    assert f"sessions with cases: {session}" in call("baseline", "accept", "journal.jsonl", "--session", "x").error
+    assert not (work / "baselines").exists()
+
+
+@pytest.mark.usefixtures("accepted")
+def test_list_says_what_there_is(work: Path, call: Run) -> None:
+    (path,) = work.glob("baselines/*/*.json")
+    header, row = call("baseline", "list").out.splitlines()
+    assert header.split() == ["HARDWARE", "SUITE", "KEY", "CASES", "SESSIONS", "OLDEST", "NEWEST", "ANCHOR", "STACK"]
+    assert row.split()[:5] == ["h200", "buckets", path.stem.split("-")[1], "2", "7"]
+    assert row.endswith("NVIDIA H200, H200 SXM 141 GB, driver 570.86, jax 0.10.2")
+    (item,) = call("baseline", "list", "--json").json["files"]
+    assert item["oldest_at"] == item["anchor_at"] <= item["newest_at"]
+    assert (item["num_cases"], item["num_sessions"], item["rejected"]) == (2, 7, [])
+
+
+def test_list_of_nothing(work: Path, call: Run) -> None:
+    assert "baselines: No such file or directory" in call("baseline", "list").error
+    (work / "baselines").mkdir()
+    assert call("baseline", "list").out == "nothing was accepted yet\n"
+    assert call("baseline", "list", "--json").json == {"files": [], "renamed": {}}
+    (work / "baselines" / "h200").mkdir()
+    (work / "baselines" / "h200" / "buckets-00000000.json").write_text("{")
+    assert "buckets-00000000.json line 1 column 2" in call("baseline", "list").error
+
+
+def test_show_has_each_session_with_its_change(accepted: list[str], call: Run) -> None:
+    rows = shown(call)
+    assert [row["session"] for row in rows] == accepted
+    assert [row["anchor"] for row in rows] == [True] * 5 + [False] * 2
+    assert [row["median"] for row in rows] == pytest.approx([value * 1e-3 for value in range(1, 8)])
+    # the anchor of 1 to 5 ms has the median 3 ms
+    assert [row["change"] for row in rows] == pytest.approx([value / 3 - 1 for value in range(1, 8)])
+    text = call("baseline", "show", "tiny-bucket128").out
+    assert "tbt_s  ▁▂▃▅▆▇█  0.001 to 0.007 s" in text
+    last = text.splitlines()[-1].split()
+    assert last[0] == accepted[-1]
+    assert last[2:] == ["0123456789ab", "0.007", "s", "0.0", "%", "+133.3", "%"]
+
+
+def test_show_of_what_is_not_there(accepted: list[str], work: Path, call: Run) -> None:
+    assert f"cases like it: {CASE}, {OTHER}" in call("baseline", "show", "tiny").error
+    assert "`npubench baseline list` lists" in call("baseline", "show", "huge").error
+    write_run(work / "journal.jsonl", 1.0, cases=("buckets/steps/tiny-bucket128",))
+    assert call("baseline", "accept", "journal.jsonl").status == 0
+    assert f"may be {CASE} or buckets/steps/tiny-bucket128" in call("baseline", "show", "tiny-bucket128").error
+
+
+def test_reject_and_what_comes_after(accepted: list[str], work: Path, call: Run) -> None:
+    out = call("baseline", "reject", accepted[1], "--reason", "hot room").out
+    assert out.startswith(f"rejected {accepted[1]}: 2 cases in baselines/h200/")
+    assert [row["session"] for row in shown(call)] == [accepted[0], *accepted[2:]]
+    assert f"rejected  {accepted[1]} on " in call("baseline", "show", CASE).out
+    assert call("baseline", "reject", accepted[1]).out == f"rejected before: {accepted[1]}\n"
+    error = call("baseline", "accept", "journal.jsonl", "--session", accepted[1]).error
+    assert f"the session {accepted[1]} was rejected on" in error
+    assert "hot room" in error
+    assert "no accepted session 'x'" in call("baseline", "reject", "x").error
+
+
+def test_anchor_by_name_and_by_number(accepted: list[str], call: Run) -> None:
+    out, names = call("baseline", "anchor", "--newest", 2).out, ", ".join(sorted(accepted[5:]))
+    assert out.startswith(f"anchor is now {names}: 2 cases in baselines/h200/")
+    assert call("baseline", "anchor", "--newest", 2).out == f"anchor already: {names}\n"
+    assert call("baseline", "anchor", accepted[0], "--case", OTHER).status == 0
+    assert [row["session"] for row in shown(call) if row["anchor"]] == accepted[5:]
+    assert [row["session"] for row in shown(call, OTHER) if row["anchor"]] == accepted[:1]
+    assert "no accepted session 'x'" in call("baseline", "anchor", "x").error
+    assert call("baseline", "anchor").status == 2
+    assert call("baseline", "anchor", "x", "--newest", 1).status == 2
+
+
+@pytest.mark.usefixtures("accepted")
+def test_rename_keeps_the_history(work: Path, call: Run) -> None:
+    out = call("baseline", "rename", CASE, NEW).out
+    assert out.startswith(f"{NEW} takes over 7 sessions of {CASE}\ndigest digest of {CASE} -> digest from its first")
+    assert f"renamed  {CASE} -> {NEW}" in call("baseline", "list").out
+    assert f"renamed to {NEW}" in call("baseline", "show", CASE).out
+    assert len(shown(call, NEW)) == 7
+    write_run(work / "journal.jsonl", 8.0, cases=(NEW,))
+    assert call("baseline", "accept", "journal.jsonl").status == 0
+    assert [row["median"] for row in shown(call, NEW)] == pytest.approx([value * 1e-3 for value in range(1, 9)])
+    assert f"{CASE} is renamed already" in call("baseline", "rename", CASE, OTHER).error
+
+
+@pytest.mark.usefixtures("accepted")
+def test_prune_says_what_goes(work: Path, call: Run) -> None:
+    (path,) = work.glob("baselines/*/*.json")
+    assert call("baseline", "prune", "--older-than", 1).out == "dropped 0 files\n"
+    key = path.stem.split("-")[1]
+    out = call("baseline", "prune", "--key", key, "--dry-run").out
+    assert out.startswith(f"{path.relative_to(work)}: 2 cases, newest session of 20")
+    assert out.endswith("would drop 1 files\n")
+    assert path.exists()
+    assert call("baseline", "prune", "--key", key).out.endswith("dropped 1 files\n")
+    assert not path.exists()
+    assert f"no file has the key {key}; keys: none" in call("baseline", "prune", "--key", key).error
+    for usage in ((), ("--key", key, "--keep", 1), ("--keep", 0), ("--older-than", "x")):
+        assert call("baseline", "prune", *usage).status == 2
+
+
+@pytest.mark.parametrize("action", ["list", "show", "accept", "reject", "anchor", "prune", "rename"])
+def test_each_action_has_help_with_an_example(call: Run, action: str) -> None:
+    answer = call("baseline", action, "--help")
+    assert answer.status == 0
+    assert f"example: npubench baseline {action}" in answer.out
+
+
+def test_the_trend_and_the_spread() -> None:
+    assert trend([1, 2, 3]) == "▁▅█"
+    assert trend([2, 2]) == "▁▁"
+    processes = ((1.0, 2.0, 3.0), (3.0, 4.0, 5.0))
+    kept = KeptSamples(processes=processes, num_measured=(3, 3))
+    assert spread(kept) == 0.5
+    low, _, high = statistics.quantiles([1, 2, 3, 3, 4, 5], n=4, method="inclusive")
+    assert (low, high) == (2.25, 3.75)
+    assert spread(KeptSamples(processes=((1.0,),), num_measured=(1,))) is None
+    assert spread(KeptSamples(processes=((0.0, 0.0),), num_measured=(2,))) is None

@@ -1,0 +1,177 @@
+"""npubench history: uploading, listing, trends and changes of level, as a person and as a script reads them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from reports.journals import make_plan, measure, write_run
+
+from pytest_npubench.cli.history import sparkline
+from pytest_npubench.errors import ConfigError
+from pytest_npubench.store.journal import read_journal
+
+from .conftest import Answer
+
+Run = Callable[..., Answer]
+CASE = "buckets/profile/cpu-tiny-llama-b1-bucket128"
+NUM_OLD = 4
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight nights, in which decoding in bucket 128 takes a third longer from driver 580.12 on."""
+    path = tmp_path_factory.mktemp("nights") / "journal.jsonl"
+    for night in range(2 * NUM_OLD):
+        slow = (1.0 if night < NUM_OLD else 1.3) * (1 + 0.001 * (-1) ** night)
+        write_run(path, measure(make_plan(), slow={"profile/128/33": slow}))
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    night = -1
+    for line in lines:
+        if line["record"] == "session":
+            night += 1
+            line["started_at"] = f"2026-11-{night + 1:02}T02:00:00+00:00"
+        if night >= NUM_OLD and line["record"] == "device":
+            line["fingerprint"]["device"]["driver"] = "580.12"
+            line["digest"] = f"new{line['digest']}"
+        if night >= NUM_OLD and line["record"] == "case":
+            line["fingerprint"] = f"new{line['fingerprint']}"
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def history(nights: Path, tmp_path: Path, call: Run) -> str:
+    url = str(tmp_path / "history.db")
+    answer = call("history", "upload", str(nights), "--history", url)
+    assert answer.status == 0, answer.err
+    assert answer.out.startswith(f"uploaded {nights}: 8 sessions (8 new, 0 grown), 72 cases and ")
+    return url
+
+
+def test_uploading_again_writes_nothing(nights: Path, history: str, call: Run) -> None:
+    answer = call("history", "upload", str(nights), str(nights), "--history", history)
+    assert answer.out.count("8 sessions (0 new, 0 grown), 0 cases and 0 metrics written") == 2
+
+
+def test_the_default_place(nights: Path, tmp_path: Path, call: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("history", "upload", str(nights)).status == 0
+    assert (tmp_path / ".npubench" / "history.db").is_file()
+    assert call("history", "list").out.count("\n") == 9
+
+
+def test_list_is_newest_first_and_narrowed(nights: Path, history: str, call: Run) -> None:
+    ids = [session.id for session in read_journal(nights).sessions]
+    found = call("history", "list", "--history", history, "--json").json
+    assert [item["session"] for item in found] == ids[::-1]
+    assert found[0]["keys"][0]["driver"] == "580.12"
+    assert sum(found[0]["verdicts"].values()) == 9
+    for arguments, wanted in (
+        (("--limit", "2"), ids[:-3:-1]),
+        (("--where", "driver=570.86"), ids[3::-1]),
+        (("--where", "driver=570.86", "--where", "host=bench-2"), []),
+        (("--since", "2026-11-07"), ids[:-3:-1]),
+        (("--since", "2026-11-08T04:00:00+02:00"), ids[:-2:-1]),
+    ):
+        answer = call("history", "list", "--history", history, "--json", *arguments)
+        assert [item["session"] for item in answer.json] == wanted, arguments
+    text = call("history", "list", "--history", history).out
+    assert f"{ids[-1]}  bench-1  0123456789ab  0 " in text
+    assert call("history", "list", "--history", history, "--since", "2027-01-01").out == "no sessions\n"
+
+
+def test_show_marks_the_change_and_what_changed_with_it(nights: Path, history: str, call: Run) -> None:
+    answer = call("history", "show", CASE, "--metric", "tbt_s", "--history", history)
+    assert answer.status == 0, answer.err
+    head, place, columns, *rows = answer.out.splitlines()
+    assert head == f"{CASE}  tbt_s (lower is better)"
+    assert re.search(r"  [▁▂]{4}[▇█]{4}$", place)
+    assert len(rows) == 8
+    place = columns.index("WHAT CHANGED")
+    notes = [row[place:] for row in rows]
+    assert re.fullmatch(
+        r"CHANGE 1\.8\d* ms -> 2\.4\d* ms \(\+3\d\.\d %, worse\); driver 570\.86 -> 580\.12", notes[NUM_OLD]
+    )
+    assert not any(note for index, note in enumerate(notes) if index != NUM_OLD)
+
+
+def test_show_says_every_metric_and_since(history: str, call: Run) -> None:
+    answer = call("history", "show", CASE, "--history", history, "--since", "2026-11-07")
+    assert {line.split()[1] for line in answer.out.splitlines() if line.startswith(CASE)} == {
+        "compile_s",
+        "tbt_s",
+        "ttft_s",
+    }
+    assert answer.out.count("2026-11-0") == 3 * 2
+    assert call("history", "show", CASE, "--history", history, "--since", "2027-01-01").out == "no session since then\n"
+
+
+def test_show_as_json(history: str, call: Run) -> None:
+    (series,) = call("history", "show", CASE, "--metric", "tbt_s", "--history", history, "--json").json
+    assert [point["median"] > 0.0021 for point in series["points"]] == [False] * 4 + [True] * 4
+    (change,) = series["changes"]
+    assert change["session"] == series["points"][NUM_OLD]["session"]
+    assert change["ratio"] == pytest.approx(change["after"] / change["before"])
+
+
+def test_what_is_not_there_is_answered_with_what_is(history: str, call: Run) -> None:
+    error = call("history", "show", CASE[:-1], "--history", history).error
+    assert CASE in error.partition("of 9 cases there the closest are ")[2].rstrip().split(", ")
+    error = call("history", "show", CASE, "--metric", "tbt", "--history", history).error
+    assert "has no metric 'tbt'; it has compile_s, tbt_s, ttft_s" in error
+    assert "it has 9 cases" in call("history", "show", "?", "--history", history).error
+    assert "cannot select by 'drover'" in call("history", "list", "--where", "drover=1", "--history", history).error
+    assert "no such file" in call("history", "changes", "--history", "nowhere.db").error
+    assert "want a path ending in .db" in call("history", "list", "--history", "nowhere").error
+
+
+def test_changes_over_all_cases(history: str, call: Run) -> None:
+    found = call("history", "changes", "--history", history, "--json").json
+    times = [item for item in found if item["unit"] == "s"]
+    assert [(item["case"], item["metric"], item["stack"]) for item in times] == [
+        (CASE, "tbt_s", ["driver 570.86 -> 580.12"])
+    ]
+    assert {item["started_at"] for item in found} == {"2026-11-05T02:00:00+00:00"}
+    text = call("history", "changes", "--history", history, "--since", "2026-11-05").out
+    assert text.count("\n") == 1 + len(found)
+    assert "driver 570.86 -> 580.12" in text
+    none = call("history", "changes", "--history", history, "--since", "2026-11-06").out
+    assert re.fullmatch(r"no change of level in \d+ series\n", none)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--since", "yesterday"), ("--where", "driver"), ("--where", "=1"), ("--limit", "0"), ("--metric",)]
+)
+def test_a_wrong_option_is_status_2(arguments: tuple[str, ...], call: Run) -> None:
+    assert call("history", "list", *arguments).status == 2
+
+
+@pytest.mark.parametrize("action", ["upload", "list", "show", "changes"])
+def test_every_action_has_help_with_an_example_and_its_options_documented(action: str, call: Run) -> None:
+    text = call("history", action, "--help").out
+    assert f"example: npubench history {action}" in text
+    document = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"(--[a-z]+)", text)) - {"--help"} <= set(re.findall(r"(--[a-z]+)", document))
+
+
+def test_the_password_is_not_in_an_error(nights: Path, call: Run) -> None:
+    error = call("history", "upload", str(nights), "--history", "postgresql://ann:secret@127.0.0.1:1/bench").error
+    assert "postgresql://ann:***@127.0.0.1:1/bench" in error
+    assert "secret" not in error
+
+
+def test_the_sparkline_spans_its_values() -> None:
+    assert sparkline([1.0, 2.0, 3.0]) == "▁▅█"
+    assert sparkline([5.0, 5.0]) == "▄▄"
+    assert len(sparkline([0.0, 1e-9, 1.0])) == 3
+
+
+def test_a_part_of_a_wrong_name_is_our_error(history: str) -> None:
+    from pytest_npubench.store.history import history_series
+
+    with pytest.raises(ConfigError):
+        history_series(history, where={"case": CASE})

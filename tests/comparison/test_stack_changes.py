@@ -1,0 +1,123 @@
+"""What differs between two stacks, and which sessions may stand against which."""
+
+import pytest
+
+from pytest_npubench.comparison.sides import Side, SideSession, without_shared
+from pytest_npubench.comparison.stack_changes import alike_but_for, split, stack_changes
+from pytest_npubench.errors import ConfigError
+
+
+def session(name, day=1, whole=True, **facts):
+    known = {"accelerator": "H200", "device_class": "SXM", "driver": "570.86", "runtime": "jax 0.9", **facts}
+    return SideSession(
+        name=name,
+        ids=frozenset([name]),
+        started_at=f"2026-11-{day:02}T00:00:00+00:00",
+        facts={key: value for key, value in known.items() if value is not None},
+        whole=whole,
+        knows_gates=True,
+        observations={("buckets/profile/a", "tbt_s"): None},
+        invalid={},
+    )
+
+
+def side(*sessions):
+    return Side(label="journal", sessions=sessions)
+
+
+def names(side):
+    return [session.name for session in side.sessions]
+
+
+def test_every_fact_that_differs_is_said_and_no_other():
+    old = [session("a", jaxlib="0.9.2", torch="2.4"), session("b", jaxlib="0.9.2", torch="2.4")]
+    new = [session("c", driver="580.12", jaxlib="0.10.2", libtpu="0.1")]
+    assert stack_changes(old, new) == (
+        "driver 570.86 -> 580.12",
+        "jaxlib 0.9.2 -> 0.10.2",
+        "torch 2.4 -> not there",
+        "libtpu not there -> 0.1",
+    )
+    assert stack_changes(old, old) == ()
+
+
+def test_several_values_of_one_side_are_all_counted():
+    old = [session("a", host="one"), session("b", host="two")]
+    new = [session("c", host="two")]
+    assert stack_changes(old, new) == ("host one, two -> two",)
+    many = [session(f"n{number}", git_revision=str(number)) for number in range(9)]
+    assert stack_changes(many, [session("c", git_revision="z")]) == ("git_revision 0, 1 and 7 more -> z",)
+
+
+def test_a_source_that_does_not_tell_a_fact_says_nothing_of_it():
+    """A baseline file knows no libraries: that is no sign that there are none."""
+    old = [session("a", whole=False)]
+    new = [session("b", driver="580.12", jaxlib="0.10.2")]
+    assert stack_changes(old, new) == ("driver 570.86 -> 580.12",)
+
+
+def test_split_takes_the_oldest_value_against_the_newest():
+    sessions = [session("a", 1), session("b", 2, driver="575.1"), session("c", 3, driver="580.12"), session("d", 4)]
+    old, new = split(side(*sessions), ["driver"])
+    assert (names(old), names(new)) == (["a", "d"], ["c"])
+    assert (old.label, new.label) == ("driver 570.86", "driver 580.12")
+    assert old.notes == ("sessions of driver 575.1 are left out",)
+    old, new = split(side(*sessions), ["driver"], "575.1")
+    assert (names(old), names(new)) == (["b"], ["c"])
+    old, new = split(side(*sessions), ["driver"], None, "575.1")
+    assert (names(old), names(new)) == (["a", "d"], ["b"])
+    old, new = split(side(*sessions), ["driver"], "580.12", "570.86")
+    assert (names(old), names(new)) == (["c"], ["a", "d"])
+
+
+def test_split_by_two_parts_and_by_a_library_that_came_later():
+    sessions = [session("a"), session("b", 2, driver="580.12"), session("c", 3, driver="580.12", runtime="jax 0.10")]
+    old, new = split(side(*sessions), ["driver", "runtime"])
+    assert (names(old), names(new)) == (["a"], ["c"])
+    old, new = split(side(session("a"), session("b", 2, libtpu="0.1")), ["libtpu"])
+    assert (names(old), names(new)) == (["a"], ["b"])
+
+
+@pytest.mark.parametrize(
+    ("by", "values", "message"),
+    [
+        (["driver"], {}, "every session has driver 570.86; want two values"),
+        (["driver"], {"old": "555"}, "no session has driver 555; there are 570.86"),
+        (["drivr"], {}, "--by drivr: no such part of a stack; there are accelerator, device_class, driver, runtime"),
+    ],
+)
+def test_what_cannot_be_split(by, values, message):
+    with pytest.raises(ConfigError, match=message):
+        split(side(session("a"), session("b", 2)), by, **values)
+
+
+def test_the_rest_of_the_stack_must_hold_still():
+    """The driver came with jax 0.10 already there: nights on jax 0.9 say nothing of the driver."""
+    old = side(session("a", 1), session("b", 2, runtime="jax 0.10"))
+    new = side(session("c", 3, driver="580.12", runtime="jax 0.10"))
+    kept, same = alike_but_for(old, new, ["driver"])
+    assert (names(kept), names(same)) == (["b"], ["c"])
+    assert kept.notes == ("1 sessions of journal are left out: more of their stack differs",)
+
+
+def test_of_several_groups_the_newest_of_each_device_class():
+    def pair(name, day, **facts):
+        return session(name, day, **facts), session(f"{name}'", day + 1, driver="580.12", **facts)
+
+    pairs = [pair("x", 1), pair("y", 3, runtime="jax 0.10"), pair("z", 5, device_class="PCIe")]
+    old, new = alike_but_for(side(*(one for one, _ in pairs)), side(*(two for _, two in pairs)), ["driver"])
+    assert (names(old), names(new)) == (["y", "z"], ["y'", "z'"])
+
+
+def test_what_changed_together_is_named():
+    with pytest.raises(ConfigError, match=r"alone: so does runtime jax 0\.9 -> jax 0\.10; name these parts with --by"):
+        alike_but_for(side(session("a")), side(session("b", driver="580.12", runtime="jax 0.10")), ["driver"])
+
+
+def test_a_session_of_both_sides_counts_in_b():
+    old, new = side(session("a"), session("b", 2)), side(session("b", 2))
+    kept = without_shared(old, new)
+    assert names(kept) == ["a"]
+    assert kept.notes == ("1 sessions of A stand in B too: they count there",)
+    with pytest.raises(ConfigError, match="hold the same sessions"):
+        without_shared(new, new)

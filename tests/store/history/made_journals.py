@@ -1,0 +1,101 @@
+"""Journals to upload, and what must then stand in a history, read from the file's lines by plain JSON."""
+
+import json
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint
+from pytest_npubench.store.host import HostFacts
+from pytest_npubench.store.journal import JournalWriter
+
+HOST = HostFacts(
+    name="bench-1",
+    cpu_model="A CPU",
+    num_cores=8,
+    system="Linux",
+    python="CPython 3.11.9",
+    libraries=(("jax", "0.10.2"),),
+    plugin_version="0.1.0",
+    git_revision="0123456789ab",
+)
+
+
+def stack(driver="570.86", host="bench-1", device_class="H200 SXM 141 GB"):
+    device = DeviceFacts(
+        family="cuda",
+        name="NVIDIA H200",
+        device_class=device_class,
+        driver=driver,
+        runtime="jax 0.10.2",
+        compiler=None,
+    )
+    return Fingerprint(device=device, host=replace(HOST, name=host))
+
+
+def case_record(fingerprint, number=0, samples=(0.002, 0.0021, 0.0022), **changes):
+    return {
+        "record": "case",
+        "fingerprint": fingerprint,
+        "case": f"buckets/profile/h200-tiny-b4-bucket{number}",
+        "id": f"h200-tiny-b4-bucket{number}",
+        "hardware": "h200",
+        "model": "tiny",
+        "batch_size": 4,
+        "device": "cuda:0",
+        "digest": "5d41402abc4b",
+        "duration_s": 8.5 + number,
+        "resumed": False,
+        "verdict": {"kind": "passed", "reason": "error 0.01 <= 0.1", "ratio": None},
+        "measured_s": 0.5,
+        "predicted_s": 0.49,
+        "error": -0.02,
+        "metrics": {
+            "tbt_s": {"unit": "s", "value": 0.0021, "better": "lower", "samples": list(samples)},
+            "padding_fraction": {"unit": "", "value": 0.25, "better": "lower", "samples": []},
+        },
+        "detail": {"bucket": number},
+        **changes,
+    }
+
+
+def write_session(path, *, num_cases=3, driver="570.86", host="bench-1", samples=(0.002, 0.0021, 0.0022), ends=True):
+    """One whole session; returns its id."""
+    found = stack(driver, host)
+    with JournalWriter.open(path, host=found.host, settings={"profile": "quick"}) as journal:
+        digest = journal.device(found)
+        for number in range(num_cases):
+            journal.append(case_record(digest, number, samples))
+        if ends:
+            journal.append({"record": "end", "exit_status": 0, "counts": {"passed": num_cases}})
+        return journal.session
+
+
+def redated(path, dates):
+    """The journal with its sessions begun at these dates, in their order."""
+    dates = iter(dates)
+    lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    for line in lines:
+        if line["record"] == "session":
+            line["started_at"] = next(dates)
+    Path(path).write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+
+
+def expected_rows(*paths):
+    """{"sessions": {id: exit status}, "cases": {key: verdict}, "metrics": {key + metric: (value, median, n)}}."""
+    sessions, cases, metrics = {}, {}, {}
+    for path in paths:
+        for line in map(json.loads, Path(path).read_text().splitlines()):
+            session = line["session"]
+            if line["record"] == "session":
+                sessions[session] = None
+            elif line["record"] == "end":
+                sessions[session] = line["exit_status"]
+            elif line["record"] == "case":
+                key = (session, line["case"], line["digest"], line["device"])
+                cases[key] = line["verdict"]["kind"]
+                metrics = {name: row for name, row in metrics.items() if name[:4] != key}
+                for name, entry in line["metrics"].items():
+                    middle = statistics.median(entry["samples"]) if entry["samples"] else entry["value"]
+                    metrics[(*key, name)] = (entry["value"], middle, len(entry["samples"]))
+    return {"sessions": sessions, "cases": cases, "metrics": metrics}

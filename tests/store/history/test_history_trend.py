@@ -1,0 +1,93 @@
+"""Series, stack changes and changes of level, from journals of made-up nights."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from made_journals import case_record, redated, stack, write_session
+
+from pytest_npubench.store.history import history_series, upload_journal
+from pytest_npubench.store.history.trend import changes_of, series_of, stack_changes
+from pytest_npubench.store.journal import JournalWriter, read_journal
+
+CASE = "buckets/profile/h200-tiny-b4-bucket0"
+
+
+@pytest.fixture
+def nights(tmp_path):
+    """Ten nights of 2.0 ms on driver 570.86, then ten of 2.2 ms on 580.12 and another host; dates run backwards in the
+    file, as in journals gathered from several hosts."""
+    path, url = tmp_path / "journal.jsonl", str(tmp_path / "history.db")
+    for night in reversed(range(20)):
+        old = night < 10
+        write_session(
+            path,
+            num_cases=1,
+            driver="570.86" if old else "580.12",
+            host="bench-1" if old else "bench-2",
+            samples=[(0.002 if old else 0.0022) * (1 + 0.001 * (-1) ** night)] * 3,
+        )
+    redated(path, [f"2026-11-{night + 1:02}T02:00:00+00:00" for night in reversed(range(20))])
+    upload_journal(url, read_journal(path))
+    return url
+
+
+def test_a_series_is_in_the_order_of_time(nights):
+    tbt, padding = sorted(series_of(history_series(nights, CASE)), key=lambda item: item.metric, reverse=True)
+    assert (tbt.metric, padding.metric) == ("tbt_s", "padding_fraction")
+    assert [point.started_at[8:10] for point in tbt.points] == [f"{day:02}" for day in range(1, 21)]
+    assert {point.num_samples for point in tbt.points} == {3}
+    assert {point.num_samples for point in padding.points} == {0}
+
+
+def test_the_worked_example(nights):
+    (series,) = series_of(history_series(nights, CASE, "tbt_s"))
+    (change,) = changes_of(series)
+    assert (change.before, change.after) == (pytest.approx(0.002), pytest.approx(0.0022))
+    assert change.ratio == pytest.approx(1.1)
+    assert change.worse
+    assert change.started_at == "2026-11-11T02:00:00+00:00"
+    assert change.session == series.points[10].session
+    assert change.stack == ("driver 570.86 -> 580.12", "host bench-1 -> bench-2")
+
+
+def test_stack_changes_stand_where_they_happened(nights):
+    (series,) = series_of(history_series(nights, CASE, "tbt_s"))
+    found = [stack_changes(before, after) for before, after in zip(series.points, series.points[1:], strict=False)]
+    assert [bool(changes) for changes in found] == [index == 9 for index in range(19)]
+
+
+def test_a_higher_figure_may_be_the_better_one(nights):
+    rows = history_series(nights, CASE, "tbt_s")
+    (series,) = series_of(rows)
+    (change,) = changes_of(replace(series, better="higher"))
+    assert not change.worse
+
+
+def test_sessions_without_a_logarithm_are_left_out_of_the_search(nights):
+    (series,) = series_of(history_series(nights, CASE, "tbt_s"))
+    points = tuple(replace(point, median=0.0) if index == 3 else point for index, point in enumerate(series.points))
+    (change,) = changes_of(replace(series, points=points))
+    assert change.session == series.points[10].session
+    assert changes_of(replace(series, points=tuple(replace(point, median=0.0) for point in points))) == ()
+
+
+def test_several_devices_of_a_session_are_one_point_and_other_classes_and_digests_are_apart(tmp_path):
+    path, url = tmp_path / "journal.jsonl", str(tmp_path / "history.db")
+    with JournalWriter.open(path, host=stack().host, settings={}) as journal:
+        digest, other = journal.device(stack()), journal.device(stack(device_class="H200 NVL"))
+        metrics = [{"m": {"unit": "s", "value": value, "better": "lower", "samples": []}} for value in (1.0, 4.0, 7.0)]
+        journal.append(case_record(digest, device="cuda:0", metrics=metrics[0]))
+        journal.append(case_record(digest, device="cuda:1", metrics=metrics[1]))
+        journal.append(case_record(digest, device="cuda:0", digest="000000000000", metrics=metrics[2]))
+        journal.append(case_record(other, device="cuda:2", metrics=metrics[2]))
+    upload_journal(url, read_journal(path))
+    found = {
+        (item.device_class, item.digest): [point.median for point in item.points]
+        for item in series_of(history_series(url))
+    }
+    assert found == {
+        ("H200 SXM 141 GB", "5d41402abc4b"): [pytest.approx(math.sqrt(1.0 * 4.0))],
+        ("H200 SXM 141 GB", "000000000000"): [7.0],
+        ("H200 NVL", "5d41402abc4b"): [7.0],
+    }

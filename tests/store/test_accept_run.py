@@ -1,0 +1,246 @@
+"""Accepting a run out of its journal: which cases enter under which names, and what is refused with which reason."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from accepted_results import CASE, OTHER
+
+from pytest_npubench.errors import BaselineError, JournalError, RunNotAcceptedError
+from pytest_npubench.store.accept_run import GREEN, accept_run
+from pytest_npubench.store.baselines import Baselines
+from pytest_npubench.store.journal import JournalWriter, read_journal
+from pytest_npubench.store.journal_runs import chosen_sessions
+from pytest_npubench.verdict import VerdictKind
+from pytest_npubench.verdict.kinds import FAILING
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "journal.jsonl"
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return tmp_path / "new" / "baselines"
+
+
+@pytest.fixture
+def open_journal(path, host):
+    return lambda worker=None: JournalWriter.open(path, host=host, settings={}, worker=worker)
+
+
+def metric(*samples, **about):
+    return {"unit": "s", "value": 7.0, "better": "lower", "samples": list(samples), **about}
+
+
+def case(digest, *, key=CASE, kind="passed", device="cuda:0", metrics=None, **about):
+    return {
+        "record": "case",
+        "case": key,
+        "id": key.split("/", 2)[2],
+        "hardware": "h200",
+        "digest": "d1",
+        "device": device,
+        "fingerprint": digest,
+        "verdict": {"kind": kind, "reason": f"it is {kind}"},
+        "metrics": {"tbt_s": metric(0.5, 0.25)} if metrics is None else metrics,
+        **about,
+    }
+
+
+END = {"record": "end", "exit_status": 0, "counts": {}}
+
+
+def accept(path, directory, wanted=None, **about):
+    journal = read_journal(path)
+    return accept_run(journal, chosen_sessions(journal, wanted), directory, **about)
+
+
+@pytest.fixture
+def write(open_journal, fingerprint):
+    """write(*cases) is a whole green run of one session; each case is a function of the fingerprint's digest."""
+
+    def write(*cases, end=END):
+        with open_journal() as journal:
+            digest = journal.device(fingerprint)
+            for made in cases:
+                journal.append(made(digest))
+            if end:
+                journal.append(end)
+            return journal.session
+
+    return write
+
+
+def found(directory, key, *, of=CASE, metric="tbt_s"):
+    return Baselines.load(directory).sessions(of, metric, key, digest="d1")
+
+
+def names(directory):
+    return {name for file in Baselines.load(directory).files for name in file.session_names}
+
+
+def test_a_green_run_is_one_session_with_its_revision(write, path, directory, key):
+    session = write(case, lambda digest: case(digest, key=OTHER))
+    done = accept(path, directory)
+    assert (done.sessions, done.num_cases, done.num_resumed) == ((session,), 2, 0)
+    assert str(done) == f"accepted 2 cases into {directory}/h200/buckets-{key.digest()}.json"
+    assert found(directory, key) == found(directory, key, of=OTHER) == [[[0.5, 0.25]]]
+    (file,) = Baselines.load(directory).files
+    assert file.cases[CASE].sessions[0].git_revision == "0123456789ab"
+    again = accept(path, directory)
+    assert (again.sessions, again.paths) == ((session,), ())
+    assert str(again) == "accepted 2 cases into files that held them already"
+    assert names(directory) == {session}
+
+
+def test_the_processes_of_a_suspect_its_samples_or_its_value(write, path, directory, key):
+    metrics = {
+        "tbt_s": metric(9.0, processes=[[1.0, 2.0], [3.0], [4.0]]),
+        "ttft_s": metric(5.0, 6.0),
+        "ratio": metric(unit="", processes=[]),
+        "detail_s": metric(1.0, gate="none"),
+        "kept_s": metric(1.5, gate="relative"),
+    }
+    write(lambda digest: case(digest, metrics=metrics))
+    accept(path, directory)
+    assert found(directory, key) == [[[1.0, 2.0], [3.0], [4.0]]]
+    assert found(directory, key, metric="ttft_s") == [[[5.0, 6.0]]]
+    assert found(directory, key, metric="ratio") == [[[7.0]]]
+    assert found(directory, key, metric="detail_s") == []
+    assert found(directory, key, metric="kept_s") == [[[1.5]]]
+
+
+def test_every_verdict_that_does_not_fail_is_green():
+    assert {kind.value for kind in VerdictKind if kind not in FAILING} == GREEN
+
+
+@pytest.mark.parametrize("kind", ["failed", "invalid", "regressed", "something new"])
+def test_a_case_that_is_not_green_keeps_the_whole_run_out(write, path, directory, kind):
+    write(case, lambda digest: case(digest, key=OTHER, kind=kind))
+    with pytest.raises(RunNotAcceptedError, match=rf"^{OTHER} is {kind} \(it is {kind}\)$"):
+        accept(path, directory)
+    assert not directory.exists()
+
+
+def test_of_many_red_cases_three_are_named(write, path, directory):
+    write(*(lambda digest, n=n: case(digest, key=f"a/b/c{n}", kind="invalid") for n in range(5)))
+    with pytest.raises(RunNotAcceptedError, match=r"a/b/c0 is .*; a/b/c1 is .*; a/b/c2 is .*; 2 more are not green$"):
+        accept(path, directory)
+
+
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        (None, "has no end record: it still runs or was killed"),
+        ({**END, "exit_status": 1}, "ended with exit status 1"),
+        ({**END, "exit_status": 2}, "ended with exit status 2"),
+    ],
+)
+def test_a_run_that_did_not_end_well_is_refused(write, path, directory, end, message):
+    session = write(case, end=end)
+    with pytest.raises(RunNotAcceptedError, match=f"^session {session} {message}"):
+        accept(path, directory)
+    assert not directory.exists()
+
+
+def test_the_callers_exit_status_counts(write, path, directory):
+    write(case)
+    with pytest.raises(RunNotAcceptedError, match="the run ended with exit status 1"):
+        accept(path, directory, exit_status=1)
+    assert accept(path, directory, exit_status=0).num_cases == 1
+
+
+def test_what_was_taken_over_from_an_earlier_run_is_no_new_session(write, path, directory, key):
+    write(lambda digest: case(digest, resumed=True), lambda digest: case(digest, key=OTHER))
+    done = accept(path, directory)
+    assert (done.num_cases, done.num_resumed) == (1, 1)
+    assert str(done).endswith("; 1 cases taken over from an earlier run are left out")
+    assert found(directory, key) == []
+    write(lambda digest: case(digest, resumed=True))
+    with pytest.raises(RunNotAcceptedError, match="no case was measured: 1 were taken over"):
+        accept(path, directory)
+
+
+def test_a_run_without_anything_to_judge_by(write, path, directory):
+    write(lambda digest: case(digest, metrics={"x": metric(1.0, gate="none")}))
+    with pytest.raises(RunNotAcceptedError, match="no case has a metric to judge by"):
+        accept(path, directory)
+
+
+def test_a_repeated_case_counts_once_with_its_latest_record(write, path, directory, key):
+    write(lambda digest: case(digest, kind="failed"), lambda digest: case(digest, metrics={"tbt_s": metric(3.0)}))
+    accept(path, directory)
+    assert found(directory, key) == [[[3.0]]]
+
+
+def test_each_device_is_a_session_of_its_own(open_journal, path, directory, fingerprint, key):
+    with open_journal() as journal:
+        for index in (0, 1):
+            device = replace(fingerprint.device, extra=(("devices", f"GPU-{index}"),))
+            digest = journal.device(replace(fingerprint, device=device))
+            journal.append(case(digest, device=f"cuda:{index}", metrics={"tbt_s": metric(1.0 + index)}))
+        journal.append(END)
+    assert accept(path, directory).sessions == (f"{journal.session}@cuda:0", f"{journal.session}@cuda:1")
+    assert found(directory, key) == [[[1.0]], [[2.0]]]
+
+
+def test_the_workers_of_one_run_enter_together_and_one_red_worker_keeps_all_out(
+    open_journal, path, directory, fingerprint
+):
+    def run(status, *, with_case):
+        with open_journal("gw0") as left, open_journal("gw1") as right:
+            digests = [worker.device(fingerprint) for worker in (left, right)]
+            left.append(case(digests[0]))
+            if with_case:
+                right.append(case(digests[1], key=OTHER))
+            left.append(END)
+            right.append({**END, "exit_status": status})
+            return left.session, right.session
+
+    good = run(0, with_case=True)
+    done = accept(path, directory)
+    assert (set(done.sessions), done.num_cases) == (set(good), 2)
+    for with_case in (True, False):
+        left, right = run(1, with_case=with_case)
+        for wanted in (None, left):
+            with pytest.raises(RunNotAcceptedError, match=f"session {right} ended with exit status 1"):
+                accept(path, directory, wanted)
+    assert names(directory) == set(good)
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({"metrics": {"tbt_s": 5}}, r"metrics\.tbt_s: want an object"),
+        ({"metrics": []}, "metrics: want an object"),
+        ({"metrics": {"tbt_s": {"value": 1.0}}}, r"metrics\.tbt_s\.unit: missing"),
+        ({"metrics": {"tbt_s": metric("x")}}, r"metrics\.tbt_s\.samples\[0\]: want"),
+        ({"metrics": {"tbt_s": metric(processes=[1.0])}}, r"metrics\.tbt_s\.processes\[0\]: want a list"),
+        ({"metrics": {"tbt_s": metric(processes=[["x"]])}}, r"metrics\.tbt_s\.processes\[0\]: want"),
+        ({"fingerprint": None}, "fingerprint: want a string, found null"),
+        ({"device": 3}, "device: want a string"),
+    ],
+)
+def test_a_record_of_another_writer_is_named(write, path, directory, about, message):
+    write(lambda digest: {**case(digest), **about})
+    with pytest.raises(JournalError, match=f"case record {CASE}: {message}"):
+        accept(path, directory)
+    assert not directory.exists()
+
+
+def test_a_fingerprint_that_the_journal_does_not_explain(write, path, directory):
+    write(lambda digest: case("000000000000"))
+    with pytest.raises(JournalError, match="no device record has the digest 000000000000"):
+        accept(path, directory)
+
+
+def test_a_metric_whose_unit_changed_names_the_case(write, path, directory):
+    write(case)
+    accept(path, directory)
+    before = json.loads(next(directory.rglob("*.json")).read_text())
+    write(lambda digest: case(digest, metrics={"tbt_s": metric(1.0, unit="ms")}))
+    with pytest.raises(BaselineError, match=f"{CASE}, metric tbt_s: accepted in 's', lower is better; now in 'ms'"):
+        accept(path, directory)
+    assert json.loads(next(directory.rglob("*.json")).read_text()) == before
