@@ -54,15 +54,14 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 def _sides(arguments: argparse.Namespace, *, one: bool) -> tuple[Side, Side]:
     from pytest_npubench.comparison.side_sources import load_side
-    from pytest_npubench.comparison.sides import without_shared
+    from pytest_npubench.comparison.sides import apart
     from pytest_npubench.comparison.stack_changes import alike_but_for, split
 
     first = load_side(arguments.old)
     if one:
         old, new = split(first, arguments.by, arguments.from_value, arguments.to_value)
     else:
-        new = load_side(arguments.new)
-        old = without_shared(first, new)
+        old, new = apart(first, load_side(arguments.new))
     if arguments.by and old.sessions and new.sessions:
         old, new = alike_but_for(old, new, arguments.by)
     return old, new

@@ -67,8 +67,10 @@ def common(old: Sequence[SideSession], new: Sequence[SideSession], metrics: Coll
 
     Raises ConfigError where there is no metric of that name, or no case on both sides.
     """
+    _check_metrics((*old, *new), metrics)
     before, after = _by_key(old, metrics), _by_key(new, metrics)
-    _check(before, after, metrics)
+    if not before.keys() & after.keys():
+        raise ConfigError(f"no case is on both sides: A has {_num_cases(before)} cases, B {_num_cases(after)}")
     members: list[Member] = []
     incomparable: list[tuple[Observation, Verdict]] = []
     for key in after:
@@ -101,15 +103,14 @@ def _by_key(
     return found
 
 
-def _check(before: Mapping[Key, Found], after: Mapping[Key, Found], metrics: Collection[str]) -> None:
-    names = {metric for _, metric in (*before, *after)}
+def _check_metrics(sessions: Iterable[SideSession], metrics: Collection[str]) -> None:
+    names = {metric for session in sessions for _, metric in session.observations}
     if unknown := sorted(set(metrics) - names):
         raise ConfigError(f"--metric {unknown[0]}: neither side has it; they have {', '.join(sorted(names)) or 'none'}")
-    if not before.keys() & after.keys():
-        raise ConfigError(
-            f"no case is on both sides: A has {len({case for case, _ in before})} cases, "
-            f"B {len({case for case, _ in after})}"
-        )
+
+
+def _num_cases(found: Mapping[Key, Found]) -> int:
+    return len({case for case, _ in found})
 
 
 def _definition(before: Found, after: Found) -> tuple[Observation, bool]:

@@ -74,15 +74,23 @@ class Comparison:
         return tuple(row for row in self.rows if row.kind is kind and with_suite in (None, row.with_suite))
 
     @property
+    def counted(self) -> tuple[Row, ...]:
+        """The rows that the share of the undecided is of: the canaries only where nothing else was compared."""
+        return self.rows or self.canaries
+
+    @property
     def num_compared(self) -> int:
         """With what should have been compared: cases that B no longer has."""
-        return len(self.rows) + len(self.only_old)
+        return len(self.counted) + len(self.only_old)
+
+    @property
+    def num_undecided(self) -> int:
+        """A case that vanished is not decided."""
+        return sum(row.kind in UNDECIDED for row in self.counted) + len(self.only_old)
 
     @property
     def undecided_fraction(self) -> float:
-        """The share of what was to be compared that could not be decided. A case that vanished is not decided."""
-        undecided = sum(row.kind in UNDECIDED for row in self.rows) + len(self.only_old)
-        return undecided / self.num_compared if self.num_compared else 0.0
+        return self.num_undecided / self.num_compared if self.num_compared else 0.0
 
     @property
     def regressed(self) -> bool:
@@ -110,8 +118,8 @@ def moved_with(suite: Verdict | None, verdict: Verdict, definition: Observation,
     return abs(math.log(verdict.ratio / suite.ratio)) <= math.log1p(margin)
 
 
-def canary_verdict(rows: Sequence[Row]) -> Verdict | None:
-    """What the canary kernels say together: worse where any of them is, decided where all are."""
+def canary_verdict(rows: Sequence[Row], together: Sequence[Verdict] = ()) -> Verdict | None:
+    """What the canary kernels say: worse where any of them is or where they are `together`, decided where all are."""
     if not rows:
         return None
     for kind in (VerdictKind.REGRESSED, VerdictKind.IMPROVED):
@@ -119,6 +127,8 @@ def canary_verdict(rows: Sequence[Row]) -> Verdict | None:
             ratios = sorted(verdict.ratio for verdict in moved if verdict.ratio is not None)
             by = f", x{ratios[0]:.3f} to x{ratios[-1]:.3f}" if ratios else ""
             return Verdict(kind=kind, reason=f"{len(moved)} of {len(rows)} canaries {kind.value}{by}")
+        if alike := [verdict for verdict in together if verdict.kind is kind]:
+            return alike[0]
     unchanged = sum(row.kind is VerdictKind.UNCHANGED for row in rows)
     decided = unchanged == len(rows)
     reason = f"{unchanged} of {len(rows)} canaries unchanged"

@@ -79,14 +79,28 @@ def fingerprint_facts(fingerprint: Fingerprint, device: str) -> dict[str, str]:
     }
 
 
-def without_shared(old: Side, new: Side) -> Side:
-    """`old` without the sessions that `new` has too. Raises ConfigError where nothing of it is left."""
-    theirs = frozenset(name for session in new.sessions for name in session.ids)
-    kept = tuple(session for session in old.sessions if not session.ids & theirs)
-    num_shared = len(old.sessions) - len(kept)
-    if old.sessions and not kept:
+def apart(old: Side, new: Side) -> tuple[Side, Side]:
+    """The sides without sessions in common: those count in A, unless B is nothing else, as one session of a journal is.
+
+    So a folder of baselines is compared with the nights of a journal that were not accepted into it. Raises ConfigError
+    where both hold the same sessions and no other.
+    """
+    in_both = _names(old) & _names(new)
+    own_old, own_new = (tuple(session for session in side.sessions if not session.ids & in_both) for side in (old, new))
+    if own_new or not new.sessions:
+        return old, _less(new, own_new, "A")
+    if not own_old and old.sessions:
         raise ConfigError(
             f"{old.label} and {new.label} hold the same sessions: name two sides, or split one with --by PART"
         )
-    notes = (f"{num_shared} sessions of A stand in B too: they count there",) if num_shared else ()
-    return Side(label=old.label, sessions=kept, notes=(*old.notes, *notes))
+    return _less(old, own_old, "B"), new
+
+
+def _names(side: Side) -> frozenset[str]:
+    return frozenset(name for session in side.sessions for name in session.ids)
+
+
+def _less(side: Side, kept: tuple[SideSession, ...], other: str) -> Side:
+    num_shared = len(side.sessions) - len(kept)
+    notes = (f"{num_shared} sessions stand on both sides: they count in {other}",) if num_shared else ()
+    return Side(label=side.label, sessions=kept, notes=(*side.notes, *notes))

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pytest_npubench.comparison.members import CANARY, Common, Member, common
+from pytest_npubench.comparison.members import CANARY, Common, Member, common, is_canary
 from pytest_npubench.comparison.outcome import Comparison, Described, Row, canary_verdict, moved_with
 from pytest_npubench.comparison.sides import Side
 from pytest_npubench.comparison.stack_changes import stack_changes
@@ -44,25 +44,28 @@ def weigh(old: Side, new: Side, found: Common, judge: JudgeFamily, margin: float
     families: dict[tuple[str, ...], dict[str, Member]] = {}
     for member in found.members:
         families.setdefault(member.family, {})[" ".join(member.key)] = member
-    rows: list[Row] = [Row(definition=definition, verdict=verdict) for definition, verdict in found.incomparable]
+    rows: list[Row] = []
     canaries: list[Row] = []
+    for definition, verdict in found.incomparable:
+        (canaries if is_canary(definition.case) else rows).append(Row(definition=definition, verdict=verdict))
     suites: list[tuple[str, Verdict]] = []
+    together: list[tuple[str, Verdict]] = []  # what many canaries have in common
     for family, members in families.items():
         one = next(iter(members.values())).definition
         own_margin = margin if one.margin is None else one.margin
         for judged in _judged(members, judge, own_margin, q):
-            is_suite = judged.suite is not None and family[0] != CANARY
-            place = canaries if family[0] == CANARY else rows
-            place.extend(
-                _row(members[name], verdict, judged.suite, own_margin) for name, verdict in judged.verdicts.items()
+            of_canaries = family[0] == CANARY
+            suite = None if of_canaries else judged.suite
+            (canaries if of_canaries else rows).extend(
+                _row(members[name], verdict, suite, own_margin) for name, verdict in judged.verdicts.items()
             )
-            if judged.suite is not None and is_suite:
-                suites.append((family[3], judged.suite))
+            if judged.suite is not None:
+                (together if of_canaries else suites).append((family[3], _plainly(judged.suite)))
     return Comparison(
         old=Described(label=old.label, num_sessions=len(old.sessions)),
         new=Described(label=new.label, num_sessions=len(new.sessions)),
         stack=stack_changes(old.sessions, new.sessions),
-        canary=canary_verdict(canaries),
+        canary=canary_verdict(canaries, [verdict for _, verdict in together]),
         canaries=tuple(canaries),
         suites=tuple(suites),
         rows=tuple(rows),
@@ -119,12 +122,13 @@ def flat(sessions: Iterable[Session]) -> list[Sequence[float]]:
 
 
 def _worded(judged: Judged) -> Judged:
-    """Nobody accepted these sessions: they are those of A."""
-    verdicts = {
-        name: replace(verdict, reason=verdict.reason.replace("accepted session", "session"))
-        for name, verdict in judged.verdicts.items()
-    }
+    verdicts = {name: _plainly(verdict) for name, verdict in judged.verdicts.items()}
     return replace(judged, verdicts=verdicts)
+
+
+def _plainly(verdict: Verdict) -> Verdict:
+    """Nobody accepted these sessions: they are those of A."""
+    return replace(verdict, reason=verdict.reason.replace("accepted ", ""))
 
 
 def _no_baseline(member: Member) -> Verdict:

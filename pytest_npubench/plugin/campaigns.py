@@ -107,7 +107,10 @@ class Campaigns:
             chosen = [node_ids[case] for case in suspects]
             return measure_again(session.config, session.settings, chosen, devices).samples
 
-        return self._session.regression.judge(cases, self._session.devices.key(devices), again)
+        compared = self._session.regression.judge(cases, self._session.devices.key(devices), again)
+        for unit, verdict in compared.suites.items():
+            self._session.note(f"{plan.key}, metrics in {unit}: {verdict.kind.value}: {verdict.reason}")
+        return compared.judgements
 
 
 def make_engine(runtime: Runtime, plan: Plan) -> Engine:

@@ -22,7 +22,7 @@ MARKERS = (
     "scheduling: prefill scheduling policies",
     "partition: splits between compute units",
     "offload: offloading techniques",
-    "npubench_cases(kind): expand the test into the cases of a kind: profile, steps, prediction or mean_error",
+    "npubench_cases(kind): expand the test into the cases of a kind: profile, steps, canary, prediction or mean_error",
     "npubench(rounds, warmup, max_mean_s, max_median_s): limits and run size of a case that uses the npubench fixture",
 )
 
@@ -125,9 +125,7 @@ OPTIONS = (
     Option("compile_cache", "DIR", "persistent compilation cache (default: none, every compile is cold)", str),
     Option("margin", "FRACTION", "the change against the baseline that nobody minds (default 0.01)", _margin, 0.01),
     Option("remeasure", "N", "measure suspects again in so many fresh processes (default 2; 0: never)", _count, 2),
-    Option(
-        "doubtful_sessions", "N", "inconclusive and worse N runs in a row is a regression (0: never)", _count, 10
-    ),
+    Option("doubtful_sessions", "N", "inconclusive and worse N runs in a row is a regression (0: never)", _count, 10),
     Option("compare_across", "PART[,PART]", "compare although this part of the baseline key differs", _parts, ()),
     Option("other_load", "FRACTION", "share of our cores that others may use (default 0.5; 1: any)", _fraction, 0.5),
     Option("history", "URL", "upload the journal at the end: FILE.db, sqlite:// or postgresql://", str),

@@ -25,7 +25,6 @@ def accept_results(settings: Settings, exit_status: int, session: str | None) ->
     journal = read_journal(settings.journal)
     try:
         sessions = chosen_sessions(journal, session)
-        settings.baselines.mkdir(parents=True, exist_ok=True)
         return str(accept_run(journal, sessions, settings.baselines, exit_status=exit_status))
     except RunNotAcceptedError as error:
         return f"nothing accepted: {error}"

@@ -139,7 +139,7 @@ class Measure:
         session, case = self._session, self._case()
         regression = replace(session.regression, q=session.regression.q / max(1, session.num_own_cases))
         measured = MeasuredCase(case=case.key, digest=case.digest(), judgement=judgement)
-        return regression.judge([measured], session.devices.key(self._devices), self._again)[case.key]
+        return regression.judge([measured], session.devices.key(self._devices), self._again).judgements[case.key]
 
     def _again(self, _cases: Sequence[str], _index: int) -> Mapping[Key, tuple[float, ...]]:
         """The device stays open, since arrays of the test may lie on it."""

@@ -1,12 +1,12 @@
 """Held against the baselines: every metric of a campaign's cases, jointly, with suspects measured again first.
 
 The campaign is the family: its cases share the device and the night. A suspect is measured in fresh processes before
-anybody is alarmed; where that fails, a regression that rests on one process is called inconclusive.
+anybody is alarmed; where that fails, or shows nothing, a regression that rests on one process is called inconclusive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_npubench.comparison.accepted import accepted_history
@@ -18,7 +18,7 @@ from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.journal_reader import Journal
-from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict import FAILING, Verdict, VerdictKind
 
 Again = Callable[[Sequence[str], int], Mapping[Key, tuple[float, ...]]]
 NOT_COMPARED = frozenset({VerdictKind.INVALID})
@@ -29,8 +29,18 @@ WORST_FIRST = (
     VerdictKind.NO_BASELINE,
     VerdictKind.IMPROVED,
     VerdictKind.UNCHANGED,
+    VerdictKind.INVALID,  # a metric that nothing can be compared with, such as a time of 0, speaks where no other does
 )
 NUM_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Each case's judgement with its metrics' verdicts and what they make of its own, and what moved for all alike:
+    the verdict of each family of metrics as a whole, by its unit."""
+
+    judgements: Mapping[str, Judgement]
+    suites: Mapping[str, Verdict]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +65,8 @@ class Regression:
     earlier: Callable[[], tuple[Journal, str]] | None = None
     """Reads the journal with the earlier runs, and names this run's session in it."""
 
-    def judge(self, cases: Iterable[MeasuredCase], key: FingerprintKey, again: Again) -> dict[str, Judgement]:
-        """Each case's judgement with its metrics' verdicts and what they make of its own.
+    def judge(self, cases: Iterable[MeasuredCase], key: FingerprintKey, again: Again) -> Compared:
+        """Hold the cases against their accepted sessions, jointly.
 
         `again(cases, index)` measures cases in the fresh process of that index and returns samples by (case, metric);
         it raises NpubenchError where it cannot. Raises ConfigError where `across` names no part of the key.
@@ -74,16 +84,18 @@ class Regression:
             name: accepted_history(self.baselines, found, key, self.across) for name, found in observations.items()
         }
         findings = self._findings(observations, histories)
-        trouble: NpubenchError | None = None
+        verdicts = findings.verdicts
         if findings.suspects and self.num_again:
             try:
                 observations = _repeated(observations, findings.suspects, self.num_again, again)
                 findings = self._findings(observations, histories)
+                alone = self._findings(_fresh_alone(observations), histories)
+                verdicts = _confirmed(findings.verdicts, observations, alone.suspects)
             except NpubenchError as error:
-                trouble = error
-        verdicts = _cautious(findings.verdicts, trouble) if trouble else findings.verdicts
+                verdicts = _confirmed(findings.verdicts, observations, (), trouble=error)
         verdicts = {name: self._escalated(observations[name], verdict) for name, verdict in verdicts.items()}
-        return {case.case: _with_verdicts(case, observations, verdicts) for case in cases}
+        judgements = {case.case: _with_verdicts(case, observations, verdicts) for case in cases}
+        return Compared(judgements=judgements, suites=findings.suites)
 
     def _escalated(self, observation: Observation, verdict: Verdict) -> Verdict:
         """Inconclusive and worse for so many sessions in a row is a regression."""
@@ -112,14 +124,34 @@ def _repeated(
     return found
 
 
-def _cautious(verdicts: Mapping[Key, Verdict], trouble: Exception) -> dict[Key, Verdict]:
-    """A regression that could not be confirmed is inconclusive."""
+def _fresh_alone(observations: Mapping[Key, Observation]) -> dict[Key, Observation]:
+    """Suspects without this process's own samples, for which they were chosen; everything else as it is."""
     return {
-        name: replace(verdict, kind=VerdictKind.INCONCLUSIVE, reason=f"{verdict.reason}; not confirmed: {trouble}")
-        if verdict.kind is VerdictKind.REGRESSED
-        else verdict
-        for name, verdict in verdicts.items()
+        name: replace(found, processes=found.processes[1:]) if len(found.processes) > 1 else found
+        for name, found in observations.items()
     }
+
+
+def _confirmed(
+    verdicts: Mapping[Key, Verdict],
+    observations: Mapping[Key, Observation],
+    suspects_alone: Collection[str],
+    trouble: Exception | None = None,
+) -> dict[Key, Verdict]:
+    """A regression that the fresh processes by themselves do not make suspicious is inconclusive: however slow one
+    process was, it may have been the process. Nor is one that none of them could measure."""
+    checked = dict(verdicts)
+    for name, verdict in verdicts.items():
+        observation = observations[name]
+        if verdict.kind is VerdictKind.REGRESSED and observation.gate != "exact":
+            num_fresh = len(observation.processes) - 1
+            missing = trouble or (None if num_fresh else "no fresh process could measure it")
+            if missing is None and observation.case not in suspects_alone:
+                missing = f"{num_fresh} fresh process{'es do' if num_fresh > 1 else ' does'} not show it"
+            if missing is not None:
+                reason = f"{verdict.reason}; not confirmed: {missing}"
+                checked[name] = replace(verdict, kind=VerdictKind.INCONCLUSIVE, reason=reason)
+    return checked
 
 
 def _with_verdicts(
@@ -153,13 +185,11 @@ def overall(judgement: Judgement) -> Verdict:
 
 
 def _reason(kind: VerdictKind, worst: Sequence[tuple[str, Verdict]], limits: str) -> str:
-    """A regression speaks first; otherwise what was held against limits does. Equal reasons are said once."""
-    by_reason: dict[str, list[str]] = {}
-    for name, verdict in worst:
-        by_reason.setdefault(verdict.reason, []).append(name)
-    named = [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
-    more = f"; and {len(named) - NUM_NAMED} more" if len(named) > NUM_NAMED else ""
-    if kind in (VerdictKind.NO_BASELINE, VerdictKind.INCOMPARABLE) and len(by_reason) == 1:
-        named = [next(iter(by_reason))]
-    text = "; ".join(named[:NUM_NAMED]) + more
-    return text if kind is VerdictKind.REGRESSED else f"{limits}; {text}"
+    """Every regression is named, of anything else one metric; what was held against limits goes before."""
+    if kind in (VerdictKind.NO_BASELINE, VerdictKind.INCOMPARABLE):  # the same for all metrics, as a rule
+        return f"{limits}; {worst[0][1].reason}"
+    num_named = NUM_NAMED if kind is VerdictKind.REGRESSED else 1
+    named = [f"{name}: {verdict.reason}" for name, verdict in worst[:num_named]]
+    more = [f"and {len(worst) - num_named} more"] if len(worst) > num_named else []
+    text = "; ".join(named + more)
+    return text if kind in FAILING else f"{limits}; {text}"

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from pytest_npubench.backends.protocol import Device
 from pytest_npubench.comparison.observation import Key, of_record
 from pytest_npubench.errors import MeasurementError, StoreError
 from pytest_npubench.plugin.settings import REMEASURING, Settings
-from pytest_npubench.store.journal import Journal, read_journal
+from pytest_npubench.store.journal import read_journal
+from pytest_npubench.store.journal_reader import Record
 
 COOLDOWN_S = 2.0
 UNUSABLE = frozenset({"invalid", "failed"})
@@ -38,7 +39,7 @@ class Remeasured:
 def measure_again(
     config: pytest.Config, settings: Settings, node_ids: Sequence[str], devices: Sequence[Device]
 ) -> Remeasured:
-    """One fresh process. Raises MeasurementError with its last words where it measured nothing."""
+    """One fresh process. Raises MeasurementError with the reason, or its last words, where it measured nothing."""
     time.sleep(COOLDOWN_S)
     with tempfile.TemporaryDirectory(prefix="npubench-again-") as folder:
         journal = Path(folder) / "journal.jsonl"
@@ -53,12 +54,10 @@ def measure_again(
             errors="replace",
             check=False,
         )
-        try:
-            samples = _samples(read_journal(journal))
-        except StoreError:
-            samples = {}
+        records = _case_records(journal)
+    samples = _samples(records)
     if not samples:
-        raise MeasurementError(f"the fresh process measured nothing (exit status {done.returncode}): {_last(done)}")
+        raise MeasurementError(f"the fresh process measured nothing: {_why(records, done)}")
     return Remeasured(samples=samples)
 
 
@@ -83,7 +82,7 @@ def _command(
     overrides = [text for pair in config.option.override_ini or () for text in ("-o", pair)]
     if config.pluginmanager.hasplugin("xdist"):
         options.append("-n0")
-    if config.pluginmanager.hasplugin("benchmark"):
+    if config.pluginmanager.hasplugin("benchmark") and not config.getoption("benchmark_only", False):
         options.append("--benchmark-disable")
     return [sys.executable, "-m", "pytest", "-q", *plugins, *overrides, *options, *node_ids]
 
@@ -94,13 +93,20 @@ def _environment() -> dict[str, str]:
     return kept | {REMEASURING: "1"}
 
 
-def _samples(journal: Journal) -> dict[Key, tuple[float, ...]]:
-    usable = [
-        record for record in journal.records if record["record"] == "case" and record["verdict"]["kind"] not in UNUSABLE
-    ]
+def _case_records(path: Path) -> list[Record]:
+    try:
+        return [record for record in read_journal(path).records if record["record"] == "case"]
+    except StoreError:  # not even a journal: the process says why
+        return []
+
+
+def _samples(records: Sequence[Record]) -> dict[Key, tuple[float, ...]]:
+    usable = [record for record in records if record["verdict"]["kind"] not in UNUSABLE]
     return {found.key: found.processes[0] for record in usable for found in of_record(record)}
 
 
-def _last(done: subprocess.CompletedProcess[str]) -> str:
-    lines: Collection[str] = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    return list(lines)[-1] if lines else "no output"
+def _why(records: Sequence[Record], done: subprocess.CompletedProcess[str]) -> str:
+    if records:
+        return str(records[0]["verdict"]["reason"])
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    return f"exit status {done.returncode}: {lines[-1] if lines else 'no output'}"

@@ -26,6 +26,7 @@ from pytest_npubench.plugin.selection import DEVICES, NODE_ID, expanded_case
 from pytest_npubench.plugin.settings import Settings
 from pytest_npubench.result import JudgedCase
 from pytest_npubench.store.baselines import Baselines
+from pytest_npubench.store.history.address import masked
 from pytest_npubench.store.host import collect_host
 from pytest_npubench.store.journal import Journal, JournalWriter, read_journal
 
@@ -176,10 +177,14 @@ class BenchSession:
             self._journal = JournalWriter.open(
                 self.settings.journal,
                 host=collect_host(self.config.rootpath),
-                settings={"profile": self.settings.profile, "arguments": list(self.config.invocation_params.args)},
+                settings={"profile": self.settings.profile, "arguments": list(map(masked, self._arguments))},
                 worker=_worker(self.config),
             )
         return self._journal
+
+    @property
+    def _arguments(self) -> Sequence[str]:
+        return [str(argument) for argument in self.config.invocation_params.args]
 
     def _open_stores(self) -> None:
         try:
@@ -198,6 +203,11 @@ class BenchSession:
         if record is None or record.get("limits") != expanded.limits or record["verdict"]["kind"] == "invalid":
             return None
         return record
+
+    def note(self, text: str) -> None:
+        """Something about the run as a whole: into the journal, and below the table."""
+        self.journal.append({"record": "note", "text": text})
+        self.notes.append(text)
 
     def record(self, item: pytest.Item, judged: JudgedCase) -> None:
         """Put a judged case on disk, then hand it to the reports."""
@@ -243,7 +253,10 @@ class BenchSession:
             self.notes.append(upload_history(self.settings))
         try:
             if self.settings.accept:
-                self.notes.append(accept_results(self.settings, exit_status, session))
+                done = (
+                    accept_results(self.settings, exit_status, session) if records else "nothing accepted: no case ran"
+                )
+                self.notes.append(done)
             if self.settings.report and records:
                 self.notes.append(write_report(self.settings.report, records, self.settings.journal))
         except (StoreError, OSError) as error:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pytest_npubench.errors import HistoryError
 from pytest_npubench.plugin.options import DEFAULT_BASELINES, OPTIONS, Option
 
 if sys.version_info >= (3, 11):
@@ -68,6 +69,7 @@ class Settings:
                 "journal": here / values["journal"] if values["journal"] else root / ".npubench" / "journal.jsonl",
                 "durations": here / values["durations"] if values["durations"] else None,
                 "report": _report(values["report"], here),
+                "history": _history(values["history"]),
                 "compile_cache": here / values["compile_cache"] if values["compile_cache"] else None,
             },
             accept=config.getoption("npubench_accept") and not remeasuring,
@@ -118,6 +120,18 @@ def _directory(flag: str, text: str | None, here: Path) -> Path | None:
     if not (here / text).is_dir():
         raise pytest.UsageError(f"{flag} = {text!r}: no such directory")
     return here / text
+
+
+def _history(text: str | None) -> str | None:
+    """Checked before anything is measured. The error shows no password, so it is not that of other settings."""
+    if text is not None:
+        from pytest_npubench.store.history.address import parse_address
+
+        try:
+            parse_address(text)
+        except HistoryError as error:
+            raise pytest.UsageError(f"--npubench-history: {error}") from None
+    return text
 
 
 def _report(text: str | None, here: Path) -> Path | None:

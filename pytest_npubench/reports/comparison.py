@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pytest_npubench.comparison.members import Missing
-from pytest_npubench.comparison.outcome import UNDECIDED, Comparison, Row
+from pytest_npubench.comparison.outcome import Comparison, Row
 from pytest_npubench.reports.number_text import figure
 from pytest_npubench.verdict import Verdict, VerdictKind
 
@@ -36,6 +36,7 @@ GROUPS = (
     (VerdictKind.INVALID, None, "invalid"),
 )
 NARROWEST = 100
+WIDEST_NAME = 60
 
 
 def render_comparison(found: Comparison, *, width: int, color: bool) -> str:
@@ -123,6 +124,7 @@ def _canaries(console: Console, rows: Sequence[Row]) -> None:
     """Those that moved, or could not be decided."""
     told = [row for row in rows if row.kind is not VerdictKind.UNCHANGED]
     if told:
+        _heading(console, f"canary kernels ({len(told)} of {len(rows)})")
         console.print(_table(told))
 
 
@@ -139,23 +141,29 @@ def _size(row: Row) -> float:
 
 
 def _table(rows: Sequence[Row]) -> Table:
+    """Figures where there are any; the reason in words where the figures do not tell it."""
     table = Table(box=None, pad_edge=True, header_style="dim")
-    table.add_column("case and metric", overflow="fold", min_width=30)
-    for name in ("A", "B", "B / A", "95 % interval", "detectable"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("why", min_width=16)
+    table.add_column("case and metric", overflow="fold", min_width=min(WIDEST_NAME, max(len(row.name) for row in rows)))
+    if with_figures := any(row.verdict.ratio is not None for row in rows):
+        for name in ("A", "B", "B / A", "95 % interval", "detectable"):
+            table.add_column(name, justify="right", no_wrap=True)
+    if with_words := any(row.verdict.interval is None for row in rows):
+        table.add_column("why", min_width=16)
     for row in rows:
-        unit, verdict = row.definition.unit, row.verdict
-        table.add_row(
-            Text(row.name),
-            figure(row.before, unit),
-            figure(row.after, unit),
-            Text(_ratio(row, verdict.ratio), style=STYLES.get(row.kind, "")),
-            _interval(row),
-            "" if verdict.mde is None else f"{verdict.mde:.1%}",
-            Text(verdict.reason),
-        )
+        words = [Text("" if row.verdict.interval else row.verdict.reason)] if with_words else []
+        table.add_row(Text(row.name), *(_figures(row) if with_figures else ()), *words)
     return table
+
+
+def _figures(row: Row) -> tuple[str | Text, ...]:
+    unit, verdict = row.definition.unit, row.verdict
+    return (
+        figure(row.before, unit),
+        figure(row.after, unit),
+        Text(_ratio(row, verdict.ratio), style=STYLES.get(row.kind, "")),
+        _interval(row),
+        "" if verdict.mde is None else f"{verdict.mde * 100:.1f} %",
+    )
 
 
 def _ratio(row: Row, value: float | None) -> str:
@@ -178,11 +186,13 @@ def _missing(console: Console, title: str, items: Sequence[Missing]) -> None:
 
 
 def _counts(found: Comparison) -> str:
-    kinds = [row.kind for row in found.rows]
+    kinds = [row.kind for row in found.counted]
     counts = [f"{kinds.count(kind)} {kind.value}" for kind in VerdictKind if kind in kinds]
-    undecided = sum(kind in UNDECIDED for kind in kinds) + len(found.only_old)
-    gone = f", {len(found.only_old)} gone" if found.only_old else ""
-    return f"{len(kinds)} metrics: {', '.join(counts)}{gone}; {undecided} of {found.num_compared} undecided"
+    gone = [f"{len(found.only_old)} gone"] if found.only_old else []
+    what = "metrics" if found.rows else "canaries and nothing else"
+    return (
+        f"{len(kinds)} {what}: {', '.join([*counts, *gone])}; {found.num_undecided} of {found.num_compared} undecided"
+    )
 
 
 def _row_json(row: Row) -> dict[str, Any]:

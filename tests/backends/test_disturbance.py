@@ -81,7 +81,7 @@ def pair(before: dict[str, Any], duration_s: float = 10.0, wall_s: float | None 
         ),
         pytest.param(pair(HOST, other_busy_s=712.6), "other processes used 63 % of 2 cores", id="a busy host"),
         pytest.param(pair(HOST, steal_s=7.4), "steal time 22 %", id="a busy hypervisor"),
-        pytest.param(pair(HOST, cgroup_throttled_s=4.6), "cgroup throttled 18 % of the time", id="a quota"),
+        pytest.param(pair(HOST, cgroup_throttled_s=15.0), "cgroup throttled 70 % of the time", id="a quota"),
         pytest.param(pair(HOST, wall_s=3610.0), "the wall clock jumped by 3600 s", id="the clock jumped"),
         pytest.param(pair(HOST, wall_s=-50.0), "the wall clock jumped by -60 s", id="the clock jumped back"),
         pytest.param(

@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -144,6 +145,17 @@ def test_kernels_do_what_they_are_called(runtime, small):
     flat = np.arange(1024, dtype=np.float32)
     np.testing.assert_array_equal(compiled["canary-copy"](flat, np.zeros(1024, np.float32)), flat)
     np.testing.assert_array_equal(compiled["canary-dispatch"](flat[:8]), flat[:8] + 1)
+
+
+def test_an_accelerator_computes_in_bf16_on_larger_buffers(runtime, monkeypatch):
+    """Its sizes, made small; the host stands in for it."""
+    size = canary_kernels.sizes("gpu")
+    assert (size.matmul_rows, size.matmul_dtype, size.copy_bytes) == (8192, "bfloat16", 2**30)
+    monkeypatch.setattr(canary_kernels, "HOST_SIZES", replace(size, matmul_rows=8, copy_bytes=64))
+    kernels = CanaryKernels(runtime)
+    for kernel in KERNELS:
+        kernels.load(kernel)
+        assert kernels.time(kernel) > 0
 
 
 def test_dispatch_is_the_time_of_one_launch(runtime, small, monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_npubench.comparison.side_sources import load_side
-from pytest_npubench.comparison.sides import without_shared
+from pytest_npubench.comparison.sides import apart
 from pytest_npubench.errors import ConfigError, HistoryError, JournalError, StoreError
 from pytest_npubench.store.accept_run import accept_run
 from pytest_npubench.store.baseline_renaming import rename
@@ -106,7 +106,7 @@ def test_baselines_know_the_key_and_are_found_again_in_their_journal(path, tmp_p
     for key, observation in original.observations.items():
         assert found.observations[key].processes == pytest.approx(np.array(observation.processes), rel=1e-5)
     with pytest.raises(ConfigError, match="hold the same sessions"):
-        without_shared(side, load_side(str(path)))
+        apart(side, load_side(str(path)))
 
 
 def test_a_renamed_case_is_found_under_its_new_name(path, tmp_path):

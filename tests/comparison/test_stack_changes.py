@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_npubench.comparison.sides import Side, SideSession, without_shared
+from pytest_npubench.comparison.sides import Side, SideSession, apart
 from pytest_npubench.comparison.stack_changes import alike_but_for, split, stack_changes
 from pytest_npubench.errors import ConfigError
 
@@ -114,10 +114,15 @@ def test_what_changed_together_is_named():
         alike_but_for(side(session("a")), side(session("b", driver="580.12", runtime="jax 0.10")), ["driver"])
 
 
-def test_a_session_of_both_sides_counts_in_b():
-    old, new = side(session("a"), session("b", 2)), side(session("b", 2))
-    kept = without_shared(old, new)
-    assert names(kept) == ["a"]
-    assert kept.notes == ("1 sessions of A stand in B too: they count there",)
+def test_sessions_of_both_sides_count_once():
+    """Of B where B is a part of A, such as its last session; else of A, such as a folder of baselines."""
+    whole, last = side(session("a"), session("b", 2)), side(session("b", 2))
+    old, new = apart(whole, last)
+    assert (names(old), names(new)) == (["a"], ["b"])
+    assert old.notes == ("1 sessions stand on both sides: they count in B",)
+    old, new = apart(last, whole)
+    assert (names(old), names(new)) == (["b"], ["a"])
+    assert new.notes == ("1 sessions stand on both sides: they count in A",)
+    assert apart(side(session("a")), last)[1].notes == ()
     with pytest.raises(ConfigError, match="hold the same sessions"):
-        without_shared(new, new)
+        apart(whole, whole)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pytest_npubench.comparison.outcome import moved_with
+from pytest_npubench.comparison.outcome import Row, canary_verdict, moved_with
 from pytest_npubench.comparison.side_sources import load_side
 from pytest_npubench.comparison.sides import Side
 from pytest_npubench.comparison.upgrade import compare_sides
@@ -202,3 +202,20 @@ def test_moving_with_the_suite(compared, ratio, interval, expected):
     assert not moved_with(None, own, definition, 0.01)
     better = Verdict(kind=IMPROVED, reason="", ratio=0.95, interval=(0.9, 1.2))
     assert not moved_with(suite, better, definition, 0.01)
+
+
+def test_many_canaries_speak_together_too():
+    """Each of them inconclusive, all of them alike worse: that is the device."""
+    alike = Verdict(kind=REGRESSED, reason="24 cases together are 2 % worse", ratio=1.02)
+    own = Verdict(kind=VerdictKind.INCONCLUSIVE, reason="", ratio=1.02)
+    rows = [Row(definition=None, verdict=own)] * 24
+    assert canary_verdict(rows, [alike]) is alike
+    assert canary_verdict(rows).kind is VerdictKind.INCONCLUSIVE
+    assert canary_verdict([]) is None
+
+
+def test_canaries_count_where_there_is_nothing_else(tmp_path):
+    rng = np.random.default_rng(0)
+    one, few = [[night(rng, cases=CANARIES) for _ in range(number)] for number in (4, 2)]
+    found = two_sides(tmp_path, few, one)
+    assert (found.rows, found.undecided_fraction, found.exit_status(0.5)) == ((), 1.0, 3)

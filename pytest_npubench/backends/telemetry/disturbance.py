@@ -27,7 +27,8 @@ THROTTLING_TOTALS = THROTTLING | {UNSURE, "thermal_violation", "thermal"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisturbanceLimits:
-    """How much is still quiet. other_load, steal and throttled are fractions of the time of all cores.
+    """How much is still quiet. other_load, steal, throttled and cgroup are fractions of the time of all cores; a
+    container's quota is part of its device class, so being held to it is no surprise up to `cgroup`.
 
     other_load of 1 or more switches the three checks of the host's processors off: load, steal and cgroup.
     min_clock is the least fraction of the clock before, and of the largest clock, that a busy device must have.
@@ -37,6 +38,7 @@ class DisturbanceLimits:
     other_load: float = 0.5
     steal: float = 0.15
     throttled: float = 0.05
+    cgroup: float = 0.5
     min_clock: float = 0.5
     wall_jump_s: float = 2.0
     min_window_s: float = 0.5
@@ -100,7 +102,7 @@ def _crowded(after: DeviceState, change: RoundState, limits: DisturbanceLimits) 
         yield f"other processes used {change.other_load * 100:.0f} % of {after.num_cores or 1} cores"
     if change.steal is not None and change.steal > limits.steal:
         yield f"steal time {change.steal * 100:.0f} %"
-    if change.cgroup_throttled is not None and change.cgroup_throttled > limits.throttled:
+    if change.cgroup_throttled is not None and change.cgroup_throttled > limits.cgroup:
         yield f"cgroup throttled {change.cgroup_throttled * 100:.0f} % of the time"
 
 
