@@ -21,8 +21,9 @@ NODE_ID = pytest.StashKey[str]()  # without the device's number, so that a case 
 
 def select(session: BenchSession, items: list[pytest.Item]) -> None:
     """Rewrite `items` in place. Raises pytest.UsageError (exit code 4) where a required name cannot run."""
-    _keep_shard(session, items)
-    runnable: set[str] = set()
+    left_out = _keep_shard(session, items)
+    # a shard without any case of a required name leaves it to the others; one with some must be able to run them
+    runnable = _all_names(left_out) - _all_names(items)
     selected: list[pytest.Item] = []
     for item in items:
         placed = _place(session, item)
@@ -34,10 +35,10 @@ def select(session: BenchSession, items: list[pytest.Item]) -> None:
     session.plan_campaigns(items)
 
 
-def _keep_shard(session: BenchSession, items: list[pytest.Item]) -> None:
+def _keep_shard(session: BenchSession, items: list[pytest.Item]) -> list[pytest.Item]:
     """Leave out what other shards run: from ids and durations alone, so that every host works it out alike."""
     if session.settings.shard is None:
-        return
+        return []
     index, count = session.settings.shard
     groups = dict.fromkeys(filter(None, map(_group, items)))
     durations_s = session.known_durations()
@@ -45,6 +46,7 @@ def _keep_shard(session: BenchSession, items: list[pytest.Item]) -> None:
     left_out = [item for item in items if _group(item) not in (*mine, None)]
     items[:] = [item for item in items if _group(item) in (*mine, None)]
     session.config.hook.pytest_deselected(items=left_out)
+    return left_out
 
 
 def _group(item: pytest.Item) -> str | None:
@@ -128,6 +130,10 @@ def _own_family(item: pytest.Item) -> str:
             f"{', '.join(FAMILIES)}; it {found}"
         )
     return families[0]
+
+
+def _all_names(items: Iterable[pytest.Item]) -> set[str]:
+    return {name for item in items for name in _names(item)}
 
 
 def _names(item: pytest.Item) -> set[str]:

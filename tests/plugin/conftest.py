@@ -26,6 +26,34 @@ class Finished:
         return self.project.cases(session=0)
 
 
+@dataclass(frozen=True)
+class Nights:
+    """A project whose runs were accepted one after the other, each with noise of its own, and what they returned."""
+
+    project: Project
+    results: tuple[pytest.RunResult, ...]
+
+    def after(self, root: Path, code: str = "", install: str = "") -> Project:
+        """A copy of it on the day after: conftest.py with this code, the fake installed with these arguments."""
+        project = self.project.copy(root)
+        project.fake(f"{NIGHT_NOISE}, {install}")
+        project.in_front(code)
+        return project
+
+
+NIGHT_NOISE = "noise=0.002, process_noise=0.003"
+COMPARED = ("-k", "fake and (profile or steps)")  # six cases, nine times
+
+
+@pytest.fixture(scope="session")
+def nights(tmp_path_factory: pytest.TempPathFactory) -> Nights:
+    """Four accepted nights on the fake accelerator."""
+    project = make_project(tmp_path_factory.mktemp("nights"))
+    project.fake(NIGHT_NOISE)
+    results = tuple(project.run(*COMPARED, "-W", "error", "--npubench-accept") for _ in range(4))
+    return Nights(project=project, results=results)
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return make_project(tmp_path)

@@ -2,13 +2,15 @@
 
 Tests copy this file into their projects, whose conftest.py calls `install`. Its devices are named "Fake accelerator",
 so no result of theirs can pass for a measured one. In bucket b a prefill takes b * 100 us and a decode step b * 10 us;
-the copy of the cache into bucket b takes b * 1 us. `install` changes what a test wants to see go wrong.
+the copy of the cache into bucket b takes b * 1 us. `install` changes what a test wants to see go wrong. Each engine
+leaves a line in engines.txt: its number, and whether its process measures suspects again.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,28 +20,35 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.backends.protocol import Device, Probe, Stack
+from pytest_npubench.backends.telemetry.state import DeviceState
 from pytest_npubench.buckets import bucket_of
 from pytest_npubench.measurement import CacheState, CompileRecord, Move, Phase, Request, Run, Segment
-from pytest_npubench.plugin import campaigns
+from pytest_npubench.plugin import campaigns, outcome, remeasure
+from pytest_npubench.plugin.settings import REMEASURING
 
 NAME = "Fake accelerator"
 PREFILL_S_PER_TOKEN = 100e-6
 DECODE_S_PER_TOKEN = 10e-6
 MOVE_S_PER_TOKEN = 1e-6
+ENGINES = Path("engines.txt")
 
 
 @dataclass(kw_only=True)
 class Faults:
     """What is to go wrong. `on_run` sees every batch before it runs and may raise; `alter` changes what it took.
 
-    noise is the largest relative deviation, slower_by what each device takes longer than the one before it.
+    noise is the largest relative deviation of a run. process_noise is the standard deviation of a process in each
+    bucket and phase, drawn anew for each engine that is made in this folder. slower_by is what each device takes longer
+    than the one before it.
     """
 
     num_devices: int = 1
     absent: str = ""
     lost: str = ""
+    throttled: bool = False
     out_of_memory: bool = False
     noise: float = 0.0
+    process_noise: float = 0.0
     slower_by: float = 0.0
     sleep_s: float = 0.0
     driver: str = "fake driver 1"
@@ -88,8 +97,21 @@ class FakeRuntime:
     def synchronize(self, value: Any) -> None:
         """There is nothing to wait for."""
 
+    def telemetry(self) -> FakeTelemetry | None:
+        return FakeTelemetry() if self.faults.throttled else None
+
     def stack(self) -> Stack:
         return Stack(device_class=NAME, driver=self.faults.driver, runtime="fake runtime", compiler="fake compiler")
+
+
+class FakeTelemetry:
+    """Says that the device is too hot, whenever it is asked."""
+
+    def read(self) -> DeviceState:
+        return DeviceState.now(throttle_reasons=("hw_thermal_slowdown",))
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
 
 
 class FakeEngine:
@@ -104,6 +126,7 @@ class FakeEngine:
             raise MemoryError("the fake accelerator has no memory left\nsecond line of a long message")
         self.runtime, self.buckets, self.batch_size = runtime, tuple(buckets), batch_size
         self._wobble = itertools.cycle((0.0, 1.0, -1.0, 0.5, -0.5, 0.25, -0.25))
+        self._number = _count_engine()
         self._loaded: set[int] = set()
         self._moves: set[tuple[int, int]] = set()
 
@@ -137,13 +160,18 @@ class FakeEngine:
                 moves.append(Move(from_bucket=bucket, to_bucket=larger, duration_s=larger * MOVE_S_PER_TOKEN * factor))
                 bucket = larger
             per_token = PREFILL_S_PER_TOKEN if phase is Phase.PREFILL else DECODE_S_PER_TOKEN
-            segments.append(Segment(phase=phase, bucket=bucket, num_steps=1, duration_s=bucket * per_token * factor))
+            duration_s = bucket * per_token * factor * self._of_process(phase, bucket)
+            segments.append(Segment(phase=phase, bucket=bucket, num_steps=1, duration_s=duration_s))
         e2e_s = sum(part.duration_s for part in (*segments, *moves))
         return faults.alter(requests, Run(e2e_s=e2e_s, segments=tuple(segments), moves=tuple(moves)))
 
     def time_move(self, from_bucket: int, to_bucket: int) -> Move:
         factor = 1 + self.runtime.faults.noise * next(self._wobble)
         return Move(from_bucket=from_bucket, to_bucket=to_bucket, duration_s=to_bucket * MOVE_S_PER_TOKEN * factor)
+
+    def _of_process(self, phase: Phase, bucket: int) -> float:
+        seeded = random.Random(f"{self._number}/{phase.value}/{bucket}")
+        return 1 + self.runtime.faults.process_noise * seeded.gauss(0.0, 1.0)
 
     @staticmethod
     def _work(requests: Sequence[Request]) -> list[tuple[Phase, int]]:
@@ -156,9 +184,18 @@ class FakeEngine:
         return [(Phase.PREFILL, tokens) for tokens in prompts] + [(Phase.DECODE, tokens) for tokens in steps]
 
 
+def _count_engine() -> int:
+    number = len(ENGINES.read_text(encoding="utf-8").splitlines()) if ENGINES.exists() else 0
+    with ENGINES.open("a", encoding="utf-8") as file:
+        file.write(f"{number} {'again' if REMEASURING in os.environ else 'first'}\n")
+    return number
+
+
 def install(**faults: Any) -> FakeBackend:
-    """The backend to offer through pytest_npubench_backends; engines are the fake's from now on."""
+    """The backend to offer through pytest_npubench_backends. From now on engines are the fake's, and nothing waits."""
     with suppress(KeyError):
         faults["sleep_s"] = float(os.environ["FAKE_SLEEP_S"])
+    remeasure.COOLDOWN_S = 0.0
+    outcome.UPLOAD_TIMEOUT_S = 0.2
     campaigns.make_engine = lambda runtime, plan: FakeEngine(runtime, plan.buckets, plan.batch_size)
     return FakeBackend(Faults(**faults))

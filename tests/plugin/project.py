@@ -115,6 +115,15 @@ class Project:
         self.write("conftest.py", FAKE_CONFTEST.format(install=install) + SHAPES)
         (self.root / CANARY).unlink(missing_ok=True)  # its kernels are programs of jax, which the fake does not run
 
+    def in_front(self, code: str) -> None:
+        """Put functions in front of conftest.py, for the arguments of `fake`."""
+        self.write("conftest.py", "import dataclasses\nimport os\n" + code + (self.root / "conftest.py").read_text())
+
+    def copy(self, root: Path) -> Project:
+        """The project as it is now in another folder: journal, baselines and all."""
+        shutil.copytree(self.root, root)
+        return Project(root)
+
     def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> pytest.RunResult:
         started_s = time.monotonic()
         process = self.start(*arguments, env=env)
@@ -146,6 +155,10 @@ class Project:
     @property
     def journal_path(self) -> Path:
         return self.root / ".npubench" / "journal.jsonl"
+
+    def engines(self) -> list[str]:
+        """Of every fake engine so far whether its process was a run's "first" or measured suspects "again"."""
+        return [line.split()[1] for line in (self.root / "engines.txt").read_text(encoding="utf-8").splitlines()]
 
     def journal(self) -> Journal:
         return read_journal(self.journal_path)

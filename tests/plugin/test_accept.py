@@ -8,7 +8,7 @@ SELECT = ("-k", "fake and profile and bucket16", "--npubench-accept")
 
 
 def notes(result: pytest.RunResult) -> list[str]:
-    return [line for line in result.outlines if "accepted" in line]
+    return [line for line in result.outlines if line.startswith(("accepted ", "nothing accepted"))]
 
 
 def test_each_run_is_one_session_and_a_resumed_one_is_none(project):
@@ -27,7 +27,7 @@ def test_each_run_is_one_session_and_a_resumed_one_is_none(project):
     text = path.read_text()
     result = project.run(*SELECT, "--npubench-resume")
     assert result.ret == 0
-    assert notes(result) == ["nothing accepted: no case ran"]
+    assert notes(result) == ["nothing accepted: no case was measured: 1 were taken over from an earlier run"]
     assert path.read_text() == text
 
 
@@ -36,13 +36,23 @@ def test_another_test_that_fails_keeps_everything_out(project):
     project.write("test_other.py", "def test_fake_and_profile_and_bucket16():\n    assert False\n")
     result = project.run(*SELECT)
     assert result.ret == 1
-    assert notes(result) == ["nothing accepted: the run was not green"]
+    assert notes(result) == ["nothing accepted: the run ended with exit status 1"]
     assert not (project.root / "baselines").exists()
 
 
 def test_baselines_that_cannot_be_written_fail_the_run(project):
     project.fake()
-    project.write("occupied", "")
-    result = project.run(*SELECT, "--npubench-baselines", "occupied")
+    project.write("baselines/fake", "a file where the folder of this hardware should be")
+    result = project.run(*SELECT)
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["error: *occupied*"])
+    result.assert_outcomes(passed=1, deselected=result.parseoutcomes()["deselected"])
+    result.stdout.fnmatch_lines(["error: *baselines*fake*"])
+
+
+def test_a_run_without_a_case_accepts_nothing_and_stays_green(project):
+    project.fake("absent='no fake accelerator today'")
+    result = project.run(*SELECT, "--npubench-history", "history.db")
+    assert result.ret == 0, result.stdout.str()
+    assert notes(result) == ["nothing accepted: no case ran"]
+    assert not (project.root / "baselines").exists()
+    assert not (project.root / "history.db").exists()

@@ -193,3 +193,95 @@ def test_a_busy_device_is_a_verdict(project):
     assert "Traceback" not in result.stdout.str()
     (case,) = project.records("case")
     assert case["verdict"]["kind"] == "invalid"
+
+
+CLOCK = """
+import random
+from pathlib import Path
+
+from pytest_npubench.campaign import callable_timing
+
+STARTS = Path("starts.txt")
+STARTS.touch()
+number = len(STARTS.read_text().splitlines())
+STARTS.open("a").write("a process\\n")
+now_s = 0.0
+
+
+def work(name, duration_s):
+    global now_s
+    now_s += duration_s * (1 + 0.003 * random.Random(f"{number}/{name}").gauss(0.0, 1.0))
+
+
+callable_timing.perf_counter = lambda: now_s  # a call takes what it says, however busy the machine
+"""
+TIMED = """
+import os
+
+import pytest
+
+import clock
+
+pytestmark = pytest.mark.openvino
+
+
+def test_steady(npubench):
+    npubench(clock.work, "steady", 0.010)
+
+
+def test_slowing(npubench):
+    npubench(clock.work, "slowing", 0.020 * float(os.environ.get("TIMES", "1")))
+"""
+
+
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory):
+    """Four accepted nights of two own tests, whose calls take 10 and 20 ms by a clock of their own."""
+    project = make_project(tmp_path_factory.mktemp("timed"))
+    project.fake("throttled=os.environ.get('THROTTLED') == '1'")
+    project.in_front("")
+    project.write("clock.py", CLOCK)
+    project.write("test_own.py", TIMED)
+    for _ in range(4):
+        assert project.run("test_own.py", "--npubench-accept").ret == 0
+    return project
+
+
+def starts(project) -> int:
+    return len((project.root / "starts.txt").read_text().splitlines())
+
+
+def own(project, name: str):
+    return project.cases()[f"own/callable/fake-callable-b1-test_own.py::{name}"]
+
+
+def test_an_own_case_that_became_slower_is_measured_again_and_regressed(timed, tmp_path):
+    project = timed.copy(tmp_path / "project")
+    result = project.run("test_own.py", env={"TIMES": "1.1"})
+    assert result.ret == 1
+    (text,) = failures(result).values()
+    assert text.startswith("Failed: regressed: call_s: ")
+    assert starts(project) == starts(timed) + 3
+    metric = own(project, "test_slowing")["metrics"]["call_s"]
+    assert [sorted(samples)[15] for samples in metric["processes"]] == pytest.approx([0.022] * 3, rel=0.015)
+    assert metric["verdict"]["ratio"] == pytest.approx(1.1, abs=0.015)
+    assert own(project, "test_steady")["verdict"]["kind"] == "unchanged"
+
+
+def test_an_own_case_on_a_throttled_device_is_invalid(timed, tmp_path):
+    project = timed.copy(tmp_path / "project")
+    result = project.run("test_own.py", env={"THROTTLED": "1"})
+    assert result.ret == 1
+    reason = "invalid: 3 of 3 attempts disturbed: throttled: hw_thermal_slowdown"
+    assert set(failures(result).values()) == {f"Failed: {reason}"}
+    assert "verdict" not in own(project, "test_steady")["metrics"]["call_s"]
+
+
+def test_a_call_that_takes_no_time_at_all_has_a_verdict(timed, tmp_path):
+    """A ratio to it says nothing; the run goes on."""
+    project = timed.copy(tmp_path / "project")
+    result = project.run("test_own.py", env={"TIMES": "0"})
+    assert result.ret == 1
+    (text,) = failures(result).values()
+    assert text.startswith("Failed: invalid: call_s: process 0: its median is 0")
+    assert own(project, "test_slowing")["verdict"]["kind"] == "invalid"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_npubench.plugin.options import FLAGS, OPTIONS
-from pytest_npubench.plugin.settings import Settings
+from pytest_npubench.plugin.settings import REMEASURING, Settings
 
 
 @pytest.fixture
@@ -27,6 +27,8 @@ def test_defaults(settings, pytester):
     assert (found.case_error, found.mean_error) == (None, None)
     assert (found.lock_timeout, found.probe_timeout) == (10.0, 120.0)
     assert (found.accept, found.resume) == (False, False)
+    assert (found.margin, found.remeasure, found.compare_across) == (0.01, 2, ())
+    assert (found.other_load, found.history, found.shard, found.durations) == (0.5, None, None, None)
     assert found.baselines == pytester.path / "baselines"
     assert found.journal == pytester.path / ".npubench" / "journal.jsonl"
 
@@ -45,6 +47,10 @@ def test_the_table_takes_toml_lists_and_numbers(settings):
     found = settings(table=table)
     assert (found.require, found.devices) == (("tpu", "mini"), (0, 2))
     assert (found.case_error, found.mean_error) == (0.05, 1.0)
+    table = '[tool.npubench]\ncompare_across = ["driver", "runtime"]\nshard = "2/3"\nremeasure = 0\nmargin = 0\n'
+    found = settings(table=table)
+    assert (found.compare_across, found.shard) == (("driver", "runtime"), (2, 3))
+    assert (found.remeasure, found.margin) == (0, 0.0)
 
 
 def test_paths_are_the_callers_on_the_command_line_and_the_roots_for_baselines(settings, pytester):
@@ -75,6 +81,25 @@ def test_minus_one_waits_for_ever(settings):
         ("--npubench-probe-timeout=0", "want seconds above 0"),
         ("--npubench-probe-timeout=inf", "want seconds above 0"),
         ("--npubench-probe-timeout=1m", "want seconds above 0"),
+        ("--npubench-margin=1", "want a fraction from 0 to below 1, such as 0.01"),
+        ("--npubench-margin=-0.01", "want a fraction from 0 to below 1"),
+        ("--npubench-margin=nan", "want a fraction from 0 to below 1"),
+        ("--npubench-remeasure=101", "want a whole number from 0 to 100"),
+        ("--npubench-remeasure=1.5", "want a whole number from 0 to 100"),
+        ("--npubench-remeasure=-1", "want a whole number from 0 to 100"),
+        ("--npubench-remeasure=twice", "want a whole number from 0 to 100"),
+        ("--npubench-doubtful-sessions=-1", "want a whole number from 0 to 100"),
+        (
+            "--npubench-compare-across=drivers",
+            "'drivers' is no part of a key; want accelerator, device_class, driver, ",
+        ),
+        ("--npubench-compare-across=driver,host", "'host' is no part of a key; want accelerator,"),
+        ("--npubench-other-load=0", "want a fraction above 0 and up to 1"),
+        ("--npubench-other-load=1.5", "want a fraction above 0 and up to 1"),
+        ("--npubench-shard=0/2", "want I/N with whole numbers 1 <= I <= N, such as 2/5"),
+        ("--npubench-shard=3/2", "want I/N with whole numbers 1 <= I <= N"),
+        ("--npubench-shard=1", "want I/N with whole numbers 1 <= I <= N"),
+        ("--npubench-shard=1/two", "want I/N with whole numbers 1 <= I <= N"),
         ("--npubench-devices=first", "want device numbers separated by commas, such as 0,2"),
         ("--npubench-hardware=nowhere", "no such directory"),
         ("--npubench-report=report.pdf", "want the path of an .html file"),
@@ -112,6 +137,28 @@ def test_a_wrong_table_names_the_file(pytester, table, text):
         Settings.from_pytest_config(config)
     assert str(caught.value).startswith(f"{pytester.path / 'pyproject.toml'}: ")
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["history", "mysql://ann:secret@db/bench", "sqlite://", "db.sqlite3"])
+def test_a_wrong_history_is_named_without_its_password(settings, url):
+    with pytest.raises(pytest.UsageError, match=r"^--npubench-history: history .*want a path ending in \.db") as caught:
+        settings(f"--npubench-history={url}")
+    assert url.replace("secret", "***") in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_process_that_measures_suspects_again_wants_samples_and_nothing_else(settings, monkeypatch):
+    given = ("--npubench-accept", "--npubench-resume", "--npubench-report=r.html", "--npubench-shard=1/2")
+    ini = "npubench_require = tpu\nnpubench_history = h.db\nnpubench_remeasure = 3\nnpubench_profile = full\n"
+    before = settings(*given, ini=ini)
+    assert (before.accept, before.resume, before.shard, before.remeasuring) == (True, True, (1, 2), False)
+    assert (before.require, before.history, before.remeasure) == (("tpu",), "h.db", 3)
+    assert before.report is not None
+    monkeypatch.setenv(REMEASURING, "1")
+    found = settings(*given, ini=ini)
+    assert (found.accept, found.resume, found.shard, found.remeasuring) == (False, False, None, True)
+    assert (found.require, found.history, found.remeasure, found.report) == ((), None, 0, None)
+    assert found.profile == "full"
 
 
 def test_every_setting_has_an_option(settings):

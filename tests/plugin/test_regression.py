@@ -1,0 +1,292 @@
+"""The gate in a run: accepted nights, then a night on which something changed; the fake accelerator's times are known.
+
+In bucket 32 a prefill takes 3.2 ms and a decode step 0.32 ms. A profile case is the only one with a batch of two.
+"""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from .conftest import COMPARED
+
+CHANGED = """
+
+def changed(requests, run):
+    if "NPUBENCH_REMEASURING" in os.environ:
+        with open("again.txt", "a") as file:
+            file.write(f"{{len(requests)}} in bucket {{run.segments[0].bucket}}\\n")
+    if len(requests) == 2 and run.segments[0].bucket in {buckets} and {when}:
+        return dataclasses.replace(run, e2e_s={factor} * run.e2e_s)
+    return run
+
+"""
+SLOW_CASE = "buckets/profile/fake-mini-llama-b2-bucket32"
+SLOW_TEST = "test_profile.py::test_profile[fake-mini-llama-b2-bucket32]"
+TIMES = ("ttft_s", "tbt_s")
+BROKEN_AGAIN = """
+
+def broken(engine, requests):
+    if "NPUBENCH_REMEASURING" in os.environ and {when}:
+        raise OSError("the fake accelerator lost a packet")
+
+"""
+
+
+def changed(factor: float, buckets: str = "{32}", when: str = "True") -> str:
+    return CHANGED.format(factor=factor, buckets=buckets, when=when)
+
+
+def failed(result: pytest.RunResult) -> list[str]:
+    return [line.removeprefix("FAILED ") for line in result.outlines if line.startswith("FAILED ")]
+
+
+def kinds(project) -> dict[str, str]:
+    return {case: record["verdict"]["kind"] for case, record in project.cases().items()}
+
+
+def baseline(project) -> str:
+    (path,) = (project.root / "baselines" / "fake").glob("*.json")
+    return path.read_text()
+
+
+@pytest.fixture(scope="module")
+def slow(nights, tmp_path_factory):
+    """The night on which the profile case of bucket 32 takes 10 % longer, in a project whose ini file asks for more
+    than a fresh process can use."""
+    project = nights.after(tmp_path_factory.mktemp("slow") / "project", changed(1.1), "alter=changed")
+    ini = "addopts = --benchmark-only --npubench-accept\nnpubench_history = history.db\nnpubench_require = fake\n"
+    project.write("pytest.ini", f"[pytest]\n{ini}")
+    return project, project.run(*COMPARED, "-W", "error", "--junitxml=junit.xml", "--benchmark-json=benchmark.json")
+
+
+def test_below_three_accepted_sessions_there_is_no_baseline(nights):
+    for number in range(3):
+        for record in nights.project.cases(session=number).values():
+            assert record["verdict"]["kind"] == "no-baseline"
+            count = f"{number} accepted session{'' if number == 1 else 's'}"
+            assert record["verdict"]["reason"].endswith(f"; {count} under this key; want 3 or more")
+            assert {metric["verdict"]["kind"] for metric in record["metrics"].values()} == {"no-baseline"}
+    assert [result.ret for result in nights.results] == [0, 0, 0, 0]
+
+
+def test_from_three_on_a_night_like_the_others_is_unchanged(nights):
+    records = nights.project.cases(session=3)
+    assert len(records) == 6
+    for record in records.values():
+        assert record["verdict"]["kind"] == "unchanged"
+        for metric in record["metrics"].values():
+            low, high = metric["verdict"]["interval"]
+            assert 0.97 < low <= metric["verdict"]["ratio"] <= high < 1.03
+            assert metric["verdict"]["mde"] > (0.10 if metric == record["metrics"].get("compile_s") else 0.01) - 1e-9
+    assert set(nights.project.engines()) == {"first"}
+    assert nights.project.records("end", session=3)[0]["counts"] == {"unchanged": 6}
+
+
+def test_a_slow_case_fails_with_one_clean_line(slow):
+    project, result = slow
+    assert result.ret == 1
+    result.assert_outcomes(passed=5, failed=1, deselected=result.parseoutcomes()["deselected"])
+    (line,) = failed(result)
+    assert line.startswith(f"{SLOW_TEST} - Failed: regressed: ttft_s: ")
+    reason = project.cases()[SLOW_CASE]["verdict"]["reason"]
+    assert f"regressed: {reason}" in result.outlines
+    assert reason.startswith("ttft_s: ")
+    assert "; tbt_s: " in reason
+    text = result.stdout.str() + result.stderr.str()
+    assert "Traceback" not in text
+    assert ".py:" not in text.partition("FAILURES")[2].partition("= npubench =")[0]
+
+
+def test_the_others_do_not_shift(slow, nights):
+    project, _ = slow
+    found = kinds(project)
+    assert found.pop(SLOW_CASE) == "regressed"
+    assert set(found.values()) == {"unchanged"}
+    for case in found:
+        for metric in project.cases()[case]["metrics"].values():
+            assert metric["verdict"]["ratio"] == pytest.approx(1.0, abs=0.015)
+            assert "processes" not in metric
+
+
+def test_only_the_suspect_is_measured_again_and_its_record_has_all_three_processes(slow):
+    project, _ = slow
+    assert project.engines() == ["first"] * 5 + ["again"] * 2
+    assert set((project.root / "again.txt").read_text().splitlines()) == {"2 in bucket 32"}
+    metrics = project.cases()[SLOW_CASE]["metrics"]
+    expected = {"ttft_s": 1.1 * 3.2e-3, "tbt_s": 1.1 * 0.32e-3, "compile_s": 0.5}
+    for name, value in expected.items():
+        processes = metrics[name]["processes"]
+        assert len(processes) == 3
+        assert processes[0] == (metrics[name]["samples"] or [metrics[name]["value"]])
+        for samples in processes:
+            assert sorted(samples)[len(samples) // 2] == pytest.approx(value, rel=0.02)
+    assert metrics["ttft_s"]["processes"][1] != metrics["ttft_s"]["processes"][2]
+    for name in TIMES:
+        verdict = metrics[name]["verdict"]
+        assert verdict["kind"] == "regressed"
+        assert verdict["ratio"] == pytest.approx(1.1, abs=0.015)
+        low, high = verdict["interval"]
+        assert 1.08 < low < verdict["ratio"] < high < 1.12
+    assert metrics["compile_s"]["verdict"]["kind"] == "unchanged"
+
+
+def test_junit_has_a_failure_with_the_verdict(slow):
+    project, _ = slow
+    cases = {case.get("name"): case for case in ElementTree.parse(project.root / "junit.xml").iter("testcase")}
+    assert len(cases) == 6
+    failures = [name for name, case in cases.items() if case.find("failure") is not None]
+    assert failures == ["test_profile[fake-mini-llama-b2-bucket32]"]
+    (case,) = (cases[name] for name in failures)
+    assert case.find("failure").get("message").startswith("Failed: regressed: ttft_s: ")
+    verdicts = [item.get("value") for item in case.iter("property") if item.get("name") == "npubench.verdict"]
+    assert verdicts == ["regressed"]
+
+
+def test_pytest_benchmark_has_the_samples_of_the_first_process(slow):
+    project, _ = slow
+    saved = {item["name"]: item for item in json.loads((project.root / "benchmark.json").read_text())["benchmarks"]}
+    assert len(saved) == 6
+    mirrored = saved[SLOW_TEST.partition("::")[2]]
+    assert mirrored["stats"]["data"] == project.cases()[SLOW_CASE]["metrics"]["ttft_s"]["processes"][0]
+    assert mirrored["extra_info"]["npubench"]["verdict"] == "regressed"
+
+
+def test_a_regressed_run_never_enters(slow, nights):
+    project, result = slow
+    assert "nothing accepted: the run ended with exit status 1" in result.outlines
+    assert baseline(project) == baseline(nights.project)
+
+
+def test_the_history_has_the_runs_and_nothing_of_the_fresh_processes(slow):
+    from pytest_npubench.store.history import history_series, history_sessions
+
+    project, _ = slow
+    url = str(project.root / "history.db")
+    assert {row.session for row in history_sessions(url)} == {session.id for session in project.journal().sessions}
+    rows = history_series(url, case=SLOW_CASE, metric="ttft_s")
+    assert [round(row.value * 1000, 1) for row in rows] == [3.2, 3.2, 3.2, 3.2, 3.5]
+
+
+def test_a_resumed_run_keeps_the_verdicts(slow, nights, tmp_path):
+    project = slow[0].copy(tmp_path / "resumed")
+    before = project.cases()
+    result = project.run(*COMPARED, "--npubench-resume")
+    assert result.ret == 1
+    (line,) = failed(result)
+    assert line.startswith(f"{SLOW_TEST} - Failed: regressed: ")
+    after = project.cases()
+    assert all(record["resumed"] for record in after.values())
+    assert {case: record["metrics"] for case, record in after.items()} == {
+        case: record["metrics"] for case, record in before.items()
+    }
+    assert project.engines() == slow[0].engines()
+
+
+def test_what_only_the_first_process_saw_is_no_alarm(nights, tmp_path):
+    """A process that was half as fast again, twice refuted: neither an alarm nor a clean bill."""
+    only_first = changed(1.5, when="'NPUBENCH_REMEASURING' not in os.environ")
+    project = nights.after(tmp_path / "project", only_first, "alter=changed")
+    result = project.run(*COMPARED)
+    assert result.ret == 0, result.stdout.str()
+    assert project.engines() == ["first"] * 5 + ["again"] * 2
+    found = kinds(project)
+    assert found.pop(SLOW_CASE) == "inconclusive"
+    assert set(found.values()) == {"unchanged"}
+    metrics = project.cases()[SLOW_CASE]["metrics"]
+    for name in TIMES:
+        assert metrics[name]["verdict"]["reason"].endswith("; not confirmed: 2 fresh processes do not show it")
+    medians = [sorted(samples)[len(samples) // 2] for samples in metrics["ttft_s"]["processes"]]
+    assert medians == pytest.approx([4.8e-3, 3.2e-3, 3.2e-3], rel=0.02)
+
+
+def test_a_suspect_that_cannot_be_measured_again_is_inconclusive(nights, tmp_path):
+    code = changed(1.1) + BROKEN_AGAIN.format(when="True")
+    project = nights.after(tmp_path / "project", code, "alter=changed, on_run=broken")
+    result = project.run(*COMPARED)
+    assert result.ret == 0, result.stdout.str()
+    assert kinds(project)[SLOW_CASE] == "inconclusive"
+    verdict = project.cases()[SLOW_CASE]["metrics"]["ttft_s"]["verdict"]
+    assert verdict["ratio"] == pytest.approx(1.1, abs=0.015)
+    assert "; not confirmed: the fresh process measured nothing: " in verdict["reason"]
+    assert verdict["reason"].endswith(": OSError: the fake accelerator lost a packet")
+    assert "processes" not in project.cases()[SLOW_CASE]["metrics"]["ttft_s"]
+
+
+def test_of_two_suspects_the_one_that_was_measured_again_is_judged(nights, tmp_path):
+    code = changed(1.1, buckets="{32, 64}") + BROKEN_AGAIN.format(when="requests[0].input_tokens <= 32")
+    project = nights.after(tmp_path / "project", code, "alter=changed, on_run=broken")
+    result = project.run(*COMPARED)
+    assert result.ret == 1
+    assert [line.partition(" - ")[0] for line in failed(result)] == [SLOW_TEST.replace("32", "64")]
+    found = kinds(project)
+    assert found.pop(SLOW_CASE) == "inconclusive"
+    assert found.pop(SLOW_CASE.replace("32", "64")) == "regressed"
+    assert set(found.values()) == {"unchanged"}
+    reason = project.cases()[SLOW_CASE]["verdict"]["reason"]
+    assert "not confirmed: no fresh process could measure it" in reason
+
+
+def test_a_fresh_process_that_does_not_start_says_its_last_words(nights, tmp_path):
+    code = changed(1.1) + "\nif 'NPUBENCH_REMEASURING' in os.environ:\n    raise SystemExit('no second chance')\n"
+    project = nights.after(tmp_path / "project", code, "alter=changed")
+    result = project.run(*COMPARED)
+    assert result.ret == 0, result.stdout.str()
+    reason = project.cases()[SLOW_CASE]["metrics"]["ttft_s"]["verdict"]["reason"]
+    assert "; not confirmed: the fresh process measured nothing: exit status " in reason
+    assert "no second chance" in reason
+
+
+def test_without_measuring_again_one_process_is_enough(nights, tmp_path):
+    project = nights.after(tmp_path / "project", changed(1.1), "alter=changed")
+    result = project.run(*COMPARED, "--npubench-remeasure", "0")
+    assert result.ret == 1
+    assert len(failed(result)) == 1
+    assert set(project.engines()) == {"first"}
+
+
+def test_a_faster_case_is_improved(nights, tmp_path):
+    project = nights.after(tmp_path / "project", changed(0.9), "alter=changed")
+    result = project.run(*COMPARED)
+    assert result.ret == 0, result.stdout.str()
+    found = kinds(project)
+    assert found.pop(SLOW_CASE) == "improved"
+    assert set(found.values()) == {"unchanged"}
+    verdict = project.cases()[SLOW_CASE]["metrics"]["ttft_s"]["verdict"]
+    assert (verdict["kind"], round(verdict["ratio"], 1)) == ("improved", 0.9)
+    assert set(project.engines()) == {"first"}
+
+
+def test_under_xdist_a_slow_case_is_found_too(nights, tmp_path):
+    project = nights.after(tmp_path / "project", changed(1.1), "alter=changed")
+    result = project.run(*COMPARED, "-n2", "-W", "error")
+    assert result.ret == 1, result.stdout.str()
+    (line,) = failed(result)
+    assert line.startswith(f"{SLOW_TEST} - Failed: regressed: ttft_s: ")
+    assert project.engines()[4:] == ["first", "again", "again"]
+
+
+def test_what_hits_every_case_is_said_of_the_suite(nights, tmp_path):
+    everything = "\n\ndef changed(requests, run):\n    return dataclasses.replace(run, e2e_s=1.1 * run.e2e_s)\n\n"
+    project = nights.after(tmp_path / "project", everything, "alter=changed")
+    result = project.run(*COMPARED, "--npubench-remeasure", "1")
+    assert result.ret == 1
+    assert set(kinds(project).values()) == {"regressed"}
+    (note,) = (record["text"] for record in project.records("note"))
+    assert re.match(r"fake-mini-llama-b2, metrics in s: regressed: 9 cases together are (9\.\d|10) % worse \(", note)
+    assert note in result.outlines
+
+
+def test_doubt_in_so_many_sessions_in_a_row_is_a_regression(nights, tmp_path):
+    only_first = changed(1.1, when="'NPUBENCH_REMEASURING' not in os.environ")
+    project = nights.after(tmp_path / "project", only_first, "alter=changed")
+    options = (*COMPARED, "--npubench-doubtful-sessions", "2", "--npubench-remeasure", "1")
+    assert project.run(*options).ret == 0
+    assert kinds(project)[SLOW_CASE] == "inconclusive"
+    result = project.run(*options)
+    assert result.ret == 1
+    (line,) = failed(result)
+    assert line.startswith(f"{SLOW_TEST} - Failed: regressed: ")
+    reason = project.cases()[SLOW_CASE]["metrics"]["ttft_s"]["verdict"]["reason"]
+    assert reason.endswith("; inconclusive and worse in 2 sessions in a row")
