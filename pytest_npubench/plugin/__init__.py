@@ -139,6 +139,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     used = _SESSION in config.stash or records
     if used and (failure := _session(config).finish(int(exitstatus), records)):
         session.exitstatus = failure
+    elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and used and _session(config).num_in_other_shards:
+        session.exitstatus = pytest.ExitCode.OK  # more shards than groups of cases: this one has nothing to do
 
 
 @pytest.hookimpl(trylast=True)

@@ -49,5 +49,7 @@ def write_report(path: Path, records: Sequence[Record], journal: Path) -> str:
     except ImportError as error:
         return f"no HTML report: {error.name} is not installed: pip install pytest-npubench[report]"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render_html(records, read_journal(journal)), encoding="utf-8")
+    beside = path.with_name(f".{path.name}.tmp")  # a kill leaves the old page or the new one
+    beside.write_text(render_html(records, read_journal(journal)), encoding="utf-8")
+    beside.replace(path)
     return f"HTML report: {path}"

@@ -26,6 +26,7 @@ from pytest_npubench.store.journal import read_journal
 from pytest_npubench.store.journal_reader import Record
 
 COOLDOWN_S = 2.0
+TIMEOUT_S = 7200.0
 UNUSABLE = frozenset({"invalid", "failed"})
 
 
@@ -44,16 +45,20 @@ def measure_again(
     with tempfile.TemporaryDirectory(prefix="npubench-again-") as folder:
         journal = Path(folder) / "journal.jsonl"
         command = _command(config, settings, node_ids, devices, journal)
-        done = subprocess.run(
-            command,
-            cwd=config.rootpath,
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                command,
+                cwd=config.rootpath,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise MeasurementError(f"the fresh process did not end within {TIMEOUT_S:g} s") from None
         records = _case_records(journal)
     samples = _samples(records)
     if not samples:

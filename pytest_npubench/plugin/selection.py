@@ -45,6 +45,7 @@ def _keep_shard(session: BenchSession, items: list[pytest.Item]) -> list[pytest.
     mine = shard([(name, durations_s.get(name)) for name in groups], index, count)
     left_out = [item for item in items if _group(item) not in (*mine, None)]
     items[:] = [item for item in items if _group(item) in (*mine, None)]
+    session.num_in_other_shards = len(left_out)
     session.config.hook.pytest_deselected(items=left_out)
     return left_out
 

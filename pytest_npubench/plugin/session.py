@@ -48,6 +48,7 @@ class BenchSession:
         self.specs = self._specs()
         self._probes: dict[str, Probe] = {}
         self.num_own_cases = 0
+        self.num_in_other_shards = 0
         self.campaigns = Campaigns(self)
         self.devices = OpenDevices(config.rootpath, settings.compile_cache, lambda found: self.journal.device(found))
         self.earlier = self._read_earlier()
@@ -224,6 +225,9 @@ class BenchSession:
 
     def _read_earlier(self) -> Journal | None:
         if not self.settings.resume:
+            return None
+        if not self.settings.journal.exists():  # a run that was killed before its first line
+            self.notes.append(f"nothing to resume: no journal {self.settings.journal}")
             return None
         earlier = read_journal(self.settings.journal)
         self.notes.extend(earlier.torn)

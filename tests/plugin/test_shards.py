@@ -91,3 +91,13 @@ def test_what_is_required_may_be_another_shards_but_not_absent(fleet):
     assert third.ret == pytest.ExitCode.USAGE_ERROR  # the first has cases of that marker, too
     assert second.ret == pytest.ExitCode.USAGE_ERROR
     assert second.errlines[0] == "ERROR: --npubench-require fake-c: no fake accelerator today"
+
+
+def test_a_shard_without_a_case_is_green(fleet):
+    """Three campaigns in four shards: one has nothing to do, which is no failure of its job."""
+    select = ("-k", "fake and profile and bucket16", "-p", "no:cacheprovider")
+    results = [
+        fleet.run(*select, "--npubench-shard", f"{index}/4", "--npubench-journal", "x.jsonl") for index in range(1, 5)
+    ]
+    assert any(not result.parseoutcomes().get("passed") for result in results)
+    assert [result.ret for result in results] == [0] * 4
