@@ -178,6 +178,6 @@ def files(project: Project) -> set[str]:
 def allowed_leftovers(names: Iterable[str]) -> set[str]:
     """What a kill may leave beside these files: of each at most one, of a name that the next process uses again."""
     paths = list(map(Path, names))
-    temporary = {str(path.with_name(f".{path.name}.tmp")) for path in paths if path.suffix == ".json"}
+    temporary = {str(path.with_name(f".{path.name}.tmp")) for path in paths if path.suffix in (".json", ".html")}
     notes = {str(path.with_suffix(".holder")) for path in paths if path.suffix == ".lock"}
     return temporary | notes | {f"{HISTORY}-wal", f"{HISTORY}-shm", f"{HISTORY}-journal"}
