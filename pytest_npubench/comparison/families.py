@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from pytest_npubench.comparison.observation import Key, Observation
 from pytest_npubench.verdict import Judged, Verdict, judge_jointly
+from pytest_npubench.verdict.entries import Session
 from pytest_npubench.verdict.exact import judge_exact
-from pytest_npubench.verdict.observations import Session
 
 NamedSessions = Mapping[str, Session]
 
@@ -61,11 +61,11 @@ def judge_families(
     suites: dict[str, Verdict] = {}
     for family, members in families.items():
         judged = _judge(members, histories, margin, q)
-        names = {_name(key): key for key in members}
-        verdicts |= {names[name]: verdict for name, verdict in judged.verdicts.items()}
-        suspects.update(dict.fromkeys(names[name][0] for name in judged.suspects))
+        keys = dict(zip(map(_name, members), members, strict=True))
+        verdicts |= {keys[name]: verdict for name, verdict in judged.verdicts.items()}
+        suspects.update(dict.fromkeys(keys[name][0] for name in judged.suspects))
         if judged.suite is not None:
-            suites[family[2]] = judged.suite
+            suites[_title(family, families)] = judged.suite
     return Findings(verdicts=verdicts, suspects=tuple(suspects), suites=suites)
 
 
@@ -84,4 +84,12 @@ def _judge(members: Mapping[Key, Observation], histories: Mapping[Key, History],
 
 
 def _name(key: Key) -> str:
-    return f"{key[0]} {key[1]}"
+    return "\n".join(key)
+
+
+def _title(family: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> str:
+    """The unit, with what else tells the family from others of that unit."""
+    gate, better, unit, margin = family
+    if sum(other[2] == unit for other in others) == 1:
+        return unit
+    return f"{unit} ({better} is better, by {gate}, margin {margin or 'of the run'})"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pytest_npubench.errors import JournalError
 from pytest_npubench.result import GateKind, Metric
 
 Key = tuple[str, str]
-NEVER_COMPARED = frozenset({"failed", "invalid"})
+GATES = frozenset(get_args(GateKind))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +68,8 @@ def of_record(record: Mapping[str, Any]) -> Iterator[Observation]:
                 margin=entry.get("margin"),
                 processes=tuple(tuple(values) for values in entry.get("processes", (samples,))),
             )
+            if observation.gate not in GATES or observation.better not in ("lower", "higher"):
+                raise TypeError(f"{name}: gate {observation.gate!r}, better {observation.better!r}")
             if observation.gate != "none":
                 yield observation
     except (AttributeError, KeyError, TypeError) as error:

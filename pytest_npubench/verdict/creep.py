@@ -14,6 +14,8 @@ import numpy as np
 from pytest_npubench.stats.checks import FloatArray
 from pytest_npubench.stats.margin_test import one_sided_p
 from pytest_npubench.stats.moderation import fit_prior, moderated
+from pytest_npubench.verdict.jumps import rare_jumps
+from pytest_npubench.verdict.modes import slower_mode
 from pytest_npubench.verdict.observations import Table
 
 MIN_ANCHOR_SESSIONS = 3
@@ -33,7 +35,9 @@ def creep_p(table: Table, anchor: FloatArray, margin: float, night_variance: flo
         steadied, degrees = moderated(variance, freedom, fit_prior(variance, freedom))
         error = np.sqrt(steadied[told] * (1 + 1 / counts[told]) + night_variance / counts[told])
         difference[told] = np.nanmean(table.current[told], axis=1) - np.nanmean(anchor[told], axis=1)
-        p[told] = one_sided_p(difference[told], margin, error, degrees[told])
+        jumps = rare_jumps(table.baseline, slower_mode(table.baseline, margin))  # tonight may be the night of one
+        by_jump = jumps.lowest_p(difference[told], error, degrees[told])
+        p[told] = np.maximum(one_sided_p(difference[told], margin, error, degrees[told]), by_jump)
     return p, difference
 
 

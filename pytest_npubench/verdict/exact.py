@@ -1,6 +1,7 @@
 """Counters that repeat exactly, such as bytes of expert weights loaded: no statistics, any change is one.
 
-Where accepted sessions differ among themselves, a value inside their range is unchanged.
+Where the newest accepted sessions differ among themselves, a value inside their range is unchanged. Older ones do not
+count: after an accepted improvement the old value is a regression again as soon as they have all shown the new one.
 
 Worked example: accepted 4096, 4096, 4096; now 4100 and lower is better: regressed, by 0.098 %.
 """
@@ -9,17 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_npubench.verdict.entries import Better, Session, UnusableError, session_entries
 from pytest_npubench.verdict.kinds import Verdict, VerdictKind
-from pytest_npubench.verdict.observations import Better, Session
+
+NUM_NEWEST = 5
 
 
 def judge_exact(sessions: Sequence[Session], current: Session, *, better: Better = "lower") -> Verdict:
-    """The verdict of one counter; of several values of a session the worst one counts. No sessions: no-baseline."""
-    worst = max if better == "lower" else min
-    accepted = [worst(value for samples in session for value in samples) for session in sessions]
-    if not accepted:
+    """The verdict of one counter; of several values of a session the worst one counts. Sessions oldest first.
+
+    No sessions: no-baseline. Values that cannot be used give `invalid` (current) or `inconclusive` (sessions).
+    """
+    try:
+        now = _worst(current, better)
+    except UnusableError as error:
+        return Verdict(kind=VerdictKind.INVALID, reason=str(error))
+    if not sessions:
         return Verdict(kind=VerdictKind.NO_BASELINE, reason="0 accepted sessions under this key; want 1 or more")
-    now, low, high = worst(value for samples in current for value in samples), min(accepted), max(accepted)
+    try:
+        accepted = [_worst(session, better) for session in sessions[-NUM_NEWEST:]]
+    except UnusableError as error:
+        return Verdict(kind=VerdictKind.INCONCLUSIVE, reason=f"an accepted session: {error}")
+    low, high = min(accepted), max(accepted)
     ratio = now / accepted[-1] if accepted[-1] else None
     known = f"{low:.12g}" if low == high else f"{low:.12g} to {high:.12g}"
     if low <= now <= high:
@@ -27,3 +39,10 @@ def judge_exact(sessions: Sequence[Session], current: Session, *, better: Better
     is_worse = now > high if better == "lower" else now < low
     kind = VerdictKind.REGRESSED if is_worse else VerdictKind.IMPROVED
     return Verdict(kind=kind, reason=f"{now:.12g}, accepted {known}: a counter that repeats exactly", ratio=ratio)
+
+
+def _worst(session: Session, better: Better) -> float:
+    """Raises UnusableError where a value is not a finite number."""
+    session_entries(session, "difference", better)  # checks every process
+    worst = max if better == "lower" else min
+    return float(worst(value for samples in session for value in samples))

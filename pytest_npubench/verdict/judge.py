@@ -16,7 +16,7 @@ one suite and one kind of metric together: they lend each other what each knows 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,24 +24,14 @@ from pytest_npubench.errors import MeasurementError
 from pytest_npubench.stats.checks import FloatArray
 from pytest_npubench.verdict import wording
 from pytest_npubench.verdict.creep import creep_p
+from pytest_npubench.verdict.entries import Better, Scale, Session, Sessions
 from pytest_npubench.verdict.evidence import night_shift, without_shift, worse
 from pytest_npubench.verdict.kinds import Verdict, VerdictKind
-from pytest_npubench.verdict.observations import (
-    Better,
-    Scale,
-    Session,
-    Sessions,
-    Table,
-    UnusableError,
-    make_table,
-    session_entries,
-    session_list,
-)
+from pytest_npubench.verdict.observations import CaseEntries, Table, anchor_entries, make_table, read_cases
 from pytest_npubench.verdict.rule import Rule
 from pytest_npubench.verdict.weighing import Weighed
 
 MIN_SESSIONS = 3
-SUSPECT_LEVEL = 0.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +59,8 @@ def judge(
     better says whether lower or higher values are. A case missing from baseline has no sessions.
 
     Verdict.ratio is current / baseline, interval its 95 % interval, mde the smallest fraction of change for the worse
-    that this gate finds in 4 of 5 runs. Raises ConfigError for a margin, q or better that cannot be used; samples that
+    that this gate finds in 4 of 5 runs; what a night did to all cases alike is not in them where the reason says that
+    it is taken off. Raises ConfigError for a margin, q or better that cannot be used; samples that
     cannot be used never raise: they give `invalid` (current) or `inconclusive` (baseline).
     """
     return dict(judge_jointly(baseline, current, margin=margin, q=q, better=better).verdicts)
@@ -92,45 +83,29 @@ def judge_jointly(
     is regressed too.
     """
     rule = Rule(margin=margin, q=q, better=better, scale=scale)
-    verdicts, usable = _sorted_out(baseline, current, rule)
-    if not usable:
-        return Judged(verdicts=verdicts, suspects=(), suite=None)
-    chosen = {case: current[case] for case in usable}
+    cases = read_cases(baseline, current, anchor or {}, scale, better)
+    verdicts = {case: verdict for case, found in cases.items() if (verdict := _without_weighing(found))}
+    weighable = {case: found for case, found in cases.items() if case not in verdicts}
     try:
-        with np.errstate(all="raise", under="ignore"):
-            table = make_table(baseline, chosen, scale, better)
-            found = _weigh(table, rule, _anchor_entries(table, anchor or {}, rule))
+        judged = _weigh(weighable, rule)
     except (ArithmeticError, ValueError, MeasurementError) as error:  # an error in the statistics is no verdict
-        return Judged(verdicts={**verdicts, **statistics_failed(usable, error)}, suspects=(), suite=None)
-    ordered = {case: {**verdicts, **found.verdicts}[case] for case in current}
-    return Judged(verdicts=ordered, suspects=found.suspects, suite=found.suite)
+        judged = Judged(verdicts=statistics_failed(weighable, error), suspects=(), suite=None)
+    verdicts |= judged.verdicts
+    return replace(judged, verdicts={case: verdicts[case] for case in current})
 
 
-def _sorted_out(
-    baseline: Mapping[str, Sessions], current: Mapping[str, Session], rule: Rule
-) -> tuple[dict[str, Verdict], list[str]]:
-    """The verdicts of cases that cannot be weighed, and the other cases."""
-    verdicts: dict[str, Verdict] = {}
-    for case, session in current.items():
-        sessions = session_list(baseline.get(case, ()))
-        if reason := _unusable(session, rule):
-            verdicts[case] = Verdict(kind=VerdictKind.INVALID, reason=reason)
-        elif len(sessions) < MIN_SESSIONS:
-            verdicts[case] = Verdict(kind=VerdictKind.NO_BASELINE, reason=wording.too_few(len(sessions), MIN_SESSIONS))
-        elif bad := [(index, why) for index, item in enumerate(sessions) if (why := _unusable(item, rule))]:
-            reason = f"accepted session {bad[0][0]} of {len(sessions)}: {bad[0][1]}"
-            verdicts[case] = Verdict(kind=VerdictKind.INCONCLUSIVE, reason=reason)
-    return verdicts, [case for case in current if case not in verdicts]
-
-
-def _unusable(session: Session, rule: Rule) -> str:
-    try:
-        session_entries(session, rule.scale, rule.better)
-    except UnusableError as error:
-        return str(error)
-    except (TypeError, ValueError):
-        return "want a list of processes, each a list of numbers"
-    return ""
+def _without_weighing(case: CaseEntries) -> Verdict | None:
+    """The verdict of a case that cannot be weighed."""
+    if isinstance(case.current, str):
+        return Verdict(kind=VerdictKind.INVALID, reason=case.current)
+    for what, sessions in (("accepted", case.sessions.values()), ("anchor", case.anchor)):
+        for index, found in enumerate(sessions):
+            if isinstance(found, str):
+                reason = f"{what} session {index} of {len(sessions)}: {found}"
+                return Verdict(kind=VerdictKind.INCONCLUSIVE, reason=reason)
+    if len(case.sessions) < MIN_SESSIONS:
+        return Verdict(kind=VerdictKind.NO_BASELINE, reason=wording.too_few(len(case.sessions), MIN_SESSIONS))
+    return None
 
 
 def statistics_failed(cases: Iterable[str], error: Exception) -> dict[str, Verdict]:
@@ -139,11 +114,14 @@ def statistics_failed(cases: Iterable[str], error: Exception) -> dict[str, Verdi
     return dict.fromkeys(cases, failed)
 
 
-def _weigh(table: Table, rule: Rule, anchor: FloatArray) -> Judged:
-    weighed = weigh(table, rule, anchor)
-    verdicts = dict(zip(table.cases, weighed.verdicts(), strict=True))
-    suspect = (weighed.slower.p < SUSPECT_LEVEL) | (weighed.creep_p < SUSPECT_LEVEL)
-    suspects = tuple(case for case, is_suspect in zip(table.cases, suspect, strict=True) if is_suspect)
+def _weigh(cases: Mapping[str, CaseEntries], rule: Rule) -> Judged:
+    if not cases:
+        return Judged(verdicts={}, suspects=(), suite=None)
+    with np.errstate(all="raise", under="ignore"):
+        table = make_table(cases)
+        weighed = weigh(table, rule, anchor_entries(cases))
+        verdicts = dict(zip(table.cases, weighed.verdicts(), strict=True))
+    suspects = tuple(case for case, suspect in zip(table.cases, weighed.suspect, strict=True) if suspect)
     return Judged(verdicts=verdicts, suspects=suspects, suite=wording.suite_verdict(weighed.shift, rule))
 
 
@@ -165,15 +143,3 @@ def weigh(table: Table, rule: Rule, anchor: FloatArray | None = None) -> Weighed
         creep_p=crept,
         creep=creep,
     )
-
-
-def _anchor_entries(table: Table, anchor: Mapping[str, Sessions], rule: Rule) -> FloatArray:
-    """Entries of the anchor sessions, [C, A]. Raises UnusableError."""
-    rows = [
-        [session_entries(session, rule.scale, rule.better).mean() for session in session_list(anchor.get(case, ()))]
-        for case in table.cases
-    ]
-    entries = np.full((len(rows), max(map(len, rows), default=0)), np.nan)
-    for row, values in enumerate(rows):
-        entries[row, : len(values)] = values
-    return entries

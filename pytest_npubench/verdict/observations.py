@@ -1,33 +1,38 @@
 """What was measured, as the table that the gate works on: one row a case, one column a baseline session.
 
-The unit of analysis is the median of one process; a session's entry is the mean over its processes. On the ratio scale
-entries are logarithms, so a difference of 0.01 is 1 %; on the difference scale they are the values themselves (a
-prediction error, an attained fraction). Entries are turned so that more is always worse: times -1 where higher is
-better.
-
-Worked example: sessions of one process each, ((0.010, 0.012, 0.011),) and ((0.011,),), both have the entry
-log 0.011 = -4.51.
+The unit of analysis is the median of one process (entries); a session's entry is the mean over its processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from pytest_npubench.stats.checks import FloatArray
+from pytest_npubench.verdict.entries import (
+    Better,
+    Process,
+    Scale,
+    Session,
+    Sessions,
+    UnusableError,
+    many_entries,
+    session_entries,
+)
 
-Process = Sequence[float]
-Session = Sequence[Process]
-Sessions = Sequence[Session] | Mapping[str, Session]
-Scale = Literal["ratio", "difference"]
-Better = Literal["lower", "higher"]
+__all__ = ["Better", "Process", "Scale", "Session", "Sessions", "Table", "UnusableError", "session_entries"]
 
 
-class UnusableError(ValueError):
-    """Samples that have no place in the table; the text says which and why."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseEntries:
+    """Entries of one case, [R] a session, or what is wrong with a session: tonight's, the accepted ones by name, oldest
+    first, and those of the anchor."""
+
+    current: FloatArray | str
+    sessions: Mapping[str, FloatArray | str]
+    anchor: Collection[FloatArray | str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,68 +56,68 @@ class Table:
         return replace(self, baseline=-self.baseline, current=-self.current)
 
 
-def make_table(baseline: Mapping[str, Sessions], current: Mapping[str, Session], scale: Scale, better: Better) -> Table:
-    """The table of the cases in `current`. Raises UnusableError: the caller has checked every session before."""
-    cases = tuple(current)
-    columns = _columns([baseline[case] for case in cases])
-    width = max((len(current[case]) for case in cases), default=1)
+def read_cases(
+    baseline: Mapping[str, Sessions],
+    current: Mapping[str, Session],
+    anchor: Mapping[str, Sessions],
+    scale: Scale,
+    better: Better,
+) -> dict[str, CaseEntries]:
+    """The entries of every case in `current`. A case that the others do not know has none there."""
+    accepted = {case: _named(baseline.get(case, ())) for case in current}
+    anchored = {case: _named(anchor.get(case, ())) for case in current}
+    everything: list[Session] = list(current.values())
+    everything += [session for sessions in accepted.values() for session in sessions.values()]
+    everything += [session for sessions in anchored.values() for session in sessions.values()]
+    entries = iter(many_entries(everything, scale, better))
+    tonight = {case: next(entries) for case in current}
+    known = {case: {name: next(entries) for name in sessions} for case, sessions in accepted.items()}
+    old = {case: [next(entries) for _ in sessions] for case, sessions in anchored.items()}
+    return {case: CaseEntries(current=tonight[case], sessions=known[case], anchor=old[case]) for case in current}
+
+
+def make_table(cases: Mapping[str, CaseEntries]) -> Table:
+    """The table of cases without a session that is wrong."""
+    sessions = [{name: usable(found) for name, found in case.sessions.items()} for case in cases.values()]
+    tonight = [usable(case.current) for case in cases.values()]
+    place = {name: index for index, name in enumerate(_columns([list(names) for names in sessions]))}
     table = Table(
-        cases=cases,
-        baseline=np.full((len(cases), len(columns)), np.nan),
-        current=np.full((len(cases), width), np.nan),
-        num_processes=np.ones(len(cases)),
+        cases=tuple(cases),
+        baseline=np.full((len(cases), len(place)), np.nan),
+        current=rectangle(tonight),
+        num_processes=np.array([np.mean([len(found) for found in named.values()]) for named in sessions]),
         repeats=np.zeros(len(cases)),
         repeats_freedom=np.zeros(len(cases)),
     )
-    place = {name: index for index, name in enumerate(columns)}
-    for row, case in enumerate(cases):
-        sessions = _named(baseline[case])
-        for name, session in sessions.items():
-            entries = session_entries(session, scale, better)
-            table.baseline[row, place[name]] = entries.mean()
-            _add(table, row, entries)
-        table.num_processes[row] = np.mean([len(session) for session in sessions.values()]) if sessions else 1
-        entries = session_entries(current[case], scale, better)
-        table.current[row, : len(entries)] = entries
-        _add(table, row, entries)
+    for row, named in enumerate(sessions):
+        table.baseline[row, [place[name] for name in named]] = [found.sum() / len(found) for found in named.values()]
+        for found in (*named.values(), tonight[row]):
+            if len(found) > 1:
+                squares, freedom = repeats_of(found[None])
+                table.repeats[row] += squares[0]
+                table.repeats_freedom[row] += freedom[0]
     return table
 
 
-def session_entries(session: Session, scale: Scale, better: Better) -> FloatArray:
-    """One entry a process, [R]. Raises UnusableError naming the process and what is wrong with it."""
-    if not session:
-        raise UnusableError("no process")
-    medians = [_median(samples, index, scale) for index, samples in enumerate(session)]
-    entries = np.log(medians) if scale == "ratio" else np.asarray(medians)
-    return np.asarray(-entries if better == "higher" else entries, dtype=np.float64)
+def anchor_entries(cases: Mapping[str, CaseEntries]) -> FloatArray:
+    """Entries of the anchor sessions, [C, A], NaN for none."""
+    return rectangle([np.array([usable(found).mean() for found in case.anchor]) for case in cases.values()])
 
 
-def session_list(sessions: Sessions) -> list[Session]:
-    """The sessions without their names, in their order."""
-    return list(_named(sessions).values())
+def usable(found: FloatArray | str) -> FloatArray:
+    """The entries themselves. Raises UnusableError where there are none."""
+    if isinstance(found, str):
+        raise UnusableError(found)
+    return found
 
 
-def _median(samples: Process, index: int, scale: Scale) -> float:
-    values = np.asarray(samples, dtype=np.float64)
-    if values.ndim != 1 or not values.size:
-        raise UnusableError(f"process {index}: want a list of samples, found {_shown(samples)}")
-    if not np.isfinite(values).all():
-        raise UnusableError(f"process {index}: sample {int(np.argmin(np.isfinite(values)))} is not a finite number")
-    median = float(np.median(values))
-    if scale == "ratio" and not median > 0:
-        raise UnusableError(f"process {index}: its median is {median:g}; a ratio needs one above 0")
-    return median
-
-
-def _shown(samples: object) -> str:
-    text = repr(samples)
-    return text if len(text) <= 40 else f"{text[:37]}..."
-
-
-def _add(table: Table, row: int, entries: FloatArray) -> None:
-    squares, freedom = repeats_of(entries[None])
-    table.repeats[row] += squares[0]
-    table.repeats_freedom[row] += freedom[0]
+def rectangle(rows: Iterable[FloatArray]) -> FloatArray:
+    """Rows of unequal length as one array, filled up with NaN."""
+    rows = list(rows)
+    filled = np.full((len(rows), max(map(len, rows), default=0)), np.nan)
+    for index, values in enumerate(rows):
+        filled[index, : len(values)] = values
+    return filled
 
 
 def repeats_of(entries: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -128,19 +133,33 @@ def repeats_of(entries: FloatArray) -> tuple[FloatArray, FloatArray]:
     return np.where(present, (again - mean[:, None]) ** 2, 0.0).sum(axis=1), count - 1.0
 
 
-def _columns(cases: Sequence[Sessions]) -> list[str]:
-    """The sessions of all cases, in the order accepted: a session stands before those that follow it in any case."""
-    longest_first = sorted(cases, key=len, reverse=True)
-    columns: dict[str, None] = {}
-    for sessions in longest_first:
-        names = list(_named(sessions))
-        fresh = [name for name in names if name not in columns]
-        columns.update(dict.fromkeys(fresh))
-    return list(columns)
+def _columns(cases: Sequence[Sequence[str]]) -> list[str]:
+    """The sessions of all cases in the order accepted, as far as each case's own order tells it."""
+    columns: list[str] = []
+    known: set[str] = set()
+    for names in sorted(cases, key=len, reverse=True):
+        if known.issuperset(names):
+            continue
+        following = 0
+        for name in names:
+            if name in known:
+                following = columns.index(name) + 1
+            else:
+                columns.insert(following, name)
+                known.add(name)
+                following += 1
+    return columns
 
 
 def _named(sessions: Sessions) -> dict[str, Session]:
-    """Sessions by name; those of a list are named by their age, so that the newest ones of all cases are one night."""
+    """Sessions by name; those of a list are named by their age, so that the newest ones of all cases are one night.
+
+    What is no list of sessions becomes one session, which then says what is wrong with it.
+    """
     if isinstance(sessions, Mapping):
         return dict(sessions)
-    return {f"-{len(sessions) - index}": session for index, session in enumerate(sessions)}
+    try:
+        listed = list(sessions)
+    except TypeError:
+        listed = [sessions]  # type: ignore[list-item]
+    return {f"-{len(listed) - index}": session for index, session in enumerate(listed)}

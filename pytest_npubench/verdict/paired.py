@@ -9,7 +9,7 @@ Worked number: 5 pairs, B slower by 4, 5, 6, 5, 5 %: mean 5 %, s = 0.7 %, error 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,10 +19,11 @@ from pytest_npubench.errors import MeasurementError
 from pytest_npubench.stats.checks import FloatArray
 from pytest_npubench.stats.margin_test import one_sided_p
 from pytest_npubench.stats.moderation import fit_prior, moderated
+from pytest_npubench.verdict.entries import Better, Process, Scale, UnusableError, session_entries
 from pytest_npubench.verdict.evidence import Evidence
 from pytest_npubench.verdict.judge import Judged, statistics_failed
 from pytest_npubench.verdict.kinds import Verdict, VerdictKind
-from pytest_npubench.verdict.observations import Better, Process, Scale, Table, UnusableError, session_entries
+from pytest_npubench.verdict.observations import Table, rectangle
 from pytest_npubench.verdict.rule import Rule
 from pytest_npubench.verdict.suite_shift import SuiteShift, common_shift
 from pytest_npubench.verdict.weighing import Weighed
@@ -51,37 +52,37 @@ def judge_pairs(
     differences: dict[str, FloatArray] = {}
     for case, measured in pairs.items():
         try:
-            differences[case] = _differences(measured, rule)
-        except (UnusableError, TypeError) as error:
+            found = _differences(measured, rule)
+        except UnusableError as error:
             verdicts[case] = Verdict(kind=VerdictKind.INVALID, reason=str(error))
             continue
-        if len(measured) < MIN_PAIRS:
-            verdicts[case] = Verdict(kind=VerdictKind.INCONCLUSIVE, reason=too_few_pairs(len(measured), MIN_PAIRS))
-            del differences[case]
-    if not differences:
-        return Judged(verdicts=verdicts, suspects=(), suite=None)
-    try:
-        weighed = weigh_pairs(_rectangle(differences.values()), rule, tuple(differences))
-        verdicts |= zip(differences, weighed.verdicts(), strict=True)
-    except (ArithmeticError, ValueError, MeasurementError) as error:
-        return Judged(verdicts={**verdicts, **statistics_failed(differences, error)}, suspects=(), suite=None)
+        if len(found) < MIN_PAIRS:
+            verdicts[case] = Verdict(kind=VerdictKind.INCONCLUSIVE, reason=too_few_pairs(len(found), MIN_PAIRS))
+        else:
+            differences[case] = found
+    shift = None
+    if differences:
+        try:
+            with np.errstate(all="raise", under="ignore"):
+                weighed = weigh_pairs(rectangle(differences.values()), rule, tuple(differences))
+                verdicts |= zip(differences, weighed.verdicts(), strict=True)
+            shift = weighed.shift
+        except (ArithmeticError, ValueError, MeasurementError) as error:  # an error in the statistics is no verdict
+            verdicts |= statistics_failed(differences, error)
     ordered = {case: verdicts[case] for case in pairs}
-    return Judged(verdicts=ordered, suspects=(), suite=suite_verdict(weighed.shift, rule))
+    return Judged(verdicts=ordered, suspects=(), suite=suite_verdict(shift, rule))
 
 
 def _differences(measured: Pairs, rule: Rule) -> FloatArray:
-    first, second = (
-        session_entries([pair[side] for pair in measured], rule.scale, rule.better) if measured else np.empty(0)
-        for side in (0, 1)
-    )
+    """Entry of B - entry of A of each pair, [P], P may be 0. Raises UnusableError."""
+    try:
+        sides = list(zip(*((first, second) for first, second in measured), strict=True))
+    except (TypeError, ValueError):
+        raise UnusableError("want a list of pairs, each the samples of A and those of B") from None
+    if not sides:
+        return np.empty(0)
+    first, second = (session_entries(side, rule.scale, rule.better) for side in sides)
     return np.asarray(second - first)
-
-
-def _rectangle(rows: Collection[FloatArray]) -> FloatArray:
-    entries = np.full((len(rows), max(map(len, rows))), np.nan)
-    for row, values in enumerate(rows):
-        entries[row, : len(values)] = values
-    return entries
 
 
 def weigh_pairs(entries: FloatArray, rule: Rule, cases: tuple[str, ...] | None = None) -> Weighed:

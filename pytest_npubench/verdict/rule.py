@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.stats.checks import fraction
-from pytest_npubench.verdict.observations import Better, Scale
+from pytest_npubench.verdict.entries import Better, Scale
 
 MAX_LOG = 700.0  # exp of more overflows
 
@@ -16,7 +16,7 @@ MAX_LOG = 700.0  # exp of more overflows
 class Rule:
     """Raises ConfigError naming what is wrong and what is allowed.
 
-    An entry is a logarithm on the scale "ratio" and the value itself on "difference"; more is worse (observations).
+    An entry is a logarithm on the scale "ratio" and the value itself on "difference"; more is worse (entries).
     """
 
     margin: float = 0.01
@@ -27,6 +27,8 @@ class Rule:
     def __post_init__(self) -> None:
         if not (isinstance(self.margin, (int, float)) and 0 <= self.margin < 1):
             raise ConfigError(f"margin is {self.margin!r}; want a fraction from 0 to below 1, such as 0.01")
+        if not isinstance(self.q, (int, float)):
+            raise ConfigError(f"q is {self.q!r}; want a fraction between 0 and 1, such as 0.05")
         fraction("q", self.q)
         for name, allowed in (("better", ("lower", "higher")), ("scale", ("ratio", "difference"))):
             if getattr(self, name) not in allowed:

@@ -22,6 +22,7 @@ from pytest_npubench.verdict.wording import Finding, reason
 EQUIVALENCE_LIMIT = 0.03
 EQUIVALENCE_LEVEL = 0.05
 COVERAGE = 0.95
+SUSPECT_LEVEL = 0.10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,22 +41,23 @@ class Weighed:
 
     def verdicts(self) -> Iterator[Verdict]:
         """One verdict a case, in the table's order."""
-        kinds, (low, middle, high), mde = self._kinds(), self._interval(), self._mde()
-        crept = self._adjusted(self.creep_p) <= self.rule.q
-        for row, kind in enumerate(kinds):
+        low, middle, high = self._interval
+        mde = self._mde()
+        for row, kind in enumerate(self._kinds()):
+            adjusted = self._adjusted_slower if middle[row] >= 0 else self._adjusted_faster
             finding = Finding(
                 kind=kind,
                 worse_by=self.rule.fraction(float(middle[row])),
                 low=self.rule.fraction(float(low[row])),
                 high=self.rule.fraction(float(high[row])),
-                mde=float(mde[row]),
-                p=float(self._adjusted(self.slower.p if middle[row] >= 0 else self.faster.p)[row]),
+                mde=self.rule.fraction(float(mde[row])),
+                p=float(adjusted[row]),
                 num_cases=len(self.table.cases),
                 num_sessions=int(np.isfinite(self.table.baseline[row]).sum()),
                 num_processes=int(np.isfinite(self.table.current[row]).sum()),
                 paired=self.paired,
                 two_modes=bool(self.slower.num_modes[row] > 1 or self.faster.num_modes[row] > 1),
-                creep=self.rule.fraction(float(self.creep[row])) if crept[row] else None,
+                creep=self.rule.fraction(float(self.creep[row])) if self._crept[row] else None,
                 suite=self.rule.fraction(self.shift.tonight) if self.shift else None,
                 taken_off=self.taken_off,
             )
@@ -69,25 +71,44 @@ class Weighed:
 
     @cached_property
     def regressed(self) -> BoolArray:
-        return np.asarray(
-            (self._adjusted(self.slower.p) <= self.rule.q) | (self._adjusted(self.creep_p) <= self.rule.q)
-        )
+        """By Benjamini-Hochberg and with an interval beyond the margin, or crept away from the anchor."""
+        low, _, _ = self._interval
+        return np.asarray(((self._adjusted_slower <= self.rule.q) & (low > self._margin)) | self._crept)
+
+    @cached_property
+    def improved(self) -> BoolArray:
+        _, _, high = self._interval
+        return np.asarray((self._adjusted_faster <= self.rule.q) & (high < -self._margin))
+
+    @property
+    def suspect(self) -> BoolArray:
+        """What deserves a second look before it alarms: nothing else can."""
+        level = max(SUSPECT_LEVEL, self.rule.q)
+        return np.asarray((self.slower.p < level) | (self.creep_p < level))
 
     def _kinds(self) -> list[VerdictKind]:
-        _, _, high = self._interval()
-        margin = self.rule.entry(self.rule.margin)
-        improved = (self._adjusted(self.faster.p) <= self.rule.q) & (high < -margin)
-        unchanged = self._equivalence_p() <= EQUIVALENCE_LEVEL
-        chosen = [
-            (self.regressed, VerdictKind.REGRESSED),
-            (improved, VerdictKind.IMPROVED),
-            (unchanged, VerdictKind.UNCHANGED),
-        ]
-        return [
-            next((kind for flags, kind in chosen if flags[row]), VerdictKind.INCONCLUSIVE)
-            for row in range(len(self.table.cases))
-        ]
+        conditions = [self.regressed, self.improved, self._equivalence_p() <= EQUIVALENCE_LEVEL]
+        chosen = np.select(conditions, [0, 1, 2], default=3).tolist()
+        kinds = (VerdictKind.REGRESSED, VerdictKind.IMPROVED, VerdictKind.UNCHANGED, VerdictKind.INCONCLUSIVE)
+        return [kinds[index] for index in chosen]
 
+    @property
+    def _margin(self) -> float:
+        return self.rule.entry(self.rule.margin)
+
+    @cached_property
+    def _adjusted_slower(self) -> FloatArray:
+        return adjusted_p_values(self.slower.p)
+
+    @cached_property
+    def _adjusted_faster(self) -> FloatArray:
+        return adjusted_p_values(self.faster.p)
+
+    @cached_property
+    def _crept(self) -> BoolArray:
+        return adjusted_p_values(self.creep_p) <= self.rule.q
+
+    @cached_property
     def _interval(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Low end, estimate and high end for the worse; between two modes the interval reaches over both."""
         up, down = self.slower, self.faster
@@ -120,20 +141,26 @@ class Weighed:
     def _mde(self) -> FloatArray:
         """What this gate would find in 4 of 5 runs, were no other case worse: Benjamini-Hochberg's first step, q / m.
 
-        A case in its faster mode must first make up the way to its slower one.
+        A case in its faster mode must first make up the way to its slower one; where jumps come so often that one of
+        them would not alarm, a case that never jumped must be worse than the largest jump.
         """
+        level = min(self.rule.q / len(self.table.cases), (1 - COVERAGE) / 2)
         gap = np.maximum(-(self.slower.difference + self.faster.difference), 0.0)
+        found = self._detectable(self._margin + gap, level)
+        jumps = self.slower.jumps
+        if jumps.rate > level:
+            beyond = self._detectable(np.full(len(found), jumps.sizes.max()), level / jumps.rate)
+            found = np.where(self.slower.num_modes > 1, found, np.maximum(found, beyond))
+        return found
+
+    def _detectable(self, margin: FloatArray, level: float) -> FloatArray:
         processes = np.isfinite(self.table.current).sum(axis=1) / self.table.num_processes
-        entries = minimum_detectable_effect(
-            margin=self.rule.entry(self.rule.margin) + gap,
+        return minimum_detectable_effect(
+            margin=margin,
             standard_deviation=self.slower.deviation,
             num_sessions=self.slower.num_sessions,
             num_processes=np.maximum(processes, 1.0),
             night_share=1 - self.slower.process_share,
             degrees_of_freedom=self.slower.freedom,
-            level=self.rule.q / len(self.table.cases),
+            level=level,
         )
-        return np.asarray([self.rule.fraction(float(entry)) for entry in entries])
-
-    def _adjusted(self, p: FloatArray) -> FloatArray:
-        return adjusted_p_values(p)

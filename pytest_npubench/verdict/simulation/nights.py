@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_npubench.verdict.simulation.noise import Noise, Suite
-from pytest_npubench.verdict.simulation.rules import AlarmRule, Observed
+from pytest_npubench.verdict.simulation.rules import JOINT, AlarmRule, Observed
 
 NUM_SAMPLES = 20
 NUM_PROCESSES = 3
 NUM_PAIRS = 5
+NUM_ANCHOR = 5
 EFFECTS = (0.02, 0.05, 0.10)
 NUM_PLANTED = 3
 
@@ -36,28 +37,31 @@ def run_nights(
 ) -> dict[str, Score]:
     """Each night has a suite and a history of its own; 3 cases are slowed down for each effect, one effect at a time.
 
-    The process pairs of an A/B run have no night between them.
+    num_accepted nights come after the 5 of the anchor. The process pairs of an A/B run have no night between them.
     """
     rng = np.random.default_rng(seed)
     scores = {name: Score() for name in rules}
     for _ in range(num_nights):
         seen = one_night(noise, num_cases, num_accepted, rng)
-        planted = {effect: rng.choice(num_cases, NUM_PLANTED, replace=False) for effect in EFFECTS}
+        planted = {effect: rng.choice(num_cases, min(NUM_PLANTED, num_cases), replace=False) for effect in EFFECTS}
         for name, rule in rules.items():
             alarms, score = rule(seen), scores[name]
             score.num_nights += 1
             score.num_alarms += int(alarms.sum())
             score.num_bad_nights += bool(alarms.any())
             for effect, cases in planted.items():
-                score.seen[effect].extend(rule(slowed(seen, cases, effect))[cases])
+                slower = slowed(seen, cases, effect)
+                score.seen[effect].extend(rule(slower)[cases] if name in JOINT else rule(slower.only(cases)))
     return scores
 
 
 def one_night(noise: Noise, num_cases: int, num_accepted: int, rng: np.random.Generator) -> Observed:
     suite = Suite(noise, num_cases, rng)
-    history = [suite.night(1, NUM_SAMPLES)[:, 0] for _ in range(num_accepted)]
+    history = [suite.night(1, NUM_SAMPLES)[:, 0] for _ in range(NUM_ANCHOR + num_accepted)]
+    medians = np.stack([np.median(samples, axis=1) for samples in history], axis=1)
     return Observed(
-        accepted=np.stack([np.median(samples, axis=1) for samples in history], axis=1),
+        accepted=medians[:, NUM_ANCHOR:],
+        anchor=medians[:, :NUM_ANCHOR],
         before=history[-1],
         tonight=suite.night(NUM_PROCESSES, NUM_SAMPLES),
         pairs=np.median(suite.night(2 * NUM_PAIRS, NUM_SAMPLES), axis=2).reshape(num_cases, NUM_PAIRS, 2),

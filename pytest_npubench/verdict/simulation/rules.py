@@ -6,29 +6,36 @@ Each takes what its tool would have: the accepted nights' log latencies and toni
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pytest_npubench.stats.checks import BoolArray, FloatArray
-from pytest_npubench.verdict.judge import SUSPECT_LEVEL, weigh
+from pytest_npubench.verdict.judge import weigh
 from pytest_npubench.verdict.observations import Table, repeats_of
 from pytest_npubench.verdict.paired import weigh_pairs
 from pytest_npubench.verdict.rule import Rule
 
 LIMIT = 0.05  # of pytest-benchmark's rules
-NUM_RESAMPLES = 1000
+NUM_RESAMPLES = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """One simulated night. accepted: medians [C, K] of earlier nights; before: the last night's samples [C, n];
-    tonight: samples [C, R, n], of which a rule may use the first process alone; pairs: medians [C, P, 2] of A and B."""
+    """One simulated night. accepted: medians [C, K] of earlier nights; anchor: [C, A] of nights before those; before:
+    the last night's samples [C, n]; tonight: samples [C, R, n], of which a rule may use the first process alone; pairs:
+    medians [C, P, 2] of A and B."""
 
     accepted: FloatArray
+    anchor: FloatArray
     before: FloatArray
     tonight: FloatArray
     pairs: FloatArray
+
+    def only(self, cases: NDArray[np.int_]) -> Observed:
+        """The same night as seen by a run of these cases alone."""
+        return Observed(**{field.name: getattr(self, field.name)[cases] for field in fields(self)})
 
 
 AlarmRule = Callable[[Observed], BoolArray]
@@ -64,16 +71,20 @@ def bootstrap(seen: Observed) -> BoolArray:
 
 def gate_once(seen: Observed) -> BoolArray:
     """The gate on one process, nothing measured again."""
-    return weigh(table_of(seen.accepted, np.median(seen.tonight[:, :1], axis=2)), Rule()).regressed
+    return weigh(table_of(seen.accepted, np.median(seen.tonight[:, :1], axis=2)), Rule(), seen.anchor).regressed
 
 
 def gate(seen: Observed) -> BoolArray:
-    """The gate as it runs: suspects are measured in fresh processes, the verdict is on all of them together."""
+    """The gate as it runs: suspects are measured in fresh processes; the verdict is on all processes together, and the
+    fresh ones alone must be suspicious too."""
     medians = np.median(seen.tonight, axis=2)
-    first = weigh(table_of(seen.accepted, medians[:, :1]), Rule())
-    suspect = (first.slower.p < SUSPECT_LEVEL)[:, None]
-    again = np.where(suspect | (np.arange(medians.shape[1]) == 0), medians, np.nan)
-    return weigh(table_of(seen.accepted, again), Rule()).regressed
+    first = weigh(table_of(seen.accepted, medians[:, :1]), Rule(), seen.anchor)
+    is_first = np.arange(medians.shape[1]) == 0
+    again = np.where(first.suspect[:, None] | is_first, medians, np.nan)
+    fresh = np.where(first.suspect[:, None], medians[:, 1:], np.nan)
+    fresh[:, 0] = np.where(first.suspect, fresh[:, 0], medians[:, 0])
+    together, alone = (weigh(table_of(seen.accepted, current), Rule(), seen.anchor) for current in (again, fresh))
+    return together.regressed & alone.suspect
 
 
 def interleaved_pairs(seen: Observed) -> BoolArray:
@@ -81,15 +92,19 @@ def interleaved_pairs(seen: Observed) -> BoolArray:
     return weigh_pairs(seen.pairs[..., 1] - seen.pairs[..., 0], Rule()).regressed
 
 
+OURS: dict[str, AlarmRule] = {
+    "our gate, no second look": gate_once,
+    "our gate": gate,
+    "our A/B, 5 interleaved pairs": interleaved_pairs,
+}
 RULES: dict[str, AlarmRule] = {
     "pytest-benchmark mean:5%": mean_5_percent,
     "pytest-benchmark median:5%": median_5_percent,
     "Mann-Whitney p<.01 and >3%": mann_whitney,
     "bootstrap of the ratio >1%": bootstrap,
-    "our gate, no second look": gate_once,
-    "our gate": gate,
-    "our A/B, 5 interleaved pairs": interleaved_pairs,
+    **OURS,
 }
+JOINT = frozenset(OURS)  # the others look at one case at a time
 
 
 def table_of(accepted: FloatArray, current: FloatArray) -> Table:

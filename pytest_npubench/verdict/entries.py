@@ -1,0 +1,117 @@
+"""From samples to entries: the median of each process, as a logarithm on the ratio scale.
+
+Entries are turned so that more is always worse: times -1 where higher is better. On the ratio scale a difference of
+0.01 is 1 %; on the difference scale entries are the values themselves (a prediction error, an attained fraction).
+
+Worked example: a session of one process, ((0.010, 0.012, 0.011),), has the entry log 0.011 = -4.51.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from pytest_npubench.stats.checks import FloatArray
+
+Process = Sequence[float]
+Session = Sequence[Process]
+Sessions = Sequence[Session] | Mapping[str, Session]
+Scale = Literal["ratio", "difference"]
+Better = Literal["lower", "higher"]
+MAX_SIZE = 1e100  # a square of more overflows
+
+
+class UnusableError(ValueError):
+    """Samples that cannot be judged; the text says which and why."""
+
+
+def session_entries(session: Session, scale: Scale, better: Better) -> FloatArray:
+    """One entry a process, [R]. Raises UnusableError naming the process and what is wrong with it."""
+    (entries,) = many_entries([session], scale, better)
+    if isinstance(entries, str):
+        raise UnusableError(entries)
+    return entries
+
+
+def many_entries(sessions: Iterable[Session], scale: Scale, better: Better) -> list[FloatArray | str]:
+    """Of each session its entries, [R], or what is wrong with it; all at once, many times as fast as one by one."""
+    processes = [_listed(session) for session in sessions]
+    medians = iter(_medians([process for session in processes for process in session or ()], scale))
+    return [_turned([next(medians) for _ in session or ()], session is None, scale, better) for session in processes]
+
+
+def _listed(session: object) -> list[Process] | None:
+    """The processes of a session, None where it has none to list."""
+    try:
+        return None if isinstance(session, str) else list(session)  # type: ignore[call-overload]
+    except TypeError:
+        return None
+
+
+def _turned(medians: list[float | str], is_no_list: bool, scale: Scale, better: Better) -> FloatArray | str:
+    if is_no_list:
+        return "want a list of processes, each a list of numbers"
+    if not medians:
+        return "no process"
+    for index, median in enumerate(medians):
+        if isinstance(median, str):
+            return f"process {index}: {median}"
+    entries = np.log(np.array(medians, dtype=np.float64)) if scale == "ratio" else np.array(medians, dtype=np.float64)
+    return np.asarray(-entries if better == "higher" else entries)
+
+
+def _medians(processes: list[Process], scale: Scale) -> list[float | str]:
+    """The median of each process or what is wrong with it; those of one length as the rows of one array."""
+    by_length: dict[int, list[int]] = {}
+    for index, samples in enumerate(processes):
+        by_length.setdefault(_length(samples), []).append(index)
+    medians: list[float | str] = [""] * len(processes)
+    for length, indices in by_length.items():
+        chosen = [processes[index] for index in indices]
+        rows = _numbers(chosen, 2) if length > 0 else None
+        found: list[float | str]
+        if rows is not None and np.isfinite(rows).all():
+            found = [_checked(median, scale) for median in np.median(rows, axis=1).tolist()]
+        else:
+            found = [_median(samples, scale) for samples in chosen]
+        for index, median in zip(indices, found, strict=True):
+            medians[index] = median
+    return medians
+
+
+def _length(samples: Process) -> int:
+    return len(samples) if hasattr(samples, "__len__") else 0
+
+
+def _numbers(values: object, num_dimensions: int) -> FloatArray | None:
+    """The values as floats where they are numbers in as many dimensions; text that reads like a number is none."""
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError):
+        return None
+    is_usable = array.ndim == num_dimensions and array.dtype.kind in "fiu"
+    return array.astype(np.float64) if is_usable else None
+
+
+def _median(samples: Process, scale: Scale) -> float | str:
+    values = _numbers(samples, 1)
+    if values is None or not values.size:
+        return f"want a list of numbers, found {_shown(samples)}"
+    if not np.isfinite(values).all():
+        return f"sample {int(np.argmin(np.isfinite(values)))} is not a finite number"
+    return _checked(float(np.median(values)), scale)
+
+
+def _checked(median: float, scale: Scale) -> float | str:
+    if scale == "ratio" and not median > 0:
+        return f"its median is {median:g}; a ratio needs one above 0"
+    if abs(median) > MAX_SIZE:
+        return f"its median is {median:g}; want one of at most {MAX_SIZE:g}"
+    return median
+
+
+def _shown(samples: object) -> str:
+    text = repr(samples)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,122 @@
+"""Samples that cannot be used never raise and never pass."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_npubench.verdict import VerdictKind, judge, judge_jointly, judge_pairs
+
+from .made_suite import kinds, suite
+
+JUNK = [
+    None,
+    3.5,
+    "abc",
+    "",
+    [],
+    [[]],
+    [[math.nan]],
+    [[1.0, math.inf]],
+    [[-1.0]],
+    [[0.0]],
+    [["1.0"]],
+    ["1.0"],
+    [1.0, 2.0],
+    [[[1.0]]],
+    [[1.0, [2.0]]],
+    [[1.0, None]],
+    [[1.0], []],
+    [[True]],
+    [[1 + 2j]],
+    [{"a": 1}],
+    {"a": 1},
+    [[1e200]],
+    [object()],
+]
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=repr)
+def test_junk_tonight_is_invalid_and_harms_nobody_else(junk):
+    baseline, current = suite(1, 10)
+    current["case-3"] = junk
+    verdicts = judge(baseline, current)
+    assert verdicts["case-3"].kind is VerdictKind.INVALID
+    assert verdicts["case-3"].reason
+    assert {verdict.kind for case, verdict in verdicts.items() if case != "case-3"} <= {
+        VerdictKind.UNCHANGED,
+        VerdictKind.INCONCLUSIVE,
+    }
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=repr)
+def test_junk_in_the_baseline_is_inconclusive(junk):
+    baseline, current = suite(1, 3, 5)
+    baseline["case-1"][2] = junk
+    verdict = judge(baseline, current)["case-1"]
+    assert verdict.kind is VerdictKind.INCONCLUSIVE
+    assert verdict.reason.startswith("accepted session 2 of 5: ")
+
+
+@pytest.mark.parametrize("junk", [None, 3, "abcde", [1.0, 2.0, 3.0], [None] * 4], ids=repr)
+def test_a_baseline_that_is_no_list_of_sessions(junk):
+    _, current = suite(1, 1)
+    assert judge({"case-0": junk}, current)["case-0"].kind is VerdictKind.INCONCLUSIVE
+
+
+def test_junk_in_the_anchor_is_inconclusive_for_its_case():
+    baseline, current = suite(1, 3, 5)
+    found = judge_jointly(baseline, current, anchor={"case-1": [[[math.nan]]]}).verdicts
+    assert found["case-1"].reason == "anchor session 0 of 1: process 0: sample 0 is not a finite number"
+    assert found["case-0"].kind is not VerdictKind.INVALID
+
+
+def test_reasons_name_the_place():
+    def reason(junk):
+        return judge({}, {"a": junk})["a"].reason
+
+    assert reason([]) == "no process"
+    assert reason([[1.0], [2.0, math.nan]]) == "process 1: sample 1 is not a finite number"
+    assert reason([[1.0], [-1.0, -2.0, 3.0]]) == "process 1: its median is -1; a ratio needs one above 0"
+    assert reason(["slow"]) == "process 0: want a list of numbers, found 'slow'"
+    assert reason(7) == "want a list of processes, each a list of numbers"
+
+
+nested = st.recursive(
+    st.none() | st.floats() | st.integers() | st.text(max_size=3) | st.booleans(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(nested, nested, nested)
+def test_nothing_raises(accepted, tonight, anchor):
+    for scale in ("ratio", "difference"):
+        judged = judge_jointly({"a": accepted}, {"a": tonight, "b": [[1.0]]}, scale=scale, anchor={"a": anchor})
+        assert set(judged.verdicts) == {"a", "b"}
+        assert judged.verdicts["b"].kind is VerdictKind.NO_BASELINE
+
+
+@settings(max_examples=100, deadline=None)
+@given(nested)
+def test_pairs_never_raise(pairs):
+    assert set(judge_pairs({"a": pairs}).verdicts) == {"a"}
+
+
+def test_numbers_of_any_kind_are_numbers():
+    import numpy as np
+
+    rows = np.array([[1.0, 1.1, 1.2]])
+    baseline = {"a": [rows, rows * 1.01, rows * 0.99], "b": np.stack([rows, rows * 1.01, rows * 0.99])}
+    current = {"a": [(1, 1, 2)], "b": rows.astype(np.float32)}
+    assert VerdictKind.INVALID not in {verdict.kind for verdict in judge(baseline, current).values()}
+
+
+def test_a_value_that_would_overflow_spoils_no_other_case():
+    baseline, current = suite(2, 10)
+    baseline["case-0"] = [[[1e-320]]] * 9 + [[[1e90]]]
+    found = judge(baseline, current)
+    assert "statistics failed" not in str(found)
+    assert set(kinds(found)) == set(current)
