@@ -1,4 +1,4 @@
-"""Prints the table of docs/statistics.md: `python -m pytest_npubench.verdict.simulation [--nights 60]`."""
+"""Prints the table of docs/statistics.md: `python -m pytest_npubench.verdict.simulation [--nights 60] [--ours]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from pytest_npubench.verdict.simulation.creeping import creep, frozen_baseline
 from pytest_npubench.verdict.simulation.nights import EFFECTS, Score, run_nights
 from pytest_npubench.verdict.simulation.noise import MODELS
-from pytest_npubench.verdict.simulation.rules import RULES, gate, mann_whitney, median_5_percent
+from pytest_npubench.verdict.simulation.rules import OURS, RULES, gate, mann_whitney, median_5_percent
 
 NUM_SUITES = 5  # of the two scenarios
 
@@ -21,13 +21,18 @@ def main() -> None:
     print("Each cell: false alarms per 100 cases / nights with one or more, % / power at 2, 5, 10 %")
     print(f"| rule | {' | '.join(columns_of)} |\n|{'-|' * (len(columns_of) + 1)}")
     options = {"num_nights": arguments.nights, "num_cases": arguments.cases, "num_accepted": arguments.accepted}
-    columns = []
+    rules, columns = OURS if arguments.ours else RULES, []
     for noise in MODELS:
         print(f"{noise.name} ...", file=sys.stderr)
-        columns.append(run_nights(noise, RULES, seed=arguments.seed, **options))
-    for name in RULES:
+        columns.append(run_nights(noise, rules, seed=arguments.seed, **options))
+    for name in rules:
         print(f"| {name} | {' | '.join(_cell(column[name], arguments.cases) for column in columns)} |")
-    options.pop("num_nights")
+    if not arguments.ours:
+        _print_scenarios(arguments)
+
+
+def _print_scenarios(arguments: argparse.Namespace) -> None:
+    options = {"num_cases": arguments.cases, "num_accepted": arguments.accepted}
     seeds = range(arguments.seed, arguments.seed + NUM_SUITES)
     print("\nNever renewed: cases that did not change and alarm on 7 or more of 14 nights, %")
     for label, rule in (("median:5%", median_5_percent), ("Mann-Whitney", mann_whitney), ("our gate", gate)):
@@ -50,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--nights", type=int, default=60, help="simulated nights a noise model (60)")
     parser.add_argument("--cases", type=int, default=300, help="cases of the suite (300)")
     parser.add_argument("--accepted", type=int, default=20, help="accepted nights (20)")
+    parser.add_argument("--ours", action="store_true", help="our rules alone, without the two scenarios")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random numbers (0)")
     return parser
 
