@@ -1,3 +1,9 @@
 """The plugin's settings are tested on pytest configurations made in process."""
 
+import signal
+
 pytest_plugins = ["pytester"]
+
+# A shell's background job ignores interrupts, and so would every process that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
