@@ -35,7 +35,7 @@ class DisturbanceLimits:
     Shares of less than min_window_s are not judged: the kernel counts time in ticks of 10 ms.
     """
 
-    other_load: float = 0.6
+    other_load: float = 0.5
     steal: float = 0.15
     throttled: float = 0.05
     cgroup: float = 0.5
