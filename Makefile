@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# without an NVIDIA driver torch needs no gigabytes of CUDA
+ifeq ($(wildcard /proc/driver/nvidia/version),)
+PIP += --constraint constraints-cpu.txt
+endif
 REPORT ?= .npubench/report.html
 
 .PHONY: bench test lint clean

@@ -184,6 +184,13 @@ _SHAPES = (
 MOE_SHAPES: dict[str, MoeShape] = {shape.name: shape for shape in _SHAPES}
 
 
+def register(shape: MoeShape) -> None:
+    """Add a shape that hardware files may name. Raises RegistryError on a name that is taken."""
+    if shape.name in MOE_SHAPES:
+        raise RegistryError(f"a shape {shape.name!r} is there already")
+    MOE_SHAPES[shape.name] = shape
+
+
 def moe_shape(name: str) -> MoeShape:
     """The shape of that name. Raises RegistryError with the known names."""
     try:
