@@ -48,8 +48,11 @@ def test_power_is_that_of_the_slowed_cases():
 
 
 def test_the_gate_asks_the_fresh_processes_alone():
-    """A first process 60 % slow makes the mean of three 17 % slower; the other two know nothing of it."""
+    """A first process 60 % over the slower of two clocks makes the mean of three 17 % slower; the others know nothing
+    of it. Processes of such a case disagree by right, so that alone does not clear it."""
     seen = one_night(S1, 30, 20, np.random.default_rng(8))
+    seen.accepted[3, ::2] += np.log(1.06)
+    seen.tonight[3] += np.log(1.06)
     seen.tonight[3, 0] += np.log(1.6)
     seen.tonight[4] += np.log(1.1)
     together = weigh(table_of(seen.accepted, np.median(seen.tonight, axis=2)), Rule())
