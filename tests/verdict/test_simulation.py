@@ -10,7 +10,7 @@ from pytest_npubench.verdict.simulation.__main__ import main
 from pytest_npubench.verdict.simulation.creeping import creep, frozen_baseline
 from pytest_npubench.verdict.simulation.nights import one_night, run_nights, slowed
 from pytest_npubench.verdict.simulation.noise import MODELS, Noise, Suite
-from pytest_npubench.verdict.simulation.rules import JOINT, RULES, gate, median_5_percent, table_of
+from pytest_npubench.verdict.simulation.rules import JOINT, RULES, entries_of, gate, median_5_percent, table_of
 
 S1, S2, S3, S3N, S4 = MODELS
 BELOW_CHANCE = 1e-4  # a true rate at the bound fails so seldom
@@ -55,7 +55,7 @@ def test_the_gate_asks_the_fresh_processes_alone():
     seen.tonight[3] += np.log(1.06)
     seen.tonight[3, 0] += np.log(1.6)
     seen.tonight[4] += np.log(1.1)
-    together = weigh(table_of(seen.accepted, np.median(seen.tonight, axis=2)), Rule())
+    together = weigh(table_of(seen.accepted, entries_of(seen.tonight)), Rule())
     assert together.regressed[[3, 4]].all()
     assert gate(seen)[[3, 4]].tolist() == [False, True]
 
