@@ -89,7 +89,9 @@ def _name(key: Key) -> str:
 
 def _title(family: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> str:
     """The unit, with what else tells the family from others of that unit."""
-    gate, better, unit, margin = family
-    if sum(other[2] == unit for other in others) == 1:
+    canary, gate, better, unit, margin = family
+    if canary:
+        return f"{unit} of canary kernels"
+    if sum(not other[0] and other[3] == unit for other in others) == 1:
         return unit
     return f"{unit} ({better} is better, by {gate}, margin {margin or 'of the run'})"

@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_npubench.comparison.observation import Key, Observation
+from pytest_npubench.comparison.observation import Key, Observation, is_canary
 from pytest_npubench.comparison.sides import ANY_DIGEST, SideSession
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.observations import Scale, Session
 
-CANARY = "canary"
 Sessions = Mapping[str, Session]
 
 
@@ -29,13 +28,8 @@ class Member:
         return self.definition.key
 
     @property
-    def is_canary(self) -> bool:
-        return is_canary(self.definition.case)
-
-    @property
     def family(self) -> tuple[str, ...]:
-        """Canaries are kept apart: they are to say what the other cases have in common."""
-        return (CANARY if self.is_canary else "", *self.definition.family)
+        return self.definition.family
 
     @property
     def scale(self) -> Scale:
@@ -56,10 +50,6 @@ class Common:
     incomparable: tuple[tuple[Observation, Verdict], ...]
     only_old: tuple[Missing, ...]
     only_new: tuple[Missing, ...]
-
-
-def is_canary(case: str) -> bool:
-    return case.split("/")[1:2] == [CANARY]
 
 
 def common(old: Sequence[SideSession], new: Sequence[SideSession], metrics: Collection[str] = ()) -> Common:

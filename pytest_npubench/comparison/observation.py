@@ -10,6 +10,7 @@ from pytest_npubench.errors import JournalError
 from pytest_npubench.result import GateKind, Metric
 
 Key = tuple[str, str]
+CANARY = "canary"
 GATES = frozenset(get_args(GateKind))
 
 
@@ -31,10 +32,18 @@ class Observation:
         return self.case, self.metric
 
     @property
+    def is_canary(self) -> bool:
+        return is_canary(self.case)
+
+    @property
     def family(self) -> tuple[str, ...]:
-        """What is judged jointly: metrics of one unit, held to one margin in one way; without a unit, of one name."""
+        """What is judged jointly: metrics of one unit, held to one margin in one way; without a unit, of one name.
+
+        Canaries are kept apart: kernels of milliseconds jump more than whole models do, and they are to say what the
+        other cases have in common.
+        """
         margin = "" if self.margin is None else f"{self.margin:g}"
-        return self.gate, self.better, self.unit or self.metric, margin
+        return CANARY if self.is_canary else "", self.gate, self.better, self.unit or self.metric, margin
 
     @classmethod
     def of_metric(cls, case: str, digest: str, metric: Metric) -> Observation:
@@ -48,6 +57,10 @@ class Observation:
             margin=metric.margin,
             processes=metric.processes,
         )
+
+
+def is_canary(case: str) -> bool:
+    return case.split("/")[1:2] == [CANARY]
 
 
 def of_record(record: Mapping[str, Any]) -> Iterator[Observation]:

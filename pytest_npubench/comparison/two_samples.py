@@ -168,6 +168,7 @@ def _evidence(old: FloatArray, new: FloatArray, shared: float, margin: float, *,
         num_sessions=num_old,
         num_modes=ones,
         process_share=ones,  # the columns of the table's `current` are nights: they average out wholly
+        excess=np.zeros(len(old)),
         p=one_sided_p(difference, margin, error, degrees),
     )
 

@@ -11,7 +11,8 @@ import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pytest_npubench.comparison.members import CANARY, Common, Member, common, is_canary
+from pytest_npubench.comparison.members import Common, Member, common
+from pytest_npubench.comparison.observation import CANARY, is_canary
 from pytest_npubench.comparison.outcome import Comparison, Described, Row, canary_verdict, moved_with
 from pytest_npubench.comparison.sides import Side
 from pytest_npubench.comparison.stack_changes import stack_changes

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pytest_npubench.comparison.accepted import accepted_history
 from pytest_npubench.comparison.families import Findings, History, judge_families
-from pytest_npubench.comparison.observation import Key, Observation
+from pytest_npubench.comparison.observation import Key, Observation, is_canary
 from pytest_npubench.comparison.persistence import is_in_doubt, nights_in_doubt
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.result import Judgement, Metric
@@ -85,15 +85,17 @@ class Regression:
         }
         findings = self._findings(observations, histories)
         verdicts = findings.verdicts
-        if findings.suspects and self.num_again:
+        suspects = tuple(case for case in findings.suspects if not is_canary(case))
+        if suspects and self.num_again:
             try:
-                observations = _repeated(observations, findings.suspects, self.num_again, again)
+                observations = _repeated(observations, suspects, self.num_again, again)
                 findings = self._findings(observations, histories)
                 alone = self._findings(_fresh_alone(observations), histories)
                 verdicts = _confirmed(findings.verdicts, observations, alone.suspects)
             except NpubenchError as error:
                 verdicts = _confirmed(findings.verdicts, observations, (), trouble=error)
         verdicts = {name: self._escalated(observations[name], verdict) for name, verdict in verdicts.items()}
+        verdicts |= {name: _of_canary(verdict) for name, verdict in verdicts.items() if is_canary(name[0])}
         judgements = {case.case: _with_verdicts(case, observations, verdicts) for case in cases}
         return Compared(judgements=judgements, suites=findings.suites)
 
@@ -152,6 +154,14 @@ def _confirmed(
                 reason = f"{verdict.reason}; not confirmed: {missing}"
                 checked[name] = replace(verdict, kind=VerdictKind.INCONCLUSIVE, reason=reason)
     return checked
+
+
+def _of_canary(verdict: Verdict) -> Verdict:
+    """A canary alarms nobody by itself: it tells a changed device from changed software, to people and to `compare`."""
+    if verdict.kind is not VerdictKind.REGRESSED:
+        return verdict
+    reason = f"{verdict.reason}; a canary: where other cases are slower too, the device is"
+    return replace(verdict, kind=VerdictKind.INCONCLUSIVE, reason=reason)
 
 
 def _with_verdicts(

@@ -1,9 +1,12 @@
-"""From samples to entries: the median of each process, as a logarithm on the ratio scale.
+"""From samples to entries: one figure of each process, as a logarithm on the ratio scale.
 
+Times and rates enter by their better quartile, the lower one of times: whatever else a machine does makes samples worse
+and none better, so that quartile moves less from night to night than the median (docs/statistics.md has the figures).
+On the difference scale entries are the medians of the values themselves (a prediction error, an attained fraction).
 Entries are turned so that more is always worse: times -1 where higher is better. On the ratio scale a difference of
-0.01 is 1 %; on the difference scale entries are the values themselves (a prediction error, an attained fraction).
+0.01 is 1 %.
 
-Worked example: a session of one process, ((0.010, 0.012, 0.011),), has the entry log 0.011 = -4.51.
+Worked example: a session of one process, ((0.010, 0.012, 0.011, 0.019, 0.013),), has the entry log 0.011 = -4.51.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ Sessions = Sequence[Session] | Mapping[str, Session]
 Scale = Literal["ratio", "difference"]
 Better = Literal["lower", "higher"]
 MAX_SIZE = 1e100  # a square of more overflows
+BETTER_QUARTILE = {"lower": 0.25, "higher": 0.75}
 
 
 class UnusableError(ValueError):
@@ -38,8 +42,9 @@ def session_entries(session: Session, scale: Scale, better: Better) -> FloatArra
 def many_entries(sessions: Iterable[Session], scale: Scale, better: Better) -> list[FloatArray | str]:
     """Of each session its entries, [R], or what is wrong with it; all at once, many times as fast as one by one."""
     processes = [_listed(session) for session in sessions]
-    medians = iter(_medians([process for session in processes for process in session or ()], scale))
-    return [_turned([next(medians) for _ in session or ()], session is None, scale, better) for session in processes]
+    level = BETTER_QUARTILE[better] if scale == "ratio" else 0.5
+    figures = iter(_figures([process for session in processes for process in session or ()], scale, level))
+    return [_turned([next(figures) for _ in session or ()], session is None, scale, better) for session in processes]
 
 
 def _listed(session: object) -> list[Process] | None:
@@ -50,35 +55,35 @@ def _listed(session: object) -> list[Process] | None:
         return None
 
 
-def _turned(medians: list[float | str], is_no_list: bool, scale: Scale, better: Better) -> FloatArray | str:
+def _turned(figures: list[float | str], is_no_list: bool, scale: Scale, better: Better) -> FloatArray | str:
     if is_no_list:
         return "want a list of processes, each a list of numbers"
-    if not medians:
+    if not figures:
         return "no process"
-    for index, median in enumerate(medians):
-        if isinstance(median, str):
-            return f"process {index}: {median}"
-    entries = np.log(np.array(medians, dtype=np.float64)) if scale == "ratio" else np.array(medians, dtype=np.float64)
+    for index, figure in enumerate(figures):
+        if isinstance(figure, str):
+            return f"process {index}: {figure}"
+    entries = np.log(np.array(figures, dtype=np.float64)) if scale == "ratio" else np.array(figures, dtype=np.float64)
     return np.asarray(-entries if better == "higher" else entries)
 
 
-def _medians(processes: list[Process], scale: Scale) -> list[float | str]:
-    """The median of each process or what is wrong with it; those of one length as the rows of one array."""
+def _figures(processes: list[Process], scale: Scale, level: float) -> list[float | str]:
+    """That quantile of each process or what is wrong with it; those of one length as the rows of one array."""
     by_length: dict[int, list[int]] = {}
     for index, samples in enumerate(processes):
         by_length.setdefault(_length(samples), []).append(index)
-    medians: list[float | str] = [""] * len(processes)
+    figures: list[float | str] = [""] * len(processes)
     for length, indices in by_length.items():
         chosen = [processes[index] for index in indices]
         rows = _numbers(chosen, 2) if length > 0 else None
         found: list[float | str]
         if rows is not None and np.isfinite(rows).all():
-            found = [_checked(median, scale) for median in np.median(rows, axis=1).tolist()]
+            found = [_checked(figure, scale) for figure in np.quantile(rows, level, axis=1).tolist()]
         else:
-            found = [_median(samples, scale) for samples in chosen]
-        for index, median in zip(indices, found, strict=True):
-            medians[index] = median
-    return medians
+            found = [_figure(samples, scale, level) for samples in chosen]
+        for index, figure in zip(indices, found, strict=True):
+            figures[index] = figure
+    return figures
 
 
 def _length(samples: Process) -> int:
@@ -95,21 +100,22 @@ def _numbers(values: object, num_dimensions: int) -> FloatArray | None:
     return array.astype(np.float64) if is_usable else None
 
 
-def _median(samples: Process, scale: Scale) -> float | str:
+def _figure(samples: Process, scale: Scale, level: float) -> float | str:
     values = _numbers(samples, 1)
     if values is None or not values.size:
         return f"want a list of numbers, found {_shown(samples)}"
     if not np.isfinite(values).all():
         return f"sample {int(np.argmin(np.isfinite(values)))} is not a finite number"
-    return _checked(float(np.median(values)), scale)
+    return _checked(float(np.quantile(values, level)), scale)
 
 
-def _checked(median: float, scale: Scale) -> float | str:
-    if scale == "ratio" and not median > 0:
-        return f"its median is {median:g}; a ratio needs one above 0"
-    if abs(median) > MAX_SIZE:
-        return f"its median is {median:g}; want one of at most {MAX_SIZE:g}"
-    return median
+def _checked(figure: float, scale: Scale) -> float | str:
+    if scale == "ratio" and not figure > 0:
+        return f"its better quartile is {figure:g}; a ratio needs one above 0"
+    if abs(figure) > MAX_SIZE:
+        name = "better quartile" if scale == "ratio" else "median"
+        return f"its {name} is {figure:g}; want one of at most {MAX_SIZE:g}"
+    return figure
 
 
 def _shown(samples: object) -> str:

@@ -3,7 +3,8 @@
 1. The shift of the night is taken off (suite_shift), unless the whole suite moved or is too small to tell.
 2. Each case is compared with its slower mode (modes); its variance between sessions is moderated over the suite
    (stats.moderation).
-3. The predictive margin test (stats.margin_test): p = P(T >= (difference - margin) / standard error).
+3. The predictive margin test (stats.margin_test): p = P(T >= (difference - margin) / standard error). Where tonight's
+   processes disagree by more than the case's sessions do, their own scatter is tonight's error (an F-test at 5 %).
 4. A case that never jumped may do so tonight: a p-value is never below the chance of a jump that explains the
    difference (jumps). A case with two modes is left out: it is held against its jumps already.
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.stats import f as f_distribution
 
 from pytest_npubench.stats.checks import FloatArray
 from pytest_npubench.stats.margin_test import one_sided_p
@@ -26,14 +28,16 @@ from pytest_npubench.verdict.modes import slower_mode, within_modes
 from pytest_npubench.verdict.observations import Table
 from pytest_npubench.verdict.suite_shift import SuiteShift, suite_shift
 
+DISAGREE_LEVEL = 0.05
 SHARE_PRIOR_FREEDOM = 4.0  # as if 4 repeats had shown that further processes tell nothing new
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Against the slower mode, [C] each: difference, standard deviation of a session, standard error, degrees of
-    freedom, p-value. num_sessions counts those of the mode; process_share is what of the variance processes make.
-    jumps are those that cases of one mode were held against."""
+    freedom, p-value. num_sessions counts those of the mode; process_share is what of the variance processes make;
+    excess is the variance of tonight's processes where they disagree, else 0. jumps are those that cases of one mode
+    were held against."""
 
     difference: FloatArray
     deviation: FloatArray
@@ -42,6 +46,7 @@ class Evidence:
     num_sessions: FloatArray
     num_modes: FloatArray
     process_share: FloatArray
+    excess: FloatArray
     p: FloatArray
     jumps: Jumps = NO_JUMPS
 
@@ -70,10 +75,11 @@ def worse(table: Table, margin: float, *, independent: bool) -> Evidence:
     variance, own_freedom = within_modes(table.baseline, mode)
     steadied, freedom = moderated(variance, own_freedom, _prior(variance, own_freedom, independent))
     share = process_share(table, steadied)
-    error = np.sqrt(steadied * (1 / counts + _night_and_processes(table, share)))
+    two_modes = counts < np.isfinite(table.baseline).sum(axis=1)
+    excess = np.where(two_modes, 0.0, excess_scatter(table, steadied, freedom))
+    error = np.sqrt(steadied / counts + np.maximum(steadied * _night_and_processes(table, share), excess))
     difference = np.nanmean(table.current, axis=1) - reference
     p = one_sided_p(difference, margin, error, freedom)
-    two_modes = counts < np.isfinite(table.baseline).sum(axis=1)
     jumps = rare_jumps(table.baseline, mode)
     return Evidence(
         difference=difference,
@@ -83,6 +89,7 @@ def worse(table: Table, margin: float, *, independent: bool) -> Evidence:
         num_sessions=counts,
         num_modes=np.where(two_modes, 2.0, 1.0),
         process_share=share,
+        excess=excess,
         p=np.where(two_modes, p, np.maximum(p, jumps.lowest_p(difference, error, freedom))),
         jumps=jumps,
     )
@@ -98,6 +105,19 @@ def process_share(table: Table, variance: FloatArray) -> FloatArray:
     explained = table.repeats[usable] / (table.num_processes[usable] * variance[usable])
     share = float(explained.sum() / (table.repeats_freedom[usable].sum() + SHARE_PRIOR_FREEDOM))
     return np.full(len(variance), min(share, 1.0))
+
+
+def excess_scatter(table: Table, variance: FloatArray, freedom: FloatArray) -> FloatArray:
+    """The variance between tonight's processes where it is more than `variance` of a session explains, else 0; [C].
+
+    An F-test at DISAGREE_LEVEL. Processes minutes apart that disagree so were measured on a machine whose speed was
+    moving: their mean is no surer than one of them. A case that works more does so in each of them.
+    """
+    freedom_tonight = np.isfinite(table.current).sum(axis=1) - 1
+    centred = table.current - np.nanmean(table.current, axis=1, keepdims=True)
+    scatter = np.nansum(centred**2, axis=1) / np.maximum(freedom_tonight, 1)
+    limit = f_distribution.ppf(1 - DISAGREE_LEVEL, np.maximum(freedom_tonight, 1), freedom)
+    return np.asarray(np.where(scatter > limit * variance, scatter, 0.0))
 
 
 def _night_and_processes(table: Table, share: FloatArray) -> FloatArray:

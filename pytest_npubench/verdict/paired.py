@@ -137,5 +137,6 @@ def _evidence(entries: FloatArray, num_pairs: NDArray[np.int_], shift: SuiteShif
         num_sessions=ones * MANY,  # A is 0 by definition: nothing of the error is its own
         num_modes=ones,
         process_share=ones,
+        excess=np.zeros(len(entries)),
         p=one_sided_p(difference, margin, error, degrees),
     )

@@ -55,6 +55,7 @@ class Weighed:
                 num_cases=len(self.table.cases),
                 num_sessions=int(np.isfinite(self.table.baseline[row]).sum()),
                 num_processes=int(np.isfinite(self.table.current[row]).sum()),
+                disagree=self.rule.fraction(float(np.ptp(self._processes(row)))) if self._disagree[row] else None,
                 paired=self.paired,
                 two_modes=bool(self.slower.num_modes[row] > 1 or self.faster.num_modes[row] > 1),
                 creep=self.rule.fraction(float(self.creep[row])) if self._crept[row] else None,
@@ -79,6 +80,14 @@ class Weighed:
     def improved(self) -> BoolArray:
         _, _, high = self._interval
         return np.asarray((self._adjusted_faster <= self.rule.q) & (high < -self._margin))
+
+    @property
+    def _disagree(self) -> BoolArray:
+        return np.asarray((self.slower.excess > 0) | (self.faster.excess > 0))
+
+    def _processes(self, row: int) -> FloatArray:
+        entries = self.table.current[row]
+        return np.asarray(entries[np.isfinite(entries)])
 
     @property
     def suspect(self) -> BoolArray:

@@ -11,7 +11,8 @@ from pytest_npubench.verdict.suite_shift import SuiteShift
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One case's figures as fractions for the worse; p is adjusted for all cases; creep is that against the anchor."""
+    """One case's figures as fractions for the worse; p is adjusted for all cases; creep is that against the anchor;
+    disagree is how far apart tonight's processes are, None where no further than sessions are."""
 
     kind: VerdictKind
     worse_by: float
@@ -22,6 +23,7 @@ class Finding:
     num_cases: int
     num_sessions: int
     num_processes: int
+    disagree: float | None
     paired: bool
     two_modes: bool
     creep: float | None
@@ -36,10 +38,11 @@ def reason(found: Finding, rule: Rule) -> str:
         parts.append(f"{_change(found.creep)} than the anchor sessions: it crept")
     if found.kind in (VerdictKind.REGRESSED, VerdictKind.IMPROVED):
         parts.append(f"margin {_percent(rule.margin)}, p {found.p:.2g} over {_count(found.num_cases, 'case')}")
-    else:
+    elif found.disagree is None:
         parts.append(f"could have seen {_percent(found.mde)}")
     if found.num_processes > 1 and not found.paired:
-        parts.append(f"measured in {found.num_processes} processes")
+        apart = "" if found.disagree is None else f" that disagree by {_percent(found.disagree)}"
+        parts.append(f"measured in {found.num_processes} processes{apart}")
     if found.suite is not None:
         moved = f"the suite as a whole is {_change(found.suite)}"
         parts.append(f"{moved}, taken off" if found.taken_off else moved)

@@ -136,7 +136,7 @@ def test_what_cannot_be_judged():
     new = {"good": sessions([0, 0.01, 0.02]), "bad": {**sessions([0, 0.01]), "s9": [[0.0]]}}
     judged = judge_two_samples(old, new)
     assert judged.verdicts["bad"].kind is VerdictKind.INVALID
-    assert "session s9: process 0: its median is 0" in judged.verdicts["bad"].reason
+    assert "session s9: process 0: its better quartile is 0" in judged.verdicts["bad"].reason
     assert list(judged.verdicts) == ["good", "bad"]
     with pytest.raises(ConfigError, match="margin"):
         judge_two_samples(old, new, margin=2)

@@ -196,7 +196,7 @@ def test_what_only_the_first_process_saw_is_no_alarm(nights, tmp_path):
     assert set(found.values()) == {"unchanged"}
     metrics = project.cases()[SLOW_CASE]["metrics"]
     for name in TIMES:
-        assert metrics[name]["verdict"]["reason"].endswith("; not confirmed: 2 fresh processes do not show it")
+        assert "; measured in 3 processes that disagree by " in metrics[name]["verdict"]["reason"]
     medians = [sorted(samples)[len(samples) // 2] for samples in metrics["ttft_s"]["processes"]]
     assert medians == pytest.approx([4.8e-3, 3.2e-3, 3.2e-3], rel=0.02)
 

@@ -15,10 +15,14 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from pytest_npubench.iteration import IterationPlan
+from pytest_npubench.serving.clock import VirtualClock
+from pytest_npubench.serving.load import OpenLoad
+from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.request import ServingRequest
+from pytest_npubench.serving.schedulers import make_scheduler
 
 from .fake_executor import NUM_EXPERTS, greedy
-from .runs import ONE_DEVICE, Served, capacities, fewest_blocks, loads, policies, requests, run
+from .runs import BLOCK, ONE_DEVICE, Served, capacities, executor_of, fewest_blocks, loads, policies, requests, run
 
 unhurried = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -224,6 +228,24 @@ def test_everything_is_freed_in_the_end(data):
     assert not batch.in_flight
     assert not batch.running
     assert not batch.waiting
+
+
+@unhurried
+@given(st.data())
+def test_who_decodes_holds_exactly_the_blocks_of_its_tokens(data):
+    arriving = data.draw(loads())
+    kv_blocks = data.draw(capacities(arriving))
+    name, chosen = data.draw(policies(4, ("continuous", "chunked", "layered", "hybrid")))
+    scheduler = make_scheduler(name, num_layers=4, kv_blocks=kv_blocks, block_size_tokens=BLOCK, **chosen)
+    executor, batch = executor_of(4, kv_blocks), scheduler.batch
+
+    def check(num_iterations: int) -> None:
+        for request, member in batch.running.items():
+            assert member.num_blocks == executor.held[request].num_blocks(BLOCK)
+        held = [*batch.running.values(), *batch.in_flight.values()]
+        assert batch.blocks.num_free == kv_blocks - sum(member.num_blocks for member in held)
+
+    serve(OpenLoad(arriving), scheduler, executor, VirtualClock(), on_iteration=check)
 
 
 @unhurried

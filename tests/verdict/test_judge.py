@@ -11,6 +11,7 @@ from scipy import stats
 
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.verdict import VerdictKind, judge, judge_jointly
+from pytest_npubench.verdict.evidence import excess_scatter
 from pytest_npubench.verdict.judge import weigh
 from pytest_npubench.verdict.rule import Rule
 from pytest_npubench.verdict.simulation.rules import table_of
@@ -76,9 +77,17 @@ def test_cases_that_may_share_their_nights_lend_each_other_no_certainty():
     assert many.slower.freedom.min() > 14
 
 
-def test_the_median_of_a_process_counts():
-    baseline = {"a": [[[1.0, 1.0, 9.0]], [[1.0, 1.01, 7.0]], [[0.99, 0.1, 5.0]]]}
-    assert judge(baseline, {"a": [[1.0, 1.0, 50.0]]})["a"].ratio == pytest.approx(1.0, abs=0.005)
+def test_the_better_quartile_of_a_process_counts():
+    """Half of the samples may be as slow as a neighbour likes: lower quartiles of times, upper ones of rates."""
+    nights = ([1.0, 1.0, 1.0, 9.0, 8.0], [1.0, 1.01, 1.0, 7.0, 1.02], [0.99, 0.99, 1.0, 5.0, 6.0])
+    times = judge({"a": [[night] for night in nights]}, {"a": [[1.0, 1.0, 30.0, 50.0, 1.01]]})
+    assert times["a"].ratio == pytest.approx(1.0, abs=0.01)
+    rates = judge(
+        {"a": [[[1 / sample for sample in night]] for night in nights]},
+        {"a": [[1.0, 1.0, 1 / 30, 1 / 50, 1 / 1.01]]},
+        better="higher",
+    )
+    assert rates["a"].ratio == pytest.approx(1 / times["a"].ratio)
 
 
 @settings(max_examples=15, deadline=None)
@@ -240,6 +249,33 @@ def test_measured_again_it_is_told_more_sharply():
     once = weigh(table_of(accepted, tonight[:, :1]), Rule())
     again = weigh(table_of(accepted, tonight), Rule())
     assert np.median(again.slower.error) < 0.7 * np.median(once.slower.error)
+
+
+@pytest.mark.parametrize(
+    ("tonight", "expected"),
+    [((0.10, 0.12, 0.11), "regressed"), ((0.02, 0.17, 0.14), "inconclusive")],
+    ids=["every process slow alike", "slower the later"],
+)
+def test_processes_of_a_night_that_disagree_are_no_regression(tonight, expected):
+    """Both are 11 % worse in the mean of three processes; a case that works more does so in each of them."""
+    baseline, current = suite(20, 6)
+    level = float(np.median([np.median(session[0]) for session in baseline["case-0"]]))
+    current["case-0"] = [[level * math.exp(shift)] * 20 for shift in tonight]
+    found = judge(baseline, current)["case-0"]
+    assert found.kind.value == expected
+    assert found.ratio == pytest.approx(math.exp(0.11), rel=0.02)
+
+
+@pytest.mark.parametrize("num_processes", [2, 3, 5])
+def test_the_scatter_of_a_night_is_held_against_the_deviation_of_sessions(num_processes):
+    """Brute force with scipy's F distribution: the variance where it is beyond the 95 % point, else 0."""
+    rng = np.random.default_rng(3)
+    tonight = rng.normal(0, 1, (200, num_processes))
+    found = excess_scatter(table_of(rng.normal(0, 1, (200, 9)), tonight), np.full(200, 0.8), np.full(200, 12.0))
+    limit = 0.8 * stats.f.ppf(0.95, num_processes - 1, 12)
+    expected = [variance if (variance := np.var(row, ddof=1)) > limit else 0.0 for row in tonight]
+    assert found == pytest.approx(expected)
+    assert 0 < np.count_nonzero(found) < 200
 
 
 def test_an_error_in_the_statistics_is_inconclusive(monkeypatch):

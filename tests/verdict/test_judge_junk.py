@@ -78,7 +78,7 @@ def test_reasons_name_the_place():
 
     assert reason([]) == "no process"
     assert reason([[1.0], [2.0, math.nan]]) == "process 1: sample 1 is not a finite number"
-    assert reason([[1.0], [-1.0, -2.0, 3.0]]) == "process 1: its median is -1; a ratio needs one above 0"
+    assert reason([[1.0], [-1.0, -2.0, 3.0]]) == "process 1: its better quartile is -1.5; a ratio needs one above 0"
     assert reason(["slow"]) == "process 0: want a list of numbers, found 'slow'"
     assert reason(7) == "want a list of processes, each a list of numbers"
 

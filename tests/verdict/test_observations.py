@@ -11,11 +11,11 @@ def table(baseline, current):
     return make_table(read_cases(baseline, current, {}, "difference", "lower"))
 
 
-def test_entries_are_log_medians_turned():
-    session = [[1.0, 4.0, 2.0], [8.0]]
+def test_entries_are_logs_of_the_better_quartile_turned_and_medians_of_differences():
+    session = [[1.0, 4.0, 2.0, 16.0, 32.0], [8.0]]
     assert session_entries(session, "ratio", "lower").tolist() == pytest.approx(np.log([2.0, 8.0]).tolist())
-    assert session_entries(session, "ratio", "higher").tolist() == pytest.approx(np.log([0.5, 0.125]).tolist())
-    assert session_entries(session, "difference", "higher").tolist() == [-2.0, -8.0]
+    assert session_entries(session, "ratio", "higher").tolist() == pytest.approx(np.log([1 / 16, 1 / 8]).tolist())
+    assert session_entries(session, "difference", "higher").tolist() == [-4.0, -8.0]
     with pytest.raises(UnusableError, match="process 1: sample 0 is not a finite number"):
         session_entries([[1.0], [float("nan")]], "ratio", "lower")
 

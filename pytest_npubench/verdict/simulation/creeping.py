@@ -8,7 +8,7 @@ import numpy as np
 
 from pytest_npubench.verdict.simulation.nights import NUM_ANCHOR, NUM_PROCESSES, NUM_SAMPLES
 from pytest_npubench.verdict.simulation.noise import Noise, Suite
-from pytest_npubench.verdict.simulation.rules import AlarmRule, Observed, gate, median_5_percent
+from pytest_npubench.verdict.simulation.rules import AlarmRule, Observed, entries_of, gate, median_5_percent
 
 NUM_NIGHTS = 14
 CREEP_A_NIGHT = 0.005
@@ -20,10 +20,10 @@ def frozen_baseline(noise: Noise, rule: AlarmRule, *, num_cases: int, num_accept
     rng = np.random.default_rng(seed)
     suite = Suite(noise, num_cases, rng)
     history = [suite.night(1, NUM_SAMPLES)[:, 0] for _ in range(NUM_ANCHOR + num_accepted)]
-    medians = np.stack([np.median(samples, axis=1) for samples in history], axis=1)
+    entries = np.stack([entries_of(samples) for samples in history], axis=1)
     seen = Observed(
-        accepted=medians[:, NUM_ANCHOR:],
-        anchor=medians[:, :NUM_ANCHOR],
+        accepted=entries[:, NUM_ANCHOR:],
+        anchor=entries[:, :NUM_ANCHOR],
         before=history[-1],
         tonight=np.empty(0),
         pairs=np.empty(0),
@@ -38,7 +38,7 @@ def creep(noise: Noise, *, num_cases: int, num_accepted: int, seed: int) -> tupl
     rng = np.random.default_rng(seed)
     suite = Suite(noise, num_cases, rng)
     creeping = np.arange(num_cases) % 10 == 0
-    history = [np.median(suite.night(1, NUM_SAMPLES)[:, 0], axis=1) for _ in range(NUM_ANCHOR + num_accepted)]
+    history = [entries_of(suite.night(1, NUM_SAMPLES)[:, 0]) for _ in range(NUM_ANCHOR + num_accepted)]
     anchor, nothing = np.stack(history[:NUM_ANCHOR], axis=1), np.empty((num_cases, 0))
     before = suite.night(1, NUM_SAMPLES)[:, 0]
     found = np.zeros((3, num_cases), dtype=np.bool_)
@@ -50,6 +50,6 @@ def creep(noise: Noise, *, num_cases: int, num_accepted: int, seed: int) -> tupl
         found[1] |= gate(replace(seen, anchor=nothing))
         found[2] |= median_5_percent(seen)
         before = tonight[:, 0]
-        history.append(np.median(before, axis=1))
+        history.append(entries_of(before))
     shares = found[:, creeping].mean(axis=1)
     return float(shares[0]), float(shares[1]), float(shares[2])

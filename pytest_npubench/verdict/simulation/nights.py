@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_npubench.verdict.simulation.noise import Noise, Suite
-from pytest_npubench.verdict.simulation.rules import JOINT, AlarmRule, Observed
+from pytest_npubench.verdict.simulation.rules import JOINT, AlarmRule, Observed, entries_of
 
 NUM_SAMPLES = 20
 NUM_PROCESSES = 3
@@ -58,13 +58,13 @@ def run_nights(
 def one_night(noise: Noise, num_cases: int, num_accepted: int, rng: np.random.Generator) -> Observed:
     suite = Suite(noise, num_cases, rng)
     history = [suite.night(1, NUM_SAMPLES)[:, 0] for _ in range(NUM_ANCHOR + num_accepted)]
-    medians = np.stack([np.median(samples, axis=1) for samples in history], axis=1)
+    entries = np.stack([entries_of(samples) for samples in history], axis=1)
     return Observed(
-        accepted=medians[:, NUM_ANCHOR:],
-        anchor=medians[:, :NUM_ANCHOR],
+        accepted=entries[:, NUM_ANCHOR:],
+        anchor=entries[:, :NUM_ANCHOR],
         before=history[-1],
         tonight=suite.night(NUM_PROCESSES, NUM_SAMPLES),
-        pairs=np.median(suite.night(2 * NUM_PAIRS, NUM_SAMPLES), axis=2).reshape(num_cases, NUM_PAIRS, 2),
+        pairs=entries_of(suite.night(2 * NUM_PAIRS, NUM_SAMPLES)).reshape(num_cases, NUM_PAIRS, 2),
     )
 
 

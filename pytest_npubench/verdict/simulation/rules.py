@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_npubench.stats.checks import BoolArray, FloatArray
+from pytest_npubench.verdict.entries import BETTER_QUARTILE
 from pytest_npubench.verdict.judge import weigh
 from pytest_npubench.verdict.observations import Table, repeats_of
 from pytest_npubench.verdict.paired import weigh_pairs
@@ -71,18 +72,18 @@ def bootstrap(seen: Observed) -> BoolArray:
 
 def gate_once(seen: Observed) -> BoolArray:
     """The gate on one process, nothing measured again."""
-    return weigh(table_of(seen.accepted, np.median(seen.tonight[:, :1], axis=2)), Rule(), seen.anchor).regressed
+    return weigh(table_of(seen.accepted, entries_of(seen.tonight[:, :1])), Rule(), seen.anchor).regressed
 
 
 def gate(seen: Observed) -> BoolArray:
     """The gate as it runs: suspects are measured in fresh processes; the verdict is on all processes together, and the
     fresh ones alone must be suspicious too."""
-    medians = np.median(seen.tonight, axis=2)
-    first = weigh(table_of(seen.accepted, medians[:, :1]), Rule(), seen.anchor)
-    is_first = np.arange(medians.shape[1]) == 0
-    again = np.where(first.suspect[:, None] | is_first, medians, np.nan)
-    fresh = np.where(first.suspect[:, None], medians[:, 1:], np.nan)
-    fresh[:, 0] = np.where(first.suspect, fresh[:, 0], medians[:, 0])
+    entries = entries_of(seen.tonight)
+    first = weigh(table_of(seen.accepted, entries[:, :1]), Rule(), seen.anchor)
+    is_first = np.arange(entries.shape[1]) == 0
+    again = np.where(first.suspect[:, None] | is_first, entries, np.nan)
+    fresh = np.where(first.suspect[:, None], entries[:, 1:], np.nan)
+    fresh[:, 0] = np.where(first.suspect, fresh[:, 0], entries[:, 0])
     together, alone = (weigh(table_of(seen.accepted, current), Rule(), seen.anchor) for current in (again, fresh))
     return together.regressed & alone.suspect
 
@@ -105,6 +106,11 @@ RULES: dict[str, AlarmRule] = {
     **OURS,
 }
 JOINT = frozenset(OURS)  # the others look at one case at a time
+
+
+def entries_of(samples: FloatArray) -> FloatArray:
+    """Samples in log latency [..., S] to entries [...], as verdict.entries makes them of times."""
+    return np.asarray(np.quantile(samples, BETTER_QUARTILE["lower"], axis=-1))
 
 
 def table_of(accepted: FloatArray, current: FloatArray) -> Table:
