@@ -53,13 +53,9 @@ class System:
             seed=self.seed,
         )
 
-    def engine(self) -> dict[str, int]:
-        """What make_scheduler has to know of it."""
-        return {
-            "num_layers": self.shape.num_layers,
-            "kv_blocks": self.kv_capacity_tokens // BLOCK_SIZE_TOKENS,
-            "block_size_tokens": BLOCK_SIZE_TOKENS,
-        }
+    @property
+    def kv_blocks(self) -> int:
+        return self.kv_capacity_tokens // BLOCK_SIZE_TOKENS
 
     def half(self) -> System:
         """Half of the devices, with a copy of the weights of their own. Raises ConfigError where they have no half."""
@@ -91,7 +87,14 @@ def simulate(
     load = OpenLoad(requests)
     if policy == "disaggregated":
         return _on_two_halves(system.half(), settings, load)
-    return serve(load, make_scheduler(policy, **system.engine(), **settings), system.executor(), VirtualClock())
+    scheduler = make_scheduler(
+        policy,
+        num_layers=system.shape.num_layers,
+        kv_blocks=system.kv_blocks,
+        block_size_tokens=BLOCK_SIZE_TOKENS,
+        **settings,
+    )
+    return serve(load, scheduler, system.executor(), VirtualClock())
 
 
 def _on_two_halves(half: System, settings: Mapping[str, Setting], load: OpenLoad) -> ServingResult:
@@ -104,7 +107,13 @@ def _on_two_halves(half: System, settings: Mapping[str, Setting], load: OpenLoad
         return handover_s(half.spec, num_bytes, num_links=half.tensor_parallel)
 
     pair = VirtualPair(half.executor(), half.executor(), transfer_s=transfer_s)
-    return serve_disaggregated(load, DisaggregatedScheduler(**half.engine(), **settings), pair)  # type: ignore[arg-type]
+    scheduler = DisaggregatedScheduler(
+        num_layers=half.shape.num_layers,
+        kv_blocks=half.kv_blocks,
+        block_size_tokens=BLOCK_SIZE_TOKENS,
+        **settings,  # type: ignore[arg-type] # its own checks name what is wrong
+    )
+    return serve_disaggregated(load, scheduler, pair)
 
 
 def drawn_lengths(found: Workload, num_requests: int, *, seed: int, most_tokens: int) -> LengthSample:

@@ -154,15 +154,24 @@ def _bars(index: int, load: ServedLoad, items: Sequence[ServedPolicy], name: str
     ends = [item.figures[name].interval or (value, value) for item, value in zip(items, values, strict=True)]
     spans = [(max(0.0, high - value), max(0.0, value - low)) for value, (low, high) in zip(values, ends, strict=True)]
     above, below = (milliseconds(span) for span in zip(*spans, strict=True))
+    color = SERIES[index % len(SERIES)]
     return {
         "type": "bar",
         "orientation": "h",
         "name": label(load.name),
         "y": [label(item.policy) for item in items],
         "x": milliseconds(values),
-        "error_x": {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1.5},
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": above,
+            "arrayminus": below,
+            "color": color,
+            "thickness": 2,
+        },
         "marker": {
-            "color": SERIES[index % len(SERIES)],
+            "color": color,
+            "opacity": 0.5,  # the error bar stands out of it on a light and on a dark ground
             "pattern": {"shape": PATTERNS[index % len(PATTERNS)], "size": 6, "solidity": 0.35},
         },
         "hovertemplate": "%{y}: %{x:.4g} ms",

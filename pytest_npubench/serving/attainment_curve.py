@@ -9,7 +9,8 @@ varies more than a binomial by a factor phi, Pearson's X^2 over its degrees of f
 10.1093/biomet/61.3.439), and t is Student's with those degrees.
 
 An attainment curve is no logistic far from where it falls, so a run at distance d = log r - c counts with the weight
-(1 + (d / 0.25)^2)^-2: a quarter where its rate is off by 28 %.
+(1 + (d / h)^2)^-2, h = 0.25: a quarter where its rate is off by 28 %. Where the curve is shallow, h is 1 / b, at most
+1. Weighted runs are worth (sum w)^2 / sum w^2 equal ones (Kish), which phi's degrees of freedom start from.
 
 Worked example: target 0.9 and p = 0.95 at 10, 0.80 at 11 requests/s: logits 2.944 and 1.386 over log 1.1 = 0.0953,
 slope b = 16.3; logit 0.9 = 2.197 is reached at log r = log 10 + (2.944 - 2.197) / 16.3, 10.47 requests/s.
@@ -27,7 +28,7 @@ from pytest_npubench.stats.checks import FloatArray
 from pytest_npubench.stats.error import student_quantile
 
 COVERAGE = 0.95
-BANDWIDTH = 0.25  # in log rate
+BANDWIDTH, WIDEST = 0.25, 1.0  # in log rate
 MAX_SLOPE = 200.0  # attainment then falls from 90 % to 10 % within 2.2 % of rate; runs cannot tell steeper ones apart
 FLAT_SLOPE = 0.1  # attainment that falls by a point over a doubling of the rate crosses nothing
 NUM_HALVINGS = 22
@@ -90,7 +91,8 @@ def fit_curve(runs: Sequence[CapacityRun], target: float, bounds: tuple[float, f
     data = columns_of(runs, np.ones(len(runs)))
     for _ in range(2):  # the weights hang on the crossing, and it on them
         log_capacity, slope = crossing(data, target, bounds)
-        data = columns_of(runs, (1 + ((data.log_rate - log_capacity) / BANDWIDTH) ** 2) ** -2.0)
+        width = min(max(BANDWIDTH, 1 / max(slope, FLAT_SLOPE)), WIDEST)
+        data = columns_of(runs, (1 + ((data.log_rate - log_capacity) / width) ** 2) ** -2.0)
     log_capacity, slope = crossing(data, target, bounds)
     dispersion, freedom = _dispersion(data, target, log_capacity, slope)
     return Curve(log_capacity=log_capacity, slope=slope, dispersion=dispersion, freedom=freedom, weight=data.weight)
@@ -165,10 +167,12 @@ def _dispersion(data: Runs, target: float, log_capacity: float, slope: float) ->
     telling = np.minimum(fitted, 1 - fitted) * data.arrived >= 1
     expected, arrived = fitted[telling], data.arrived[telling]
     squares = (data.attained[telling] - arrived * expected) ** 2 / (arrived * expected * (1 - expected))
-    freedom = float(data.weight[telling].sum()) - 2
+    weight = data.weight[telling]
+    worth = float(weight.sum()) ** 2 / float(np.sum(weight**2)) if weight.size else 0.0
+    freedom = worth - 2
     if freedom < 1:
         return 1.0, freedom
-    return max(1.0, float(squares @ data.weight[telling]) / freedom), freedom
+    return max(1.0, float(np.average(squares, weights=weight)) * worth / freedom), freedom
 
 
 def _end(data: Runs, target: float, inside: float, bound: float, allowed: float) -> float | None:

@@ -2,8 +2,8 @@
 
 A request's first token comes from the prefill device; its second one from the decode device, in the first iteration
 that starts after its keys and values have arrived: the transfer is inside its first gap. Worked example: prefill ends
-at 1.000 s, the transfer takes 20 ms, the decode device's running iteration ends at 1.030 s and the next one takes 15 ms:
-the second token comes at 1.045 s.
+at 1.000 s, the transfer takes 20 ms, the decode device's running iteration ends at 1.030 s and its next one takes
+15 ms: the second token comes at 1.045 s.
 """
 
 from __future__ import annotations

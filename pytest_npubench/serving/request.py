@@ -39,6 +39,6 @@ def check_load(requests: Sequence[ServingRequest]) -> None:
     for before, after in pairwise(requests):
         if after.arrival_s < before.arrival_s:
             raise WorkloadError(
-                f"request {after.id} arrives at {after.arrival_s} s, before request {before.id} at {before.arrival_s} s; "
-                "want arrivals in order"
+                f"request {after.id} arrives at {after.arrival_s} s, after request {before.id} that arrives at "
+                f"{before.arrival_s} s; want arrivals in order"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import Any
 
@@ -14,8 +15,10 @@ FOLDERS = {"buckets": __name__, "scheduling": "pytest_npubench.campaign.serving.
 
 def case_kinds(suite: str) -> tuple[str, ...]:
     """The names of a suite's kinds: the files of its folder that hold one."""
-    folder = import_module(FOLDERS[suite])
-    return tuple(sorted(info.name for info in iter_modules(folder.__path__) if info.name != "protocol"))
+    folder = find_spec(FOLDERS[suite])
+    assert folder is not None
+    names = (info.name for info in iter_modules(folder.submodule_search_locations))
+    return tuple(sorted(name for name in names if name != "protocol"))
 
 
 def case_kind(name: str) -> CaseKind[Any]:

@@ -19,7 +19,6 @@ from pytest_npubench.serving.result import ServingResult
 
 DIGITS = 6  # microseconds: a journal is read by people and kept for years
 REQUEST_COLUMNS = ("arrival_s", "dispatched_s", "scheduled_s", "prompt_tokens", "output_tokens", "num_preemptions")
-WHOLE = ("prompt_tokens", "output_tokens", "num_preemptions")
 ITERATION_COLUMNS = tuple(column.name for column in fields(IterationLog) if column.name != "energy_j")
 GAP_S = 1.0
 
@@ -100,19 +99,22 @@ def pooled(found: Sequence[Block]) -> Block:
 
 def _block(row: Mapping[str, Sequence[float]]) -> Block:
     started_s, ended_s, num_layers, rate_per_s, ttft_s, tbt_s = row["run"]
-    columns = {
-        name: [int(value) for value in row[f"request.{name}"]] if name in WHOLE else row[f"request.{name}"]
-        for name in REQUEST_COLUMNS
-    }
-    ends = [0, *accumulate(columns["output_tokens"])]
+    columns = {name: row[f"request.{name}"] for name in REQUEST_COLUMNS}
+    num_output = list(map(int, columns["output_tokens"]))
+    ends = [0, *accumulate(num_output)]
     times_s = row["request.token_times_s"]
     records = tuple(
         RequestRecord(
             id=index,
-            token_times_s=tuple(times_s[int(ends[index]) : int(ends[index + 1])]),
-            **{name: values[index] for name, values in columns.items()},
+            arrival_s=columns["arrival_s"][index],
+            dispatched_s=columns["dispatched_s"][index],
+            scheduled_s=columns["scheduled_s"][index],
+            token_times_s=tuple(times_s[ends[index] : ends[index + 1]]),
+            prompt_tokens=int(columns["prompt_tokens"][index]),
+            output_tokens=num_output[index],
+            num_preemptions=int(columns["num_preemptions"][index]),
         )
-        for index in range(len(columns["arrival_s"]))
+        for index in range(len(num_output))
     )
     log = IterationLog()
     for column in ITERATION_COLUMNS:

@@ -104,7 +104,8 @@ class FusedGroups:
 
     def product(self, rows: Tensor, matrices: Tensor) -> Tensor:
         functional: Any = F  # older torch has no grouped_mm, and _fuses() has asked
-        return functional.grouped_mm(rows, matrices.transpose(1, 2), offs=self.ends)  # type: ignore[no-any-return]
+        product: Tensor = functional.grouped_mm(rows, matrices.transpose(1, 2), offs=self.ends)
+        return product
 
 
 def _groups(by_expert: Tensor, num_experts: int, matrices: Tensor) -> Groups:

@@ -43,29 +43,27 @@ class Attainable:
 
     Where no other source is named, a value is set so that the model gives the microbenchmarks of Layered Prefill
     (section 3.2 and Figure 2: a prompt of 8,192 tokens in 16 chunks takes somewhat over 500 ms, more than half of it
-    experts, and in one piece about 200 ms; section 5.11: 14.9 ms an iteration at 0.1 requests/s). No serving table of
+    experts, and in one piece near 200 ms; section 5.11: 14.9 ms between tokens at 0.1 requests/s). No serving table of
     the paper was used. They are the figures of one software stack on two H100s, not laws.
     """
 
-    memory: float = 0.65
+    memory: float = 0.8
     """Of the bandwidth, when a kernel streams weights or keys and values: refresh, row misses, ends of a kernel."""
-    grouped_memory: float = 0.44
-    """Of the bandwidth, when a grouped product fetches experts of which each has few rows."""
     gemm: float = 0.35
     """Of the peak rate, of a plain product."""
     attention: float = 0.3
     """Of the peak rate, of attention over a prompt; FlashAttention-3 (arXiv 2407.08608) reports 0.75 at its best."""
-    grouped_gemm: float = 0.22
+    grouped_gemm: float = 0.25
     """Of the peak rate, of a grouped product whose tiles are full."""
-    tile_rows: float = 64.0
-    """Rows that each activated expert costs beside its own: about half of a tile of 128."""
+    tile_rows: float = 128.0
+    """Rows that each activated expert costs beside its own, a tile of a grouped product."""
     interconnect: float = 0.84
     """Of the bandwidth; 376 to 380 of 450 GB/s measured between two H100s (NVIDIA/nccl issue 1264)."""
     iteration_s: float = 2e-3
     """The host between two iterations: schedule, launch, sample, and send the tokens off."""
     layer_s: float = 50e-6
     """Norms, rotary embedding, cache writes and launches of one layer."""
-    expert_layer_s: float = 100e-6
+    expert_layer_s: float = 110e-6
     """Router, sorting the rows by expert, and adding them up again, in a layer with experts."""
     all_reduce_s: float = 15e-6
     """Latency of one all-reduce, both sides waiting for each other."""
@@ -182,7 +180,7 @@ def cost_model(
     return CostModel(
         shared_read_s=shape.shared_parameters_per_layer * streamed_s,
         shared_row_s=shape.shared_parameters_per_layer * product_s / reach.gemm,
-        expert_read_s=shape.expert_bytes(each) / tensor_parallel / (memory_per_s * reach.grouped_memory),
+        expert_read_s=shape.expert_bytes(each) / tensor_parallel / (memory_per_s * reach.memory),
         expert_row_s=0.0 if shape.is_dense else shape.experts_per_token * expert_s,
         expert_tile_s=0.0 if shape.is_dense else reach.tile_rows * expert_s,
         context_s=max(context_read_s, pair_s),

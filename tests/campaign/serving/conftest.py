@@ -94,10 +94,15 @@ def measure(make_bench):
         cases = [plan.case(kind.suite, name, axes) for axes in kind.axes(plan)]
         points = list(dict.fromkeys(point for case in cases for point in kind.points(case, plan)))
         bench, failures = make_bench(plan, points)
+
+        def sample(point, index):
+            bench._executor._iteration = 0  # or the sampled experts of a visit would hang on those before it
+            return bench.sample(point, index)
+
         found = Measured(failures=dict(failures))
         for index in range(num_rounds):
             samples, failed, _ = measure_round(
-                points, dict.fromkeys((point.name for point in points), 1.0), bench.sample, index, lambda: None
+                points, dict.fromkeys((point.name for point in points), 1.0), sample, index, lambda: None
             )
             assert failed == {}
             found.add(samples, Watched())

