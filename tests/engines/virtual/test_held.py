@@ -97,3 +97,13 @@ def test_keys_and_values_move_to_another_device_whole() -> None:
     assert (there.context_tokens, there.window_tokens) == (9, 9)
     with pytest.raises(MeasurementError, match="request 3 has no keys and values"):
         here.context_of(3)
+
+
+def test_a_batch_that_still_names_a_request_that_has_ended_is_refused() -> None:
+    held, batch = HeldTokens(2, None), (1, 2)
+    for request in batch:
+        held.prefill(PrefillRow(request, 0, 3), LayerGroup(0, 2))
+    held.decode(batch)
+    held.drop(1)
+    with pytest.raises(MeasurementError, match="request 1 decodes with 0 token-layers"):
+        held.decode(batch)

@@ -1,8 +1,8 @@
 """Layered Prefill's serving results on the virtual clock, beside the printed ones.
 
 The cost model's fractions come from the paper's microbenchmarks (section 3.2 and 5.11), the router's biases from Table
-1 and Figure 2; every serving table here is a prediction. Tolerances are stated where a figure is compared; where the
-paper only shows a direction, the direction is. docs/scheduling.md has the whole tables and what differs.
+1 and Figure 2, not from the serving tables. Tolerances are stated where a figure is compared; where only the direction
+can be expected, the direction is. docs/scheduling.md has the whole tables and what differs.
 """
 
 from __future__ import annotations

@@ -158,3 +158,10 @@ def test_all_experts_of_a_token_may_be_all_there_are() -> None:
     router = Router(replace(SMALL, num_experts=4, experts_per_token=4), seed=0)
     assert router.decode_activations(0, 0, 8, 1) == 32
     assert router.activations(0, 0, 8, 1, (PrefillRow(0, 0, 1),)) == 32
+
+
+def test_an_expert_that_is_never_hit_is_in_no_batch_however_long() -> None:
+    router = Router(SMALL, seed=0)
+    router.prompt[:] = NEVER
+    for num_tokens in (1, NEVER - 1, NEVER, 10**6):
+        assert router.activations(0, 0, 8, 0, (PrefillRow(0, 0, num_tokens),)) == 0
