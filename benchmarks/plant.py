@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import os
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
-from pytest_npubench.campaign.campaign import Campaign
+from pytest_npubench.campaign.bucket_bench import BucketBench
 from pytest_npubench.campaign.points import Point
 
 BUCKET, FRACTION = os.environ.get("NPUBENCH_PLANT", "0:0").split(":")
 FLOOR = int(BUCKET) // 2
 SQUARE = np.ones((64, 64), dtype=np.float32)
 
-_measure = Campaign._sample
+_measure = BucketBench._time
 
 
-def _slower(campaign: Campaign, engine: Any, point: Point) -> float:
-    measured_s = _measure(campaign, engine, point)
+def _slower(bench: BucketBench, point: Point) -> float:
+    measured_s = _measure(bench, point)
     if not point.name.startswith("step/") or not FLOOR < point.requests[0].input_tokens <= int(BUCKET):
         return measured_s
     started_s = perf_counter()
@@ -33,4 +32,4 @@ def _slower(campaign: Campaign, engine: Any, point: Point) -> float:
     return measured_s + perf_counter() - started_s
 
 
-Campaign._sample = _slower  # type: ignore[method-assign]
+BucketBench._time = _slower  # type: ignore[method-assign]

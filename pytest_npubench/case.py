@@ -10,6 +10,9 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+Axes = tuple[tuple[str, int | str], ...]
+"""A suite's own parameters of a case, by name, in their declared order."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
@@ -21,7 +24,7 @@ class Case:
     family: str
     model: str
     batch_size: int
-    axes: tuple[tuple[str, int | str], ...] = ()
+    axes: Axes = ()
 
     @property
     def id(self) -> str:

@@ -13,10 +13,11 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 from pytest_npubench.errors import ConfigError, HardwareFileError
+from pytest_npubench.serving_spec import SERVING_KEYS, ServingSpec, read_serving
+from pytest_npubench.toml_table import Table, listed
 
 FAMILIES = ("cpu", "cuda", "tpu", "neuron", "qualcomm", "openvino")
 CLASSES = ("gpu", "npu")
@@ -44,11 +45,15 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """What the maker publishes for one chip, dense; None or absent where it publishes nothing."""
+    """What the maker publishes for one chip, dense; None or absent where it publishes nothing.
+
+    interconnect_bandwidth_bytes_per_s is what one chip sends to the others of its group, in one direction.
+    """
 
     flops_per_s: tuple[tuple[str, Figure], ...] = ()
     memory_bandwidth_bytes_per_s: Figure | None = None
     memory_bytes: Figure | None = None
+    interconnect_bandwidth_bytes_per_s: Figure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +107,7 @@ class HardwareSpec:
     case_error: float
     mean_error: float
     profiles: tuple[RunSize, ...]
+    serving: ServingSpec | None = None
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -117,7 +123,7 @@ class HardwareSpec:
         for size in self.profiles:
             if size.name == name:
                 return size
-        raise ConfigError(f"no profile named {name!r}; allowed: {_listed(PROFILES)}")
+        raise ConfigError(f"no profile named {name!r}; allowed: {listed(PROFILES)}")
 
     def ridge_flops_per_byte(self, dtype: str) -> float | None:
         """Peak FLOP/s (OP/s for integers) over peak memory B/s; None where either figure is not published."""
@@ -179,104 +185,13 @@ def _parse(text: str) -> dict[str, object]:
     return document
 
 
-class _Table:
-    """A TOML table that knows its file and dotted key. Each reader checks one kind of value or raises naming both."""
-
-    def __init__(self, path: Path, key: str, entries: object, allowed: Sequence[str]) -> None:
-        self.path, self.key = path, key
-        if not isinstance(entries, dict):
-            raise HardwareFileError(f"{path}: {key}: want a table, not {entries!r}")
-        self.entries: dict[str, object] = entries
-        for name in entries:
-            if name not in allowed:
-                raise self.error(name, f"unknown key{_hint(name, allowed)}; allowed: {_listed(allowed)}")
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.entries
-
-    def dotted(self, name: str) -> str:
-        return f"{self.key}.{name}" if self.key else name
-
-    def error(self, name: str, problem: str) -> HardwareFileError:
-        return HardwareFileError(f"{self.path}: {self.dotted(name)}: {problem}")
-
-    def wrong(self, name: str, want: str) -> HardwareFileError:
-        return self.error(name, f"want {want}, not {self.entries[name]!r}")
-
-    def value(self, name: str, want: str, default: object = None) -> object:
-        """The entry, else the default. Raises where there is neither."""
-        if name not in self.entries and default is None:
-            raise self.error(name, f"missing; want {want}")
-        return self.entries.get(name, default)
-
-    def table(self, name: str, allowed: Sequence[str]) -> _Table:
-        return _Table(self.path, self.dotted(name), self.value(name, "a table"), allowed)
-
-    def text(self, name: str, want: str = "a text that is not empty") -> str:
-        value = self.value(name, want)
-        if not isinstance(value, str) or not value.strip():
-            raise self.wrong(name, want)
-        return value
-
-    def choice(self, name: str, allowed: Sequence[str]) -> str:
-        want = f"one of {_listed(allowed)}"
-        value = self.text(name, want)
-        if value not in allowed:
-            raise self.wrong(name, want)
-        return value
-
-    def number(self, name: str, at_most: float = sys.float_info.max, default: float | None = None) -> float:
-        want = f"a finite number above 0{f' and up to {at_most:g}' if at_most < sys.float_info.max else ''}"
-        value = self.value(name, want, default)
-        # bool is an int to Python; a NaN is in no range
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= at_most:
-            raise self.wrong(name, want)
-        return float(value)
-
-    def integer(self, name: str, at_least: int = 1, default: int | None = None) -> int:
-        want = f"a whole number of at least {at_least}"
-        value = self.value(name, want, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-            raise self.wrong(name, want)
-        return value
-
-    def strings(self, name: str, within: Sequence[str] = ()) -> tuple[str, ...]:
-        """A list of texts, each one of `within` where that is given."""
-        want = "a list of one or more texts, none empty, none twice"
-        values = self.value(name, want)
-        if not isinstance(values, list) or not values:
-            raise self.wrong(name, want)
-        if any(not isinstance(value, str) or not value.strip() for value in values) or len(set(values)) < len(values):
-            raise self.wrong(name, want)
-        self.check_within(name, values, within)
-        return tuple(values)
-
-    def increasing(self, name: str, within: Sequence[int] = ()) -> tuple[int, ...]:
-        """A list of strictly increasing whole numbers, each one of `within` where that is given."""
-        want = "a list of one or more whole numbers of at least 1, each larger than the one before"
-        values = self.value(name, want)
-        if not isinstance(values, list) or not values:
-            raise self.wrong(name, want)
-        if any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in values):
-            raise self.wrong(name, want)
-        for left, right in pairwise(values):
-            if right <= left:
-                raise self.error(name, f"{left} is followed by {right}; want {want}")
-        self.check_within(name, values, within)
-        return tuple(values)
-
-    def check_within(self, name: str, values: Sequence[object], within: Sequence[object]) -> None:
-        if within and (unknown := [value for value in values if value not in within]):
-            raise self.error(name, f"unknown {_listed(unknown)}; allowed: {_listed(within)}")
-
-
 def _spec(path: Path, document: dict[str, object]) -> HardwareSpec:
-    keys = ("title", "family", "classes", "probe", "peak", "buckets", "models", "slo", "limits", "profile")
-    root = _Table(path, "", document, keys)
+    keys = ("title", "family", "classes", "probe", "peak", "buckets", "models", "slo", "limits", "profile", "serving")
+    root = Table(path, "", document, keys)
     probe = root.table("probe", ("match", "num_devices", "devices_per_chip"))
     buckets = root.table("buckets", ("set", "source"))
     models = root.table("models", ("default", "dtype", "batch_sizes"))
-    limits = _Table(path, "limits", document.get("limits", {}), ("case_error", "mean_error"))
+    limits = Table(path, "limits", document.get("limits", {}), ("case_error", "mean_error"))
     spec = HardwareSpec(
         name=path.stem,
         title=root.text("title"),
@@ -296,11 +211,12 @@ def _spec(path: Path, document: dict[str, object]) -> HardwareSpec:
         case_error=limits.number("case_error", at_most=1, default=0.10),
         mean_error=limits.number("mean_error", at_most=1, default=0.05),
         profiles=(),
+        serving=read_serving(root.table("serving", SERVING_KEYS), DTYPES) if "serving" in root else None,
     )
     return replace(spec, profiles=_profiles(root.table("profile", PROFILES), spec))
 
 
-def _patterns(probe: _Table) -> tuple[str, ...]:
+def _patterns(probe: Table) -> tuple[str, ...]:
     patterns = probe.strings("match")
     for pattern in patterns:
         try:
@@ -310,32 +226,33 @@ def _patterns(probe: _Table) -> tuple[str, ...]:
     return patterns
 
 
-def _peak(root: _Table) -> Peak:
+def _peak(root: Table) -> Peak:
     if "peak" not in root:
         return Peak()
-    peak = root.table("peak", ("flops_per_s", "memory_bandwidth_bytes_per_s", "memory_bytes"))
-    bandwidth, memory = "memory_bandwidth_bytes_per_s", "memory_bytes"
+    bandwidth, memory, link = "memory_bandwidth_bytes_per_s", "memory_bytes", "interconnect_bandwidth_bytes_per_s"
+    peak = root.table("peak", ("flops_per_s", bandwidth, memory, link))
     return Peak(
         flops_per_s=_flops(peak) if "flops_per_s" in peak else (),
         memory_bandwidth_bytes_per_s=_figure(peak, bandwidth, BANDWIDTH_UNITS) if bandwidth in peak else None,
         memory_bytes=_figure(peak, memory, MEMORY_UNITS) if memory in peak else None,
+        interconnect_bandwidth_bytes_per_s=_figure(peak, link, BANDWIDTH_UNITS) if link in peak else None,
     )
 
 
-def _flops(peak: _Table) -> tuple[tuple[str, Figure], ...]:
+def _flops(peak: Table) -> tuple[tuple[str, Figure], ...]:
     table = peak.table("flops_per_s", DTYPES)
     units = {dtype: OP_UNITS if dtype in INTEGER_DTYPES else FLOP_UNITS for dtype in DTYPES}
     return tuple((dtype, _figure(table, dtype, units[dtype])) for dtype in table.entries)
 
 
-def _figure(table: _Table, name: str, units: Mapping[str, float]) -> Figure:
+def _figure(table: Table, name: str, units: Mapping[str, float]) -> Figure:
     entry = table.table(name, ("value", "unit", "source"))
     unit = entry.choice("unit", tuple(units))
     source = entry.text("source", "the document that states the figure, with its address")
     return Figure(value=entry.number("value") * units[unit], unit=next(iter(units)), source=source)
 
 
-def _slos(root: _Table) -> tuple[SloSpec, ...]:
+def _slos(root: Table) -> tuple[SloSpec, ...]:
     if "slo" not in root:
         return ()
     entries = root.entries["slo"]
@@ -343,7 +260,7 @@ def _slos(root: _Table) -> tuple[SloSpec, ...]:
         raise root.wrong("slo", "one or more [[slo]] tables")
     slos: dict[tuple[str, str], SloSpec] = {}
     for index, entry in enumerate(entries):
-        table = _Table(root.path, f"slo[{index}]", entry, ("model", "workload", "ttft_s", "tbt_s", "source"))
+        table = Table(root.path, f"slo[{index}]", entry, ("model", "workload", "ttft_s", "tbt_s", "source"))
         names = table.text("model"), table.text("workload")
         if names in slos:
             raise table.error("workload", f"a second entry for model {names[0]!r} and workload {names[1]!r}; keep one")
@@ -357,13 +274,13 @@ def _slos(root: _Table) -> tuple[SloSpec, ...]:
     return tuple(slos.values())
 
 
-def _profiles(profiles: _Table, spec: HardwareSpec) -> tuple[RunSize, ...]:
+def _profiles(profiles: Table, spec: HardwareSpec) -> tuple[RunSize, ...]:
     lists = ("models", "batch_sizes", "buckets", "workloads")
     numbers = ("num_draws", "min_rounds", "max_rounds", "budget_s", "profile_output_tokens")
     return tuple(_run_size(name, profiles.table(name, (*lists, *numbers)), spec) for name in PROFILES)
 
 
-def _run_size(name: str, table: _Table, spec: HardwareSpec) -> RunSize:
+def _run_size(name: str, table: Table, spec: HardwareSpec) -> RunSize:
     """A profile picks from the file's models, batch sizes and buckets; all of them where it names none."""
     min_rounds = table.integer("min_rounds", at_least=2)  # one round has no spread, so no interval
     return RunSize(
@@ -378,14 +295,3 @@ def _run_size(name: str, table: _Table, spec: HardwareSpec) -> RunSize:
         budget_s=table.number("budget_s"),
         profile_output_tokens=table.integer("profile_output_tokens", at_least=2, default=33),
     )
-
-
-def _hint(name: str, allowed: Sequence[str]) -> str:
-    from difflib import get_close_matches  # only an error needs it, and every import is paid by every pytest run
-
-    close = get_close_matches(name, allowed, n=1)
-    return f", did you mean {close[0]!r}?" if close else ""
-
-
-def _listed(values: Sequence[object]) -> str:
-    return ", ".join(map(str, values))

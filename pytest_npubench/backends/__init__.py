@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 
-from pytest_npubench.backends.protocol import Backend
-from pytest_npubench.errors import RegistryError
+from pytest_npubench.backends.protocol import Backend, Device, Runtime
+from pytest_npubench.errors import DeviceUnavailableError, RegistryError
 from pytest_npubench.hardware import FAMILIES
 
 _registered: dict[str, Backend] = {}
@@ -30,3 +32,17 @@ def backend(family: str) -> Backend:
     if found is None or found.family != family:
         raise RegistryError(f"backends/{family}.py does not define BACKEND of family {family!r}")
     return found
+
+
+def torch_missing(family: str) -> str:
+    """Why torch cannot be used, empty where it can. Imports nothing."""
+    return "" if find_spec("torch") else f"torch is not installed: pip install pytest-npubench[{family}]"
+
+
+def open_torch(backend: Backend, devices: Sequence[Device]) -> Runtime:
+    """A torch runtime on these devices. Raises DeviceUnavailableError where the family has none."""
+    opener = getattr(backend, "open_torch", None)
+    if opener is None:
+        raise DeviceUnavailableError(f"{devices[0].id}: no torch runtime for devices of {backend.family}")
+    runtime: Runtime = opener(devices)
+    return runtime

@@ -29,22 +29,37 @@ class CpuBackend:
 
         class HostRuntime(JaxRuntime):
             def stack(self) -> Stack:
-                """With the cores in the class: two cores of a processor are another device than all of it."""
-                stack = super().stack()
-                return dataclasses.replace(
-                    stack,
-                    device_class=f"{stack.device_class}, {share_of_machine()}",
-                    firmware=_microcode(),
-                    clock_policy=clock_policy(),
-                )
+                return _with_facts(super().stack())
 
             def telemetry(self) -> Telemetry:
                 return CpuTelemetry()
 
         return HostRuntime(self.family, devices, cache_dir)
 
+    def open_torch(self, devices: Sequence[Device]) -> Runtime:
+        from pytest_npubench.backends.torch_runtime import TorchRuntime
+
+        class HostRuntime(TorchRuntime):
+            def stack(self) -> Stack:
+                return _with_facts(super().stack())
+
+            def telemetry(self) -> Telemetry:
+                return CpuTelemetry()
+
+        return HostRuntime(self.family, devices)
+
     def telemetry(self, devices: Sequence[Device]) -> Telemetry:
         return CpuTelemetry()
+
+
+def _with_facts(stack: Stack) -> Stack:
+    """With the cores in the class: two cores of a processor are another device than all of it."""
+    return dataclasses.replace(
+        stack,
+        device_class=f"{stack.device_class}, {share_of_machine()}",
+        firmware=_microcode(),
+        clock_policy=clock_policy(),
+    )
 
 
 def processor_name() -> str:

@@ -35,6 +35,18 @@ class CudaBackend:
 
         return CudaRuntime(self.family, devices, cache_dir)
 
+    def open_torch(self, devices: Sequence[Device]) -> Runtime:
+        from pytest_npubench.backends.torch_runtime import TorchRuntime
+
+        class CudaRuntime(TorchRuntime):
+            def stack(self) -> Stack:
+                return _with_facts(super().stack(), devices)
+
+            def telemetry(self) -> Telemetry | None:
+                return _telemetry(devices)
+
+        return CudaRuntime(self.family, devices)
+
     def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
         return _telemetry(devices) if devices else None
 

@@ -106,6 +106,8 @@ class Backend(Protocol):
         """A runtime on these devices; cache_dir holds the persistent compilation cache; None: all cold."""
         ...
 
+    # open_torch(devices) -> Runtime: one in torch, for suites that run there. A backend may do without it.
+
     def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
         """Reads the state of devices that nobody opened; None where nothing tells it. A backend may do without."""
         ...

@@ -11,22 +11,19 @@ and a reason why its cases are invalid. A resumed campaign gives up again only a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 from pytest_npubench.backends.protocol import Device, Runtime
 from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
 from pytest_npubench.campaign.lock import device_lock
-from pytest_npubench.campaign.plan import Plan, campaign_digest
-from pytest_npubench.campaign.points import Measured, Point
+from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.progress import Progress
+from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint, campaign_digest
 from pytest_npubench.campaign.rounds import failure_reason, measure_round
-from pytest_npubench.campaign.warmup import warm_up
 from pytest_npubench.campaign.watch import Watch, Watched
-from pytest_npubench.engines.canary_kernels import CanaryKernels
-from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.errors import DeviceUnavailableError, JournalError
 from pytest_npubench.measurement import CacheState, CompileRecord
-from pytest_npubench.predictors.two_point import check_pure
 from pytest_npubench.store.journal import Journal, JournalWriter
 
 MIN_DISTURBED_ROUNDS = 3
@@ -49,11 +46,11 @@ class Campaign:
 
     def __init__(
         self,
-        plan: Plan,
-        points: Sequence[Point],
+        plan: CampaignPlan,
+        points: Sequence[CampaignPoint],
         *,
         site: Site,
-        make_engine: Callable[[Runtime, Plan], Engine],
+        make_bench: Callable[[Runtime], Bench[Any]],
         settled: Callable[[Measured], bool],
         journal: JournalWriter,
         earlier: Journal | None,
@@ -63,17 +60,16 @@ class Campaign:
         self.points = tuple(dict.fromkeys(points))
         self.digest = campaign_digest(plan, self.points)
         self._site = site
-        self._make_engine = make_engine
+        self._make_bench = make_bench
         self._settled = settled
         self._journal = journal
         self._earlier = earlier
         self._progress = progress
         self._measured: Measured | None = None
         self._next_round = 0
-        self._canaries = CanaryKernels(site.runtime)
 
     def measured(self) -> Measured:
-        """The samples of all points. Raises DeviceBusyError; what a point or the engine raises fails its points."""
+        """The samples of all points. Raises DeviceBusyError; what a point or the bench raises fails its points."""
         if self._measured is None:
             measured, complete = self._resumed()
             self._measured = measured if complete else self._measure(measured)
@@ -115,30 +111,25 @@ class Campaign:
     def _measure(self, measured: Measured) -> Measured:
         with device_lock(self._site.devices, self._site.lock_timeout_s):
             try:
-                engine = self._load(measured)
+                bench = self._load(measured)
             except JournalError:
                 raise
             except Exception as error:  # noqa: BLE001 - out of memory, a failed compile, a lost device: cases say so
-                reason = failure_reason(replace(self.points[0], name=self.plan.key), error)
+                reason = failure_reason(self.plan.key, error)
                 measured.failures.update(dict.fromkeys((point.name for point in self.points), reason))
                 return measured
-            durations_s = self._warm_up(engine, measured)
-            self._run_rounds(engine, measured, durations_s)
-        self._canaries = CanaryKernels(self._site.runtime)  # as the engine's, their memory is the next campaign's
+            durations_s = self._warm_up(bench, measured)
+            self._run_rounds(bench, measured, durations_s)
         return measured
 
-    def _load(self, measured: Measured) -> Engine:
-        self._progress.stage(self.plan.key, "compiling")
+    def _load(self, measured: Measured) -> Bench[Any]:
+        """Everything that comes before warm-up. A point that cannot be had fails alone: its case says so."""
+        self._progress.stage(self.plan.key, "loading")
         runtime = self._site.runtime
         before = len(runtime.compiles)
-        engine = self._make_engine(runtime, self.plan)
-        for bucket in self.plan.touched(point for point in self.points if point.requests):
-            self._progress.stage(self.plan.key, f"compiling bucket {bucket}")
-            engine.load((bucket,))
-        for point in self.points:
-            if point.move:
-                engine.load(point.move)
-        self._load_canaries(measured)
+        bench = self._make_bench(runtime)
+        stage = lambda text: self._progress.stage(self.plan.key, text)  # noqa: E731 - one argument of the two stays
+        measured.failures.update(bench.load(self.points, measured.rounds, stage))
         measured.compiles = tuple(runtime.compiles[before:])
         for record in measured.compiles:
             self._journal.append(
@@ -152,18 +143,9 @@ class Campaign:
                     "cache": record.cache.value,
                 }
             )
-        return engine
+        return bench
 
-    def _load_canaries(self, measured: Measured) -> None:
-        """A kernel that this runtime cannot have fails alone: its case says so."""
-        for point in self.points:
-            try:
-                if point.kernel:
-                    self._canaries.load(point.kernel)
-            except Exception as error:  # noqa: BLE001 - as in a round: this point ends, the others go on
-                measured.failures[point.name] = failure_reason(point, error)
-
-    def _warm_up(self, engine: Engine, measured: Measured) -> dict[str, float]:
+    def _warm_up(self, bench: Bench[Any], measured: Measured) -> dict[str, float]:
         """Seconds of each point once warm. A point that fails here is left out of the rounds."""
         durations_s: dict[str, float] = {}
         unsteady = []
@@ -172,23 +154,23 @@ class Campaign:
             if point.name in measured.failures:
                 continue
             try:
-                durations_s[point.name], steady = self._warm(engine, point)
+                durations_s[point.name], steady = bench.warm_up(point)
             except Exception as error:  # noqa: BLE001 - as in a round: this point ends, the others go on
-                measured.failures[point.name] = failure_reason(point, error)
+                measured.failures[point.name] = failure_reason(point.name, error)
                 continue
             if not steady:
                 unsteady.append(point.name)
         measured.unsteady = tuple(unsteady)
         return durations_s
 
-    def _run_rounds(self, engine: Engine, measured: Measured, durations_s: dict[str, float]) -> None:
+    def _run_rounds(self, bench: Bench[Any], measured: Measured, durations_s: dict[str, float]) -> None:
         runtime = self._site.runtime
         compiles_before = runtime.num_process_compiles - measured.num_late_compiles
         with Watch(runtime, self._site.limits) as watch:
             while points := [point for point in self.points if point.name not in measured.failures]:
                 try:
                     samples, failures, duration_s, watched = self._watched_round(
-                        engine, measured, points, durations_s, watch
+                        bench, measured, points, durations_s, watch
                     )
                 except DeviceUnavailableError as error:
                     measured.failures.update(dict.fromkeys((point.name for point in points), str(error)))
@@ -206,9 +188,9 @@ class Campaign:
 
     def _watched_round(
         self,
-        engine: Engine,
+        bench: Bench[Any],
         measured: Measured,
-        points: Sequence[Point],
+        points: Sequence[CampaignPoint],
         durations_s: Mapping[str, float],
         watch: Watch,
     ) -> tuple[dict[str, tuple[float, ...]], dict[str, str], float, Watched]:
@@ -217,7 +199,7 @@ class Campaign:
         self._progress.begin_round(self.plan, self._next_round, num_samples, measured.measure_s)
         watch.begin()
         samples, failures, duration_s = measure_round(
-            points, durations_s, lambda point: self._sample(engine, point), self._next_round, self._progress.sample
+            points, durations_s, bench.sample, self._next_round, self._progress.sample
         )
         return samples, failures, duration_s, watch.end()
 
@@ -258,20 +240,3 @@ class Campaign:
             }
         )
         self._next_round += 1
-
-    def _warm(self, engine: Engine, point: Point) -> tuple[float, bool]:
-        """Seconds of a warm point, and whether it became steady. Profile points warm a drawn batch."""
-        if point.warm_up:
-            return warm_up(lambda: self._sample(engine, point))
-        return self._sample(engine, point), True
-
-    def _sample(self, engine: Engine, point: Point) -> float:
-        """One timing of a point in seconds. Raises ImpureProfileError where a profile point left its bucket."""
-        if point.kernel:
-            return self._canaries.time(point.kernel)
-        if point.move:
-            return engine.time_move(*point.move).duration_s
-        run = engine.run(point.requests)
-        if point.pure_bucket is not None:
-            check_pure(point.pure_bucket, run)
-        return run.e2e_s

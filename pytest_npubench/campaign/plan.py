@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +12,7 @@ import numpy.typing as npt
 
 from pytest_npubench.buckets import bucket_of
 from pytest_npubench.campaign.points import Point
-from pytest_npubench.case import Case
+from pytest_npubench.case import Axes, Case
 from pytest_npubench.hardware import HardwareSpec, RunSize
 from pytest_npubench.measurement import Request
 from pytest_npubench.predictors.two_point import ProfilePoint, plan_points
@@ -40,6 +38,17 @@ class Plan:
         return f"{self.spec.name}-{self.model}-b{self.batch_size}"
 
     @property
+    def framework(self) -> str:
+        return "jax"
+
+    @property
+    def limits(self) -> dict[str, float]:
+        return {"case_error": self.case_error, "mean_error": self.mean_error}
+
+    def includes(self, kind: str) -> bool:
+        return True
+
+    @property
     def buckets(self) -> tuple[int, ...]:
         return self.size.buckets
 
@@ -55,7 +64,7 @@ class Plan:
             "profile_output_tokens": size.profile_output_tokens,
         }
 
-    def case(self, suite: str, kind: str, axes: tuple[tuple[str, int | str], ...]) -> Case:
+    def case(self, suite: str, kind: str, axes: Axes) -> Case:
         return Case(
             suite=suite,
             kind=kind,
@@ -119,12 +128,6 @@ class Plan:
 def _sample(name: str, num_requests: int, batch_size: int, max_total_tokens: int) -> LengthSample:
     seed = crc32(f"{name}/{batch_size}".encode())  # other lengths for other batch sizes, the same on every machine
     return workload(name).sample(num_requests, seed=seed, max_total_tokens=max_total_tokens)
-
-
-def campaign_digest(plan: Plan, points: Sequence[Point]) -> str:
-    """A hash of what the campaign measures: rounds of equal digest may be continued."""
-    body = [plan.key, plan.settings, sorted(json.dumps(point.definition) for point in points)]
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def many_requests(name: str, num_requests: int, max_total_tokens: int) -> tuple[Lengths, Lengths]:

@@ -99,10 +99,14 @@ class Measured:
         values = (getattr(item.state, name) for item in self.watched if item.state is not None)
         return [value for value in values if value is not None]
 
-    def samples(self, name: str) -> Samples:
-        """All samples of a point over the rounds. Raises MeasurementError with the reason where it failed."""
+    def check(self, name: str) -> None:
+        """Raises MeasurementError with the reason where the point of that name failed."""
         if name in self.failures:
             raise MeasurementError(self.failures[name])
+
+    def samples(self, name: str) -> Samples:
+        """All samples of a point over the rounds. Raises MeasurementError with the reason where it failed."""
+        self.check(name)
         return Samples(name=name, samples_s=tuple(value for row in self.rounds for value in row.get(name, ())))
 
     def round_means_s(self, name: str) -> tuple[float, ...]:

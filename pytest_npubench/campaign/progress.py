@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_npubench.campaign.plan import Plan
+from pytest_npubench.campaign.protocol import CampaignPlan
 
 
 class Progress:
@@ -11,7 +11,7 @@ class Progress:
     def stage(self, campaign: str, text: str) -> None:
         """What the campaign does before its rounds."""
 
-    def begin_round(self, plan: Plan, index: int, num_samples: int, measured_s: float) -> None:
+    def begin_round(self, plan: CampaignPlan, index: int, num_samples: int, measured_s: float) -> None:
         """A round of so many samples begins; measured_s is what the rounds before it took."""
 
     def sample(self) -> None:

@@ -12,46 +12,46 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
-from pytest_npubench.campaign.points import Point
+from pytest_npubench.campaign.protocol import CampaignPoint, PointSamples
 from pytest_npubench.errors import MeasurementError, NpubenchError
 from pytest_npubench.measurement import check_samples
 
-Sampler = Callable[[Point], float]
-
 
 def measure_round(
-    points: Sequence[Point],
+    points: Sequence[CampaignPoint],
     durations_s: Mapping[str, float],
-    sampler: Sampler,
+    sampler: Callable[[CampaignPoint, int], PointSamples],
     seed: int,
     on_sample: Callable[[], None],
 ) -> tuple[dict[str, tuple[float, ...]], dict[str, str], float]:
     """Visit every point in one shuffled order.
 
-    Returns the samples in seconds by point, the reason of each point that failed, and the seconds the round took.
+    `sampler(point, seed)` visits a point once. Returns the samples by name, the reason of each point that failed, and
+    the seconds the round took.
     """
     order = [point for point in points for _ in range(point.visits(durations_s[point.name]))]
     random.Random(seed).shuffle(order)
-    samples: dict[str, list[float]] = {}
+    samples: dict[str, dict[str, list[float]]] = {}
     failures: dict[str, str] = {}
     started_s = perf_counter()
     for point in order:
         if point.name not in failures:
             try:
-                value = sampler(point)
-                check_samples(point.name, (value,))
-                samples.setdefault(point.name, []).append(value)
+                for name, values in sampler(point, seed).items():
+                    check_samples(name, values)
+                    samples.setdefault(point.name, {}).setdefault(name, []).extend(values)
             except Exception as error:  # noqa: BLE001 - whatever a vendor's runtime raises ends this point, not the run
-                failures[point.name] = failure_reason(point, error)
+                failures[point.name] = failure_reason(point.name, error)
                 samples.pop(point.name, None)
         on_sample()
-    return {name: tuple(values) for name, values in samples.items()}, failures, perf_counter() - started_s
+    by_name = {name: tuple(values) for found in samples.values() for name, values in found.items()}
+    return by_name, failures, perf_counter() - started_s
 
 
-def failure_reason(point: Point, error: Exception) -> str:
+def failure_reason(name: str, error: Exception) -> str:
     """One line for a verdict: our own errors speak for themselves, a vendor's are named with their type."""
     if isinstance(error, MeasurementError):
         return str(error)
     text = str(error).strip().splitlines()
-    name = "" if isinstance(error, NpubenchError) else f"{type(error).__name__}: "
-    return f"{point.name}: {name}{text[0] if text else 'no message'}"
+    kind = "" if isinstance(error, NpubenchError) else f"{type(error).__name__}: "
+    return f"{name}: {kind}{text[0] if text else 'no message'}"

@@ -90,6 +90,7 @@ def _peaks(spec: HardwareSpec) -> list[str]:
         *((f"{dtype} compute", figure) for dtype, figure in spec.peak.flops_per_s),
         ("memory bandwidth", spec.peak.memory_bandwidth_bytes_per_s),
         ("memory", spec.peak.memory_bytes),
+        ("interconnect", spec.peak.interconnect_bandwidth_bytes_per_s),
     ]
     known = [(name, figure) for name, figure in figures if figure is not None]
     lines = [line for name, figure in known for line in _figure(name, figure)] or ["peak      not published"]

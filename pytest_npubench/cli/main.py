@@ -13,11 +13,23 @@ import sys
 from collections.abc import Sequence
 
 import pytest_npubench
-from pytest_npubench.cli import ab, baseline, compare, hardware, history, predict, probe, profile, report, workloads
+from pytest_npubench.cli import (
+    ab,
+    baseline,
+    compare,
+    hardware,
+    history,
+    predict,
+    probe,
+    profile,
+    report,
+    simulate,
+    workloads,
+)
 from pytest_npubench.cli.arguments import print_error
 from pytest_npubench.errors import NpubenchError
 
-COMMANDS = (probe, hardware, workloads, profile, predict, report, baseline, history, compare, ab)
+COMMANDS = (probe, hardware, workloads, profile, predict, simulate, report, baseline, history, compare, ab)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
+from pytest_npubench.campaign.bucket_bench import BucketBench, static_bucket_engine
 from pytest_npubench.campaign.campaign import Campaign, Site
 from pytest_npubench.campaign.plan import Plan
-from pytest_npubench.campaign.points import Measured, Point
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint
+from pytest_npubench.campaign.serving.bench import ServingBench
+from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.comparison.observation import Key
-from pytest_npubench.engines import shapes
-from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.plugin.expansion import ExpandedCase
 from pytest_npubench.plugin.open_devices import Devices
@@ -54,7 +56,7 @@ class Campaigns:
         return {devices[0].family for _, devices in self._members}
 
     @property
-    def remaining(self) -> list[Plan]:
+    def remaining(self) -> list[CampaignPlan]:
         """The plans whose campaigns have not begun."""
         return [members[0].expanded.plan for key, members in self._members.items() if key not in self._running]
 
@@ -72,7 +74,7 @@ class Campaigns:
         """A few cases settle in seconds, which a neighbour's burst can fill: a second look has to last."""
         return REMEASURE_S if self._session.settings.remeasuring else 0.0
 
-    def _campaign(self, plan: Plan, devices: Devices) -> Campaign:
+    def _campaign(self, plan: CampaignPlan, devices: Devices) -> Campaign:
         key, session = (plan.key, devices), self._session
         if key not in self._running:
             cases = [member.expanded for member in self._members[key]]
@@ -81,12 +83,12 @@ class Campaigns:
                 list(_points(cases)),
                 site=Site(
                     devices=devices,
-                    runtime=session.devices.runtime(devices),
-                    fingerprint=session.devices.digest(devices),
+                    runtime=session.devices.runtime(devices, plan.framework),
+                    fingerprint=session.devices.digest(devices, plan.framework),
                     lock_timeout_s=session.lock_timeout_s,
                     limits=DisturbanceLimits(other_load=session.settings.other_load),
                 ),
-                make_engine=make_engine,
+                make_bench=lambda runtime: make_bench(runtime, plan),
                 settled=lambda measured: measured.measure_s >= self._at_least_s and _settled(cases, measured),
                 journal=session.journal,
                 earlier=session.earlier,
@@ -114,23 +116,18 @@ class Campaigns:
             chosen = [node_ids[case] for case in suspects]
             return measure_again(session.config, session.settings, chosen, devices).samples
 
-        compared = self._session.regression.judge(cases, self._session.devices.key(devices), again)
+        compared = self._session.regression.judge(cases, self._session.devices.key(devices, plan.framework), again)
         for unit, verdict in compared.suites.items():
             self._session.note(f"{plan.key}, metrics in {unit}: {verdict.kind.value}: {verdict.reason}")
         return compared.judgements
 
 
-def make_engine(runtime: Runtime, plan: Plan) -> Engine:
-    """The reference decoder of a plan."""
-    from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
-
-    return StaticBucketEngine(
-        shapes.decoder_shape(plan.model),
-        runtime,
-        buckets=plan.buckets,
-        batch_size=plan.batch_size,
-        dtype=plan.spec.dtype,
-    )
+def make_bench(runtime: Runtime, plan: CampaignPlan) -> Bench[Any]:
+    """What measures a plan's points."""
+    if isinstance(plan, ServingPlan):
+        return ServingBench(runtime, plan)
+    assert isinstance(plan, Plan)
+    return BucketBench(runtime, plan, static_bucket_engine)
 
 
 def within_limits(expanded: ExpandedCase, measured: Measured) -> Judgement:
@@ -148,7 +145,7 @@ def within_limits(expanded: ExpandedCase, measured: Measured) -> Judgement:
     return judgement
 
 
-def _points(cases: Sequence[ExpandedCase]) -> Iterator[Point]:
+def _points(cases: Sequence[ExpandedCase]) -> Iterator[CampaignPoint]:
     for expanded in cases:
         with suppress(NpubenchError):  # a workload that cannot be read: its own case will say so, the others go on
             yield from expanded.kind.points(expanded.case, expanded.plan)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_npubench.campaign.kinds import case_kind
 from pytest_npubench.campaign.kinds.protocol import CaseKind
-from pytest_npubench.campaign.plan import Plan
-from pytest_npubench.case import Case
+from pytest_npubench.campaign.protocol import CampaignPlan
+from pytest_npubench.case import Axes, Case
 from pytest_npubench.errors import NpubenchError
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ class ExpandedCase:
     """A case with what it needs to be planned and judged; the parameter that a suite's test receives."""
 
     case: Case
-    plan: Plan
-    kind: CaseKind
+    plan: CampaignPlan
+    kind: CaseKind[Any]
 
     @property
     def digest(self) -> str:
@@ -31,7 +31,7 @@ class ExpandedCase:
 
     @property
     def limits(self) -> dict[str, float]:
-        return {"case_error": self.plan.case_error, "mean_error": self.plan.mean_error}
+        return dict(self.plan.limits)
 
 
 def expand(metafunc: pytest.Metafunc, session: BenchSession) -> None:
@@ -43,13 +43,14 @@ def expand(metafunc: pytest.Metafunc, session: BenchSession) -> None:
         raise pytest.UsageError(f"{where}: npubench_cases takes one kind, and its test the npubench_case fixture")
     try:
         kind = case_kind(marker.args[0])
-        cases = [_param(plan, kind, axes) for plan in session.plans() for axes in kind.axes(plan.size)]
+        plans = [plan for plan in session.plans(kind.suite) if plan.includes(kind.name)]
+        cases = [_param(plan, kind, axes) for plan in plans for axes in kind.axes(plan)]
     except NpubenchError as error:
         raise pytest.UsageError(f"{where}: {error}") from None
     metafunc.parametrize("npubench_case", cases, indirect=True)
 
 
-def _param(plan: Plan, kind: CaseKind, axes: tuple[tuple[str, int | str], ...]) -> object:
+def _param(plan: CampaignPlan, kind: CaseKind[Any], axes: Axes) -> object:
     expanded = ExpandedCase(case=plan.case(kind.suite, kind.name, axes), plan=plan, kind=kind)
     marks = [getattr(pytest.mark, name) for name in plan.spec.markers]
     return pytest.param(expanded, id=expanded.case.id, marks=[*marks, pytest.mark.xdist_group(plan.key)])

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Backend
+    from pytest_npubench.engines.moe_shapes import MoeShape
     from pytest_npubench.engines.shapes import DecoderShape
+    from pytest_npubench.serving.schedulers import SchedulerFactory
     from pytest_npubench.workloads import Workload
 
 
@@ -29,4 +31,14 @@ def pytest_npubench_shapes() -> Sequence[DecoderShape]:
 
 def pytest_npubench_workloads() -> Sequence[Workload]:
     """Workloads that hardware files may name."""
+    return ()
+
+
+def pytest_npubench_moe_shapes() -> Sequence[MoeShape]:
+    """Shapes with experts that the serving part of hardware files may name."""
+    return ()
+
+
+def pytest_npubench_schedulers() -> Sequence[tuple[str, SchedulerFactory]]:
+    """Scheduling policies by name that the serving part of hardware files may name."""
     return ()

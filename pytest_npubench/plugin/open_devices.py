@@ -20,29 +20,34 @@ class OpenDevices:
         self._root = root
         self._cache = str(cache) if cache else None
         self._on_fingerprint = on_fingerprint
-        self._runtimes: dict[Devices, Runtime] = {}
-        self._fingerprints: dict[Devices, tuple[Fingerprint, str]] = {}
+        self._runtimes: dict[tuple[Devices, str], Runtime] = {}
+        self._fingerprints: dict[tuple[Devices, str], tuple[Fingerprint, str]] = {}
 
-    def runtime(self, devices: Devices) -> Runtime:
+    def runtime(self, devices: Devices, framework: str = "jax") -> Runtime:
         """Raises DeviceUnavailableError where the device does not open."""
-        if devices not in self._runtimes:
-            family = backends.backend(devices[0].family)
+        if (devices, framework) not in self._runtimes:
             try:
-                self._runtimes[devices] = family.open(devices, self._cache)
+                self._runtimes[devices, framework] = self._open(devices, framework)
             except NpubenchError:
                 raise
             except Exception as error:  # whatever a vendor's runtime raises: a device that does not open is an answer
                 names = ", ".join(device.id for device in devices)
                 reason = next(iter(str(error).splitlines()), "no message")
                 raise DeviceUnavailableError(f"{names} does not open: {type(error).__name__}: {reason}") from error
-        return self._runtimes[devices]
+        return self._runtimes[devices, framework]
 
-    def digest(self, devices: Devices) -> str:
-        """The digest of the devices' fingerprint, which is then on record."""
-        return self._fingerprint(devices)[1]
+    def _open(self, devices: Devices, framework: str) -> Runtime:
+        family = backends.backend(devices[0].family)
+        if framework == "jax":
+            return family.open(devices, self._cache)
+        return backends.open_torch(family, devices)
 
-    def key(self, devices: Devices) -> FingerprintKey:
-        return self._fingerprint(devices)[0].key()
+    def digest(self, devices: Devices, framework: str = "jax") -> str:
+        """The digest of the devices' fingerprint, which is then on record. Each framework is a stack of its own."""
+        return self._fingerprint(devices, framework)[1]
+
+    def key(self, devices: Devices, framework: str = "jax") -> FingerprintKey:
+        return self._fingerprint(devices, framework)[0].key()
 
     def release(self) -> None:
         """Close every runtime, so that another process can use the devices; they open again on next use."""
@@ -51,9 +56,9 @@ class OpenDevices:
                 close()
         self._runtimes.clear()
 
-    def _fingerprint(self, devices: Devices) -> tuple[Fingerprint, str]:
-        if devices not in self._fingerprints:
-            stack = self.runtime(devices).stack()
+    def _fingerprint(self, devices: Devices, framework: str) -> tuple[Fingerprint, str]:
+        if (devices, framework) not in self._fingerprints:
+            stack = self.runtime(devices, framework).stack()
             facts = DeviceFacts(
                 family=devices[0].family,
                 name=devices[0].name,
@@ -68,5 +73,5 @@ class OpenDevices:
                 extra=(*stack.extra, ("devices", ", ".join(device.uuid or device.id for device in devices))),
             )
             fingerprint = collect(facts, self._root)
-            self._fingerprints[devices] = fingerprint, self._on_fingerprint(fingerprint)
-        return self._fingerprints[devices]
+            self._fingerprints[devices, framework] = fingerprint, self._on_fingerprint(fingerprint)
+        return self._fingerprints[devices, framework]

@@ -22,7 +22,7 @@ MARKERS = (
     "scheduling: prefill scheduling policies",
     "partition: splits between compute units",
     "offload: offloading techniques",
-    "npubench_cases(kind): expand the test into the cases of a kind: profile, steps, canary, prediction or mean_error",
+    "npubench_cases(kind): expand the test into the cases of a kind, such as profile, prediction or policy",
     "npubench(rounds, warmup, max_mean_s, max_median_s): limits and run size of a case that uses the npubench fixture",
 )
 

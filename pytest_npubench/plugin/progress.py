@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.progress import Progress
+from pytest_npubench.campaign.protocol import CampaignPlan
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
@@ -43,7 +43,7 @@ class TerminalProgress(CaseProgress):
         self._campaign, self._text, self._num_samples, self._ends_at_s = campaign, text, 0, None
         self._draw()
 
-    def begin_round(self, plan: Plan, index: int, num_samples: int, measured_s: float) -> None:
+    def begin_round(self, plan: CampaignPlan, index: int, num_samples: int, measured_s: float) -> None:
         size = plan.size
         self._campaign, self._text = plan.key, f"round {index + 1} of {size.min_rounds} to {size.max_rounds}"
         self._sample, self._num_samples = 0, num_samples

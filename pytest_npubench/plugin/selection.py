@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_npubench.backends import torch_missing
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.sharding import shard
 from pytest_npubench.hardware import FAMILIES, HardwareSpec
@@ -75,6 +76,8 @@ def _place(session: BenchSession, item: pytest.Item) -> list[pytest.Item]:
     else:
         return [item]
     groups, reason = _groups(session.probe(family), spec, session.settings.devices)
+    if groups and expanded is not None and expanded.plan.framework == "torch":
+        groups, reason = ([], missing) if (missing := torch_missing(family)) else (groups, "")
     if not groups:
         item.add_marker(pytest.mark.skip(reason=reason))
         return [item]

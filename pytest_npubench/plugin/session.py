@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,8 +12,10 @@ import pytest
 from pytest_npubench import backends, hardware, workloads
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.plan import Plan
+from pytest_npubench.campaign.protocol import CampaignPlan
+from pytest_npubench.campaign.serving.plan import serving_plans
 from pytest_npubench.campaign.sharding import known_durations
-from pytest_npubench.engines import shapes
+from pytest_npubench.engines import moe_shapes, shapes
 from pytest_npubench.errors import JournalError, NpubenchError, StoreError
 from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.plugin.campaigns import Campaigns, Member
@@ -25,6 +27,7 @@ from pytest_npubench.plugin.regression import Regression
 from pytest_npubench.plugin.selection import DEVICES, NODE_ID, expanded_case
 from pytest_npubench.plugin.settings import Settings
 from pytest_npubench.result import JudgedCase
+from pytest_npubench.serving import schedulers
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.history.address import masked
 from pytest_npubench.store.host import collect_host
@@ -74,25 +77,27 @@ class BenchSession:
             directories.append(self.settings.hardware)
         return hardware.load_all(directories)
 
-    def plans(self) -> list[Plan]:
-        """One for each hardware file, model and batch size of the run's profile."""
-        plans = []
-        for spec in self.specs.values():
-            size = spec.profile(self.settings.profile)
-            case_error = _tightened("case_error", self.settings.case_error, spec.case_error)
-            mean_error = _tightened("mean_error", self.settings.mean_error, spec.mean_error)
-            for model in size.models:
-                for batch_size in size.batch_sizes:
-                    plan = Plan(
-                        spec=spec,
-                        size=size,
-                        model=model,
-                        batch_size=batch_size,
-                        case_error=case_error,
-                        mean_error=mean_error,
-                    )
-                    plans.append(plan)
-        return plans
+    def plans(self, suite: str) -> Sequence[CampaignPlan]:
+        """One for each campaign that a suite can have under the run's profile, over all hardware files."""
+        if suite == "scheduling":
+            return [plan for spec in self.specs.values() for plan in serving_plans(spec, self.settings.profile)]
+        return [plan for spec in self.specs.values() for plan in self._bucket_plans(spec)]
+
+    def _bucket_plans(self, spec: HardwareSpec) -> Iterator[Plan]:
+        """One for each model and batch size."""
+        size = spec.profile(self.settings.profile)
+        case_error = _tightened("case_error", self.settings.case_error, spec.case_error)
+        mean_error = _tightened("mean_error", self.settings.mean_error, spec.mean_error)
+        for model in size.models:
+            for batch_size in size.batch_sizes:
+                yield Plan(
+                    spec=spec,
+                    size=size,
+                    model=model,
+                    batch_size=batch_size,
+                    case_error=case_error,
+                    mean_error=mean_error,
+                )
 
     def probe(self, family: str) -> Probe:
         if family not in self._probes:
@@ -311,6 +316,8 @@ def _register_hooks(config: pytest.Config) -> None:
         (backends.register, config.hook.pytest_npubench_backends()),
         (shapes.register, config.hook.pytest_npubench_shapes()),
         (workloads.register, config.hook.pytest_npubench_workloads()),
+        (moe_shapes.register, config.hook.pytest_npubench_moe_shapes()),
+        (lambda named: schedulers.register(*named), config.hook.pytest_npubench_schedulers()),
     ):
         for things in offered:
             for thing in things:

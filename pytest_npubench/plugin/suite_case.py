@@ -61,7 +61,7 @@ class SuiteCase:
         """The judgement, the fingerprint where the device could be opened, and whether it is an earlier run's."""
         expanded, fingerprint = self._expanded, None
         try:
-            fingerprint = self._session.devices.digest(self._devices)
+            fingerprint = self._session.devices.digest(self._devices, expanded.plan.framework)
             earlier = self._session.earlier_case(expanded, fingerprint)
             if earlier is not None:
                 return judgement_from_json(earlier), fingerprint, True

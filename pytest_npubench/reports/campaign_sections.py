@@ -1,19 +1,36 @@
-"""One section of the page for each campaign: all cases of one hardware file, model and batch size on one device."""
+"""One section of the page for each campaign: a suite's cases of one hardware file, model and batch size on a device."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from pytest_npubench.reports import number_text
+from pytest_npubench.reports import definitions, number_text
 from pytest_npubench.reports.bucket_charts import bucket_charts, cost_table, steps_chart
 from pytest_npubench.reports.drift import campaign_rounds, drift_chart
 from pytest_npubench.reports.page import CampaignSection, Chart, Table
+from pytest_npubench.reports.policy_charts import burst_tables, policy_table
 from pytest_npubench.reports.prediction_charts import batch_chart, error_chart, padding_chart
 from pytest_npubench.reports.predictions import predictions
-from pytest_npubench.reports.record_fields import Record, campaign_key, kind_of, number, numbers, table, text
+from pytest_npubench.reports.record_fields import (
+    Record,
+    campaign_key,
+    is_scheduling,
+    kind_of,
+    number,
+    numbers,
+    suite_of,
+    table,
+    text,
+)
+from pytest_npubench.reports.scheduling_charts import scheduling_charts
+from pytest_npubench.reports.scheduling_lines import comparison_lines
+from pytest_npubench.reports.served_loads import served_loads
+from pytest_npubench.reports.serving_rounds import served_rounds
 from pytest_npubench.store.journal_reader import Journal
 
-Key = tuple[str, str, str, str]
+Key = tuple[str, ...]
+Parts = tuple[tuple[Chart, ...], tuple[Table | None, ...], tuple[str, ...]]
+"""Charts, tables and remarks of a section."""
 
 
 def campaign_sections(
@@ -22,8 +39,8 @@ def campaign_sections(
     """In the order of the first record of each. `sessions` are those whose rounds may be shown."""
     groups: dict[Key, list[Record]] = {}
     for record in records:
-        hardware, model, batch, device = (text(record, name) for name in ("hardware", "model", "batch_size", "device"))
-        groups.setdefault((hardware, model, batch, device), []).append(record)
+        key = (suite_of(record), *(text(record, name) for name in ("hardware", "model", "batch_size", "device")))
+        groups.setdefault(key, []).append(record)
     return tuple(
         _section(f"campaign-{index}", key, own, journal, sessions)
         for index, (key, own) in enumerate(groups.items(), start=1)
@@ -45,22 +62,31 @@ def metrics_table(records: Sequence[Record]) -> Table | None:
 def _section(
     anchor: str, key: Key, records: Sequence[Record], journal: Journal, sessions: Collection[str]
 ) -> CampaignSection:
-    hardware, model, batch, device = key
+    device = key[-1]
     fingerprint = next((text(record, "fingerprint") for record in records if record.get("fingerprint")), None)
     rounds = campaign_rounds(journal, campaign_key(records[0]), fingerprint, sessions)
     own_callables = all(kind_of(record) == "callable" for record in records)
+    charts, tables, remarks = (_served if is_scheduling(records[0]) else _timed)(records, rounds)
     return CampaignSection(
         anchor=anchor,
-        title=f"{hardware}: own callables" if own_callables else f"{hardware}: {model}, batch {batch}",
+        title=_title(records[0], own_callables),
         device=device,
-        remarks=(*_mean_errors(records), *_round_remarks(rounds, own_callables)),
-        charts=_charts(records, rounds),
-        tables=tuple(item for item in (cost_table(records), _failures(rounds)) if item is not None),
+        remarks=(*remarks, *_round_remarks(rounds, own_callables)),
+        charts=charts,
+        tables=tuple(item for item in (*tables, _failures(rounds)) if item is not None),
         metrics=metrics_table(records),
     )
 
 
-def _charts(records: Sequence[Record], rounds: Sequence[Record]) -> tuple[Chart, ...]:
+def _title(record: Record, own_callables: bool) -> str:
+    hardware, model, batch = (text(record, name) for name in ("hardware", "model", "batch_size"))
+    if own_callables:
+        return f"{hardware}: own callables"
+    return f"{hardware}: {model}, scheduling" if is_scheduling(record) else f"{hardware}: {model}, batch {batch}"
+
+
+def _timed(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
+    """Of a campaign that times points of their own: buckets, workloads, callables."""
     found = predictions(records)
     charts = [
         *bucket_charts(records),
@@ -68,7 +94,15 @@ def _charts(records: Sequence[Record], rounds: Sequence[Record]) -> tuple[Chart,
         drift_chart(rounds),
         *((error_chart(found), batch_chart(found), padding_chart(found)) if found else ()),
     ]
-    return tuple(chart for chart in charts if chart is not None)
+    return tuple(chart for chart in charts if chart is not None), (cost_table(records),), tuple(_mean_errors(records))
+
+
+def _served(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
+    """Of a campaign that serves requests under one policy after the other."""
+    drift = drift_chart(served_rounds(rounds), definitions.SERVING_DRIFT)
+    charts = (*scheduling_charts(records), *(() if drift is None else (drift,)))
+    tables = (*map(policy_table, served_loads(records)), *burst_tables(records))
+    return charts, tables, tuple(f"{line[0].upper()}{line[1:]}." for line in comparison_lines(records))
 
 
 def _mean_errors(records: Sequence[Record]) -> list[str]:

@@ -44,14 +44,71 @@ COST = (
     "What the LENS profile took: binaries compiled, points measured (two a bucket), and samples of the point that has "
     "most."
 )
+POLICIES = (
+    "Every policy serves the same requests at the same times. A figure is that of all blocks together, in parentheses "
+    "its 95 % interval; n is what it rests on, one number where it is the same for all policies."
+)
+SERVED_TTFT = (
+    "TTFT, time to first token of a request: first token - arrival, so queueing is part of it. Error bars are 95 % "
+    "intervals of the mean."
+)
+SERVED_TBT = (
+    "TBT, time between tokens: every gap between two tokens of a request. Error bars are 95 % intervals of the mean."
+)
+CHUNK_BYTES = (
+    "Expert bytes: each chunk loads every expert that one of its tokens is routed to, so smaller chunks load the same "
+    "experts again; bytes are the experts loaded, summed over chunks and layers, times the bytes of one expert."
+)
+CHUNK_REPORTED = (
+    "reported (Layered Prefill, section 3.2 and Fig. 2: Qwen3-30B-A3B, a prompt of 8,192 tokens): the load falls in "
+    "inverse proportion to the chunk size, below 100 GB with the largest, and prefill from over 500 ms in chunks of "
+    "512 to near 200 ms."
+)
+CHUNK_PREFILL = "Prefill time of one prompt alone, from its arrival to its first token."
+EXPERT_COVERAGE = (
+    "Expert coverage: distinct experts that the rows of one decode step are routed to, over the experts of a layer, "
+    "mean over layers."
+)
+COVERAGE_REPORTED = (
+    "The reported column is another model on another data set: its rise can be compared, its level only where experts "
+    "and experts a token are the same."
+)
+GROUPS = (
+    "Layered prefill with a fixed number of layer groups, one of which prefills in an iteration: mean TTFT of all "
+    "requests, and the longest gap between two tokens of any request."
+)
+GROUPS_REPORTED = (
+    "reported (Layered Prefill, Table 11: Qwen3-30B-A3B, arXiv at 1.4 req/s): with 2, 4, 8 and 16 groups mean TTFT "
+    "0.480, 0.566, 0.768 and 1.27 s, p99 TBT 138, 84.5, 54.6 and 35.7 ms."
+)
+ATTAINMENT = (
+    "SLO attainment: requests whose TTFT and every TBT keep their limits, over arrived requests; in the table also "
+    "each limit alone. A block is short, so its queue is not that of a lasting service: for comparing policies only."
+)
+ATTAINMENT_REPORTED = (
+    "reported (Layered Prefill, section 5.2, Fig. 3): layered prefill improves performance by about 14 to 45 %, "
+    "depending on the workload."
+)
+TIMELINE = (
+    "The request with the median end-to-end time under chunked prefill in the first block; each step up is a token."
+)
+TIMELINE_REPORTED = (
+    "reported (Layered Prefill, Fig. 5: Qwen3-30B-A3B, arXiv at 1.3 req/s): mean end-to-end time 9.4 s chunked, 5.5 s "
+    "layered."
+)
 DRIFT = (
     "Mean of each point in a round over its mean in all rounds: 1 is no drift; what moves all points together falls "
     "on profile and judged batches alike, since each round visits all of them in shuffled order."
 )
+SERVING_DRIFT = (
+    "Figure of each point in a round over its mean in all rounds: of a block the mean TTFT of its requests, which are "
+    "others in each round but the same for every policy; of a prompt its prefill and of a decode batch its step, which "
+    "repeat the same work and show the machine alone."
+)
 
 SUMMARY = {
     "measured": "what the case timed, in milliseconds: the mean over the rounds; for a workload the sum over its "
-    "batches; for a callable of your own the median.",
+    "batches; for a policy the mean TTFT of its requests; for a callable of your own the median.",
     "predicted": "the LENS prediction of the same quantity, made from the profile points alone.",
     "error": "(predicted - measured) / measured, signed, in percent.",
     "repeat": "relative standard error of the measured mean, in percent.",

@@ -13,13 +13,15 @@ from statistics import fmean, median
 
 from pytest_npubench.reports import definitions
 from pytest_npubench.reports.page import Chart, Table
-from pytest_npubench.reports.plot_parts import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Part, axis, label, layout
+from pytest_npubench.reports.plot_parts import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, Part, axis, label, layout
 from pytest_npubench.reports.record_fields import Record, finite, table
 from pytest_npubench.store.journal_reader import Journal
 
 Drift = tuple[float | None, ...]
 
-_COLORS = {"profile": BLUE, "batch": ORANGE, "step": GREEN, "move": PURPLE}
+_BUCKET_COLORS = {"profile": BLUE, "batch": ORANGE, "step": GREEN, "move": PURPLE}
+_POLICY_COLORS = {"layered": BLUE, "chunked": ORANGE, "hybrid": GREEN, "continuous": PURPLE, "static": PINK}
+_COLORS = {**_BUCKET_COLORS, **_POLICY_COLORS}
 
 
 def campaign_rounds(
@@ -56,8 +58,8 @@ def drifts(rounds: Sequence[Record]) -> dict[str, Drift]:
     }
 
 
-def drift_chart(rounds: Sequence[Record]) -> Chart | None:
-    """Needs two rounds; with fewer there is no drift to see."""
+def drift_chart(rounds: Sequence[Record], note: str = definitions.DRIFT) -> Chart | None:
+    """Needs two rounds; with fewer there is no drift to see. `note` says what is followed."""
     ratios = drifts(rounds)
     if len(rounds) < 2 or not ratios:
         return None
@@ -80,7 +82,7 @@ def drift_chart(rounds: Sequence[Record]) -> Chart | None:
         title="Drift from round to round",
         summary=f"{len(ratios)} points over {len(indexes)} rounds; the median of all points moves between "
         f"{min(known):.3f} and {max(known):.3f} of the overall mean.",
-        notes=(definitions.DRIFT,),
+        notes=(note,),
         figure={
             "data": [*lines, overall],
             "layout": layout(axis("round", dtick=1 if len(indexes) <= 12 else None), axis("round mean / overall mean")),

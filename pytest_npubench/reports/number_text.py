@@ -46,3 +46,8 @@ def figure(value: float | None, unit: str) -> str:
     if unit == "s":
         return f"{milliseconds(value)} ms"
     return f"{value:.4g} {unit}".strip()
+
+
+def plain(value: float) -> str:
+    """Four significant digits, whole with separators from 1,000 on."""
+    return f"{value:.4g}" if abs(value) < 1e3 else f"{value:,.0f}"

@@ -13,7 +13,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-BLUE, ORANGE, GREEN, PURPLE, RED, GREY = "#3b82f6", "#d97706", "#059669", "#8b5cf6", "#dc2626", "#808a96"
+BLUE, ORANGE, GREEN, PURPLE, PINK = "#3b82f6", "#d97706", "#059669", "#8b5cf6", "#db2777"
+RED, GREY = "#dc2626", "#808a96"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 BAND = "rgba(5, 150, 105, 0.12)"
@@ -66,6 +67,12 @@ def vertical_lines(positions: Iterable[float]) -> list[Part]:
     """Dotted lines over the whole height."""
     line = {"color": GREY, "width": 1, "dash": "dot"}
     return [{"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line} for x in positions]
+
+
+def horizontal_line(position: float) -> Part:
+    """A dotted line over the whole width."""
+    line = {"color": GREY, "width": 1, "dash": "dot"}
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": position, "y1": position, "line": line}
 
 
 def vertical_band(low: float, high: float) -> Part:

@@ -47,12 +47,25 @@ def table(record: Record, name: str) -> Record:
     return value if isinstance(value, Mapping) else {}
 
 
+def suite_of(record: Record) -> str:
+    """The suite of a case, the head of its key suite/kind/id; empty where the key has another form."""
+    parts = text(record, "case").split("/", 2)
+    return parts[0] if len(parts) == 3 else ""
+
+
 def kind_of(record: Record) -> str:
     """The kind of a case, the middle of its key suite/kind/id; empty where the key has another form."""
     parts = text(record, "case").split("/", 2)
     return parts[1] if len(parts) == 3 else ""
 
 
+def is_scheduling(record: Record) -> bool:
+    """Of the suite whose campaigns serve requests; all others time points of their own."""
+    return suite_of(record) == "scheduling"
+
+
 def campaign_key(record: Record) -> str:
-    """The key of the campaign that measured a case: hardware-model-bN."""
+    """The key of the campaign that measured a case: hardware-model-bN, of scheduling hardware-model-serving."""
+    if is_scheduling(record):
+        return f"{text(record, 'hardware')}-{text(record, 'model')}-serving"
     return f"{text(record, 'hardware')}-{text(record, 'model')}-b{text(record, 'batch_size')}"

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pytest_npubench.reports.scheduling_lines import comparison_lines
 from pytest_npubench.stats.error import summarise
 
 Record = Mapping[str, Any]
@@ -23,6 +24,9 @@ STYLES = {
     "invalid": "bold magenta",
 }
 NARROWEST = 80
+FIGURES = ("measured ms", "predicted ms", "error %", "repeat %")
+PREDICTED = ("predicted ms", "error %")
+"""Columns that stand only where a case has them: a run that predicts nothing needs the room."""
 
 
 def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
@@ -30,7 +34,8 @@ def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("case", overflow="fold", min_width=14)
     table.add_column("what", min_width=10)
-    for name in ("measured ms", "predicted ms", "error %", "repeat %"):
+    figures = [name for name in FIGURES if name not in PREDICTED or any(_figure(record, name) for record in records)]
+    for name in figures:
         table.add_column(name, justify="right", width=max(map(len, name.split())))
     is_compared = any(record["verdict"]["ratio"] is not None for record in records)
     if is_compared:
@@ -43,10 +48,7 @@ def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
         table.add_row(
             record["id"] if record["device"].endswith(":0") else f"{record['id']} on {record['device']}",
             record["what"],
-            _milliseconds(record["measured_s"]),
-            _milliseconds(record["predicted_s"]),
-            _percent(record["error"], signed=record["predicted_s"] is not None),
-            _percent(record["repeat_error"]),
+            *(_figure(record, name) for name in figures),
             *([_change(record["verdict"])] if is_compared else []),
             Text(verdict, style=STYLES.get(kind, "yellow")),
             record["verdict"]["reason"],
@@ -59,7 +61,7 @@ def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
 
 
 def summary_lines(records: Sequence[Record]) -> list[str]:
-    """Prediction error over the run's prediction cases, what profiling cost, and the counts of the verdicts."""
+    """Prediction error over the run's predictions, profiling cost, layered against chunked prefill, verdict counts."""
     lines = []
     judged = [record for record in records if record["detail"].get("gate_error") is not None]
     if judged:
@@ -77,10 +79,11 @@ def summary_lines(records: Sequence[Record]) -> list[str]:
     if costs:
         total = {name: sum(cost[name] for cost in costs) for name in ("points", "binaries", "compile_s", "measure_s")}
         lines.append(
-            f"LENS profiling cost: {len(_campaigns(records))} sessions, {len(costs)} buckets, "
+            f"LENS profiling cost: {len(_profiled(records))} sessions, {len(costs)} buckets, "
             f"{total['points']} points, {total['binaries']} binaries, "
             f"{total['compile_s']:.1f} s compiling, {total['measure_s']:.1f} s measuring"
         )
+    lines += comparison_lines(records)
     kinds = Counter(record["verdict"]["kind"] for record in records)
     lines.append("verdicts: " + ", ".join(f"{number} {kind}" for kind, number in kinds.most_common()))
     if waste := _padding_waste(records):
@@ -88,23 +91,36 @@ def summary_lines(records: Sequence[Record]) -> list[str]:
     return lines
 
 
-def _campaigns(records: Sequence[Record]) -> set[tuple[str, ...]]:
+def _profiled(records: Sequence[Record]) -> set[tuple[str, ...]]:
     """One session compiles all buckets of a device, model and batch size."""
-    return {(record["device"], record["hardware"], record["model"], str(record["batch_size"])) for record in records}
+    return {
+        (record["device"], record["hardware"], record["model"], str(record["batch_size"]))
+        for record in records
+        if "cost" in record["detail"]
+    }
 
 
 def _padding_waste(records: Sequence[Record]) -> str:
     """Each workload once: it depends on lengths and buckets, not on the batch size."""
-    found = {record["detail"]["workload"]: record["detail"] for record in records if "workload" in record["detail"]}
+    details = [record["detail"] for record in records if "prefill_padding_fraction" in record["detail"]]
     return "; ".join(
         f"{name} {detail['prefill_padding_fraction']:.0%} and {detail['decode_padding_fraction']:.0%}"
-        for name, detail in found.items()
+        for name, detail in {detail["workload"]: detail for detail in details}.items()
     )
 
 
 def _signed_gate(record: Record) -> float:
     gate: float = record["detail"]["gate_error"]
     return gate if record["error"] >= 0 else -gate
+
+
+def _figure(record: Record, name: str) -> str:
+    """A cell of one of FIGURES, empty where the case has none."""
+    if name == "error %":
+        return _percent(record["error"], signed=record["predicted_s"] is not None)
+    if name == "repeat %":
+        return _percent(record["repeat_error"])
+    return _milliseconds(record["measured_s" if name == "measured ms" else "predicted_s"])
 
 
 def _change(verdict: Record) -> str:

@@ -98,7 +98,7 @@ def with_size(plan: Plan, **changes: Any) -> Plan:
 def cases(plan: Plan, name: str) -> list[Case]:
     """All cases of a kind."""
     kind = case_kind(name)
-    return [plan.case(kind.suite, kind.name, axes) for axes in kind.axes(plan.size)]
+    return [plan.case(kind.suite, kind.name, axes) for axes in kind.axes(plan)]
 
 
 def seconds(point: Point, buckets: Sequence[int]) -> float:

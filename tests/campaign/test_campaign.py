@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_npubench.backends.protocol import Device
+from pytest_npubench.campaign.bucket_bench import BucketBench
 from pytest_npubench.campaign.campaign import Campaign, Site
 from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.campaign.points import Point
@@ -71,7 +72,7 @@ class Bench:
         journal = JournalWriter.open(self.path, host=collect_host(self.path.parent), settings={})
         known = {
             "site": Site(devices=DEVICES, runtime=runtime, fingerprint=fingerprint, lock_timeout_s=0.0),
-            "make_engine": make_engine,
+            "make_bench": lambda runtime: BucketBench(runtime, plan, make_engine),
             "settled": settled,
             "journal": journal,
             "earlier": None,
@@ -229,7 +230,7 @@ def test_a_journal_that_cannot_be_written_ends_the_campaign(bench, plan):
 
 
 def test_a_point_that_never_settles_is_named_in_its_rounds(bench, plan, monkeypatch):
-    monkeypatch.setattr("pytest_npubench.campaign.campaign.warm_up", lambda sample: (sample(), False))
+    monkeypatch.setattr("pytest_npubench.campaign.bucket_bench.warm_up", lambda sample: (sample(), False))
     bench.campaign(profile(plan, 16)).measured()
     rounds = [record for record in read_journal(bench.path).records if record["record"] == "round"]
     assert rounds

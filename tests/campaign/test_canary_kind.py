@@ -10,6 +10,7 @@ import pytest
 
 from pytest_npubench.backends import backend
 from pytest_npubench.backends.protocol import Device
+from pytest_npubench.campaign.bucket_bench import BucketBench
 from pytest_npubench.campaign.campaign import Campaign, Site
 from pytest_npubench.campaign.kinds import case_kind
 from pytest_npubench.campaign.progress import Progress
@@ -60,7 +61,9 @@ def campaign(tmp_path, monkeypatch, plan):
                 fingerprint="f",
                 lock_timeout_s=0.0,
             ),
-            make_engine=lambda runtime, plan: SimpleNamespace(load=lambda buckets: None, run=run),
+            make_bench=lambda runtime: BucketBench(
+                runtime, plan, lambda runtime, plan: SimpleNamespace(load=lambda buckets: None, run=run)
+            ),
             settled=lambda measured: True,
             journal=JournalWriter.open(tmp_path / "journal.jsonl", host=collect_host(tmp_path), settings={}),
             earlier=None,

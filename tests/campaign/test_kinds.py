@@ -14,19 +14,19 @@ from pytest_npubench.verdict import VerdictKind
 
 from .conftest import cases, measured
 
-every_kind = pytest.mark.parametrize("name", case_kinds())
+every_kind = pytest.mark.parametrize("name", case_kinds("buckets"))
 
 
 def test_the_five_kinds_are_there():
-    assert {"canary", "mean_error", "prediction", "profile", "steps"} <= set(case_kinds())
+    assert {"canary", "mean_error", "prediction", "profile", "steps"} <= set(case_kinds("buckets"))
 
 
 @every_kind
 def test_axes_are_plain_and_tell_cases_apart(plan, name):
     kind = case_kind(name)
     assert (kind.name, kind.suite) == (name, "buckets")
-    axes = list(kind.axes(plan.size))
-    assert axes == list(kind.axes(plan.size)) == list(map(tuple, axes))
+    axes = list(kind.axes(plan))
+    assert axes == list(kind.axes(plan)) == list(map(tuple, axes))
     json.dumps(axes)
     found = cases(plan, name)
     assert len({case.id for case in found}) == len({case.digest(plan.settings) for case in found}) == len(axes) >= 1
@@ -47,7 +47,7 @@ def test_points_are_the_same_each_time_and_named_once(plan, name):
 def test_kinds_share_points_of_one_name(plan):
     """A campaign measures a name once, so it must mean one thing."""
     meant = {}
-    for name in case_kinds():
+    for name in case_kinds("buckets"):
         for case in cases(plan, name):
             for point in case_kind(name).points(case, plan):
                 assert meant.setdefault(point.name, point) == point

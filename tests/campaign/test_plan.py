@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from pytest_npubench.campaign.kinds import case_kind, case_kinds
-from pytest_npubench.campaign.plan import campaign_digest
 from pytest_npubench.campaign.points import Measured, Point
+from pytest_npubench.campaign.protocol import campaign_digest
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.measurement import Request
 from pytest_npubench.predictors.two_point import plan_points
@@ -18,14 +18,15 @@ from .conftest import cases, with_size
 
 SHIPPED = """
 from pytest_npubench.campaign.kinds import case_kind, case_kinds
-from pytest_npubench.campaign.plan import Plan, campaign_digest
+from pytest_npubench.campaign.plan import Plan
+from pytest_npubench.campaign.protocol import campaign_digest
 from pytest_npubench.hardware import default_directory, load_all
 
 spec = load_all([default_directory()])["cpu"]
 plan = Plan(spec=spec, size=spec.profile("quick"), model="tiny-llama", batch_size=4, case_error=0.1, mean_error=0.05)
-for name in case_kinds():
+for name in case_kinds("buckets"):
     kind = case_kind(name)
-    found = [plan.case(kind.suite, name, axes) for axes in kind.axes(plan.size)]
+    found = [plan.case(kind.suite, name, axes) for axes in kind.axes(plan)]
     points = [point for case in found for point in kind.points(case, plan)]
     print(campaign_digest(plan, points), *(case.digest(plan.settings) for case in found))
 """
@@ -33,11 +34,12 @@ for name in case_kinds():
 
 def digests(plan) -> dict[str, str]:
     """Case key -> digest, over all kinds."""
-    return {case.key: case.digest(plan.settings) for name in case_kinds() for case in cases(plan, name)}
+    return {case.key: case.digest(plan.settings) for name in case_kinds("buckets") for case in cases(plan, name)}
 
 
 def points_of(plan) -> list[Point]:
-    return [p for name in case_kinds() for case in cases(plan, name) for p in case_kind(name).points(case, plan)]
+    kinds = [(name, case_kind(name)) for name in case_kinds("buckets")]
+    return [point for name, kind in kinds for case in cases(plan, name) for point in kind.points(case, plan)]
 
 
 def test_another_process_finds_the_same_digests():
@@ -50,7 +52,7 @@ def test_another_process_finds_the_same_digests():
     }
     (text,) = texts
     lines = [line.split() for line in text.splitlines()]
-    assert len(lines) == len(case_kinds())
+    assert len(lines) == len(case_kinds("buckets"))
     found = [digest for _, *own in lines for digest in own]
     assert len(set(found)) == len(found)
 

@@ -17,9 +17,10 @@ EVEN = dict.fromkeys("abcde", 0.5)
 def run(points, durations_s, sampler, seed=0):
     order, ticks = [], []
 
-    def sample(point):
+    def sample(point, round_index):
+        assert round_index == seed
         order.append(point.name)
-        return sampler(point)
+        return {point.name: (sampler(point),)}
 
     samples, failures, duration_s = measure_round(points, durations_s, sample, seed, lambda: ticks.append(0))
     assert duration_s >= 0
@@ -106,4 +107,4 @@ def test_an_interrupt_goes_through():
     ],
 )
 def test_a_reason_is_one_line(error, reason):
-    assert failure_reason(Point(name="p"), error) == reason
+    assert failure_reason("p", error) == reason

@@ -17,7 +17,19 @@ from pytest_npubench.cli import main as cli
 
 from .conftest import Answer
 
-NAMES = ("probe", "hardware", "workloads", "profile", "predict", "report", "baseline", "history", "compare", "ab")
+NAMES = (
+    "probe",
+    "hardware",
+    "workloads",
+    "profile",
+    "predict",
+    "simulate",
+    "report",
+    "baseline",
+    "history",
+    "compare",
+    "ab",
+)
 SCRIPT = "import sys; from pytest_npubench.cli.main import main; sys.exit(main())"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "cli.md"
 Run = Callable[..., Answer]

@@ -197,5 +197,5 @@ def install(**faults: Any) -> FakeBackend:
         faults["sleep_s"] = float(os.environ["FAKE_SLEEP_S"])
     remeasure.COOLDOWN_S = 0.0
     outcome.UPLOAD_TIMEOUT_S = 0.2
-    campaigns.make_engine = lambda runtime, plan: FakeEngine(runtime, plan.buckets, plan.batch_size)
+    campaigns.static_bucket_engine = lambda runtime, plan: FakeEngine(runtime, plan.buckets, plan.batch_size)
     return FakeBackend(Faults(**faults))

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from pytest_npubench.buckets import bucket_of
 from pytest_npubench.campaign.kinds import case_kind
-from pytest_npubench.campaign.plan import Plan, campaign_digest
+from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Measured, Point
+from pytest_npubench.campaign.protocol import campaign_digest
 from pytest_npubench.hardware import RunSize, default_directory, load_hardware
 from pytest_npubench.measurement import CacheState, CompileRecord
 from pytest_npubench.result import JudgedCase
@@ -101,7 +102,7 @@ def measure(
     plan: Plan, *, slow: Mapping[str, float] | None = None, failures: Mapping[str, str] | None = None
 ) -> Measurement:
     """Rounds of all points. `slow` multiplies points whose name begins so; `failures` are points without samples."""
-    cases = [(case_kind(name), axes) for name in KINDS for axes in case_kind(name).axes(plan.size)]
+    cases = [(case_kind(name), axes) for name in KINDS for axes in case_kind(name).axes(plan)]
     points = tuple(
         dict.fromkeys(
             point for kind, axes in cases for point in kind.points(plan.case(kind.suite, kind.name, axes), plan)
@@ -139,7 +140,7 @@ def judge(
     judged = []
     for name in kinds:
         kind = case_kind(name)
-        for axes in kind.axes(measurement.plan.size):
+        for axes in kind.axes(measurement.plan):
             case = measurement.plan.case(kind.suite, kind.name, axes)
             try:
                 judgement = kind.judge(case, measurement.plan, measurement.measured)

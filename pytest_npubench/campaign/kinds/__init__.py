@@ -1,24 +1,33 @@
-"""The kinds of cases of the bucket suite: one file each, holding one `KIND`."""
+"""The kinds of cases of every suite: one file each, holding one `KIND`. Those of buckets are in this folder."""
 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from pkgutil import iter_modules
+from typing import Any
 
 from pytest_npubench.campaign.kinds.protocol import CaseKind
 from pytest_npubench.errors import RegistryError
 
-
-def case_kinds() -> tuple[str, ...]:
-    """The names of all kinds: the files of this folder that hold one."""
-    return tuple(sorted(info.name for info in iter_modules(__path__) if info.name != "protocol"))
+FOLDERS = {"buckets": __name__, "scheduling": "pytest_npubench.campaign.serving.kinds"}
 
 
-def case_kind(name: str) -> CaseKind:
+def case_kinds(suite: str) -> tuple[str, ...]:
+    """The names of a suite's kinds: the files of its folder that hold one."""
+    folder = find_spec(FOLDERS[suite])
+    assert folder is not None
+    names = (info.name for info in iter_modules(folder.submodule_search_locations))
+    return tuple(sorted(name for name in names if name != "protocol"))
+
+
+def case_kind(name: str) -> CaseKind[Any]:
     """The kind of that name. Raises RegistryError on an unknown one, or a file that does not hold its own kind."""
-    if name not in case_kinds():
-        raise RegistryError(f"no case kind {name!r}; known: {', '.join(case_kinds())}")
-    kind: CaseKind | None = getattr(import_module(f"{__name__}.{name}"), "KIND", None)
+    folders = {kind: folder for suite, folder in FOLDERS.items() for kind in case_kinds(suite)}
+    if name not in folders:
+        raise RegistryError(f"no case kind {name!r}; known: {', '.join(folders)}")
+    kind: CaseKind[Any] | None = getattr(import_module(f"{folders[name]}.{name}"), "KIND", None)
     if kind is None or kind.name != name:
-        raise RegistryError(f"campaign/kinds/{name}.py does not define KIND of name {name!r}")
+        where = folders[name].partition(".")[2].replace(".", "/")
+        raise RegistryError(f"{where}/{name}.py does not define KIND of name {name!r}")
     return kind

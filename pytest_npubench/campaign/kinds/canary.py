@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pytest_npubench.campaign.kinds.protocol import Axes
 from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Measured, Point
-from pytest_npubench.case import Case
+from pytest_npubench.case import Axes, Case
 from pytest_npubench.engines.canary_kernels import KERNELS
-from pytest_npubench.hardware import RunSize
 from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.stats.error import repeat_error
 from pytest_npubench.verdict import judge_gates
@@ -26,7 +24,7 @@ class CanaryKind:
     name = "canary"
     suite = "buckets"
 
-    def axes(self, size: RunSize) -> Iterable[Axes]:
+    def axes(self, plan: Plan) -> Iterable[Axes]:
         return ((("kernel", kernel),) for kernel in KERNELS)
 
     def points(self, case: Case, plan: Plan) -> tuple[Point, ...]:

@@ -6,11 +6,9 @@ from collections.abc import Iterable
 
 from pytest_npubench.campaign.kinds.prediction import KIND as PREDICTION
 from pytest_npubench.campaign.kinds.prediction import prediction_error
-from pytest_npubench.campaign.kinds.protocol import Axes
 from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Measured, Point
-from pytest_npubench.case import Case
-from pytest_npubench.hardware import RunSize
+from pytest_npubench.case import Axes, Case
 from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.stats.error import summarise
 from pytest_npubench.verdict import Gate, judge_gates
@@ -20,14 +18,14 @@ class MeanErrorKind:
     name = "mean_error"
     suite = "buckets"
 
-    def axes(self, size: RunSize) -> Iterable[Axes]:
+    def axes(self, plan: Plan) -> Iterable[Axes]:
         return ((),)
 
     def points(self, case: Case, plan: Plan) -> tuple[Point, ...]:
         return tuple(
             dict.fromkeys(
                 point
-                for axes in PREDICTION.axes(plan.size)
+                for axes in PREDICTION.axes(plan)
                 for point in PREDICTION.points(plan.case(self.suite, PREDICTION.name, axes), plan)
             )
         )

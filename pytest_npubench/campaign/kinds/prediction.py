@@ -14,12 +14,10 @@ from statistics import stdev
 import numpy as np
 
 from pytest_npubench.buckets import bucket_of
-from pytest_npubench.campaign.kinds.protocol import Axes
 from pytest_npubench.campaign.lens_model import predict, profile
 from pytest_npubench.campaign.plan import Plan, many_requests
 from pytest_npubench.campaign.points import Measured, Point
-from pytest_npubench.case import Case
-from pytest_npubench.hardware import RunSize
+from pytest_npubench.case import Axes, Case
 from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.stats.error import CaseError, case_error, repeat_error, student_quantile
 from pytest_npubench.verdict import Gate, Verdict, judge_gates
@@ -43,8 +41,8 @@ class PredictionKind:
     name = "prediction"
     suite = "buckets"
 
-    def axes(self, size: RunSize) -> Iterable[Axes]:
-        return ((("workload", workload),) for workload in size.workloads)
+    def axes(self, plan: Plan) -> Iterable[Axes]:
+        return ((("workload", workload),) for workload in plan.size.workloads)
 
     def points(self, case: Case, plan: Plan) -> tuple[Point, ...]:
         batches = plan.draws(str(case.axis("workload")))

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pytest_npubench.campaign.kinds.protocol import Axes
 from pytest_npubench.campaign.lens_model import profile
 from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Measured, Point
-from pytest_npubench.case import Case
-from pytest_npubench.hardware import RunSize
+from pytest_npubench.case import Axes, Case
 from pytest_npubench.measurement import CacheState, CompileRecord
 from pytest_npubench.predictors.two_point import count_cost
 from pytest_npubench.result import Judgement, Metric
@@ -26,8 +24,8 @@ class ProfileKind:
     name = "profile"
     suite = "buckets"
 
-    def axes(self, size: RunSize) -> Iterable[Axes]:
-        return ((("bucket", bucket),) for bucket in size.buckets)
+    def axes(self, plan: Plan) -> Iterable[Axes]:
+        return ((("bucket", bucket),) for bucket in plan.size.buckets)
 
     def points(self, case: Case, plan: Plan) -> tuple[Point, ...]:
         bucket = int(case.axis("bucket"))

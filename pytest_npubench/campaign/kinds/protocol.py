@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from pytest_npubench.campaign.plan import Plan
-from pytest_npubench.campaign.points import Measured, Point
-from pytest_npubench.case import Case
-from pytest_npubench.hardware import RunSize
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.protocol import CampaignPoint
+from pytest_npubench.case import Axes, Case
 from pytest_npubench.result import Judgement
 
-Axes = tuple[tuple[str, int | str], ...]
+PlanT = TypeVar("PlanT", contravariant=True)
 
 
-class CaseKind(Protocol):
+class CaseKind(Protocol[PlanT]):
+    """Each suite has a plan of its own: Plan for buckets, ServingPlan for scheduling."""
+
     name: str
     suite: str
 
-    def axes(self, size: RunSize) -> Iterable[Axes]:
+    def axes(self, plan: PlanT) -> Iterable[Axes]:
         """The kind's own parameters of each case, the same on every machine."""
         ...
 
-    def points(self, case: Case, plan: Plan) -> tuple[Point, ...]:
+    def points(self, case: Case, plan: PlanT) -> tuple[CampaignPoint, ...]:
         """What the campaign must measure for this case."""
         ...
 
-    def judge(self, case: Case, plan: Plan, measured: Measured) -> Judgement:
+    def judge(self, case: Case, plan: PlanT, measured: Measured) -> Judgement:
         """The case's verdict. Raises MeasurementError where its points failed: the case is then invalid."""
         ...
 
-    def settled(self, case: Case, plan: Plan, measured: Measured) -> bool:
+    def settled(self, case: Case, plan: PlanT, measured: Measured) -> bool:
         """Whether more rounds would tell this case nothing new."""
         ...

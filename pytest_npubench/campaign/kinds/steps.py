@@ -17,11 +17,9 @@ from enum import Enum
 from itertools import pairwise
 from statistics import fmean, stdev
 
-from pytest_npubench.campaign.kinds.protocol import Axes
 from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Measured, Point
-from pytest_npubench.case import Case
-from pytest_npubench.hardware import RunSize
+from pytest_npubench.case import Axes, Case
 from pytest_npubench.measurement import Request
 from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.stats.error import student_quantile
@@ -42,8 +40,8 @@ class StepsKind:
     name = "steps"
     suite = "buckets"
 
-    def axes(self, size: RunSize) -> Iterable[Axes]:
-        return ((("bucket", bucket),) for bucket in size.buckets)
+    def axes(self, plan: Plan) -> Iterable[Axes]:
+        return ((("bucket", bucket),) for bucket in plan.size.buckets)
 
     def points(self, case: Case, plan: Plan) -> tuple[Point, ...]:
         return tuple(_point(length) for length in lengths(plan.buckets, int(case.axis("bucket"))))

@@ -1,0 +1,77 @@
+"""One runtime for torch on cpu and cuda: its devices, how to wait for them, and the stack below.
+
+Nothing is compiled ahead of time here: kernels are the library's, chosen by shape.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from pytest_npubench.backends.protocol import Device, Stack
+from pytest_npubench.backends.telemetry.state import Telemetry
+from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
+from pytest_npubench.measurement import CompileRecord
+
+KERNEL_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NVIDIA_TF32_OVERRIDE", "PYTORCH_CUDA_ALLOC_CONF")
+
+
+class TorchRuntime:
+    """A group of torch devices. Raises DeviceUnavailableError where torch does not see a device that the probe saw."""
+
+    def __init__(self, family: str, devices: Sequence[Device]) -> None:
+        self.compiles: list[CompileRecord] = []
+        self.num_process_compiles = 0
+        self._family = family
+        self._name = devices[0].name
+        num_present = torch.cuda.device_count() if family == "cuda" else 1
+        if missing := [device.id for device in devices if device.ordinal >= num_present]:
+            build = f"torch {torch.__version__} sees {num_present} devices of {family}"
+            raise DeviceUnavailableError(f"{', '.join(missing)}: {build}")
+        self._devices = [f"{family}:{device.ordinal}" if family != "cpu" else "cpu" for device in devices]
+
+    @property
+    def devices(self) -> Sequence[Any]:
+        """torch's own names of them."""
+        return self._devices
+
+    def compile(
+        self, name: str, function: Callable[..., Any], *arguments: Any, donate: tuple[int, ...] = (), out: Any = None
+    ) -> Callable[..., Any]:
+        """Raises MeasurementError: ask the JAX runtime."""
+        raise MeasurementError(f"{name}: torch compiles nothing ahead of time here")
+
+    def synchronize(self, value: Any) -> None:
+        """Wait for everything that was launched."""
+        if self._family == "cuda":
+            for device in self._devices:
+                torch.cuda.synchronize(device)
+
+    def stack(self) -> Stack:
+        settings = [f"{name}={value}" for name in KERNEL_SETTINGS if (value := os.environ.get(name))]
+        return Stack(
+            device_class=self._name if len(self._devices) == 1 else f"{len(self._devices)} x {self._name}",
+            driver=None,
+            runtime=f"torch {torch.__version__}",
+            compiler=", ".join([*self._kernels(), *settings]),
+        )
+
+    def close(self) -> None:
+        """Give the memory that nothing uses back to the device."""
+        gc.collect()
+        if self._family == "cuda":
+            torch.cuda.empty_cache()
+
+    def telemetry(self) -> Telemetry | None:
+        """Families whose devices tell their state say how."""
+        return None
+
+    def _kernels(self) -> list[str]:
+        """What decides which kernels run."""
+        if self._family == "cuda":
+            return [f"CUDA {torch.version.cuda}", f"cuDNN {torch.backends.cudnn.version()}"]
+        return [torch.backends.cpu.get_cpu_capability(), f"{torch.get_num_threads()} threads"]

@@ -1,0 +1,81 @@
+"""Times the points of the bucket suite: batches end to end, moves of the KV cache, canary kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.campaign.plan import Plan
+from pytest_npubench.campaign.points import Point
+from pytest_npubench.campaign.rounds import failure_reason
+from pytest_npubench.campaign.warmup import warm_up
+from pytest_npubench.engines import shapes
+from pytest_npubench.engines.canary_kernels import CanaryKernels
+from pytest_npubench.engines.protocol import Engine
+from pytest_npubench.predictors.two_point import check_pure
+
+
+class BucketBench:
+    """One engine with its compiled buckets, and the canaries beside it."""
+
+    def __init__(self, runtime: Runtime, plan: Plan, make_engine: Callable[[Runtime, Plan], Engine]) -> None:
+        self._plan = plan
+        self._engine = make_engine(runtime, plan)
+        self._canaries = CanaryKernels(runtime)
+
+    def load(
+        self, points: Sequence[Point], earlier: Sequence[Mapping[str, Sequence[float]]], stage: Callable[[str], None]
+    ) -> Mapping[str, str]:
+        """Compile every bucket that a point touches, every move, every canary."""
+        for bucket in self._plan.touched(point for point in points if point.requests):
+            stage(f"compiling bucket {bucket}")
+            self._engine.load((bucket,))
+        for point in points:
+            if point.move:
+                self._engine.load(point.move)
+        return self._load_canaries(points)
+
+    def _load_canaries(self, points: Sequence[Point]) -> dict[str, str]:
+        """A kernel that this runtime cannot have fails alone: its case says so."""
+        failures: dict[str, str] = {}
+        for point in points:
+            try:
+                if point.kernel:
+                    self._canaries.load(point.kernel)
+            except Exception as error:  # noqa: BLE001 - as in a round: this point ends, the others go on
+                failures[point.name] = failure_reason(point.name, error)
+        return failures
+
+    def warm_up(self, point: Point) -> tuple[float, bool]:
+        """Profile points warm a drawn batch: that one is run once."""
+        if point.warm_up:
+            return warm_up(lambda: self._time(point))
+        return self._time(point), True
+
+    def sample(self, point: Point, round_index: int) -> Mapping[str, Sequence[float]]:
+        """One timing in seconds, under the point's own name."""
+        return {point.name: (self._time(point),)}
+
+    def _time(self, point: Point) -> float:
+        """Raises ImpureProfileError where a profile point left its bucket."""
+        if point.kernel:
+            return self._canaries.time(point.kernel)
+        if point.move:
+            return self._engine.time_move(*point.move).duration_s
+        run = self._engine.run(point.requests)
+        if point.pure_bucket is not None:
+            check_pure(point.pure_bucket, run)
+        return run.e2e_s
+
+
+def static_bucket_engine(runtime: Runtime, plan: Plan) -> Engine:
+    """The reference decoder of a plan."""
+    from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
+
+    return StaticBucketEngine(
+        shapes.decoder_shape(plan.model),
+        runtime,
+        buckets=plan.buckets,
+        batch_size=plan.batch_size,
+        dtype=plan.spec.dtype,
+    )

@@ -1,0 +1,114 @@
+"""What the campaign's machinery asks of a plan, of a point, and of the bench that measures points.
+
+A suite brings its own: buckets time batches on compiled binaries (bucket_bench), scheduling serves blocks of requests
+under policies (serving_bench). Locking, watching, rounds, resuming and journalling are the same for all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from pytest_npubench.case import Axes, Case
+from pytest_npubench.hardware import HardwareSpec
+
+PointSamples = Mapping[str, Sequence[float]]
+"""What one visit of a point leaves, by name; a name belongs to one point of its campaign."""
+
+
+class CampaignSize(Protocol):
+    """How long a campaign goes on."""
+
+    @property
+    def min_rounds(self) -> int: ...
+
+    @property
+    def max_rounds(self) -> int: ...
+
+    @property
+    def budget_s(self) -> float: ...
+
+
+class CampaignPlan(Protocol):
+    """What a campaign is about; equal on every machine."""
+
+    @property
+    def key(self) -> str:
+        """Names the campaign: cases of one key are measured together."""
+        ...
+
+    @property
+    def spec(self) -> HardwareSpec: ...
+
+    @property
+    def size(self) -> CampaignSize: ...
+
+    @property
+    def framework(self) -> str:
+        """Which runtime opens the device: jax or torch."""
+        ...
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """What changes the meaning of a case, for its digest."""
+        ...
+
+    @property
+    def limits(self) -> Mapping[str, float]:
+        """What its cases are held to: a resumed verdict must be one under the same."""
+        ...
+
+    def includes(self, kind: str) -> bool:
+        """Whether the run's profile has cases of that kind at all."""
+        ...
+
+    def case(self, suite: str, kind: str, axes: Axes) -> Case: ...
+
+
+class CampaignPoint(Protocol):
+    """One thing to measure."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def definition(self) -> Sequence[object]:
+        """JSON form for the campaign's digest."""
+        ...
+
+    def visits(self, duration_s: float) -> int:
+        """How often one round visits the point when a visit takes so long."""
+        ...
+
+
+PointT = TypeVar("PointT", contravariant=True)
+
+
+class Bench(Protocol[PointT]):
+    """Measures the points of one campaign on an open runtime."""
+
+    def load(
+        self,
+        points: Sequence[PointT],
+        earlier: Sequence[Mapping[str, Sequence[float]]],
+        stage: Callable[[str], None],
+    ) -> Mapping[str, str]:
+        """Compile and allocate what the points need; tell by `stage` what is being done. `earlier` are the rounds of
+        the same campaign that were measured before. Returns why by name for the points that cannot be had."""
+        ...
+
+    def warm_up(self, point: PointT) -> tuple[float, bool]:
+        """The seconds of a warm visit, and whether it became steady."""
+        ...
+
+    def sample(self, point: PointT, round_index: int) -> PointSamples:
+        """Visit a point once. Raises MeasurementError where what it left cannot be used."""
+        ...
+
+
+def campaign_digest(plan: CampaignPlan, points: Sequence[CampaignPoint]) -> str:
+    """A hash of what the campaign measures: rounds of equal digest may be continued."""
+    body = [plan.key, plan.settings, sorted(json.dumps(point.definition) for point in points)]
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]

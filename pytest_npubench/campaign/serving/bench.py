@@ -1,0 +1,195 @@
+"""Serves blocks of requests on one engine: weights are made once, policies take turns on them.
+
+A block: new requests of the round at new times, the policy from its start, the KV cache empty. Nothing of one block is
+left for the next, so a block says what a policy does alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
+
+from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.backends.telemetry import open_telemetry
+from pytest_npubench.campaign.rounds import failure_reason
+from pytest_npubench.campaign.serving.blocks import to_samples
+from pytest_npubench.campaign.serving.calibration import TBT_BATCH_SIZE, Calibration
+from pytest_npubench.campaign.serving.decoding import decode_steps
+from pytest_npubench.campaign.serving.load import block, lengths
+from pytest_npubench.campaign.serving.plan import ServingPlan
+from pytest_npubench.campaign.serving.points import DecodePoint, PromptPoint, ServedPoint, ServingPoint
+from pytest_npubench.campaign.serving.policies import served
+from pytest_npubench.iteration import Executor
+from pytest_npubench.serving.clock import WallClock
+from pytest_npubench.serving.load import OpenLoad
+from pytest_npubench.serving.loop import serve
+from pytest_npubench.serving.request import ServingRequest
+from pytest_npubench.serving.result import ServingResult
+from pytest_npubench.serving.schedulers import make_scheduler
+from pytest_npubench.serving_spec import LoadSpec
+
+IDS_PER_ROUND = 10_000
+CALIBRATION_ROUND = 99  # requests that no round serves
+NUM_CALIBRATION_REQUESTS = 6
+NUM_DECODE_STEPS = 4
+NUM_WARM_UP_REQUESTS = 2
+
+
+class ServingBench:
+    """campaign.protocol.Bench of one model on one device."""
+
+    def __init__(self, runtime: Runtime, plan: ServingPlan) -> None:
+        self._plan = plan
+        self._telemetry = open_telemetry(runtime)
+        self._device = str(runtime.devices[0])
+        self._executor: Executor | None = None
+        self._calibrations: dict[str, Calibration] = {}  # by workload: the model is the plan's
+
+    def load(
+        self,
+        points: Sequence[ServingPoint],
+        earlier: Sequence[Mapping[str, Sequence[float]]],
+        stage: Callable[[str], None],
+    ) -> Mapping[str, str]:
+        """Weights and KV cache, then what each workload's points must know of the device: as earlier rounds knew it,
+        else measured. A workload that cannot be had takes its points along, the others go on."""
+        stage("making weights")
+        self._executor = _torch_executor(self._plan, self._device)
+        failures: dict[str, str] = {}
+        for workload in dict.fromkeys(point.load.workload for point in points if isinstance(point, ServedPoint)):
+            own = [point for point in points if isinstance(point, ServedPoint) and point.load.workload == workload]
+            try:
+                found = _known(own, earlier)
+                if found is None:
+                    stage(f"measuring what {workload} can be served at")
+                    found = self._calibrate(own[0].load)
+                self._calibrations[workload] = found
+            except Exception as error:  # noqa: BLE001 - a workload that cannot be read, no memory: its cases say so
+                failures |= {point.name: failure_reason(point.name, error) for point in own}
+        return failures
+
+    def warm_up(self, point: ServingPoint) -> tuple[float, bool]:
+        """A few requests under the point's policy."""
+        started_s = perf_counter()
+        if isinstance(point, ServedPoint):
+            self._serve(point, self._requests(point, CALIBRATION_ROUND)[:NUM_WARM_UP_REQUESTS])
+        else:
+            self.sample(point, CALIBRATION_ROUND)
+        return perf_counter() - started_s, True
+
+    def sample(self, point: ServingPoint, round_index: int) -> Mapping[str, Sequence[float]]:
+        """A block, a prompt or decode steps, each with its own figures under the point's name."""
+        if isinstance(point, PromptPoint):
+            return self._prompt(point)
+        if isinstance(point, DecodePoint):
+            return self._decode(point)
+        requests = self._requests(point, round_index)
+        before = self._telemetry.read() if self._telemetry else None
+        result = self._serve(point, requests)
+        after = self._telemetry.read() if self._telemetry else None
+        known = before is not None and after is not None and None not in (before.energy_j, after.energy_j)
+        calibration = self._calibrations[point.load.workload]
+        samples = to_samples(
+            point.name,
+            result,
+            rate_per_s=0.0 if point.at_once else calibration.rate_per_s(point.load),
+            slo=calibration.slo(self._plan.spec.slo_for(self._plan.model, point.load.workload)),
+            energy_j=after.energy_j - before.energy_j if known else None,  # type: ignore[union-attr, operator]
+        )
+        samples[f"{point.name}/calibration"] = [calibration.full_rate_per_s, calibration.decode_step_s]
+        return samples
+
+    def _prompt(self, point: PromptPoint) -> Mapping[str, Sequence[float]]:
+        request = ServingRequest(id=0, arrival_s=0.0, prompt_tokens=point.prompt_tokens, output_tokens=1)
+        chunked = ServedPoint(
+            policy="chunked",
+            load=LoadSpec(model=self._plan.model, workload="one prompt"),
+            settings=(("chunk_size_tokens", point.chunk_size_tokens),),
+        )
+        result = self._serve(chunked, (request,))
+        return {
+            f"{point.name}/prefill_s": (result.records[0].ttft_s,),
+            f"{point.name}/expert_load_bytes": (sum(result.log.expert_load_bytes),),
+        }
+
+    def _decode(self, point: DecodePoint) -> Mapping[str, Sequence[float]]:
+        steps = decode_steps(self._ready, point.batch_size, point.context_tokens, NUM_DECODE_STEPS)
+        return {
+            f"{point.name}/step_s": steps.step_s,
+            f"{point.name}/expert_activations": steps.expert_activations,
+        }
+
+    def _calibrate(self, load: LoadSpec) -> Calibration:
+        """With half the requests first, so that nothing is cold."""
+        chunked = served("chunked", self._plan, load)
+        every = self._at_once(load, NUM_CALIBRATION_REQUESTS)
+        self._serve(chunked, every[: NUM_CALIBRATION_REQUESTS // 2])
+        result = self._serve(chunked, every)
+        mean_prompt = round(sum(request.prompt_tokens for request in every) / len(every))
+        batch_size = min(TBT_BATCH_SIZE, self._plan.serving.max_batch_size)
+        context = min(mean_prompt, self._plan.serving.kv_capacity_tokens // batch_size - NUM_DECODE_STEPS - 1)
+        steps = decode_steps(self._ready, batch_size, context, NUM_DECODE_STEPS)
+        return Calibration(
+            full_rate_per_s=len(every) / (result.ended_s - result.started_s), decode_step_s=min(steps.step_s)
+        )
+
+    def _requests(self, point: ServedPoint, round_index: int) -> tuple[ServingRequest, ...]:
+        if point.at_once:
+            requests = self._at_once(point.load, self._plan.size.num_requests, round_index)
+        else:
+            requests = block(
+                point.load.workload,
+                self._plan.size.num_requests,
+                self._calibrations[point.load.workload].rate_per_s(point.load),
+                round_index=round_index,
+                max_total_tokens=self._plan.serving.kv_capacity_tokens,
+                cv=point.cv,
+            )
+        first = round_index * IDS_PER_ROUND  # the prompt's tokens go by the id
+        return tuple(replace(request, id=first + request.id) for request in requests)
+
+    def _at_once(
+        self, load: LoadSpec, num_requests: int, round_index: int = CALIBRATION_ROUND
+    ) -> tuple[ServingRequest, ...]:
+        found = lengths(load.workload, num_requests, round_index, self._plan.serving.kv_capacity_tokens)
+        return tuple(
+            ServingRequest(id=index, arrival_s=0.0, prompt_tokens=prompt, output_tokens=output)
+            for index, (prompt, output) in enumerate(found)
+        )
+
+    def _serve(self, point: ServedPoint, requests: Sequence[ServingRequest]) -> ServingResult:
+        executor, serving = self._ready, self._plan.serving
+        scheduler = make_scheduler(
+            point.policy,
+            num_layers=executor.num_layers,
+            kv_blocks=serving.kv_capacity_tokens // serving.block_size_tokens,
+            block_size_tokens=serving.block_size_tokens,
+            max_batch_size=serving.max_batch_size,
+            **dict(point.settings),
+        )
+        return serve(OpenLoad(requests), scheduler, executor, WallClock())
+
+    @property
+    def _ready(self) -> Executor:
+        assert self._executor is not None, "load() comes first"
+        return self._executor
+
+
+def _known(points: Sequence[ServedPoint], earlier: Sequence[Mapping[str, Sequence[float]]]) -> Calibration | None:
+    """The calibration under which earlier rounds served: what is resumed goes on at the same rate."""
+    names = [f"{point.name}/calibration" for point in points]
+    found = next((row[name] for row in earlier for name in names if name in row), None)
+    return None if found is None else Calibration(full_rate_per_s=found[0], decode_step_s=found[1])
+
+
+def _torch_executor(plan: ServingPlan, device: str) -> Executor:
+    from pytest_npubench.engines.torch_moe.executor import TorchExecutor  # torch is imported where it is needed
+
+    return TorchExecutor(
+        plan.shape,
+        device=device,
+        dtype=plan.serving.dtype,
+        kv_capacity_tokens=plan.serving.kv_capacity_tokens,
+        block_size_tokens=plan.serving.block_size_tokens,
+    )

@@ -1,0 +1,40 @@
+"""What a device can do, measured before the rounds: it turns a utilisation into a rate, and the paper's rule into SLOs.
+
+rate       = utilisation x the rate at which chunked prefill serves requests that are all there at once
+TBT limit  = 5 x one decode step of 32 requests at the workload's mean context     (Layered Prefill, section 5.1)
+TTFT limit = 15 x the seconds between requests at that full rate: the paper's 10 s are 15 of the 0.67 s that chunked
+             prefill leaves between requests where its attainment ends, 1.5 requests a second (Table 5, Fig. 3)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_npubench.hardware import SloSpec
+from pytest_npubench.serving.metrics import Slo
+from pytest_npubench.serving_spec import LoadSpec
+
+TBT_STEPS = 5.0
+TBT_BATCH_SIZE = 32
+TTFT_REQUESTS = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Of one load on one device: full_rate_per_s of chunked prefill, decode_step_s of 32 requests."""
+
+    full_rate_per_s: float
+    decode_step_s: float
+
+    def rate_per_s(self, load: LoadSpec) -> float:
+        """The rate at which a load's requests arrive."""
+        if load.rate_per_s is not None:
+            return load.rate_per_s
+        assert load.utilisation is not None
+        return load.utilisation * self.full_rate_per_s
+
+    def slo(self, published: SloSpec | None) -> Slo:
+        """The hardware file's limits where it has any for this model and workload, else those of the rule."""
+        if published is not None:
+            return Slo(ttft_s=published.ttft_s, tbt_s=published.tbt_s)
+        return Slo(ttft_s=TTFT_REQUESTS / self.full_rate_per_s, tbt_s=TBT_STEPS * self.decode_step_s)

@@ -1,0 +1,98 @@
+"""Metrics of served blocks as a case reports them, and ratios between two policies that served the same blocks.
+
+A metric's value is that of all blocks as one run, its samples those of each block: blocks are what differs between
+sessions. Counters of a wall-clock run follow its timing, so they are compared by their ratio and not exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from pytest_npubench.campaign.serving.blocks import Block, pooled
+from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.result import Metric
+from pytest_npubench.serving.metrics import ServingMetric, summarize
+from pytest_npubench.serving.metrics.metric import GateKind
+
+NOT_GATED = ("p50", "p90", "p99")
+"""Percentiles of blocks this small are nearly their extremes: shown, and judged by their means."""
+
+
+def metrics_of(found: Sequence[Block], shape: MoeShape) -> tuple[tuple[Metric, ...], Mapping[str, object]]:
+    """The metrics that have a value, and everything else about them as plain data: definitions, intervals, notes."""
+    whole = _summary(pooled(found), shape)
+    of_each = [{metric.name: metric.value for metric in _summary(block, shape)} for block in found]
+    metrics = tuple(_metric(metric, [values[metric.name] for values in of_each]) for metric in whole)
+    return tuple(metric for metric in metrics if metric is not None), {metric.name: _about(metric) for metric in whole}
+
+
+def paired_ratios(left: Sequence[Block], right: Sequence[Block], figure: Callable[[Block], float]) -> tuple[float, ...]:
+    """left / right of each pair of blocks, which served the same requests at the same times."""
+    return tuple(figure(one) / figure(other) for one, other in zip(left, right, strict=True))
+
+
+def ratio_metric(name: str, ratios: Sequence[float]) -> Metric:
+    """The geometric mean of ratios, with them as samples. A ratio of two times of one run needs no other machine."""
+    mean = math.exp(float(np.mean(np.log(ratios))))
+    return Metric(name=name, unit="ratio", value=mean, samples=tuple(ratios))
+
+
+def mean_ttft_s(block: Block) -> float:
+    return float(np.mean([record.ttft_s for record in block.records]))
+
+
+def mean_e2e_s(block: Block) -> float:
+    return float(np.mean([record.e2e_latency_s for record in block.records]))
+
+
+def mean_tbt_s(block: Block) -> float:
+    return float(np.mean([gap for record in block.records for gap in record.tbt_s]))
+
+
+def worst_tbt_s(block: Block) -> float:
+    return max(gap for record in block.records for gap in record.tbt_s)
+
+
+def loaded_bytes(block: Block) -> float:
+    return float(block.expert_load_bytes)
+
+
+def output_tokens_per_s(block: Block) -> float:
+    return sum(record.num_tokens for record in block.records) / (block.ended_s - block.started_s)
+
+
+def _summary(block: Block, shape: MoeShape) -> tuple[ServingMetric, ...]:
+    return summarize(block, block.slo, num_experts=shape.num_experts, energy_j=block.energy_j)
+
+
+def _metric(metric: ServingMetric, values: Sequence[float | None]) -> Metric | None:
+    if metric.value is None:
+        return None
+    known = [value for value in values if value is not None]
+    gate: GateKind = "ratio" if metric.kind == "exact" and metric.value > 0 else metric.kind
+    if any(part in metric.name for part in NOT_GATED) or (gate == "exact") or len(known) < len(values):
+        gate = "none"
+    if gate == "ratio" and not all(value > 0 for value in known):
+        gate = "none"
+    return Metric(
+        name=metric.name,
+        unit=metric.unit,
+        value=metric.value,
+        better=metric.better,
+        samples=tuple(known),
+        gate=gate,
+    )
+
+
+def _about(metric: ServingMetric) -> dict[str, object]:
+    return {
+        "unit": metric.unit,
+        "value": metric.value,
+        "definition": metric.definition,
+        "num_samples": metric.num_samples,
+        "interval": metric.interval,
+        "note": metric.note,
+    }

@@ -1,0 +1,68 @@
+"""One policy under one load: latency, attainment, smoothness, fairness, expert loads (Layered Prefill, Tables 6, 9).
+
+A case fails where fewer than 90 % of the arrived requests attain their SLO (section 5.2 of the paper draws its line
+there) under a policy that is meant to keep it; static and continuous batching are shown beside them without that gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.serving.blocks import blocks
+from pytest_npubench.campaign.serving.experiment import Experiment
+from pytest_npubench.campaign.serving.figures import mean_ttft_s, metrics_of
+from pytest_npubench.campaign.serving.plan import ServingPlan
+from pytest_npubench.campaign.serving.points import ServedPoint
+from pytest_npubench.campaign.serving.policies import served
+from pytest_npubench.case import Axes, Case
+from pytest_npubench.result import Judgement
+from pytest_npubench.serving.metrics import slo_attainment
+from pytest_npubench.stats.error import repeat_error
+from pytest_npubench.verdict import Gate, judge_gates
+
+STALL_FREE = ("chunked", "layered", "hybrid")
+MAX_MISSED = 0.10
+
+
+class PolicyKind(Experiment):
+    name = "policy"
+
+    def axes(self, plan: ServingPlan) -> Iterable[Axes]:
+        return (
+            (("policy", policy), ("workload", load.workload), ("rate", load.rate_name))
+            for load in plan.loads
+            for policy in plan.size.policies
+        )
+
+    def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:
+        return (served(str(case.axis("policy")), plan, plan.load(case)),)
+
+    def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
+        (point,) = self.points(case, plan)
+        found = blocks(measured, point)
+        records = [record for block in found for record in block.records]
+        attained = slo_attainment(records, found[0].slo)
+        missed = Gate(metric="requests that miss the SLO", value=1 - attained, limit=MAX_MISSED, unit="%")
+        metrics, about = metrics_of(found, plan.shape)
+        ttft_s = [mean_ttft_s(block) for block in found]
+        return Judgement(
+            verdict=judge_gates((missed,) if point.policy in STALL_FREE else ()),
+            what=f"mean TTFT, {point.policy}, {found[0].rate_per_s:.3g} req/s",
+            metrics=metrics,
+            measured_s=sum(record.ttft_s for record in records) / len(records),
+            repeat_error=repeat_error(ttft_s),
+            detail={
+                "policy": point.policy,
+                "settings": dict(point.settings),
+                "workload": point.load.workload,
+                "rate_per_s": found[0].rate_per_s,
+                "clock": "wall",
+                "slo": {"ttft_s": found[0].slo.ttft_s, "tbt_s": found[0].slo.tbt_s},
+                "num_blocks": len(found),
+                "figures": about,
+            },
+        )
+
+
+KIND = PolicyKind()

@@ -1,0 +1,39 @@
+"""The requests of one block: lengths drawn from a workload, arrivals drawn at a rate, the same for every policy.
+
+A round's seed draws both, so policies that are compared serve the same requests at the same times, and another round
+serves others (Layered Prefill, section 5.1: Poisson arrivals; 5.12: gamma arrivals with a CV of 1.83).
+"""
+
+from __future__ import annotations
+
+import re
+from zlib import crc32
+
+from pytest_npubench.serving.arrivals import gamma, load_of, poisson
+from pytest_npubench.serving.request import ServingRequest
+from pytest_npubench.workloads import workload
+
+DIVIDED = re.compile(r"(.+)-div([1-9][0-9]*)")
+
+
+def lengths(name: str, num_requests: int, seed: int, max_total_tokens: int) -> tuple[tuple[int, int], ...]:
+    """Prompt and output tokens of seeded requests; "layered-arxiv-div16" has those of layered-arxiv divided by 16.
+
+    Only requests whose prompt and output together have at most max_total_tokens are drawn. Raises WorkloadError.
+    """
+    divided = DIVIDED.fullmatch(name)
+    base, divisor = (divided[1], int(divided[2])) if divided else (name, 1)
+    sample = workload(base).sample(num_requests, seed=seed, max_total_tokens=max_total_tokens * divisor)
+    return tuple(
+        (max(1, round(item.input_tokens / divisor)), max(1, round(item.output_tokens / divisor)))
+        for item in sample.requests
+    )
+
+
+def block(
+    name: str, num_requests: int, rate_per_s: float, *, round_index: int, max_total_tokens: int, cv: float | None = None
+) -> tuple[ServingRequest, ...]:
+    """The requests of one round's block; cv None: Poisson arrivals, else gamma arrivals of that CV."""
+    seed = crc32(f"{name}/{round_index}".encode())
+    times = poisson(rate_per_s, num_requests, seed) if cv is None else gamma(rate_per_s, cv, num_requests, seed)
+    return load_of(times, lengths(name, num_requests, seed, max_total_tokens))

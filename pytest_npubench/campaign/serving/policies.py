@@ -1,0 +1,37 @@
+"""The policies as they are compared: each with the same prefill work in an iteration.
+
+T = tokens_per_iteration of the hardware file, the paper's 512. A chunk has T tokens; layered prefill takes as many
+layer groups as make an iteration's work equal to that, N_lg = ceil(L / T) (Layered Prefill, section 4.4); short prompts
+merge, and hybrid prefill cuts, at 16 T, the paper's 8,192.
+"""
+
+from __future__ import annotations
+
+from pytest_npubench.campaign.serving.plan import ServingPlan
+from pytest_npubench.campaign.serving.points import ServedPoint, Settings
+from pytest_npubench.case import Case
+from pytest_npubench.serving_spec import LoadSpec
+
+MERGE_CHUNKS = 16
+
+
+def policy_settings(policy: str, plan: ServingPlan) -> Settings:
+    """The settings under which a policy does T tokens of prefill in an iteration; () where it knows no such measure."""
+    tokens = plan.serving.tokens_per_iteration
+    known: dict[str, dict[str, int | None]] = {
+        "chunked": {"chunk_size_tokens": tokens},
+        "layered": {"tokens_per_iteration": tokens, "merge_cap_tokens": MERGE_CHUNKS * tokens},
+        "hybrid": {"chunk_size_tokens": MERGE_CHUNKS * tokens, "tokens_per_iteration": tokens},
+    }
+    return tuple(known.get(policy, {}).items())
+
+
+def served(policy: str, plan: ServingPlan, load: LoadSpec) -> ServedPoint:
+    """A policy under a load, at the work an iteration that all are compared at."""
+    return ServedPoint(policy=policy, load=load, settings=policy_settings(policy, plan))
+
+
+def layered_and_chunked(case: Case, plan: ServingPlan) -> tuple[ServedPoint, ServedPoint]:
+    """The pair that most of the paper's experiments compare, under the load of a case."""
+    load = plan.load(case)
+    return served("layered", plan, load), served("chunked", plan, load)

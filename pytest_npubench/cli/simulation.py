@@ -1,0 +1,159 @@
+"""One simulated run: a model on devices of one hardware file, requests with arrival times, a policy. No device runs.
+
+The load is the same for every policy: lengths are one seeded sample of the workload, and the arrival times of one rate
+come from the same seed. Worked example: 100 requests of layered-arxiv at 1.3 requests/s, seed 0, arrive within 77 s or
+so; what rate they really came at is in the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_npubench.errors import ConfigError, WorkloadError
+
+if TYPE_CHECKING:
+    from pytest_npubench.engines.moe_shapes import MoeShape
+    from pytest_npubench.engines.virtual.executor import VirtualExecutor
+    from pytest_npubench.hardware import HardwareSpec
+    from pytest_npubench.measurement import Request
+    from pytest_npubench.serving.load import OpenLoad
+    from pytest_npubench.serving.request import ServingRequest
+    from pytest_npubench.serving.result import ServingResult
+    from pytest_npubench.serving.settings import Setting
+    from pytest_npubench.workloads.sampling import LengthSample, Workload
+
+BLOCK_SIZE_TOKENS = 16
+# lengths and arrivals come from one bit generator: with one seed a long prompt would always follow a long gap
+ARRIVAL_SEEDS = 2**32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """What the requests are served by."""
+
+    shape: MoeShape
+    spec: HardwareSpec
+    tensor_parallel: int
+    dtype: str
+    kv_capacity_tokens: int
+    seed: int
+
+    def executor(self) -> VirtualExecutor:
+        from pytest_npubench.engines.virtual.executor import VirtualExecutor
+
+        return VirtualExecutor(
+            self.shape,
+            self.spec,
+            tensor_parallel=self.tensor_parallel,
+            dtype=self.dtype,
+            kv_capacity_tokens=self.kv_capacity_tokens,
+            block_size_tokens=BLOCK_SIZE_TOKENS,
+            seed=self.seed,
+        )
+
+    @property
+    def kv_blocks(self) -> int:
+        return self.kv_capacity_tokens // BLOCK_SIZE_TOKENS
+
+    def half(self) -> System:
+        """Half of the devices, with a copy of the weights of their own. Raises ConfigError where they have no half."""
+        from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
+
+        devices, left = divmod(self.tensor_parallel, 2)
+        if left:
+            raise ConfigError(
+                f"policy disaggregated prefills on half of the devices and decodes on the others; want an even number, "
+                f"not {self.tensor_parallel}"
+            )
+        room = default_kv_capacity_tokens(self.shape, self.spec, tensor_parallel=devices, dtype=self.dtype)
+        return replace(self, tensor_parallel=devices, kv_capacity_tokens=min(room, self.kv_capacity_tokens))
+
+
+def simulate(
+    system: System, policy: str, settings: Mapping[str, Setting], requests: tuple[ServingRequest, ...]
+) -> ServingResult:
+    """Serve the requests to their end on a virtual clock.
+
+    Raises RegistryError for an unknown policy, ConfigError for its settings, WorkloadError for a request that does not
+    fit the KV capacity.
+    """
+    from pytest_npubench.serving.clock import VirtualClock
+    from pytest_npubench.serving.load import OpenLoad
+    from pytest_npubench.serving.loop import serve
+    from pytest_npubench.serving.schedulers import make_scheduler
+
+    load = OpenLoad(requests)
+    if policy == "disaggregated":
+        return _on_two_halves(system.half(), settings, load)
+    scheduler = make_scheduler(
+        policy,
+        num_layers=system.shape.num_layers,
+        kv_blocks=system.kv_blocks,
+        block_size_tokens=BLOCK_SIZE_TOKENS,
+        **settings,
+    )
+    return serve(load, scheduler, system.executor(), VirtualClock())
+
+
+def _on_two_halves(half: System, settings: Mapping[str, Setting], load: OpenLoad) -> ServingResult:
+    from pytest_npubench.engines.virtual.cost import handover_s
+    from pytest_npubench.serving.disaggregated import serve_disaggregated
+    from pytest_npubench.serving.schedulers.disaggregated import DisaggregatedScheduler
+    from pytest_npubench.serving.virtual_pair import VirtualPair
+
+    def transfer_s(num_bytes: int) -> float:
+        return handover_s(half.spec, num_bytes, num_links=half.tensor_parallel)
+
+    pair = VirtualPair(half.executor(), half.executor(), transfer_s=transfer_s)
+    scheduler = DisaggregatedScheduler(
+        num_layers=half.shape.num_layers,
+        kv_blocks=half.kv_blocks,
+        block_size_tokens=BLOCK_SIZE_TOKENS,
+        **settings,  # type: ignore[arg-type] # its own checks name what is wrong
+    )
+    return serve_disaggregated(load, scheduler, pair)
+
+
+def drawn_lengths(found: Workload, num_requests: int, *, seed: int, most_tokens: int) -> LengthSample:
+    """A seeded sample of requests that fit the KV capacity; what does not is dropped and counted."""
+    return found.sample(num_requests, seed=seed, max_total_tokens=most_tokens)
+
+
+def replayed_rows(found: Workload, num_requests: int, *, most_tokens: int) -> LengthSample:
+    """The first rows of a trace that fit, with their arrivals. Raises WorkloadError for a workload without any."""
+    from pytest_npubench.workloads.trace import TraceWorkload
+
+    if not isinstance(found, TraceWorkload) or found.arrival_s is None:
+        raise WorkloadError(
+            f"workload {found.name!r} has no arrival times to replay; want a trace with them, or a rate"
+        )
+    rows = found.rows(max_total_tokens=most_tokens)
+    if len(rows.requests) < num_requests:
+        raise WorkloadError(f"workload {found.name!r} has {len(rows.requests)} requests that fit; want {num_requests}")
+    assert rows.arrival_s is not None
+    return replace(rows, requests=rows.requests[:num_requests], arrival_s=rows.arrival_s[:num_requests])
+
+
+def arriving(
+    requests: tuple[Request, ...], *, rate_per_s: float, cv: float | None, seed: int
+) -> tuple[ServingRequest, ...]:
+    """The lengths at a Poisson rate, or at gamma intervals of this coefficient of variation."""
+    from pytest_npubench.serving.arrivals import gamma, poisson
+
+    num_requests = len(requests)
+    arrival_seed = ARRIVAL_SEEDS + seed
+    times_s = (
+        poisson(rate_per_s, num_requests, arrival_seed)
+        if cv is None
+        else gamma(rate_per_s, cv, num_requests, arrival_seed)
+    )
+    return arriving_at(times_s, requests)
+
+
+def arriving_at(times_s: tuple[float, ...], requests: tuple[Request, ...]) -> tuple[ServingRequest, ...]:
+    """Each request at its time, in seconds."""
+    from pytest_npubench.serving.arrivals import load_of
+
+    return load_of(times_s, [(request.input_tokens, request.output_tokens) for request in requests])

@@ -1,0 +1,82 @@
+"""What `npubench simulate` prints for people: what was simulated, then a table a rate, a column a policy."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pytest_npubench.reports.number_text import UNKNOWN, figure
+
+NARROWEST = 100
+SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
+
+
+def rendered(answer: Mapping[str, Any]) -> str:
+    """As text that ends in a line break, at least 100 columns wide; `answer` is what --json prints."""
+    width = max(shutil.get_terminal_size((NARROWEST, 24)).columns, NARROWEST)
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    for line in _heading(answer):
+        console.print(Text(line))
+    for runs in _by_rate(answer["runs"]):
+        console.print(_table(runs))
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def _heading(answer: Mapping[str, Any]) -> list[str]:
+    workload, slo = answer["workload"], answer["slo"]
+    limits = f"TTFT {slo['ttft_s']:g} s, every TBT {slo['tbt_s'] * 1e3:g} ms ({slo['source']})" if slo else "none given"
+    dropped = f", {workload['num_dropped']} longer than the KV capacity dropped" if workload["num_dropped"] else ""
+    return [
+        f"clock      {answer['clock']}: {answer['definition']}",
+        f"system     {answer['model']} in {answer['dtype']} on {answer['tensor_parallel']} x {answer['hardware']}, "
+        f"{answer['kv_capacity_tokens']} tokens of KV cache",
+        f"workload   {workload['name']}: {workload['num_requests']} requests, seed {answer['seed']}{dropped}",
+        f"SLO        {limits}",
+    ]
+
+
+def _by_rate(runs: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    groups: dict[float | None, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        groups.setdefault(run["rate_per_s"], []).append(run)
+    return list(groups.values())
+
+
+def _table(runs: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(title=_title(runs[0]), title_justify="left")
+    table.add_column("metric", no_wrap=True)
+    for run in runs:
+        table.add_column(f"{run['policy']}\n{_settings(run['settings'])}", justify="right")
+    for rows in zip(*(run["metrics"] for run in runs), strict=True):
+        if any(metric["value"] is not None for metric in rows):
+            table.add_row(rows[0]["name"], *map(_cell, rows))
+    return table
+
+
+def _title(run: Mapping[str, Any]) -> str:
+    asked = "arrivals replayed" if run["rate_per_s"] is None else f"{run['rate_per_s']:g} requests/s asked for"
+    cv = run["realised_cv"]
+    spread = f", CV {cv:.2f}" if cv is not None else ""
+    rate = run["realised_rate_per_s"]
+    return f"{asked}, {rate:.3f} realised{spread}" if rate is not None else asked
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    return "\n".join(f"{name} {'auto' if value is None else value}" for name, value in settings.items())
+
+
+def _cell(metric: Mapping[str, Any]) -> str:
+    """Times in milliseconds, bytes and the like with a prefix, each with its unit."""
+    value, unit = metric["value"], metric["unit"]
+    if value is None:
+        return UNKNOWN
+    for scale, prefix in SCALES:
+        if unit.startswith(("bytes", "B")) and abs(value) >= scale:
+            return f"{value / scale:.4g} {prefix}B{unit.removeprefix('bytes')}"
+    return figure(value, unit)

@@ -1,0 +1,77 @@
+"""Grouped-query attention of one layer (arXiv 2305.13245) with rotary positions and a paged KV cache.
+
+qwen3 norms every head of queries and keys; gpt-oss has biases, a sink for each head (a logit that takes its share of
+the softmax and gives nothing) and a window of 128 tokens on layers 0, 2, 4 and so on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.torch_moe.flash_attention import FlashAttention
+from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache
+from pytest_npubench.engines.torch_moe.ragged import RaggedBatch
+from pytest_npubench.engines.torch_moe.rope import Rotation, rotate
+from pytest_npubench.engines.torch_moe.sdpa_attention import SdpaAttention
+from pytest_npubench.engines.torch_moe.weights import LayerWeights
+
+
+class Kernel(Protocol):
+    """What attends: prepared once a pass, called once a layer."""
+
+    def prepare(self, batch: RaggedBatch) -> Any: ...
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        prepared: Any,
+        kv: PagedKvCache,
+        layer: int,
+        window: int | None,
+        sinks: Tensor | None,
+    ) -> Tensor: ...
+
+
+def attention_kernel(shape: MoeShape, device: torch.device, dtype: torch.dtype) -> Kernel:
+    """The one place that chooses: FlashAttention wherever it runs, torch's own attention elsewhere."""
+    if device.type == "cuda" and dtype in (torch.bfloat16, torch.float16):
+        return FlashAttention()
+    return SdpaAttention(shape)
+
+
+def layer_window(shape: MoeShape, layer: int) -> int | None:
+    """Tokens a layer looks back on, oneself counted; None for all."""
+    return shape.sliding_window if layer % 2 == 0 else None
+
+
+def attention(
+    shape: MoeShape,
+    layer: int,
+    weights: LayerWeights,
+    hidden: Tensor,
+    batch: RaggedBatch,
+    turn: Rotation,
+    kernel: Kernel,
+    prepared: Any,
+    kv: PagedKvCache,
+) -> Tensor:
+    """hidden [T, hidden], normed, to what the layer adds to it. Keys and values of all rows go into the cache first."""
+    num_heads, num_kv_heads = shape.num_heads, shape.num_kv_heads
+    projected = F.linear(hidden, weights.qkv, weights.qkv_bias)
+    # [T, H + 2K, D]: queries and keys are normed and turned as one
+    projected = projected.view(len(hidden), num_heads + 2 * num_kv_heads, shape.head_dim)
+    turned, value = projected.split((num_heads + num_kv_heads, num_kv_heads), 1)
+    if weights.qk_norm is not None:
+        turned = F.rms_norm(turned, (shape.head_dim,), eps=shape.rms_eps) * weights.qk_norm
+    query, key = rotate(turned, turn).split((num_heads, num_kv_heads), 1)
+    kv.keys[layer].index_copy_(0, batch.slots, key)
+    kv.values[layer].index_copy_(0, batch.slots, value)
+    mixed = kernel.attend(query, key, value, prepared, kv, layer, layer_window(shape, layer), weights.sinks)
+    return F.linear(mixed.view(len(hidden), num_heads * shape.head_dim), weights.out, weights.out_bias)

@@ -1,0 +1,126 @@
+"""Runs iteration plans on a virtual clock: no tensors, only what they would hold, load and take.
+
+One call of `run` costs some ten microseconds, so that a thousand requests simulate in about a second. Nothing in it
+walks the decode batch unless the batch changed.
+
+Worked example: VirtualExecutor(moe_shape("qwen3-30b-a3b"), load_all([...])["nvidia-h100"], tensor_parallel=2,
+dtype="bf16", kv_capacity_tokens=843_670) runs a plan with one decode row and answers 48 layers x 8 experts = 384
+activations, 3.62 GB of expert loads, and the seconds that cost.py gives for them.
+"""
+
+from __future__ import annotations
+
+from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.virtual.cost import cost_model
+from pytest_npubench.engines.virtual.held import HeldTokens
+from pytest_npubench.engines.virtual.memory import dtype_bytes
+from pytest_npubench.engines.virtual.router import sampled_router
+from pytest_npubench.errors import MeasurementError
+from pytest_npubench.hardware import HardwareSpec
+from pytest_npubench.iteration import IterationOutcome, IterationPlan, LayerPass
+
+# the residual stream and the output of the last block, which fused norms keep apart
+HIDDEN_STATES_PER_TOKEN = 2
+
+
+class VirtualExecutor:
+    """An iteration.Executor that can hand keys and values over as well (serving/two_devices.py).
+
+    Bytes are those of all devices of the group together; tokens are never made.
+
+    Raises ConfigError where the hardware file lacks a peak that the cost model needs, or the devices cannot share the
+    model out.
+    """
+
+    def __init__(
+        self,
+        shape: MoeShape,
+        spec: HardwareSpec,
+        *,
+        tensor_parallel: int,
+        dtype: str,
+        kv_capacity_tokens: int,
+        block_size_tokens: int = 16,
+        seed: int = 0,
+    ) -> None:
+        self.num_layers = shape.num_layers
+        self.kv_capacity_tokens = kv_capacity_tokens
+        self.block_size_tokens = block_size_tokens
+        self._cost = cost_model(shape, spec, tensor_parallel=tensor_parallel, dtype=dtype)
+        self._router = None if shape.is_dense else sampled_router(shape, seed)
+        self._held = HeldTokens(shape.num_layers, shape.sliding_window)
+        self._iteration = 0
+        self._expert_bytes = shape.expert_bytes(dtype_bytes(dtype))
+        self._token_layer_bytes = shape.kv_bytes_per_token(dtype_bytes(dtype)) / shape.num_layers
+        self._hidden_bytes = HIDDEN_STATES_PER_TOKEN * shape.hidden * dtype_bytes(dtype)
+
+    def begin(self, request: int, prompt_tokens: int, output_tokens: int) -> None:
+        """Nothing to prepare: a request holds something once its rows run."""
+
+    def end(self, request: int) -> None:
+        self._held.drop(request)
+
+    def export_kv(self, request: int) -> tuple[int, object]:
+        """Bytes of the request's keys and values, and how many tokens they are of. They stay here until `end`."""
+        context = self._held.context_of(request)
+        return int(context * self.num_layers * self._token_layer_bytes), context
+
+    def import_kv(self, request: int, kv: object) -> None:
+        """What another VirtualExecutor exported; the request can decode here."""
+        assert isinstance(kv, int)
+        self._held.receive(request, kv)
+        self._check_capacity()
+
+    def run(self, plan: IterationPlan) -> IterationOutcome:
+        """Raises MeasurementError where keys and values outgrow the capacity, or a row decodes without its prompt."""
+        held, decode = self._held, plan.decode
+        self._iteration += 1
+        for request in plan.dropped:
+            held.drop(request)
+        held.decode(decode)
+        # rows that have ended are read and multiplied like the others of their batch
+        num_rows, padding = len(decode), plan.num_padding_rows
+        share = 1 + padding / num_rows if padding and num_rows else 1.0
+        context, window = held.context_tokens * share, held.window_tokens * share
+        duration_s, activations, padded = self._cost.iteration_s, 0, 0
+        for layers in plan.passes:
+            real, with_padding = self._activations(layers, num_rows, padding)
+            duration_s += self._cost.pass_cost(
+                *layers.group,
+                decode_rows=num_rows + padding,
+                context_tokens=context,
+                window_tokens=window,
+                prefill=layers.prefill,
+                activations=with_padding,
+            ).total_s
+            activations += real
+            padded += with_padding
+            for row in layers.prefill:
+                held.prefill(row, layers.group)
+        duration_s += self._cost.sampling_s(num_rows + padding + len(plan.finishing))
+        self._check_capacity()
+        return IterationOutcome(
+            duration_s=duration_s,
+            expert_activations=activations,
+            padded_expert_activations=padded,
+            expert_load_bytes=activations * self._expert_bytes,
+            kv_bytes=int(held.token_layers * self._token_layer_bytes),
+            hidden_bytes=int(held.hidden_tokens * self._hidden_bytes),
+        )
+
+    def _activations(self, layers: LayerPass, num_rows: int, padding: int) -> tuple[int, int]:
+        """Distinct experts over these layers, without and with the padding rows."""
+        if self._router is None:
+            return 0, 0
+        (first, stop), prefill = layers.group, layers.prefill
+        real = self._router.activations(self._iteration, first, stop, num_rows, prefill)
+        if not padding:
+            return real, real
+        return real, self._router.activations(self._iteration, first, stop, num_rows + padding, prefill)
+
+    def _check_capacity(self) -> None:
+        if self._held.token_layers > self.kv_capacity_tokens * self.num_layers:
+            raise MeasurementError(
+                f"keys and values of {self._held.token_layers / self.num_layers:.0f} tokens; the device holds "
+                f"{self.kv_capacity_tokens}"
+            )

@@ -1,0 +1,127 @@
+"""How many tokens of keys, values and hidden states the requests hold, without a walk over the decode batch.
+
+A request that decodes in every iteration has context = origin + iterations, so the sum over a batch of n is
+origin_sum + n x iterations, and only a change of the batch costs anything. In a layer with a window w a row reads
+min(context, w): a row below w grows by one an iteration until a known one, after which it stays.
+
+Keys and values are counted in token-layers, one token in one layer: a prompt on its way through the layers holds them
+only where it has been. Worked example: a prompt of 8 tokens through 2 of 4 layers holds 16 token-layers and 8 tokens of
+hidden states; through all four 32 and none; after 3 decode iterations its context is 11, and it holds 44.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pytest_npubench.errors import MeasurementError
+from pytest_npubench.iteration import LayerGroup, PrefillRow
+
+
+class HeldTokens:
+    """What every request holds; in an iteration call `drop`, `decode`, `prefill` for each row, in that order."""
+
+    def __init__(self, num_layers: int, window: int | None) -> None:
+        self.token_layers = 0
+        self.hidden_tokens = 0
+        self.window_tokens = 0
+        self._num_layers = num_layers
+        self._window = window
+        self._iterations = 0
+        self._decoding: tuple[int, ...] | None = ()
+        self._origins: dict[int, int] = {}  # of the decode batch: context - iterations
+        self._origin_sum = 0
+        self._contexts: dict[int, int] = {}  # of all others whose prompt has left the last layer
+        self._prefilled: dict[int, int] = {}  # token-layers of all others
+        self._hidden: dict[int, int] = {}  # tokens whose hidden states wait between two layers
+        self._num_growing = 0  # rows of the batch whose context is below the window
+        self._full_at: dict[int, int] = {}  # the iteration in which such a row reaches it
+        self._num_full_at: Counter[int] = Counter()
+
+    @property
+    def context_tokens(self) -> int:
+        """Keys that the decode batch reads in this iteration, each row's own latest token included."""
+        return self._origin_sum + len(self._origins) * self._iterations
+
+    def decode(self, requests: tuple[int, ...]) -> None:
+        """Each of the requests feeds one token. Raises MeasurementError where one of them has no whole prompt."""
+        if requests is not self._decoding and requests != self._decoding:
+            self._change(requests)
+        self._decoding = requests
+        self._iterations += 1
+        self.token_layers += len(requests) * self._num_layers
+        if self._window is not None:
+            self.window_tokens += self._num_growing
+            self._num_growing -= self._num_full_at.pop(self._iterations, 0)
+
+    def prefill(self, row: PrefillRow, group: LayerGroup) -> None:
+        """A prefill row has run through a group of layers."""
+        held = row.num_tokens * (group.stop - group.first)
+        self.token_layers += held
+        self._prefilled[row.request] = self._prefilled.get(row.request, 0) + held
+        self.hidden_tokens -= self._hidden.pop(row.request, 0)
+        if group.stop == self._num_layers:
+            self._contexts[row.request] = row.first_token + row.num_tokens
+        else:
+            self._hidden[row.request] = row.num_tokens
+            self.hidden_tokens += row.num_tokens
+
+    def context_of(self, request: int) -> int:
+        """Tokens of keys and values of a request whose prompt is done. Raises MeasurementError where it is not."""
+        if request in self._origins:
+            return self._origins[request] + self._iterations
+        if request not in self._contexts:
+            raise MeasurementError(f"request {request} has no keys and values of a whole prompt")
+        return self._contexts[request]
+
+    def receive(self, request: int, context: int) -> None:
+        """A request's keys and values come from another device."""
+        self._contexts[request] = context
+        self._prefilled[request] = context * self._num_layers
+        self.token_layers += context * self._num_layers
+
+    def drop(self, request: int) -> None:
+        """Free all that a request holds; nothing happens where it holds nothing."""
+        if request in self._origins:
+            self._leave(request)
+            self._decoding = None  # the next batch differs, whatever tuple it comes in
+        self._contexts.pop(request, None)
+        self.token_layers -= self._prefilled.pop(request, 0)
+        self.hidden_tokens -= self._hidden.pop(request, 0)
+
+    def _change(self, requests: Sequence[int]) -> None:
+        for request in self._origins.keys() - set(requests):
+            self._leave(request)
+        for request in requests:
+            if request not in self._origins:
+                self._join(request)
+
+    def _join(self, request: int) -> None:
+        context = self._contexts.pop(request, None)
+        held = self._prefilled.pop(request, 0)
+        if context is None or held != context * self._num_layers:
+            raise MeasurementError(
+                f"request {request} decodes with {held} token-layers of keys and values; want its prompt through each "
+                f"of {self._num_layers} layers exactly once"
+            )
+        self._origins[request] = context - self._iterations
+        self._origin_sum += context - self._iterations
+        if self._window is not None:
+            self.window_tokens += min(context, self._window)
+            if context < self._window:
+                self._num_growing += 1
+                self._full_at[request] = full_at = self._iterations + self._window - context
+                self._num_full_at[full_at] += 1
+
+    def _leave(self, request: int) -> None:
+        origin = self._origins.pop(request)
+        context = origin + self._iterations
+        self._origin_sum -= origin
+        self._contexts[request] = context
+        self._prefilled[request] = context * self._num_layers
+        if self._window is not None:
+            self.window_tokens -= min(context, self._window)
+            full_at = self._full_at.pop(request, 0)
+            if full_at > self._iterations:
+                self._num_growing -= 1
+                self._num_full_at[full_at] -= 1

@@ -1,0 +1,40 @@
+"""How many tokens of keys and values fit beside the weights.
+
+    capacity = (memory x devices x USABLE_FRACTION - weights) / key-value bytes of a token
+
+Worked example: qwen3-30b-a3b in bf16 on two H100s of 80 GB: (160e9 x 0.9 - 61.06e9) / 98,304 = 843,670 tokens.
+"""
+
+from __future__ import annotations
+
+from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.errors import ConfigError
+from pytest_npubench.hardware import DTYPES, HardwareSpec
+
+DTYPE_BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
+# vLLM's default gpu_memory_utilization; the rest is for activations and the runtime
+USABLE_FRACTION = 0.9
+
+
+def dtype_bytes(dtype: str) -> float:
+    """Bytes of one weight or activation. Raises ConfigError for a type that no hardware file knows."""
+    if dtype not in DTYPE_BYTES:
+        raise ConfigError(f"dtype {dtype!r}; want one of {', '.join(DTYPES)}")
+    return DTYPE_BYTES[dtype]
+
+
+def default_kv_capacity_tokens(shape: MoeShape, spec: HardwareSpec, *, tensor_parallel: int, dtype: str) -> int:
+    """Tokens that fit on `tensor_parallel` devices. Raises ConfigError where the memory is not published, or where the
+    weights leave no room for a token."""
+    memory = spec.peak.memory_bytes
+    if memory is None:
+        raise ConfigError(f"hardware {spec.name!r} states no peak.memory_bytes; give the KV capacity in tokens")
+    usable_bytes = memory.value / spec.devices_per_chip * tensor_parallel * USABLE_FRACTION
+    weight_bytes = shape.num_parameters * dtype_bytes(dtype)
+    capacity = int((usable_bytes - weight_bytes) / shape.kv_bytes_per_token(dtype_bytes(dtype)))
+    if capacity < 1:
+        raise ConfigError(
+            f"{shape.name} in {dtype} has {weight_bytes / 1e9:.1f} GB of weights; {tensor_parallel} x {spec.name} can "
+            f"use {usable_bytes / 1e9:.1f} GB ({USABLE_FRACTION:.0%} of its memory); want more devices or fewer bytes"
+        )
+    return capacity

@@ -1,0 +1,57 @@
+"""Layered against chunked prefill in a sentence, for the end of a run and the head of a campaign's section.
+
+Worked example: an expert_load_ratio of 0.62 and a ttft_ratio of 0.55 make "layered / chunked: expert bytes -38 %, mean
+TTFT -45 %, at 0.85 req/s (layered-arxiv-div32, small-moe, 3 blocks)".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pytest_npubench.reports import number_text
+from pytest_npubench.reports.record_fields import Record, is_scheduling, kind_of, number, table, text
+from pytest_npubench.reports.served_loads import rate_text, workload_of
+
+RATIOS = {
+    "expert_load_ratio": "expert bytes",
+    "ttft_ratio": "mean TTFT",
+    "tbt_ratio": "mean TBT",
+    "e2e_ratio": "mean E2E",
+}
+BEGINNINGS = {"expert_loads": "layered / chunked", "dense_control": "dense control, layered / chunked"}
+
+
+def comparison_lines(records: Iterable[Record]) -> list[str]:
+    """One line for each expert_loads and dense_control case that was measured, the dense ones last."""
+    records = [record for record in records if is_scheduling(record)]
+    lines = (
+        _line(beginning, record)
+        for kind, beginning in BEGINNINGS.items()
+        for record in records
+        if kind_of(record) == kind
+    )
+    return [line for line in lines if line]
+
+
+def _line(beginning: str, record: Record) -> str:
+    metrics = table(record, "metrics")
+    values = ((called, number(table(metrics, name), "value")) for name, called in RATIOS.items())
+    changes = [f"{called} {_change(value)}" for called, value in values if value is not None]
+    if not changes:
+        return ""
+    rate = rate_text(record)
+    return f"{beginning}: {', '.join(changes)}{f', at {rate}' if rate else ''} ({', '.join(_about(record))})"
+
+
+def _about(record: Record) -> list[str]:
+    blocks, device = number(table(record, "detail"), "num_blocks"), text(record, "device")
+    return [
+        workload_of(record),
+        text(record, "model"),
+        *([f"{number_text.count(blocks)} blocks"] if blocks is not None else ()),
+        *([device] if device and not device.endswith(":0") else ()),
+    ]
+
+
+def _change(ratio: float) -> str:
+    return f"{round(100 * (ratio - 1)):+d} %"

@@ -1,0 +1,273 @@
+"""The bookkeeping that all policies share: who waits, who is in flight, who decodes, and whose KV blocks those are.
+
+    waiting     arrived or preempted, in order of arrival; holds nothing
+    in flight   admitted, some of its prompt still to be prefilled; holds blocks for all of its prompt
+    running     decodes a token an iteration; takes a further block when its last one is full
+
+A policy takes requests with `admit_next` and writes its iteration with `plan`; the loop reports it done to `complete`.
+What a policy cannot change: requests are admitted in order of arrival; where a decode needs a block and none is free,
+the latest admitted request is preempted (its blocks freed, its generated tokens made part of its prompt, itself put in
+front of the queue), and nobody is admitted in that iteration. The oldest is thus never preempted for a younger one, and
+since each fits alone, it always ends.
+
+Nothing here takes time in proportion to the number of running requests unless that number changes: each finishes, and
+next needs a block, at a step that is known when it starts to decode. Worked number: a prompt of 30 tokens in blocks of
+16 holds 2 blocks, room for 2 tokens more; if it starts at step 7, steps 7 and 8 fill them, and step 9 needs a block.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from pytest_npubench.errors import ConfigError, WorkloadError
+from pytest_npubench.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
+from pytest_npubench.serving.calendar import Calendar
+from pytest_npubench.serving.kv_blocks import KvBlocks
+from pytest_npubench.serving.member import Member
+from pytest_npubench.serving.request import ServingRequest
+
+
+class Batch:
+    """One device's requests. Raises ConfigError for sizes below 1.
+
+    `iteration` is the number of the next iteration. `expects_more` says whether arrivals are still to come without
+    waiting for anybody to end. `ended` are the requests that finished or were aborted since the loop last looked.
+    """
+
+    def __init__(self, *, num_layers: int, kv_blocks: int, block_size_tokens: int, max_batch_size: int) -> None:
+        for name, value in (("num_layers", num_layers), ("max_batch_size", max_batch_size)):
+            if value < 1:
+                raise ConfigError(f"{name} is {value}; want at least 1")
+        self.num_layers = num_layers
+        self.all_layers = LayerGroup(0, num_layers)
+        self.max_batch_size = max_batch_size
+        self.blocks = KvBlocks(num_blocks=kv_blocks, block_size_tokens=block_size_tokens)
+        self.members: dict[int, Member] = {}
+        self.waiting: deque[Member] = deque()
+        self.in_flight: dict[int, Member] = {}
+        self.running: dict[int, Member] = {}
+        self.ended: list[Member] = []
+        self.iteration = 0
+        self.expects_more = True
+        self._admitted: dict[int, Member] = {}  # in flight and running, in order of admission
+        self._step = 0
+        self._finishes = Calendar()
+        self._needs_block = Calendar()
+        self._dropped: list[int] = []
+        self._decode: tuple[int, ...] | None = None
+        self._decode_only: IterationPlan | None = None
+
+    # what the loop calls
+
+    def check(self, request: ServingRequest) -> None:
+        """Raises WorkloadError for a request that could never be served, whatever else is running."""
+        peak_kv_tokens = request.total_tokens - 1
+        if self.blocks.blocks_for(peak_kv_tokens) > self.blocks.num_blocks:
+            raise WorkloadError(
+                f"request {request.id}: {request.prompt_tokens} prompt and {request.output_tokens} output tokens keep "
+                f"{peak_kv_tokens} tokens in the KV cache, which holds {self.blocks.capacity_tokens} "
+                f"({self.blocks.num_blocks} blocks of {self.blocks.block_size_tokens})"
+            )
+
+    def add(self, request: ServingRequest, now_s: float) -> None:
+        """The request has arrived and waits."""
+        member = Member(request=request, dispatched_s=now_s)
+        self.members[member.id] = member
+        self.waiting.append(member)
+
+    def make_room(self) -> None:
+        """Before an iteration: a block for each running request whose last one is full, preempting where none is."""
+        for member in self._needs_block.take(self._step):
+            while not self.blocks.num_free and member.id in self.running:
+                self._preempt(next(reversed(self._admitted.values())))
+            if member.id in self.running:
+                self.blocks.take(1)
+                member.num_blocks += 1
+                self._enter_next_block(member, self._step + self.blocks.block_size_tokens)
+
+    def complete(self, plan: IterationPlan) -> None:
+        """The iteration has run: prompts advance, those that finished theirs start to decode, the last tokens end.
+
+        Raises ConfigError for a plan that decodes some of the running requests but not all.
+        """
+        if plan.decode:
+            self._check_decode(plan.decode)
+            self._step += 1
+        else:
+            self._pause()
+        self._advance_prompts(plan)
+        for request in plan.finishing:
+            self._start(self.in_flight.pop(request))
+        for member in self._finishes.take(self._step):
+            member.close_segment(self.iteration + 1)
+            self._end(member)
+        self.iteration += 1
+        self._dropped = []
+
+    def abort(self, request: int, reason: str) -> None:
+        """Between two iterations: the request is given up. What it had generated stands; one that ended is left alone.
+
+        Raises ConfigError for a request that has not arrived.
+        """
+        if request not in self.members:
+            raise ConfigError(f"request {request} cannot be aborted: it has not arrived")
+        member = self.members[request]
+        if request in self._admitted:
+            member.close_segment(self.iteration)
+            self._end(member)
+        elif member in self.waiting:
+            self.waiting.remove(member)
+            self.ended.append(member)
+        else:
+            return
+        member.aborted = reason
+
+    def take_ended(self) -> Sequence[Member]:
+        ended, self.ended = self.ended, []
+        return ended
+
+    # what a policy calls
+
+    @property
+    def decode(self) -> tuple[int, ...]:
+        """The running requests in the order in which they started; the same tuple as long as they are the same."""
+        if self._decode is None:
+            self._decode = tuple(self.running)
+            self._decode_only = None
+        return self._decode
+
+    @property
+    def num_admitted(self) -> int:
+        return len(self._admitted)
+
+    def next_waiting(self, *, whole: bool = False) -> Member | None:
+        """The one that `admit_next` would admit."""
+        if not self.waiting or self._dropped or len(self._admitted) >= self.max_batch_size:
+            return None
+        member = self.waiting[0]
+        return member if self._blocks_wanted(member, whole) <= self.blocks.num_free else None
+
+    def admit_next(self, *, whole: bool = False) -> Member | None:
+        """The first in the queue goes in flight, or None: nobody waits, the batch is full, or blocks are short.
+
+        It gets blocks for its prompt; with `whole` for its output as well, so that it is never preempted.
+        """
+        member = self.next_waiting(whole=whole)
+        if member is not None:
+            self.waiting.popleft()
+            self._hold(member, self._blocks_wanted(member, whole))
+            self.in_flight[member.id] = member
+        return member
+
+    def plan(
+        self, rows: tuple[PrefillRow, ...] = (), group: LayerGroup | None = None, *, num_padding_rows: int = 0
+    ) -> IterationPlan | None:
+        """All running requests decode, and `rows` run through `group` (None: all layers). None: there is nothing to do.
+
+        Rows that reach the end of their prompt in the last layer finish it.
+        """
+        if not rows:
+            return self._plan_decode_only(num_padding_rows)
+        group = group or self.all_layers
+        return IterationPlan(
+            decode=self.decode,
+            passes=self._passes(rows, group),
+            finishing=self._finishing(rows) if group.stop == self.num_layers else (),
+            dropped=tuple(self._dropped),
+            num_padding_rows=num_padding_rows,
+        )
+
+    def _plan_decode_only(self, num_padding_rows: int) -> IterationPlan | None:
+        decode = self.decode
+        if not decode:
+            return None
+        if self._dropped or num_padding_rows or self._decode_only is None:
+            plan = IterationPlan(
+                decode=decode,
+                passes=(LayerPass(self.all_layers),),
+                dropped=tuple(self._dropped),
+                num_padding_rows=num_padding_rows,
+            )
+            if self._dropped or num_padding_rows:
+                return plan
+            self._decode_only = plan
+        return self._decode_only
+
+    def _passes(self, rows: tuple[PrefillRow, ...], group: LayerGroup) -> tuple[LayerPass, ...]:
+        prefill = LayerPass(group, rows)
+        if not self.running or group == self.all_layers:
+            return (prefill,)
+        before = (LayerPass(LayerGroup(0, group.first)),) if group.first else ()
+        after = (LayerPass(LayerGroup(group.stop, self.num_layers)),) if group.stop < self.num_layers else ()
+        return (*before, prefill, *after)
+
+    def _finishing(self, rows: tuple[PrefillRow, ...]) -> tuple[int, ...]:
+        return tuple(
+            row.request for row in rows if row.first_token + row.num_tokens == self.in_flight[row.request].prompt_tokens
+        )
+
+    def _blocks_wanted(self, member: Member, whole: bool) -> int:
+        return self.blocks.blocks_for(member.peak_kv_tokens if whole else member.prompt_tokens)
+
+    def _hold(self, member: Member, num_blocks: int) -> None:
+        self.blocks.take(num_blocks)
+        member.num_blocks = num_blocks
+        if member.scheduled_at is None:
+            member.scheduled_at = self.iteration
+        self._admitted[member.id] = member
+
+    def _start(self, member: Member) -> None:
+        """Its prompt is done and gave a token in this iteration; from the next one on it decodes."""
+        member.gives_from = self.iteration
+        member.decodes_from_step = self._step
+        member.finishes_at_step = self._step + member.remaining_tokens - 1
+        self._finishes.put(member.finishes_at_step, member)
+        free_tokens = member.num_blocks * self.blocks.block_size_tokens - member.prompt_tokens
+        self._enter_next_block(member, self._step + free_tokens)
+        self.running[member.id] = member
+        self._decode = None
+
+    def _enter_next_block(self, member: Member, step: int) -> None:
+        """Unless it will have ended by then: the last step it decodes at is the one before it finishes."""
+        if step < member.finishes_at_step:
+            member.needs_block_at_step = step
+            self._needs_block.put(step, member)
+
+    def _advance_prompts(self, plan: IterationPlan) -> None:
+        last = plan.passes[-1] if plan.passes else None
+        if last is not None and last.prefill and last.group.stop == self.num_layers:
+            for row in last.prefill:
+                self.in_flight[row.request].prefilled_tokens += row.num_tokens
+
+    def _check_decode(self, decode: tuple[int, ...]) -> None:
+        if decode is not self._decode and decode != self.decode:
+            raise ConfigError(f"a plan decodes requests {decode}; want all that run, {self.decode}, or none")
+
+    def _pause(self) -> None:
+        """An iteration without decoding: the running requests get no token from it."""
+        for member in self.running.values():
+            member.close_segment(self.iteration)
+            member.gives_from = self.iteration + 1
+
+    def _preempt(self, member: Member) -> None:
+        running = member.id in self.running
+        member.close_segment(self.iteration)
+        self._release(member)
+        member.restart(1 + self._step - member.decodes_from_step if running else 0)
+        self.waiting.appendleft(member)
+        self._dropped.append(member.id)
+
+    def _end(self, member: Member) -> None:
+        self._release(member)
+        self.ended.append(member)
+
+    def _release(self, member: Member) -> None:
+        self.blocks.give_back(member.num_blocks)
+        member.num_blocks = 0
+        del self._admitted[member.id]
+        self.in_flight.pop(member.id, None)
+        if self.running.pop(member.id, None) is not None:
+            self._finishes.remove(member.finishes_at_step, member)
+            self._needs_block.remove(member.needs_block_at_step, member)
+            self._decode = None

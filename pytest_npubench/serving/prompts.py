@@ -1,0 +1,47 @@
+"""Which prompt tokens an iteration takes up: whole prompts, or as many tokens as a budget allows.
+
+Both keep to the order of arrival. Worked example of a budget of 512: a prompt with 100 of its 300 tokens left to run
+and a waiting one of 1,000 give rows of 100 and 412 tokens; the second prompt's other 588 stay for the next iterations.
+"""
+
+from __future__ import annotations
+
+from pytest_npubench.iteration import PrefillRow
+from pytest_npubench.serving.batch import Batch
+
+
+def whole_prompts(
+    batch: Batch, *, max_tokens: int | None = None, max_prompts: int | None = None, reserve_output: bool = False
+) -> tuple[PrefillRow, ...]:
+    """Waiting prompts, admitted while their total is within the limits; the first one whatever its length.
+
+    With `reserve_output` each holds KV blocks for its whole output too, and is never preempted.
+    """
+    rows: list[PrefillRow] = []
+    total = 0
+    while max_prompts is None or len(rows) < max_prompts:
+        member = batch.next_waiting(whole=reserve_output)
+        if member is None:
+            break
+        total += member.prompt_tokens
+        if rows and max_tokens is not None and total > max_tokens:
+            break
+        batch.admit_next(whole=reserve_output)
+        rows.append(PrefillRow(member.id, 0, member.prompt_tokens))
+    return tuple(rows)
+
+
+def chunk_of_prompts(batch: Batch, budget_tokens: int) -> tuple[PrefillRow, ...]:
+    """At most that many tokens: of prompts in flight first, then of waiting ones, admitted as long as some are left."""
+    rows: list[PrefillRow] = []
+    for member in batch.in_flight.values():
+        if budget_tokens <= 0:
+            break
+        num_tokens = min(budget_tokens, member.prompt_tokens - member.prefilled_tokens)
+        rows.append(PrefillRow(member.id, member.prefilled_tokens, num_tokens))
+        budget_tokens -= num_tokens
+    while budget_tokens > 0 and (admitted := batch.admit_next()) is not None:
+        num_tokens = min(budget_tokens, admitted.prompt_tokens)
+        rows.append(PrefillRow(admitted.id, 0, num_tokens))
+        budget_tokens -= num_tokens
+    return tuple(rows)

@@ -1,0 +1,82 @@
+"""Prefill on one device, decode on another, KV handed over in between (DistServe: Zhong et al., OSDI 2024).
+
+The prefill device runs whole prompts in order of arrival, the decode device everybody whose keys and values it has:
+neither ever waits for the other's kernels, and each has only its own memory (Layered Prefill, section 5.8).
+"""
+
+from __future__ import annotations
+
+from pytest_npubench.iteration import IterationPlan
+from pytest_npubench.serving.member import Member
+from pytest_npubench.serving.prompts import whole_prompts
+from pytest_npubench.serving.settings import Setting, check_count
+from pytest_npubench.serving.two_sides import DecodeSide, PrefillSide
+
+
+class DisaggregatedScheduler:
+    """`batch` and `plan` are the prefill device's, `decode_batch` and `plan_decode` the decode device's.
+
+    kv_blocks is the KV cache of the prefill device; decode_kv_blocks that of the other, None: as large.
+    max_prefill_tokens limits the prompts that run together, the first of them excepted; the paper names none, 8,192 is
+    the chunk at which it finds prefill bound by compute.
+    """
+
+    name = "disaggregated"
+    num_devices = 2
+
+    def __init__(
+        self,
+        *,
+        num_layers: int,
+        kv_blocks: int,
+        block_size_tokens: int,
+        decode_kv_blocks: int | None = None,
+        max_prefill_tokens: int | None = 8192,
+        max_batch_size: int = 256,
+    ) -> None:
+        check_count(self.name, "decode_kv_blocks", decode_kv_blocks, none_allowed=True)
+        check_count(self.name, "max_prefill_tokens", max_prefill_tokens, none_allowed=True)
+        check_count(self.name, "max_batch_size", max_batch_size)
+        self.settings: dict[str, Setting] = {
+            "decode_kv_blocks": decode_kv_blocks,
+            "max_prefill_tokens": max_prefill_tokens,
+            "max_batch_size": max_batch_size,
+        }
+        self._max_prefill_tokens = max_prefill_tokens
+        self._joining: list[int] = []
+        self.batch = PrefillSide(
+            num_layers=num_layers,
+            kv_blocks=kv_blocks,
+            block_size_tokens=block_size_tokens,
+            max_batch_size=max_batch_size,
+        )
+        self.decode_batch = DecodeSide(
+            num_layers=num_layers,
+            kv_blocks=kv_blocks if decode_kv_blocks is None else decode_kv_blocks,
+            block_size_tokens=block_size_tokens,
+            max_batch_size=max_batch_size,
+        )
+
+    def plan(self) -> IterationPlan | None:
+        """The prefill device's next iteration: waiting prompts, whole."""
+        return self.batch.plan(whole_prompts(self.batch, max_tokens=self._max_prefill_tokens))
+
+    def next_handover(self) -> Member | None:
+        """The prompt that was done first, once the decode device has reserved blocks for it."""
+        leaving = self.batch.leaving
+        return leaving[0] if leaving and self.decode_batch.reserve(leaving[0]) else None
+
+    def handed_over(self, member: Member) -> None:
+        """The decode device has its keys and values: the prefill device's blocks are free."""
+        self.batch.let_go(member)
+        self._joining.append(member.id)
+
+    def plan_decode(self) -> IterationPlan | None:
+        """The decode device's next iteration, with those who have come in since its last one."""
+        for request in self._joining:
+            self.decode_batch.join(request)
+        self._joining = []
+        return self.decode_batch.plan()
+
+
+SCHEDULER = DisaggregatedScheduler

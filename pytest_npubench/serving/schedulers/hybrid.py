@@ -1,0 +1,63 @@
+"""Large chunks, each run layered (Layered Prefill, section 4.3): for prompts too long to be on their way at once.
+
+The keys and values of earlier chunks stay, so a later chunk attends to them as in chunked prefill. Worked example:
+20,000 tokens in chunks of 8,192 at 512 an iteration run in 16 + 16 + 8 iterations (the last chunk has 3,616 tokens).
+With one layer group it is chunked prefill whose decode tokens do not count; with a chunk above all prompts, layered.
+"""
+
+from __future__ import annotations
+
+from pytest_npubench.iteration import IterationPlan, PrefillRow
+from pytest_npubench.serving.batch import Batch
+from pytest_npubench.serving.layered_flight import LayeredFlight
+from pytest_npubench.serving.prompts import chunk_of_prompts
+from pytest_npubench.serving.settings import Setting, check_count, check_layer_groups
+
+
+class HybridPrefillScheduler:
+    """chunk_size_tokens set off together, of one prompt or several. The other settings are layered prefill's."""
+
+    name = "hybrid"
+    num_devices = 1
+
+    def __init__(
+        self,
+        *,
+        num_layers: int,
+        kv_blocks: int,
+        block_size_tokens: int,
+        chunk_size_tokens: int = 8192,
+        num_layer_groups: int | None = None,
+        tokens_per_iteration: int = 512,
+        max_batch_size: int = 256,
+    ) -> None:
+        check_count(self.name, "chunk_size_tokens", chunk_size_tokens)
+        check_layer_groups(self.name, num_layer_groups, num_layers)
+        check_count(self.name, "tokens_per_iteration", tokens_per_iteration)
+        check_count(self.name, "max_batch_size", max_batch_size)
+        self.settings: dict[str, Setting] = {
+            "chunk_size_tokens": chunk_size_tokens,
+            "num_layer_groups": num_layer_groups,
+            "tokens_per_iteration": tokens_per_iteration,
+            "max_batch_size": max_batch_size,
+        }
+        self._chunk_size_tokens = chunk_size_tokens
+        self.batch = Batch(
+            num_layers=num_layers,
+            kv_blocks=kv_blocks,
+            block_size_tokens=block_size_tokens,
+            max_batch_size=max_batch_size,
+        )
+        self._flight = LayeredFlight(
+            self.batch, num_layer_groups=num_layer_groups, tokens_per_iteration=tokens_per_iteration
+        )
+
+    def plan(self) -> IterationPlan | None:
+        """The chunk's next layer group beside the decode rows; with no flight, the next chunk sets off."""
+        return self._flight.plan(self._next_chunk)
+
+    def _next_chunk(self) -> tuple[PrefillRow, ...]:
+        return chunk_of_prompts(self.batch, self._chunk_size_tokens)
+
+
+SCHEDULER = HybridPrefillScheduler

@@ -1,0 +1,67 @@
+"""One layer group of the waiting prompts an iteration, all other layers only decode (Layered Prefill, section 4).
+
+A prompt runs through each layer once, in N(L) iterations that each hold about as much prefill work as a chunk of
+tokens_per_iteration; prompts that wait together run as one batch of up to merge_cap_tokens, and nobody joins before it
+has passed the last layer.
+"""
+
+from __future__ import annotations
+
+from pytest_npubench.iteration import IterationPlan, PrefillRow
+from pytest_npubench.serving.batch import Batch
+from pytest_npubench.serving.layered_flight import LayeredFlight
+from pytest_npubench.serving.prompts import whole_prompts
+from pytest_npubench.serving.settings import Setting, check_count, check_layer_groups
+
+
+class LayeredPrefillScheduler:
+    """num_layer_groups None: N(L) of serving/layer_groups.py with tokens_per_iteration, L the batch's prompt tokens.
+
+    merge_cap_tokens limits the prompts that merge; the first of them may be longer. The paper merges "multiple small
+    inputs" and names no cap: 8,192 is the chunk of its combination with chunked prefill (section 4.3).
+    """
+
+    name = "layered"
+    num_devices = 1
+
+    def __init__(
+        self,
+        *,
+        num_layers: int,
+        kv_blocks: int,
+        block_size_tokens: int,
+        num_layer_groups: int | None = None,
+        tokens_per_iteration: int = 512,
+        merge_cap_tokens: int = 8192,
+        max_batch_size: int = 256,
+    ) -> None:
+        check_layer_groups(self.name, num_layer_groups, num_layers)
+        check_count(self.name, "tokens_per_iteration", tokens_per_iteration)
+        check_count(self.name, "merge_cap_tokens", merge_cap_tokens)
+        check_count(self.name, "max_batch_size", max_batch_size)
+        self.settings: dict[str, Setting] = {
+            "num_layer_groups": num_layer_groups,
+            "tokens_per_iteration": tokens_per_iteration,
+            "merge_cap_tokens": merge_cap_tokens,
+            "max_batch_size": max_batch_size,
+        }
+        self._merge_cap_tokens = merge_cap_tokens
+        self.batch = Batch(
+            num_layers=num_layers,
+            kv_blocks=kv_blocks,
+            block_size_tokens=block_size_tokens,
+            max_batch_size=max_batch_size,
+        )
+        self._flight = LayeredFlight(
+            self.batch, num_layer_groups=num_layer_groups, tokens_per_iteration=tokens_per_iteration
+        )
+
+    def plan(self) -> IterationPlan | None:
+        """The flight's next layer group beside the decode rows; with no flight, the waiting prompts set off."""
+        return self._flight.plan(self._merged_prompts)
+
+    def _merged_prompts(self) -> tuple[PrefillRow, ...]:
+        return whole_prompts(self.batch, max_tokens=self._merge_cap_tokens)
+
+
+SCHEDULER = LayeredPrefillScheduler

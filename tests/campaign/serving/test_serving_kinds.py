@@ -1,0 +1,114 @@
+"""Every experiment of the scheduling suite, on the cost model of two H100 with the paper's model and load."""
+
+import json
+
+import pytest
+
+from pytest_npubench.campaign.kinds import case_kind, case_kinds
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.errors import MeasurementError
+from pytest_npubench.result import JudgedCase, judgement_from_json
+from pytest_npubench.serving_spec import EXPERIMENTS
+from pytest_npubench.verdict import VerdictKind
+
+from .conftest import KINDS, serving_plan
+
+DENSE = ("dense_control",)
+
+
+def plan_for(name, **changes):
+    if name == "attainment":  # a short block never fills its queue
+        changes = {"num_requests": 60, **changes}
+    return serving_plan("qwen3-8b" if name in DENSE else "qwen3-30b-a3b", **changes)
+
+
+def test_every_experiment_of_a_hardware_file_has_its_kind():
+    assert set(case_kinds("scheduling")) == set(KINDS) == set(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_axes_and_points_are_plain_and_told_apart(name):
+    kind, plan = case_kind(name), plan_for(name)
+    cases = [plan.case(kind.suite, name, axes) for axes in kind.axes(plan)]
+    assert cases
+    assert (kind.suite, kind.name) == ("scheduling", name)
+    assert len({case.id for case in cases}) == len(cases)
+    assert not any(character in case.id for case in cases for character in "/[]: ")
+    for case in cases:
+        points = kind.points(case, plan)
+        assert points == kind.points(case, plan)
+        json.dumps([point.definition for point in points])
+        assert len({point.name for point in points}) == len(points)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_on_the_paper_s_load_every_experiment_ends_as_the_paper_s(name, measure):
+    """Energy is not modelled; all else passes, and survives the journal."""
+    kind, cases, measured = measure(plan_for(name), name)
+    for case in cases:
+        judgement = kind.judge(case, plan_for(name), measured)
+        expected = VerdictKind.INCONCLUSIVE if name == "energy" else VerdictKind.PASSED
+        assert judgement.verdict.kind is expected, (case.id, judgement.verdict.reason)
+        judged = JudgedCase(
+            case=case,
+            digest=case.digest(plan_for(name).settings),
+            node_id="n",
+            device="d",
+            fingerprint=None,
+            duration_s=1.0,
+            judgement=judgement,
+        )
+        record = json.loads(json.dumps(judged.to_json(), allow_nan=False))
+        again = judgement_from_json(record)
+        assert [metric.value for metric in again.metrics] == [metric.value for metric in judgement.metrics]
+        assert kind.settled(case, plan_for(name), measured)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_failed_point_makes_its_case_invalid(name):
+    kind, plan = case_kind(name), plan_for(name)
+    case = next(plan.case(kind.suite, name, axes) for axes in kind.axes(plan))
+    failures = {point.name: "out of memory" for point in kind.points(case, plan)}
+    with pytest.raises(MeasurementError, match="out of memory"):
+        kind.judge(case, plan, Measured(failures=failures))
+
+
+def test_layered_prefill_loads_less_and_the_reduction_is_that_of_the_counters(measure):
+    plan = plan_for("expert_loads")
+    kind, (case,), measured = measure(plan, "expert_loads")
+    judgement = kind.judge(case, plan, measured)
+    layered, chunked = kind.points(case, plan)
+    sums = [
+        [sum(row[f"{point.name}/iteration.expert_load_bytes"]) for row in measured.rounds]
+        for point in (layered, chunked)
+    ]
+    ratios = [one / other for one, other in zip(*sums, strict=True)]
+    (loads,) = [metric for metric in judgement.metrics if metric.name == "expert_load_ratio"]
+    assert loads.samples == pytest.approx(ratios)
+    assert loads.value == pytest.approx((ratios[0] * ratios[1]) ** 0.5)
+    assert judgement.detail["reduction"] == pytest.approx(1 - loads.value)
+    assert loads.value < 0.8
+
+
+def test_more_misses_than_one_in_ten_fail_a_stall_free_policy_alone(measure):
+    plan = plan_for("policy", policies=("chunked", "continuous"))
+    kind, cases, measured = measure(plan, "policy")
+    for row in measured.rounds:
+        for name in row:
+            if name.endswith("/run"):
+                row[name] = (*row[name][:4], 1e-3, 1e-4)  # limits that nobody meets
+    verdicts = {case.axis("policy"): kind.judge(case, plan, measured).verdict for case in cases}
+    assert verdicts["chunked"].kind is VerdictKind.FAILED
+    assert "requests that miss the SLO 100.00 % > 10.00 %" in verdicts["chunked"].reason
+    assert verdicts["continuous"].kind is VerdictKind.PASSED
+
+
+def test_counters_that_change_between_rounds_fail(measure):
+    for name, column in (("chunk_sweep", "expert_load_bytes"), ("expert_coverage", "expert_activations")):
+        plan = plan_for(name)
+        kind, cases, measured = measure(plan, name)
+        key = f"{kind.points(cases[0], plan)[0].name}/{column}"
+        measured.rounds[1][key] = tuple(value + 1 for value in measured.rounds[1][key])
+        kinds = [kind.judge(case, plan, measured).verdict.kind for case in cases]
+        assert kinds[0] is VerdictKind.FAILED
+        assert set(kinds[1:]) == {VerdictKind.PASSED}

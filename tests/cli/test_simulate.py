@@ -1,0 +1,209 @@
+"""npubench simulate: what it prints, that it is deterministic, and every way to ask for what cannot be simulated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_npubench.cli.simulate import _limit
+
+from .conftest import Answer
+
+Run = Callable[..., Answer]
+POLICIES = ("static", "continuous", "chunked", "layered", "hybrid", "disaggregated")
+SMALL = {
+    "--hardware": "nvidia-h100",
+    "--tensor-parallel": 2,
+    "--model": "small-moe",
+    "--policy": "layered",
+    "--workload": "layered-sharegpt",
+    "--rate": 20,
+    "--requests": 8,
+}
+
+
+def arguments(**changes: object) -> list[object]:
+    """The small run with options changed, added, or left out where None."""
+    options = SMALL | {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
+    return ["simulate", *(word for name, value in options.items() if value is not None for word in _words(name, value))]
+
+
+def _words(name: str, value: object) -> list[object]:
+    return [name] if value is True else [name, *value] if isinstance(value, list | tuple) else [name, value]
+
+
+def values(run: dict[str, Any]) -> dict[str, float | None]:
+    return {metric["name"]: metric["value"] for metric in run["metrics"]}
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Four requests at 10, 10.5, 12 and 13 s of its own clock."""
+    path = tmp_path / "trace.jsonl"
+    rows = [(10_000, 300, 5), (10_500, 2000, 3), (12_000, 40, 9), (13_000, 700, 1)]
+    path.write_text(
+        "".join(f'{{"timestamp": {at}, "input_length": {i}, "output_length": {o}}}\n' for at, i, o in rows),
+        encoding="utf-8",
+    )
+    return path
+
+
+@pytest.fixture
+def refused(call: Run) -> Callable[..., str]:
+    """The one line on stderr of a run that ends with status 2."""
+
+    def run(**changes: object) -> str:
+        answer = call(*arguments(**changes))
+        assert answer.status == 2, answer.out
+        assert answer.out == ""
+        assert "Traceback" not in answer.err
+        return answer.err.splitlines()[-1]
+
+    return run
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_json_has_every_metric_with_its_unit_and_says_that_no_device_ran(policy: str, call: Run) -> None:
+    answer = call(*arguments(policy=policy, json=True)).json
+    assert answer["clock"] == "virtual"
+    assert answer["definition"].startswith("no device ran")
+    (run,) = answer["runs"]
+    assert run["policy"] == policy
+    assert run["settings"]["max_batch_size"] == 256
+    for metric in run["metrics"]:
+        assert set(metric) >= {"name", "unit", "value", "definition", "better", "num_samples", "interval"}
+        assert metric["value"] is not None or metric["note"]
+    found = values(run)
+    assert found["expert_load_bytes"]
+    assert found["expert_load_bytes"] % (3 * 512 * 256 * 2) == 0
+    assert found["ttft_mean_s"]
+    assert found["ttft_mean_s"] > 0
+
+
+def test_the_table_is_headed_by_the_clock_and_has_the_realised_rate(call: Run) -> None:
+    answer = call(*arguments(policy=["chunked", "layered"], rate=[10, 40], chunk_size=256))
+    assert answer.status == 0, answer.err
+    lines = answer.out.splitlines()
+    assert lines[0].startswith("clock      virtual: no device ran")
+    titles = [line for line in lines if "requests/s asked for" in line]
+    assert len(titles) == 2
+    assert re.search(r"10 requests/s asked for, \d+\.\d{3} realised, CV \d\.\d\d", titles[0])
+    assert "chunk_size_tokens 256" in answer.out
+    assert re.search(r"expert_load_bytes .* GB", answer.out)
+    progress = answer.err.splitlines()
+    assert [line.split(":")[0] for line in progress] == [
+        "chunked at 10 requests/s",
+        "layered at 10 requests/s",
+        "chunked at 40 requests/s",
+        "layered at 40 requests/s",
+    ]
+
+
+def test_one_command_line_is_one_result(call: Run) -> None:
+    question = arguments(policy=["static", "hybrid"], json=True)
+    first, second = call(*question), call(*question)
+    assert first.out == second.out
+    assert call(*arguments(policy=["static", "hybrid"], json=True, seed=1)).out != first.out
+
+
+def test_a_replayed_trace_keeps_its_arrivals(call: Run, trace: Path) -> None:
+    answer = call(*arguments(workload=trace, replay=True, rate=None, requests=4, json=True)).json
+    (run,) = answer["runs"]
+    assert run["rate_per_s"] is None
+    assert run["realised_rate_per_s"] == pytest.approx(3 / 3)
+    assert answer["workload"]["num_requests"] == 4
+    assert values(run)["ttft_mean_s"]
+
+
+def test_bursts_have_the_coefficient_of_variation_asked_for(call: Run) -> None:
+    answer = call(*arguments(requests=400, model="small-dense", cv=1.83, json=True)).json
+    assert answer["runs"][0]["realised_cv"] == pytest.approx(1.83, rel=0.2)
+
+
+def test_the_limits_are_the_hardware_files_unless_given(call: Run) -> None:
+    shipped = call(*arguments(model="qwen3-30b-a3b", requests=2, json=True)).json["slo"]
+    assert (shipped["ttft_s"], shipped["tbt_s"]) == (5, 0.125)
+    assert "Table 5" in shipped["source"]
+    given = call(*arguments(slo_ttft="250ms", slo_tbt="0.05s", json=True)).json
+    assert given["slo"] == {"ttft_s": 0.25, "tbt_s": 0.05, "source": "the command line"}
+    assert values(given["runs"][0])["slo_attainment"] is not None
+    unknown = call(*arguments(json=True)).json
+    assert unknown["slo"] is None
+    assert values(unknown["runs"][0])["slo_attainment"] is None
+
+
+def test_settings_reach_the_policies_that_have_them(call: Run) -> None:
+    question = arguments(policy=["chunked", "layered", "static"], chunk_size=64, layer_groups=3, max_batch=7, json=True)
+    chunked, layered, static = (run["settings"] for run in call(*question).json["runs"])
+    assert (chunked["chunk_size_tokens"], chunked["max_batch_size"]) == (64, 7)
+    assert (layered["num_layer_groups"], layered["max_batch_size"]) == (3, 7)
+    assert (static["batch_size"], static["max_batch_size"]) == (7, 7)
+
+
+def test_requests_that_do_not_fit_are_dropped_and_counted(call: Run) -> None:
+    answer = call(*arguments(kv_capacity=2000, json=True)).json
+    assert answer["kv_capacity_tokens"] == 2000
+    assert answer["workload"]["num_dropped"] > 0
+    assert "dropped" in call(*arguments(kv_capacity=2000)).out
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hardware": "h100"}, "no hardware file is named 'h100'; shipped: cpu"),
+        ({"hardware": "none.toml"}, "none.toml: cannot be read"),
+        ({"hardware": "cpu"}, "'cpu' states no peak.memory_bytes"),
+        ({"hardware": "tpu-v6e"}, "'tpu-v6e' states no peak.interconnect_bandwidth_bytes_per_s"),
+        ({"tensor_parallel": 4}, "small-moe has 2 key-value heads to share out; want one of 1, 2"),
+        ({"tensor_parallel": 0}, "--tensor-parallel: '0': want a whole number of at least 1"),
+        ({"model": "small"}, "unknown shape 'small'; known: qwen3-30b-a3b"),
+        ({"model": "qwen3-30b-a3b", "hardware": "tpu-v5e", "tensor_parallel": 1}, "61.1 GB of weights"),
+        ({"policy": "layerd"}, "no scheduling policy 'layerd'; known: chunked"),
+        ({"policy": "disaggregated", "tensor_parallel": 1}, "want an even number, not 1"),
+        ({"workload": "layered"}, "no workload is named 'layered'"),
+        ({"rate": "0"}, "--rate: '0': want a finite number above 0"),
+        ({"rate": "nan"}, "--rate: 'nan': want a finite number above 0"),
+        ({"rate": None}, "want --rate, or --replay"),
+        ({"replay": True}, "want --rate, or --replay"),
+        ({"replay": True, "rate": None}, "workload 'layered-sharegpt' has no arrival times to replay"),
+        ({"replay": True, "rate": None, "cv": 2}, "--cv is about arrivals at a --rate"),
+        ({"cv": "-1"}, "'-1'"),
+        ({"requests": 0}, "--requests: '0': want a whole number of at least 1"),
+        ({"seed": "-1"}, "'-1'"),
+        ({"chunk_size": 64}, "--chunk-size is a setting of none of the policies asked for: layered"),
+        ({"layer_groups": 9}, "num_layer_groups is 9; want a whole number from 1 to 8"),
+        ({"layer_groups": 2, "tokens_per_iteration": 64}, "want one of them"),
+        ({"kv_capacity": 10**9}, "--kv-capacity 1000000000: want 16 (a block) to"),
+        ({"kv_capacity": 100}, "within max_total_tokens=100"),
+        ({"slo_ttft": "10", "slo_tbt": "125ms"}, "--slo-ttft: '10': want a time above 0 with its unit, s or ms"),
+        ({"slo_ttft": "10s", "slo_tbt": "1e3ms"}, "--slo-tbt: '1e3ms': want a time above 0 with its unit"),
+        ({"slo_ttft": "10s"}, "want --slo-ttft and --slo-tbt together"),
+    ],
+)
+def test_what_cannot_be_simulated_is_said_in_one_line(
+    changes: dict[str, object], words: str, refused: Callable[..., str]
+) -> None:
+    assert words in refused(**changes)
+
+
+def test_a_trace_that_is_too_short_or_wrong(refused: Callable[..., str], trace: Path, tmp_path: Path) -> None:
+    short = refused(workload=trace, replay=True, rate=None, requests=5)
+    assert "has 4 requests that fit; want 5" in short
+    broken = tmp_path / "broken.csv"
+    broken.write_text("input_tokens,output_tokens\n1,x\n", encoding="utf-8")
+    assert "line 2, column 'output_tokens': 'x'" in refused(workload=broken)
+
+
+@pytest.mark.parametrize(("text", "limit_s"), [("10s", 10), ("125ms", 0.125), ("0.5s", 0.5), (" 2s ", 2)])
+def test_a_limit_is_a_number_with_its_unit(text: str, limit_s: float) -> None:
+    assert _limit(text) == pytest.approx(limit_s)
+
+
+def test_one_request_has_no_rate_and_is_simulated_all_the_same(call: Run) -> None:
+    run = call(*arguments(requests=1, json=True)).json["runs"][0]
+    assert (run["realised_rate_per_s"], run["realised_cv"]) == (None, None)
+    assert "20 requests/s asked for" in call(*arguments(requests=1)).out

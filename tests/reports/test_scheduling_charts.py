@@ -1,0 +1,320 @@
+"""What the report says of the scheduling suite, from records whose numbers were written down by hand."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from plotly.graph_objects import Figure
+
+from pytest_npubench.reports import html
+from pytest_npubench.reports.record_fields import campaign_key
+from pytest_npubench.reports.scheduling_charts import scheduling_charts
+from pytest_npubench.reports.served_loads import served_loads
+from pytest_npubench.reports.serving_rounds import served_rounds
+from pytest_npubench.reports.sweep_charts import REPORTED_COVERAGE
+from pytest_npubench.store.journal import Journal
+
+from .conftest import Rendered
+from .page import Element, figures, read, rows, table_of
+from .served import LAYERED, policy_record, round_points, served_journal, served_records
+from .test_report_gaps import JUNK, _places
+
+LOAD = "layered-arxiv-div32 at 0.853 req/s"
+POLICIES = f"Policies under {LOAD}; SLO: TTFT <= 1,200 ms and every TBT <= 62.5 ms; wall clock; 3 blocks"
+CHARTS = {
+    "Mean TTFT by policy",
+    "Mean TBT by policy",
+    "Expert bytes by chunk size",
+    "Prefill time by chunk size",
+    "Expert coverage by decode batch",
+    f"TTFT and TBT by layer groups, {LOAD}",
+    "SLO attainment by rate, layered-arxiv-div32",
+    f"Tokens of one request over time, {LOAD}",
+    "Drift from round to round",
+}
+pytestmark = pytest.mark.usefixtures("small")
+
+
+@pytest.fixture
+def served(tmp_path: Path, small: None) -> tuple[list[dict[str, Any]], Journal, Element]:
+    records, journal = served_journal(tmp_path / "journal.jsonl")
+    return records, journal, read(html.render_html(records, journal))
+
+
+@pytest.fixture
+def page(served: tuple[list[dict[str, Any]], Journal, Element]) -> Element:
+    return served[2]
+
+
+def test_every_kind_has_its_chart_and_plotly_takes_them(page: Element) -> None:
+    found = figures(page)
+    assert found.keys() == CHARTS
+    for figure in found.values():
+        Figure(figure)
+    for figure in page.all("figure"):
+        assert figure.one("figcaption").text
+        assert len(figure.one("table").all("tr")) > 1
+
+
+def test_a_section_a_model_without_what_buckets_have(page: Element) -> None:
+    assert [heading.text for heading in page.all("h2")[2:]] == [
+        "cpu: small-moe, scheduling on cpu:0",
+        "cpu: small-dense, scheduling on cpu:0",
+    ]
+    for word in ("bucket", "padding", "LENS profiling", "Mean prediction error", "callable of"):
+        assert not any(word in section.text for section in page.all("section")[2:]), word
+    moe, dense = page.all("section")[2:]
+    assert (
+        "Layered / chunked: expert bytes -38 %, mean TTFT -45 %, mean TBT -17 %, mean E2E -39 %, at 0.853 req/s "
+        "(layered-arxiv-div32, small-moe, 3 blocks). 3 rounds in 30.0 s." in moe.text
+    )
+    assert "Dense control, layered / chunked: mean TTFT +12 %, mean TBT +0 %, mean E2E +10 %" in dense.text
+
+
+def test_the_table_of_policies_has_every_figure_with_its_meaning(page: Element) -> None:
+    header, *body = table_of(page, POLICIES)
+    assert header == ["figure", "chunked", "layered", "n", "definition"]
+    cells = {row[0]: row[1:] for row in body}
+    assert cells["mean TTFT, ms"] == ["400 (360 to 440)", "200 (180 to 220)", "24", "what ttft_mean_s means"]
+    assert cells["p99 TTFT, ms"][0] == "1,500 (1,350 to 1,650)"
+    assert cells["p99 TTFT, ms"][3] == "what ttft_p99_s means; the maximum: fewer than 100 samples"
+    assert cells["mean TBT, ms"][:2] == ["30 (27 to 33)", "25 (22.5 to 27.5)"]
+    assert cells["mean E2E, ms"][1] == "375 (337.5 to 412.5)"
+    assert cells["SLO attainment, %"][0] == "87.5 (78.75 to 96.25)"
+    assert [cells[f"{name} attainment, %"][0][:2] for name in ("TTFT", "TBT")] == ["90", "95"]
+    assert cells["TBT std, pooled, ms"][:2] == ["11", "9"]
+    assert cells["TBT std, per request, ms"][:2] == ["10.1", "8.1"]
+    assert cells["Jain's index"][:2] == ["0.809", "0.85"]
+    assert cells["mean decode batch, requests"][:2] == ["3.25", "2.5"]
+    assert cells["expert bytes per request, GB"][:2] == ["2.5", "1.55"]
+    assert cells["energy per output token, mJ"] == [
+        "unavailable",
+        "unavailable",
+        "0",
+        "energy of the run / output tokens; no energy counter was read",
+    ]
+    assert len(body) == 14  # energy per prompt and output token is in neither case
+    assert "Settings: chunked: chunk_size_tokens = 64; layered: tokens_per_iteration = 64, merge_cap" in page.text
+
+
+def test_policies_that_rest_on_different_numbers_say_so(small: None) -> None:
+    records = [policy_record("chunked", 30), policy_record("layered", 20), policy_record("static", 20)]
+    records[2]["detail"]["figures"]["ttft_mean_s"]["note"] = "4 of 24 arrived requests are not counted: no token"
+    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=())))
+    row = next(row for row in table_of(page, POLICIES) if row[0] == "mean TTFT, ms")
+    assert row[4] == "30 / 20"
+    assert row[5] == "what ttft_mean_s means; static: 4 of 24 arrived requests are not counted: no token"
+
+
+def test_bars_are_the_means_with_their_intervals(page: Element) -> None:
+    (bars,) = figures(page)["Mean TTFT by policy"]["data"]
+    assert bars["y"] == ["chunked", "layered"]
+    assert bars["x"] == pytest.approx([400, 200])
+    assert bars["error_x"]["array"] == pytest.approx([40, 20])
+    assert bars["error_x"]["arrayminus"] == pytest.approx([40, 20])
+    (bars,) = figures(page)["Mean TBT by policy"]["data"]
+    assert bars["x"] == pytest.approx([30, 25])
+    assert table_of(page, "Mean TBT by policy")[2] == ["layered", LOAD, "25", "22.5 to 27.5", "24"]
+
+
+def test_two_loads_are_two_tables_and_two_rows_of_bars(small: None) -> None:
+    records = [policy_record("chunked"), policy_record("layered"), policy_record("chunked")]
+    records[2]["axes"]["rate"], records[2]["detail"]["rate_per_s"] = "u0.9", 1.1
+    first, second = served_loads(records)
+    assert (first.name, second.name) == (LOAD, "layered-arxiv-div32 at 1.1 req/s")
+    charts = {chart.title: chart for chart in scheduling_charts(records)}
+    one, other = charts["Mean TTFT by policy"].figure["data"]
+    assert (one["name"], one["y"]) == (LOAD, ["chunked", "layered"])
+    assert (other["name"], other["y"]) == ("layered-arxiv-div32 at 1.1 req/s", ["chunked"])
+    assert one["marker"] != other["marker"]
+
+
+def test_chunk_sweep(page: Element) -> None:
+    (loaded,) = figures(page)["Expert bytes by chunk size"]["data"]
+    (prefill,) = figures(page)["Prefill time by chunk size"]["data"]
+    assert loaded["x"] == prefill["x"] == [64, 128, 1024]
+    assert loaded["y"] == pytest.approx([6.4, 3.6, 0.8])
+    assert "error_y" not in loaded  # counted, not timed
+    assert prefill["y"] == pytest.approx([900, 600, 300])
+    assert prefill["error_y"]["array"] == pytest.approx([90, 60, 30])
+    assert table_of(page, "Prefill time by chunk size")[1:] == [
+        ["64", "900", "90"],
+        ["128", "600", "60"],
+        ["1024", "300", "30"],
+    ]
+    (caption,) = (f.one("figcaption").text for f in page.all("figure") if f.all("h3")[0].text.startswith("Expert byt"))
+    assert "The prompt has 1,024 tokens." in caption
+    assert "reported (Layered Prefill, section 3.2 and Fig. 2" in caption
+
+
+def test_coverage_stands_beside_the_papers(page: Element) -> None:
+    ours, theirs = figures(page)["Expert coverage by decode batch"]["data"]
+    assert ours["x"] == theirs["x"] == [1, 8, 32]
+    assert ours["y"] == pytest.approx([12.5, 60, 95])
+    assert (theirs["name"], theirs["y"]) == (REPORTED_COVERAGE, pytest.approx([6.25, 29, 54.7]))
+    assert REPORTED_COVERAGE == "reported (Layered Prefill, Table 1: 128 experts, 8 a token)"
+    assert table_of(page, "Expert coverage by decode batch")[2] == ["8", "60.00", "29.00"]
+
+
+def test_layer_groups(page: Element) -> None:
+    ttft, tbt = figures(page)[f"TTFT and TBT by layer groups, {LOAD}"]["data"]
+    assert ttft["x"] == tbt["x"] == [2, 4, 8]
+    assert ttft["y"] == pytest.approx([200, 300, 500])
+    assert tbt["y"] == pytest.approx([90, 60, 40])
+    assert table_of(page, f"Layer groups under {LOAD}")[1] == ["2", "200", "90"]
+
+
+def test_attainment_by_rate(page: Element) -> None:
+    title = "SLO attainment by rate, layered-arxiv-div32"
+    layered, chunked = figures(page)[title]["data"]
+    assert (layered["name"], chunked["name"]) == ("layered", "chunked")
+    assert layered["x"] == chunked["x"] == [0.8, 1.6]
+    assert layered["y"] == pytest.approx([100, 75])
+    assert chunked["y"] == pytest.approx([95, 50])
+    (line,) = figures(page)[title]["layout"]["shapes"]
+    assert (line["y0"], line["y1"]) == (90, 90)
+    parts = ("TTFT and TBT", "TTFT", "TBT")
+    assert table_of(page, title) == [
+        ["requests/s", *(f"{policy}, {part} %" for policy in ("layered", "chunked") for part in parts)],
+        ["0.8", "100.00", "100.00", "100.00", "95.00", "100.00", "95.00"],
+        ["1.6", "75.00", "80.00", "90.00", "50.00", "50.00", "100.00"],
+    ]
+    assert "layered / chunked 1.25 (95 % interval 1.1 to 1.4)" in page.text
+
+
+def test_rates_without_their_attainment_make_no_chart() -> None:
+    records = [record for record in served_records() if "/attainment/" in record["case"]]
+    assert len(scheduling_charts(records)) == 1
+    del records[0]["detail"]["attainment"]["chunked"][1]
+    assert scheduling_charts(records) == ()
+
+
+def test_a_timeline_steps_up_at_each_token(page: Element) -> None:
+    layered, chunked = figures(page)[f"Tokens of one request over time, {LOAD}"]["data"]
+    assert layered["x"] == pytest.approx([0, 200, 225, 250])
+    assert layered["y"] == chunked["y"] == [0, 1, 2, 3]
+    assert layered["line"]["shape"] == "hv"  # flat until the token comes
+    assert table_of(page, f"When each token came, {LOAD}")[3] == ["3", "250", "460"]
+
+
+def test_bursts(page: Element) -> None:
+    table = table_of(page, f"Bursty arrivals: {LOAD}, CV 1.83, realised 1.4")
+    assert table == [
+        ["figure", "layered", "chunked"],
+        ["mean TTFT, ms", "500", "1,000"],
+        ["Jain's index", "0.8", "0.8"],
+    ]
+
+
+def test_drift_follows_ttft_and_repeated_work_and_nothing_else(page: Element) -> None:
+    traces = {trace["text"][0] if "text" in trace else trace["name"]: trace for trace in _drift(page)}
+    assert len(traces) == 4
+    assert traces["decode/8/16"]["y"] == [1, 1, 1]
+    for name in traces.keys() - {"decode/8/16"}:
+        assert traces[name]["y"] == pytest.approx([1.2, 0.9, 0.9]), name
+    assert {trace["legendgroup"] for trace in traces.values() if "legendgroup" in trace} == {
+        "layered",
+        "chunked",
+        "decode",
+    }
+    assert len(json.dumps(figures(page)["Drift from round to round"])) < 6000
+
+
+def _drift(page: Element) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = figures(page)["Drift from round to round"]["data"]
+    return found
+
+
+def test_a_rounds_figures_are_mean_ttft_by_policy_and_load() -> None:
+    (found,) = served_rounds([{"round": 0, "points": round_points(1.0)}])
+    assert found["points"] == {
+        "decode/8/16": (0.02, 0.02),
+        "layered/layered-arxiv-div32@u0.7 (tokens_per_iteration=64,merge_cap_tokens=1024)": (pytest.approx(0.3),),
+        "chunked/layered-arxiv-div32@u0.7 (chunk_size_tokens=64)": (pytest.approx(0.6),),
+    }
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("request.output_tokens", [3, 2]),
+        ("request.output_tokens", [0, 4]),
+        ("request.output_tokens", [4]),
+        ("request.arrival_s", [0.0, None]),
+        ("request.token_times_s", []),
+        ("request.token_times_s", "text"),
+    ],
+)
+def test_columns_that_do_not_fit_together_are_left_out(column: str, values: object) -> None:
+    points = {**round_points(1.0), f"{LAYERED}/{column}": values}
+    (found,) = served_rounds([{"round": 0, "points": points}])
+    assert [len(values) for name, values in found["points"].items() if name.startswith("layered")] == [0]
+    assert [len(values) for name, values in found["points"].items() if name.startswith("chunked")] == [1]
+
+
+def test_buckets_and_scheduling_of_one_model_never_mix(run: Rendered, small: None) -> None:
+    served = policy_record("layered")
+    of_buckets = next(record for record in run.records if "/profile/" in record["case"])
+    served |= {name: of_buckets[name] for name in ("hardware", "model", "batch_size", "device", "fingerprint")}
+    assert campaign_key(served) == "cpu-tiny-llama-serving"
+    assert campaign_key(of_buckets) == "cpu-tiny-llama-b1"
+    page = read(html.render_html([*run.records, served], run.journal))
+    titles = [heading.text for heading in page.all("h2")[2:]]
+    assert titles == ["cpu: tiny-llama, batch 1 on cuda:0", "cpu: tiny-llama, scheduling on cuda:0"]
+    buckets, scheduling = page.all("section")[2:]
+    assert {figure.all("h3")[0].text for figure in scheduling.all("figure")} == {
+        "Mean TTFT by policy",
+        "Mean TBT by policy",
+    }
+    assert "The journal holds no rounds of this campaign." in scheduling.text
+    assert not any("by policy" in figure.text for figure in buckets.all("figure"))
+    assert "policy" not in " ".join(table.text for table in buckets.all("table"))
+
+
+def test_cases_without_what_a_chart_needs_have_none(small: None) -> None:
+    records = [{**record, "detail": {}, "metrics": {}, "measured_s": None} for record in served_records()]
+    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=())))
+    assert not page.all("figure")
+    assert len(page.all("table")) == 1
+    assert len(rows(page.all("table")[0])) == len(records) + 1
+
+
+def test_names_of_policies_and_workloads_stay_text(small: None) -> None:
+    nasty = "<b onclick='x()'>b</b>"
+    records = served_records()
+    for record in records:
+        record["axes"] |= {"workload": nasty, "policy": nasty}
+        record["detail"] |= {"policy": nasty, "workload": nasty}
+    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=())))
+    assert not page.all("b")
+    for chart in scheduling_charts(records):
+        assert "<b" not in json.dumps(chart.figure)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 999), st.none() | JUNK), min_size=1, max_size=4))
+def test_junk_in_any_place_of_a_served_record_does_not_stop_the_report(
+    changes: list[tuple[int, int, object]],
+) -> None:
+    records = json.loads(json.dumps(served_records()))
+    for number, place, value in changes:
+        record = records[number % len(records)]
+        places = list(_places(record)) or [("detail",)]
+        *path, last = places[place % len(places)]
+        target = record
+        for key in path:
+            target = target[key]
+        if value is None and isinstance(target, dict):
+            target.pop(last, None)
+        else:
+            target[last] = copy.deepcopy(value)
+    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=())))
+    assert len(page.all("table")[0].all("tr")) == len(records) + 1
+    figures(page)

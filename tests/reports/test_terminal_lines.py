@@ -1,0 +1,65 @@
+"""The lines below the summary table, with scheduling cases among the others and alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_npubench.reports.scheduling_lines import comparison_lines
+from pytest_npubench.reports.terminal import render_table, summary_lines
+
+from .conftest import Rendered
+from .served import policy_record, ratio_record, served_records
+
+LAYERED = (
+    "layered / chunked: expert bytes -38 %, mean TTFT -45 %, mean TBT -17 %, mean E2E -39 %, at 0.853 req/s "
+    "(layered-arxiv-div32, small-moe, 3 blocks)"
+)
+DENSE = (
+    "dense control, layered / chunked: mean TTFT +12 %, mean TBT +0 %, mean E2E +10 %, at 0.853 req/s "
+    "(layered-arxiv-div32, small-dense, 3 blocks)"
+)
+
+
+def test_scheduling_cases_alone() -> None:
+    assert summary_lines(served_records()) == [LAYERED, DENSE, "verdicts: 15 passed, 1 inconclusive"]
+
+
+def test_beside_buckets_each_suite_keeps_its_own_lines(run: Rendered) -> None:
+    alone = summary_lines(run.records)
+    both = summary_lines([*run.records, *served_records()])
+    assert [line for line in alone if not line.startswith("verdicts")] == [
+        line for line in both if line not in (LAYERED, DENSE) and not line.startswith("verdicts")
+    ]
+    assert LAYERED in both
+    assert any(line.startswith("LENS profiling cost: 1 sessions, 3 buckets") for line in both)
+    assert any(line.startswith("padding waste") and "layered" not in line for line in both)
+
+
+def test_a_policy_case_has_no_padding_to_tell() -> None:
+    assert summary_lines([policy_record("layered")]) == ["verdicts: 1 passed"]
+
+
+@pytest.mark.parametrize(("ratio", "shown"), [(0.9951, "+0 %"), (1.006, "+1 %"), (2.0, "+100 %"), (0.55, "-45 %")])
+def test_changes_are_rounded_to_whole_percents(ratio: float, shown: str) -> None:
+    (line,) = comparison_lines([ratio_record("expert_loads", ttft_ratio=ratio)])
+    assert line.startswith(f"layered / chunked: mean TTFT {shown}, at 0.853 req/s (")
+
+
+def test_another_device_is_named_and_an_unmeasured_case_has_no_line() -> None:
+    record = {**ratio_record("expert_loads", ttft_ratio=0.5), "device": "cuda:1"}
+    (line,) = comparison_lines([record])
+    assert line.endswith("(layered-arxiv-div32, small-moe, 3 blocks, cuda:1)")
+    assert comparison_lines([{**record, "metrics": {}, "detail": {}}]) == []
+    assert comparison_lines([{**record, "case": "own/expert_loads/x"}]) == []
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_table_stays_readable(width: int) -> None:
+    text = render_table(served_records(), width=width, color=False)
+    assert all(len(line.rstrip()) <= width for line in text.splitlines())
+    flat = " ".join(text.split())
+    assert "passed" in flat
+    assert "within" in flat
+    row = next(line for line in text.splitlines() if "400" in line)  # mean TTFT of chunked prefill in ms
+    assert row.split().count("passed") == 1
+    assert "%" not in row  # neither predicted nor an error

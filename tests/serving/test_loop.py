@@ -1,0 +1,179 @@
+"""The loop's times, against ones worked out by hand: 1 s an iteration, 0.01 s a decode row, 0.1 s a prompt token."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_npubench.errors import DeviceError, MeasurementError
+from pytest_npubench.serving.clock import VirtualClock, WallClock
+from pytest_npubench.serving.load import ClosedLoad, OpenLoad
+from pytest_npubench.serving.loop import serve
+from pytest_npubench.serving.schedulers import make_scheduler
+
+from .fake_executor import FakeExecutor
+from .runs import BLOCK, requests, run
+
+
+def scheduler(policy="continuous", **settings):
+    return make_scheduler(policy, num_layers=4, kv_blocks=250, block_size_tokens=BLOCK, **settings)
+
+
+def test_times_by_hand():
+    first, second = run("continuous", requests((0.5, 10, 3), (1.0, 5, 1))).result.records
+    # 0.5 + 1 + 10 * 0.1; then 1 + 5 * 0.1 + 0.01; then 1 + 0.01
+    assert first.token_times_s == pytest.approx((2.5, 4.01, 5.02))
+    assert second.token_times_s == pytest.approx((4.01,))
+    assert (first.dispatched_s, first.scheduled_s) == (0.5, 0.5)
+    assert (second.dispatched_s, second.scheduled_s) == pytest.approx((2.5, 2.5))
+    assert second.dispatch_lag_s == pytest.approx(1.5)
+
+
+def test_times_under_layers_by_hand():
+    (record,) = run("layered", requests((0, 10, 2)), num_layer_groups=2).result.records
+    assert record.token_times_s == pytest.approx((1.5 + 1.5, 3 + 1.01))
+
+
+def test_the_log_by_hand():
+    log = run("layered", requests((0, 10, 2), (0.1, 4, 1)), num_layer_groups=2).result.log
+    assert list(log.start_s) == pytest.approx([0, 1.5, 3.0, 4.21])
+    assert list(log.end_s) == pytest.approx([1.5, 3.0, 4.21, 5.41])
+    assert list(log.num_decode) == [0, 0, 1, 0]
+    assert list(log.num_prefill_tokens) == [10, 10, 4, 4]
+    assert list(log.num_prefill_layers) == [2, 2, 2, 2]
+    assert list(log.num_running) == [1, 1, 2, 1]
+    assert list(log.num_waiting) == [0, 1, 0, 0]
+    assert list(log.kv_bytes) == [10 * 2 * 2, 10 * 4 * 2, (11 * 4 + 4 * 2) * 2, 4 * 4 * 2]
+    assert list(log.hidden_bytes) == [40, 0, 16, 0]
+    assert log.energy_j == [None] * 4
+
+
+def test_a_preempted_requests_times_leave_out_what_ran_again():
+    records = run("continuous", requests((0, 4, 7), (0, 4, 7)), kv_blocks=4).result.records
+    ends = [record.token_times_s for record in records]
+    assert [len(times) for times in ends] == [7, 7]
+    assert ends[0][:5] == ends[1][:5]
+    # request 0 goes on alone for two tokens; then 1's 9 tokens are made again: 1 + 0.9 s
+    assert ends[1][5] == pytest.approx(ends[0][6] + 1.9)
+
+
+def test_result_says_what_ran():
+    result = run("chunked", requests((0, 4, 2)), chunk_size_tokens=3).result
+    assert (result.policy, result.clock, result.num_layers) == ("chunked", "virtual", 4)
+    assert result.settings == {"chunk_size_tokens": 3, "decode_counts": True, "max_batch_size": 256}
+    assert (result.started_s, result.ended_s) == (0, result.log.end_s[-1])
+
+
+def test_nothing_starts_at_or_after_until_s():
+    outcome = run("layered", requests((0, 10, 9), (0.1, 4, 1), (50, 1, 1)), num_layer_groups=2, until_s=4.0)
+    first, second = outcome.result.records
+    assert outcome.result.ended_s == pytest.approx(4.21)
+    assert first.token_times_s == pytest.approx((3.0, 4.21))
+    assert second.token_times_s == ()
+    assert second.scheduled_s == 3.0
+    assert not outcome.executor.held
+
+
+def test_until_s_ends_the_wait_for_an_arrival_too():
+    result = run("continuous", requests((0, 10, 1), (50, 1, 1)), until_s=20.0).result
+    assert result.ended_s == 20.0
+    assert len(result.records) == 1
+
+
+def test_a_closed_load_keeps_its_number_of_requests():
+    outcome = run("continuous", ClosedLoad([(4, 3), (4, 1), (6, 2), (2, 2)], concurrency=2))
+    records = outcome.result.records
+    assert [record.arrival_s for record in records[:2]] == [0, 0]
+    assert records[2].arrival_s == records[1].token_times_s[-1]
+    assert records[3].arrival_s in {record.token_times_s[-1] for record in records[:3]}
+    assert max(outcome.result.log.num_running) == 2
+    assert [len(record.tokens) for record in records] == [3, 1, 2, 2]
+
+
+def test_a_static_batch_that_waits_to_be_full_does_not_wait_for_a_closed_loads_clients():
+    outcome = run("static", ClosedLoad([(4, 1)] * 5, concurrency=2), batch_size=3, wait_for_full_batch=True)
+    assert [plan.finishing for plan in outcome.plans] == [(0, 1), (2, 3), (4,)]
+
+
+def test_progress_counts_iterations():
+    counts = []
+    load = OpenLoad(requests((0, 4, 4)))
+    serve(load, scheduler(), FakeExecutor(), VirtualClock(), on_iteration=counts.append)
+    assert counts == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("policy", ["continuous", "chunked", "layered", "hybrid", "static"])
+@pytest.mark.parametrize("at", [1, 2, 4])
+def test_an_aborted_request_is_freed_and_the_others_go_on(policy, at):
+    chosen = {
+        "layered": {"num_layer_groups": 3},
+        "hybrid": {"chunk_size_tokens": 5},
+        "chunked": {"chunk_size_tokens": 5},
+    }
+    policy_of_run, executor = scheduler(policy, **chosen.get(policy, {})), FakeExecutor()
+
+    def abort(num_iterations: int) -> None:
+        if num_iterations == at:
+            policy_of_run.batch.abort(1, "the client left")
+        assert num_iterations <= at or 1 not in executor.held
+
+    arriving = requests((0, 8, 9), (0, 8, 9), (0, 3, 9))
+    records = serve(OpenLoad(arriving), policy_of_run, executor, VirtualClock(), on_iteration=abort).records
+    alone = run(policy, arriving, **chosen.get(policy, {})).tokens
+    assert records[1].aborted == "the client left"
+    assert len(records[1].token_times_s) == len(records[1].tokens) < 9
+    assert (records[0].tokens, records[2].tokens) == (alone[0], alone[2])
+    assert not executor.held
+    assert policy_of_run.batch.blocks.num_free == 250
+
+
+def test_a_request_aborted_in_the_queue_never_runs():
+    policy = scheduler(max_batch_size=1)
+    arriving = requests((0, 4, 3), (0, 4, 3))
+
+    def abort(num_iterations: int) -> None:
+        policy.batch.abort(1, "gave up waiting")
+
+    _, record = serve(OpenLoad(arriving), policy, FakeExecutor(), VirtualClock(), on_iteration=abort).records
+    assert (record.aborted, record.scheduled_s, record.token_times_s) == ("gave up waiting", None, ())
+
+
+def test_on_the_wall_clock_times_are_measured():
+    load = OpenLoad(requests((0.0, 4, 3), (0.02, 4, 1)))
+    result = serve(load, scheduler(), FakeExecutor(times=False), WallClock())
+    first, second = result.records
+    assert result.clock == "wall"
+    assert second.dispatched_s >= 0.02
+    assert list(first.token_times_s) == sorted(first.token_times_s)
+    assert result.ended_s >= second.token_times_s[-1] > 0.02
+
+
+def test_modelled_seconds_do_not_pass_for_measured_ones():
+    with pytest.raises(MeasurementError, match="modelled seconds on the wall clock"):
+        serve(OpenLoad(requests((0, 4, 3))), scheduler(), FakeExecutor(), WallClock())
+
+
+def test_a_virtual_clock_needs_modelled_seconds():
+    with pytest.raises(MeasurementError, match="took None s"):
+        serve(OpenLoad(requests((0, 4, 3))), scheduler(), FakeExecutor(times=False), VirtualClock())
+
+
+@pytest.mark.parametrize("error", [DeviceError("lost"), MeasurementError("no memory")])
+def test_the_executors_errors_pass_through(error):
+    class Failing(FakeExecutor):
+        def run(self, plan):
+            if len(self.plans) == 2:
+                raise error
+            return super().run(plan)
+
+    with pytest.raises(type(error), match=str(error)):
+        serve(OpenLoad(requests((0, 4, 9))), scheduler(), Failing(), VirtualClock())
+
+
+def test_a_policy_that_stops_planning_is_found_out():
+    class Lazy(type(scheduler())):
+        def plan(self):
+            return None
+
+    lazy = Lazy(num_layers=4, kv_blocks=9, block_size_tokens=BLOCK)
+    with pytest.raises(MeasurementError, match="plans nothing more, but 1 requests have not ended"):
+        serve(OpenLoad(requests((0, 4, 1))), lazy, FakeExecutor(), VirtualClock())
