@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import f as f_distribution
+from scipy.special import fdtri
 
 from pytest_npubench.stats.checks import FloatArray
 from pytest_npubench.stats.margin_test import one_sided_p
@@ -29,6 +29,7 @@ from pytest_npubench.verdict.observations import Table
 from pytest_npubench.verdict.suite_shift import SuiteShift, suite_shift
 
 DISAGREE_LEVEL = 0.05
+MANY = 1e6  # degrees of freedom: as good as infinitely many, which fdtri does not take
 SHARE_PRIOR_FREEDOM = 4.0  # as if 4 repeats had shown that further processes tell nothing new
 
 
@@ -116,7 +117,7 @@ def excess_scatter(table: Table, variance: FloatArray, freedom: FloatArray) -> F
     freedom_tonight = np.isfinite(table.current).sum(axis=1) - 1
     centred = table.current - np.nanmean(table.current, axis=1, keepdims=True)
     scatter = np.nansum(centred**2, axis=1) / np.maximum(freedom_tonight, 1)
-    limit = f_distribution.ppf(1 - DISAGREE_LEVEL, np.maximum(freedom_tonight, 1), freedom)
+    limit = fdtri(np.maximum(freedom_tonight, 1), np.minimum(freedom, MANY), 1 - DISAGREE_LEVEL)
     return np.asarray(np.where(scatter > limit * variance, scatter, 0.0))
 
 

@@ -283,5 +283,5 @@ def test_a_call_that_takes_no_time_at_all_has_a_verdict(timed, tmp_path):
     result = project.run("test_own.py", env={"TIMES": "0"})
     assert result.ret == 1
     (text,) = failures(result).values()
-    assert text.startswith("Failed: invalid: call_s: process 0: its median is 0")
+    assert text.startswith("Failed: invalid: call_s: process 0: its better quartile is 0")
     assert own(project, "test_slowing")["verdict"]["kind"] == "invalid"
