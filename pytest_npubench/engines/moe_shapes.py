@@ -6,11 +6,10 @@ Worked numbers: one expert of qwen3-30b-a3b has 3 x 2048 x 768 weights, 9.437 MB
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_npubench.errors import RegistryError
+from pytest_npubench.engines.shape_names import add_shape, find_shape
 
 Architecture = Literal["qwen3", "gpt-oss"]
 
@@ -186,16 +185,9 @@ MOE_SHAPES: dict[str, MoeShape] = {shape.name: shape for shape in _SHAPES}
 
 def register(shape: MoeShape) -> None:
     """Add a shape that hardware files may name. Raises RegistryError on a name that is taken."""
-    if shape.name in MOE_SHAPES:
-        raise RegistryError(f"a shape {shape.name!r} is there already")
-    MOE_SHAPES[shape.name] = shape
+    add_shape(MOE_SHAPES, shape)
 
 
 def moe_shape(name: str) -> MoeShape:
     """The shape of that name. Raises RegistryError with the known names."""
-    try:
-        return MOE_SHAPES[name]
-    except KeyError:
-        near = difflib.get_close_matches(name, MOE_SHAPES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise RegistryError(f"unknown shape {name!r}; known: {', '.join(MOE_SHAPES)}{hint}") from None
+    return find_shape(MOE_SHAPES, name)

@@ -5,10 +5,9 @@ Worked number: llama-3.2-1b has 1.24e9 parameters, 2.47 GB of weights in bf16.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 
-from pytest_npubench.errors import RegistryError
+from pytest_npubench.engines.shape_names import add_shape, find_shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,16 +136,9 @@ SHAPES: dict[str, DecoderShape] = {shape.name: shape for shape in _SHAPES}
 
 def register(shape: DecoderShape) -> None:
     """Add a shape that hardware files may name. Raises RegistryError on a name that is taken."""
-    if shape.name in SHAPES:
-        raise RegistryError(f"a decoder shape {shape.name!r} is there already")
-    SHAPES[shape.name] = shape
+    add_shape(SHAPES, shape)
 
 
 def decoder_shape(name: str) -> DecoderShape:
     """The shape of that name. Raises RegistryError with the known names."""
-    try:
-        return SHAPES[name]
-    except KeyError:
-        near = difflib.get_close_matches(name, SHAPES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise RegistryError(f"unknown decoder shape {name!r}; known: {', '.join(SHAPES)}{hint}") from None
+    return find_shape(SHAPES, name)

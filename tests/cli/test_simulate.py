@@ -160,7 +160,7 @@ def test_requests_that_do_not_fit_are_dropped_and_counted(call: Run) -> None:
         ({"hardware": "tpu-v6e"}, "'tpu-v6e' states no peak.interconnect_bandwidth_bytes_per_s"),
         ({"tensor_parallel": 4}, "small-moe has 2 key-value heads to share out; want one of 1, 2"),
         ({"tensor_parallel": 0}, "--tensor-parallel: '0': want a whole number of at least 1"),
-        ({"model": "small"}, "unknown shape 'small'; known: qwen3-30b-a3b"),
+        ({"model": "small"}, "unknown decoder shape 'small'; known: qwen3-30b-a3b"),
         ({"model": "qwen3-30b-a3b", "hardware": "tpu-v5e", "tensor_parallel": 1}, "61.1 GB of weights"),
         ({"policy": "layerd"}, "no scheduling policy 'layerd'; known: chunked"),
         ({"policy": "disaggregated", "tensor_parallel": 1}, "want an even number, not 1"),
