@@ -9,8 +9,25 @@ from pytest_npubench.serving_spec import LoadSpec
 Settings = tuple[tuple[str, int | None], ...]
 
 
+class VisitedOnce:
+    """A point that its name defines, measured once in a round."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def definition(self) -> list[object]:
+        return [self.name]
+
+    def visits(self, duration_s: float) -> int:
+        return 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServedPoint:
+class ServedPoint(VisitedOnce):
     """A block of requests of one load, served under one policy with these settings.
 
     cv is that of gamma arrivals, None for Poisson ones. With at_once every request is there when the block begins:
@@ -29,16 +46,9 @@ class ServedPoint:
         arrivals = "at-once" if self.at_once else self.load.rate_name + (f"cv{self.cv:g}" if self.cv else "")
         return f"{self.policy}({settings})/{self.load.workload}@{arrivals}"
 
-    @property
-    def definition(self) -> list[object]:
-        return [self.name]
-
-    def visits(self, duration_s: float) -> int:
-        return 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptPoint:
+class PromptPoint(VisitedOnce):
     """One prompt alone on the engine, prefilled in chunks (Layered Prefill, Fig. 2)."""
 
     prompt_tokens: int
@@ -48,16 +58,9 @@ class PromptPoint:
     def name(self) -> str:
         return f"prompt/{self.prompt_tokens}/{self.chunk_size_tokens}"
 
-    @property
-    def definition(self) -> list[object]:
-        return [self.name]
-
-    def visits(self, duration_s: float) -> int:
-        return 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecodePoint:
+class DecodePoint(VisitedOnce):
     """One decode step of a batch of requests with one context length (Layered Prefill, Table 1 and section 5.1)."""
 
     batch_size: int
@@ -66,13 +69,6 @@ class DecodePoint:
     @property
     def name(self) -> str:
         return f"decode/{self.batch_size}/{self.context_tokens}"
-
-    @property
-    def definition(self) -> list[object]:
-        return [self.name]
-
-    def visits(self, duration_s: float) -> int:
-        return 1
 
 
 ServingPoint = ServedPoint | PromptPoint | DecodePoint
