@@ -9,9 +9,11 @@ NpubenchError
 ├── WorkloadError            a workload file or name: names the file, line and column
 ├── MeasurementError         samples that cannot be used (not finite, none, never steady)
 │   └── ImpureProfileError   a profile point left the bucket it measures
+├── PartitionError           a split, profile or plan of two units that cannot be used
 ├── DeviceError
 │   ├── DeviceUnavailableError
-│   └── DeviceBusyError      another process holds the device: names it
+│   ├── DeviceBusyError      another process holds the device: names it
+│   └── UnitLostError        a compute unit that died while it worked
 └── StoreError               a file of ours that cannot be read or written: names path and line
     ├── FormatVersionError   written by a later version
     ├── JournalError
@@ -57,6 +59,10 @@ class ImpureProfileError(MeasurementError):
     """A profile point that ran in another bucket than the one it measures."""
 
 
+class PartitionError(NpubenchError, ValueError):
+    """A split, profile or plan of two compute units that cannot be used."""
+
+
 class DeviceError(NpubenchError):
     """A device that cannot be used."""
 
@@ -67,6 +73,10 @@ class DeviceUnavailableError(DeviceError):
 
 class DeviceBusyError(DeviceError):
     """A device that another process holds."""
+
+
+class UnitLostError(DeviceError):
+    """A compute unit that died while it worked, with its last words."""
 
 
 class StoreError(NpubenchError):
