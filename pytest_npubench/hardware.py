@@ -16,6 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_npubench.errors import ConfigError, HardwareFileError
+from pytest_npubench.partition_spec import (
+    OFFLOAD_KEYS,
+    PARTITION_KEYS,
+    OffloadSpec,
+    PartitionSpec,
+    read_offload,
+    read_partition,
+)
 from pytest_npubench.serving_spec import SERVING_KEYS, ServingSpec, read_serving
 from pytest_npubench.toml_table import Table, listed
 
@@ -108,6 +116,8 @@ class HardwareSpec:
     mean_error: float
     profiles: tuple[RunSize, ...]
     serving: ServingSpec | None = None
+    partition: PartitionSpec | None = None
+    offload: OffloadSpec | None = None
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -186,8 +196,8 @@ def _parse(text: str) -> dict[str, object]:
 
 
 def _spec(path: Path, document: dict[str, object]) -> HardwareSpec:
-    keys = ("title", "family", "classes", "probe", "peak", "buckets", "models", "slo", "limits", "profile", "serving")
-    root = Table(path, "", document, keys)
+    keys = ("title", "family", "classes", "probe", "peak", "buckets", "models", "slo", "limits", "profile")
+    root = Table(path, "", document, (*keys, "serving", "partition", "offload"))
     probe = root.table("probe", ("match", "num_devices", "devices_per_chip"))
     buckets = root.table("buckets", ("set", "source"))
     models = root.table("models", ("default", "dtype", "batch_sizes"))
@@ -212,6 +222,8 @@ def _spec(path: Path, document: dict[str, object]) -> HardwareSpec:
         mean_error=limits.number("mean_error", at_most=1, default=0.05),
         profiles=(),
         serving=read_serving(root.table("serving", SERVING_KEYS), DTYPES) if "serving" in root else None,
+        partition=read_partition(root.table("partition", PARTITION_KEYS)) if "partition" in root else None,
+        offload=read_offload(root.table("offload", OFFLOAD_KEYS)) if "offload" in root else None,
     )
     return replace(spec, profiles=_profiles(root.table("profile", PROFILES), spec))
 

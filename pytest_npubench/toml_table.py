@@ -106,6 +106,16 @@ class Table:
         self.check_within(name, values, within)
         return tuple(values)
 
+    def shares(self, name: str) -> tuple[float, ...]:
+        """A list of strictly increasing numbers above 0 and below 1."""
+        want = "a list of one or more numbers above 0 and below 1, each larger than the one before"
+        values = self.value(name, want)
+        if not isinstance(values, list) or not values or any(not isinstance(value, float) for value in values):
+            raise self.wrong(name, want)
+        if not all(left < right for left, right in pairwise([0.0, *values, 1.0])):
+            raise self.wrong(name, want)
+        return tuple(values)
+
     def check_within(self, name: str, values: Sequence[object], within: Sequence[object]) -> None:
         if within and (unknown := [value for value in values if value not in within]):
             raise self.error(name, f"unknown {listed(unknown)}; allowed: {listed(within)}")
