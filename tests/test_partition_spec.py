@@ -91,5 +91,5 @@ def test_errors_say_where_and_what_is_allowed(tmp_path: Path, old: str, new: str
 
 
 def test_offload_takes_no_lengths(tmp_path: Path) -> None:
-    with pytest.raises(HardwareFileError, match="offload.profile.nightly.lengths: unknown key"):
+    with pytest.raises(HardwareFileError, match=r"offload\.profile\.nightly\.lengths: unknown key"):
         _load(tmp_path, OFFLOAD + "lengths = [1]\n")

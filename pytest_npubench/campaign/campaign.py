@@ -11,6 +11,7 @@ and a reason why its cases are invalid. A resumed campaign gives up again only a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,9 +110,9 @@ class Campaign:
         return tuple(found.values())
 
     def _measure(self, measured: Measured) -> Measured:
-        with device_lock(self._site.devices, self._site.lock_timeout_s):
+        with device_lock(self._site.devices, self._site.lock_timeout_s), ExitStack() as ends:
             try:
-                bench = self._load(measured)
+                bench = self._load(measured, ends)
             except JournalError:
                 raise
             except Exception as error:  # noqa: BLE001 - out of memory, a failed compile, a lost device: cases say so
@@ -122,12 +123,14 @@ class Campaign:
             self._run_rounds(bench, measured, durations_s)
         return measured
 
-    def _load(self, measured: Measured) -> Bench[Any]:
+    def _load(self, measured: Measured, ends: ExitStack) -> Bench[Any]:
         """Everything that comes before warm-up. A point that cannot be had fails alone: its case says so."""
         self._progress.stage(self.plan.key, "loading")
         runtime = self._site.runtime
         before = len(runtime.compiles)
         bench = self._make_bench(runtime)
+        if close := getattr(bench, "close", None):
+            ends.callback(close)
         stage = lambda text: self._progress.stage(self.plan.key, text)  # noqa: E731 - one argument of the two stays
         measured.failures.update(bench.load(self.points, measured.rounds, stage))
         measured.compiles = tuple(runtime.compiles[before:])

@@ -107,6 +107,8 @@ class Bench(Protocol[PointT]):
         """Visit a point once. Raises MeasurementError where what it left cannot be used."""
         ...
 
+    # close() -> None: end what the bench started, once its campaign is measured or failed. A bench may do without it.
+
 
 def campaign_digest(plan: CampaignPlan, points: Sequence[CampaignPoint]) -> str:
     """A hash of what the campaign measures: rounds of equal digest may be continued."""

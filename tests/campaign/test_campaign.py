@@ -235,3 +235,33 @@ def test_a_point_that_never_settles_is_named_in_its_rounds(bench, plan, monkeypa
     rounds = [record for record in read_journal(bench.path).records if record["record"] == "round"]
     assert rounds
     assert all(record["unsteady"] == ["profile/16/1", "profile/16/9"] for record in rounds)
+
+
+@pytest.mark.parametrize("where", ["nowhere", "load", "sample", "journal"])
+def test_a_bench_is_closed_however_its_campaign_ends(bench, plan, monkeypatch, where):
+    ended = []
+
+    class Closing(BucketBench):
+        def load(self, *arguments):
+            if where == "load":
+                raise OSError("gone")
+            return super().load(*arguments)
+
+        def close(self):
+            ended.append(where)
+
+    points = profile(plan, 16)
+    fails = {16: 1} if where == "sample" else None
+    make_engine = lambda runtime, plan: ScriptedEngine(runtime, plan, fails)  # noqa: E731
+    campaign = bench.campaign(points, make_bench=lambda runtime: Closing(runtime, plan, make_engine))
+    if where == "journal":
+        monkeypatch.setattr(campaign._journal, "append", _full_disk)
+        with pytest.raises(JournalError):
+            campaign.measured()
+    else:
+        campaign.measured()
+    assert ended == [where]
+
+
+def _full_disk(record):
+    raise JournalError("no space left")
