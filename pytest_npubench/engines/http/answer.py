@@ -1,0 +1,32 @@
+"""What is asked of a server, and what came back. Seconds on one clock that starts with the run (time.monotonic)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRequest:
+    """prompt: token ids where the server takes them (completions API), else text. arrival_s: when it is due."""
+
+    id: int
+    arrival_s: float
+    prompt: str | tuple[int, ...]
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpAnswer:
+    """One request's answer, whole or not.
+
+    dispatched_s: when the client began to send it, so dispatched_s - arrival_s is the client's own lag. token_times_s:
+    one a token that came, however it ended. counted_by says how tokens were counted (token_times). failed: the reason,
+    None where the answer is whole; a request that was retried failed, whatever came of it.
+    """
+
+    request: HttpRequest
+    dispatched_s: float
+    token_times_s: tuple[float, ...] = ()
+    counted_by: str = ""
+    num_retries: int = 0
+    failed: str | None = None

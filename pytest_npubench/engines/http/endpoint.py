@@ -1,0 +1,99 @@
+"""Where a server is and how it is asked: an address, a model's name, and what every request carries.
+
+The API key is read from an environment variable when a run begins; it is in no record, no message and no repr.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pytest_npubench.errors import ConfigError
+
+APIS = ("completions", "chat")
+PATHS = {"completions": "completions", "chat": "chat/completions"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """url is the base that clients of OpenAI are given ("http://127.0.0.1:8000/v1").
+
+    answer_timeout_s holds for a whole answer, idle_timeout_s between two pieces of it, connect_timeout_s for the
+    connection. max_retries of a request that was refused (429, 5xx) or not connected; a retried request counts as
+    failed all the same. extra_body is merged into every request: ignore_eos makes vLLM, SGLang and llama.cpp generate
+    as many tokens as were asked for; servers that refuse it want {}. ca_file: certificates to trust beside the
+    system's. Raises ConfigError on an address, API or number that cannot be used.
+    """
+
+    url: str
+    model: str
+    api: str = "completions"
+    api_key_variable: str | None = None
+    connect_timeout_s: float = 10.0
+    idle_timeout_s: float = 60.0
+    answer_timeout_s: float = 600.0
+    max_retries: int = 0
+    extra_body: Mapping[str, object] = field(default_factory=lambda: {"ignore_eos": True})
+    ca_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(
+                f"server address {self.url!r}; want http:// or https:// with a host, as http://HOST:PORT/v1"
+            )
+        if parts.username or parts.password or parts.query:
+            raise ConfigError("a server's address carries no password and no query; name a variable for the API key")
+        if self.api not in APIS:
+            raise ConfigError(f"API {self.api!r} of {self.url}; allowed: {', '.join(APIS)}")
+        if not self.model:
+            raise ConfigError(f"no model named for {self.url}; want the name the server serves it under")
+        for name in ("connect_timeout_s", "idle_timeout_s", "answer_timeout_s"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ConfigError(f"{name} is {getattr(self, name)}; want seconds above 0")
+        if self.max_retries < 0:
+            raise ConfigError(f"max_retries is {self.max_retries}; want at least 0")
+
+    @property
+    def address(self) -> str:
+        return f"{self.url.rstrip('/')}/{PATHS[self.api]}"
+
+    def headers(self) -> dict[str, str]:
+        """Raises ConfigError where the variable of the key is not set."""
+        headers = {"Accept": "text/event-stream"}
+        if self.api_key_variable:
+            key = os.environ.get(self.api_key_variable, "")
+            if not key:
+                raise ConfigError(f"environment variable {self.api_key_variable} is not set; it holds the API key")
+            headers["Authorization"] = f"Bearer {key}"
+        return headers
+
+    def tls(self) -> ssl.SSLContext:
+        """Certificates are always verified. Raises ConfigError on a ca_file that holds none."""
+        try:
+            return ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"{self.ca_file}: no certificates to trust: {error}") from error
+
+    def body(self, prompt: str | tuple[int, ...], output_tokens: int) -> dict[str, object]:
+        """One request. Token ids go to the completions API alone; raises ConfigError for them elsewhere."""
+        if self.api == "chat" and not isinstance(prompt, str):
+            raise ConfigError("the chat API takes text, not token ids; give text prompts, or use the completions API")
+        asked: dict[str, object] = (
+            {"messages": [{"role": "user", "content": prompt}]}
+            if self.api == "chat"
+            else {"prompt": prompt if isinstance(prompt, str) else list(prompt)}
+        )
+        return {
+            "model": self.model,
+            **asked,
+            "max_tokens": output_tokens,
+            "temperature": 0.0,
+            "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+            **self.extra_body,
+        }

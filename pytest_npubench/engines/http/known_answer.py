@@ -1,0 +1,90 @@
+"""A server that answers at times given beforehand, to find out what the client adds to them.
+
+    python -m pytest_npubench.engines.http.known_answer --port 8001 --ttft-s 0.05 --itl-s 0.01
+
+speaks the completions and the chat API and generates nothing: token k of a request is sent ttft + k itl after the
+request came, and each event says when it was sent ("sent_s", time.monotonic, one clock for all processes of a machine).
+It serves to test and to calibrate a client; no figure of it says anything about a device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+
+from aiohttp import web
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownAnswer:
+    """ttft_s and itl_s of every answer; `merge` tokens go into one event; usage: "running", "last" or "none"."""
+
+    ttft_s: float
+    itl_s: float
+    merge: int = 1
+    usage: str = "running"
+
+
+KNOWN = web.AppKey("known", KnownAnswer)
+
+
+def application(known: KnownAnswer) -> web.Application:
+    """Serves both APIs, and whatever model is named."""
+    app = web.Application(client_max_size=64 * 2**20)
+    app[KNOWN] = known
+    app.router.add_post("/v1/completions", _answer)
+    app.router.add_post("/v1/chat/completions", _answer)
+    return app
+
+
+async def _answer(request: web.Request) -> web.StreamResponse:
+    came_s = time.monotonic()
+    known: KnownAnswer = request.app[KNOWN]
+    asked = await request.json()
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    total = int(asked["max_tokens"])
+    for first in range(0, total, known.merge):
+        stop = min(first + known.merge, total)
+        due_s = came_s + known.ttft_s + (stop - 1) * known.itl_s
+        if (wait_s := due_s - time.monotonic()) > 0:
+            await asyncio.sleep(wait_s)
+        await response.write(_event(known, "messages" in asked, first, stop, total))
+    if known.usage == "last":
+        await response.write(_data({"choices": [], "usage": {"completion_tokens": total}}))
+    await response.write(b"data: [DONE]\n\n")
+    return response
+
+
+def _event(known: KnownAnswer, chat: bool, first: int, stop: int, total: int) -> bytes:
+    text = "".join(f" {token}" for token in range(first, stop))
+    choice: dict[str, object] = {"delta": {"content": text}} if chat else {"text": text}
+    choice |= {"index": 0, "finish_reason": "length" if stop == total else None}
+    document: dict[str, object] = {"choices": [choice], "sent_s": time.monotonic()}
+    if known.usage == "running":
+        document["usage"] = {"completion_tokens": stop}
+    return _data(document)
+
+
+def _data(document: dict[str, object]) -> bytes:
+    return b"data: " + json.dumps(document).encode() + b"\n\n"
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="A server that answers at times given beforehand.")
+    parser.add_argument("--port", type=int, default=8001)
+    parser.add_argument("--ttft-s", type=float, default=0.05)
+    parser.add_argument("--itl-s", type=float, default=0.01)
+    parser.add_argument("--merge", type=int, default=1, help="tokens in one event")
+    parser.add_argument("--usage", choices=("running", "last", "none"), default="running")
+    options = parser.parse_args()
+    known = KnownAnswer(ttft_s=options.ttft_s, itl_s=options.itl_s, merge=options.merge, usage=options.usage)
+    web.run_app(application(known), host="127.0.0.1", port=options.port, print=None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Open-loop load on a server: each request is sent when it is due, whether or not others were answered.
+
+The client watches itself: how late it sends (dispatch lag), and how long its event loop stood still (stalls), since a
+stalled client times its own slowness. Both belong beside every figure it measures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
+from pytest_npubench.engines.http.client import ask, open_session
+from pytest_npubench.engines.http.endpoint import Endpoint
+
+STALL_TICK_S = 0.005
+SPIN_S = 0.0015  # an event loop's timers are rounded up to milliseconds: the rest is spent giving way to others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRun:
+    """answers in the order of arrival; loop_stalls_s: how late each look of the client's watch came, worst last."""
+
+    answers: tuple[HttpAnswer, ...]
+    loop_stalls_s: tuple[float, ...]
+    ended_s: float
+
+    @property
+    def dispatch_lags_s(self) -> tuple[float, ...]:
+        return tuple(answer.dispatched_s - answer.request.arrival_s for answer in self.answers)
+
+
+def run_load(
+    endpoint: Endpoint, requests: Sequence[HttpRequest], *, on_answer: Callable[[HttpAnswer], None] | None = None
+) -> HttpRun:
+    """Send every request at its time and wait for all answers. Raises ConfigError before anything is sent where the
+    endpoint cannot be used; what goes wrong with single requests is in their answers."""
+    for request in requests:
+        endpoint.body(request.prompt, request.output_tokens)
+    return asyncio.run(_run(endpoint, requests, on_answer))
+
+
+async def _run(
+    endpoint: Endpoint, requests: Sequence[HttpRequest], on_answer: Callable[[HttpAnswer], None] | None
+) -> HttpRun:
+    async with open_session(endpoint) as session:
+        started_s = time.monotonic()
+
+        def now_s() -> float:
+            return time.monotonic() - started_s
+
+        stalls: list[float] = []
+        watch = asyncio.create_task(_watch(stalls))
+        with _no_collection():
+            tasks = []
+            for request in requests:
+                await _until(request.arrival_s, now_s)
+                task = asyncio.create_task(ask(session, endpoint, request, now_s=now_s))
+                if on_answer:
+                    task.add_done_callback(lambda done: on_answer(done.result()))
+                tasks.append(task)
+            answers = await asyncio.gather(*tasks)
+        ended_s = now_s()
+        watch.cancel()
+        with suppress(asyncio.CancelledError):
+            await watch
+    return HttpRun(answers=tuple(answers), loop_stalls_s=tuple(sorted(stalls)), ended_s=ended_s)
+
+
+async def _until(due_s: float, now_s: Callable[[], float]) -> None:
+    if (wait_s := due_s - now_s() - SPIN_S) > 0:
+        await asyncio.sleep(wait_s)
+    while now_s() < due_s:
+        await asyncio.sleep(0)
+
+
+async def _watch(stalls: list[float]) -> None:
+    while True:
+        before_s = time.monotonic()
+        await asyncio.sleep(STALL_TICK_S)
+        stalls.append(time.monotonic() - before_s - STALL_TICK_S)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """A full garbage collection would stop the loop in the middle of an answer."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

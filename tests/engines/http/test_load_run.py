@@ -1,0 +1,186 @@
+"""Load on a local stand-in of a server: what comes back, and every way it can fail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+
+import pytest
+from aiohttp import web
+
+from pytest_npubench.engines.http.answer import HttpRequest
+from pytest_npubench.engines.http.endpoint import Endpoint
+from pytest_npubench.engines.http.known_answer import KnownAnswer, application
+from pytest_npubench.engines.http.load_run import run_load
+from pytest_npubench.errors import ConfigError
+
+
+def _requests(number, *, tokens=4, every_s=0.0, prompt=(1, 2, 3)):
+    return [
+        HttpRequest(id=index, arrival_s=index * every_s, prompt=prompt, output_tokens=tokens) for index in range(number)
+    ]
+
+
+def _endpoint(server, **changes):
+    return Endpoint(**{"url": server.url, "model": "m", **changes})
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+@pytest.mark.parametrize(("merge", "usage"), [(1, "running"), (3, "running"), (3, "last"), (1, "none")])
+def test_every_token_is_timed_after_its_server_sent_it(serve, api, merge, usage):
+    server = serve(application(KnownAnswer(ttft_s=0.03, itl_s=0.005, merge=merge, usage=usage)))
+    prompt = "text" if api == "chat" else (1, 2)
+    run = run_load(_endpoint(server, api=api), _requests(3, tokens=6, every_s=0.01, prompt=prompt))
+    for answer in run.answers:
+        assert answer.failed is None
+        assert len(answer.token_times_s) == 6
+        # never before the server was due to send it, by its own settings
+        last_of_event = [min((k // merge + 1) * merge, 6) - 1 for k in range(6)]
+        for k, time_s in enumerate(answer.token_times_s):
+            assert time_s >= answer.dispatched_s + 0.03 + last_of_event[k] * 0.005
+    assert len(set(run.answers[0].token_times_s)) <= 6 // merge
+
+
+def test_requests_are_sent_when_due_though_nothing_is_answered(serve):
+    came_s = []
+
+    async def never(request):
+        came_s.append(time.monotonic())
+        await asyncio.sleep(60)
+
+    server = serve(never)
+    run = run_load(_endpoint(server, answer_timeout_s=1.0), _requests(5, every_s=0.1))
+    assert len(came_s) == 5
+    assert came_s[-1] - came_s[0] < 1.0  # all of them before the first one timed out
+    assert all(lag >= 0 for lag in run.dispatch_lags_s)
+    assert all("timed out" in answer.failed for answer in run.answers)
+
+
+async def _stream(request, events, *, cut=False):
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    for event in events:
+        await response.write(f"data: {event}\n\n".encode())
+    if cut:
+        request.transport.close()
+    return response
+
+
+TOKEN = json.dumps({"choices": [{"text": "a"}]})
+
+
+@pytest.mark.parametrize(
+    ("events", "cut", "words", "num_tokens"),
+    [
+        ([TOKEN, TOKEN], True, "disconnected", 2),
+        ([TOKEN, TOKEN], False, "stopped before its end", 2),
+        ([TOKEN, "{oops"], False, "malformed stream", 1),
+        ([TOKEN, json.dumps({"error": {"message": "out of blocks"}})], False, "out of blocks", 1),
+        ([TOKEN, TOKEN, "[DONE]"], False, "2 tokens came, 4 were asked for", 2),
+        (["[DONE]"], False, "0 tokens came", 0),
+    ],
+)
+def test_half_an_answer_is_a_failure_that_keeps_its_tokens(serve, events, cut, words, num_tokens):
+    async def handler(request):
+        return await _stream(request, events, cut=cut)
+
+    (answer,) = run_load(_endpoint(serve(handler)), _requests(1)).answers
+    assert words in answer.failed
+    assert len(answer.token_times_s) == num_tokens
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
+def test_a_refusal_is_named_with_the_servers_words(serve, status):
+    async def handler(request):
+        return web.Response(status=status, text="the model `m` is elsewhere")
+
+    (answer,) = run_load(_endpoint(serve(handler)), _requests(1)).answers
+    assert f"HTTP {status}" in answer.failed
+    assert "elsewhere" in answer.failed
+    assert answer.num_retries == 0
+
+
+@pytest.mark.parametrize(("status", "retried"), [(429, True), (500, True), (400, False)])
+def test_a_retried_request_is_a_failed_one(serve, status, retried):
+    calls = []
+
+    async def handler(request):
+        calls.append(1)
+        if len(calls) == 1:
+            return web.Response(status=status, headers={"Retry-After": "0"}, text="later")
+        return await _stream(request, [TOKEN] * 4 + ["[DONE]"])
+
+    (answer,) = run_load(_endpoint(serve(handler), max_retries=3), _requests(1)).answers
+    assert len(calls) == (2 if retried else 1)
+    assert answer.num_retries == (1 if retried else 0)
+    assert f"HTTP {status}" in answer.failed
+    assert len(answer.token_times_s) == (4 if retried else 0)
+
+
+def test_no_server_is_a_failure_of_each_request():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    run = run_load(Endpoint(url=f"http://127.0.0.1:{port}/v1", model="m"), _requests(2))
+    assert all("no connection" in answer.failed for answer in run.answers)
+
+
+def test_connections_are_used_again(serve):
+    peers = set()
+
+    async def handler(request):
+        peers.add(request.transport.get_extra_info("peername"))
+        return await _stream(request, [TOKEN] * 4 + ["[DONE]"])
+
+    run = run_load(_endpoint(serve(handler)), _requests(4, every_s=0.5))
+    assert not [answer.failed for answer in run.answers if answer.failed]
+    assert len(peers) == 1
+
+
+def test_the_key_goes_to_the_server_and_nowhere_else(serve, monkeypatch):
+    seen = []
+
+    async def handler(request):
+        seen.append(request.headers.get("Authorization"))
+        return web.Response(status=401, text="bad key")
+
+    endpoint = _endpoint(serve(handler), api_key_variable="SOME_KEY")
+    with pytest.raises(ConfigError, match="SOME_KEY is not set"):
+        run_load(endpoint, _requests(1))
+    monkeypatch.setenv("SOME_KEY", "secret-value")
+    (answer,) = run_load(endpoint, _requests(1)).answers
+    assert seen == ["Bearer secret-value"]
+    assert "secret-value" not in repr((endpoint, answer))
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(serve, tmp_path):
+    """TLS to a plain port: the handshake fails, and nothing is sent in the clear."""
+    server = serve(application(KnownAnswer(ttft_s=0.0, itl_s=0.0)))
+    (answer,) = run_load(_endpoint(server, url=server.url.replace("http:", "https:")), _requests(1)).answers
+    assert answer.failed
+    with pytest.raises(ConfigError, match="no certificates"):
+        run_load(_endpoint(server, ca_file=tmp_path / "none.pem"), _requests(1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"url": "localhost:8000"}, "want http:// or https://"),
+        ({"url": "http://user:secret@host/v1"}, "no password"),
+        ({"model": ""}, "no model named"),
+        ({"api": "responses"}, "allowed: completions, chat"),
+        ({"idle_timeout_s": 0.0}, "idle_timeout_s is 0.0"),
+        ({"max_retries": -1}, "max_retries is -1"),
+    ],
+)
+def test_an_endpoint_that_cannot_be_used_is_named(changes, words):
+    with pytest.raises(ConfigError, match=words) as raised:
+        Endpoint(**{"url": "http://host/v1", "model": "m", **changes})
+    assert "secret" not in str(raised.value)
+
+
+def test_token_ids_do_not_go_to_the_chat_api():
+    with pytest.raises(ConfigError, match="the chat API takes text"):
+        run_load(Endpoint(url="http://host/v1", model="m", api="chat"), _requests(1))

@@ -1,0 +1,132 @@
+"""Events out of bytes, deltas out of events, token times out of deltas."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_npubench.engines.http.delta import Delta, parse
+from pytest_npubench.engines.http.event_stream import EventStream
+from pytest_npubench.engines.http.token_times import EVENTS, LISTED, RUNNING, SPREAD, token_times
+from pytest_npubench.errors import MeasurementError
+
+
+@given(
+    st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1), max_size=6),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.data(),
+)
+def test_events_are_the_same_however_the_bytes_are_cut(texts, newline, data):
+    stream = "".join(f": comment{newline}event: x{newline}data: {text}{newline}{newline}" for text in texts).encode()
+    stream += b"\n" if newline == "\r" else b""  # a lone CR at the very end may still become a CRLF
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    events, found = EventStream(), []
+    for first, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        found += events.feed(stream[first:stop])
+    assert found == texts
+
+
+def test_data_of_several_lines_is_one_event():
+    assert EventStream().feed(b"data: a\ndata:b\n\ndata: c\n") == ("a\nb",)
+
+
+def test_bytes_that_are_no_text_are_named():
+    with pytest.raises(MeasurementError, match="no UTF-8"):
+        EventStream().feed(b"data: \xff\n\n")
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ({"choices": [{"text": "ab"}]}, (2, None, None, False)),
+        ({"choices": [{"delta": {"content": "ab"}, "finish_reason": "stop"}]}, (2, None, None, True)),
+        ({"choices": [{"delta": {"role": "assistant", "content": None}}]}, (0, None, None, False)),
+        ({"choices": [{"delta": {"reasoning_content": "abc"}}]}, (3, None, None, False)),
+        ({"choices": [{"text": "ab", "logprobs": {"tokens": ["a", "b"]}}]}, (2, 2, None, False)),
+        ({"choices": [{"delta": {"content": "a"}, "logprobs": {"content": [{}]}}]}, (1, 1, None, False)),
+        ({"choices": [{"text": "a", "token_ids": [1, 2, 3]}]}, (1, 3, None, False)),
+        ({"choices": [], "usage": {"completion_tokens": 7}}, (0, None, 7, False)),
+        ({"choices": [{"text": "a"}], "usage": None}, (1, None, None, False)),
+    ],
+)
+def test_what_an_event_says(event, expected):
+    delta = parse(json.dumps(event))
+    assert (delta.num_chars, delta.num_tokens, delta.total_tokens, delta.finished) == expected
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        ("{", "malformed stream"),
+        ("[1]", "want a JSON object"),
+        ("{}", "no list of choices"),
+        ('{"error": {"message": "out of blocks"}}', "out of blocks"),
+    ],
+)
+def test_what_is_no_event_is_named(event, words):
+    with pytest.raises(MeasurementError, match=words):
+        parse(event)
+
+
+def _deltas(*events):
+    """(seconds, characters, tokens beside the text, running count) each."""
+    return [
+        (at_s, Delta(num_chars=chars, num_tokens=tokens, total_tokens=total, finished=False))
+        for at_s, chars, tokens, total in events
+    ]
+
+
+@pytest.mark.parametrize(
+    ("deltas", "times_s", "counted_by"),
+    [
+        (_deltas((1.0, 3, None, 1), (1.2, 9, None, 4), (1.3, 2, None, 5)), (1.0, 1.2, 1.2, 1.2, 1.3), RUNNING),
+        # a token without text (half a character) is counted too, and at its own time
+        (_deltas((1.0, 3, None, 1), (1.1, 0, None, 2), (1.2, 4, None, 3)), (1.0, 1.1, 1.2), RUNNING),
+        (_deltas((1.0, 3, 1, None), (1.2, 9, 3, None), (1.3, 0, None, 4)), (1.0, 1.2, 1.2, 1.2), LISTED),
+        (_deltas((1.0, 2, None, None), (1.2, 6, None, None), (1.3, 0, None, 4)), (1.0, 1.2, 1.2, 1.2), SPREAD),
+        (_deltas((1.0, 2, None, None), (1.2, 6, None, None)), (1.0, 1.2), EVENTS),
+        (_deltas((1.0, 2, None, 1)), (1.0,), SPREAD),
+        ([], (), EVENTS),
+    ],
+)
+def test_every_token_has_the_time_of_its_event(deltas, times_s, counted_by):
+    found = token_times(deltas)
+    assert (found.times_s, found.counted_by) == (times_s, counted_by)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5)), min_size=1, max_size=12))
+def test_however_deltas_were_merged_all_tokens_are_there_in_order(events):
+    """The oracle writes each event's tokens out; spreading keeps their number and at least one token an event."""
+    total = sum(tokens for _, tokens in events)
+    running, seen = [], 0
+    for index, (chars, tokens) in enumerate(events):
+        seen += tokens
+        running.append((float(index), chars, None, seen))
+    expected = tuple(float(index) for index, (_, tokens) in enumerate(events) for _ in range(tokens))
+    if len({entry[3] for entry in running}) > 1:
+        assert token_times(_deltas(*running)).times_s == expected
+    last = [(float(index), chars, None, None) for index, (chars, _) in enumerate(events)]
+    spread = token_times(_deltas(*last, (99.0, 0, None, total))).times_s
+    assert len(spread) == total
+    assert list(spread) == sorted(spread)
+    num_chars = sum(chars for chars, _ in events)
+    if total * min(chars for chars, _ in events) >= num_chars:  # no event is raised to one token
+        for index, (chars, _) in enumerate(events):
+            assert abs(spread.count(float(index)) - total * chars / num_chars) < 1
+    assert set(spread) == {float(index) for index in range(len(events))}
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        _deltas((1.0, 1, None, 2), (1.1, 1, None, 1)),  # a count that falls
+        _deltas((1.0, 1, None, None), (1.1, 1, None, None), (1.2, 0, None, 1)),  # fewer tokens than events
+        _deltas((1.0, 0, None, 3)),  # tokens without any text
+    ],
+)
+def test_counts_that_contradict_the_events_are_named(deltas):
+    with pytest.raises(MeasurementError, match="count"):
+        token_times(deltas)
