@@ -8,10 +8,12 @@ NpubenchError
 ├── LengthError              a length outside the configured buckets
 ├── WorkloadError            a workload file or name: names the file, line and column
 ├── MeasurementError         samples that cannot be used (not finite, none, never steady)
-│   └── ImpureProfileError   a profile point left the bucket it measures
+│   ├── ImpureProfileError   a profile point left the bucket it measures
+│   └── NotComparableError   two figures of different stacks, or a reported one, were to be compared
 ├── PartitionError           a split, profile or plan of two units that cannot be used
 ├── DeviceError
 │   ├── DeviceUnavailableError
+│   │   └── AccessRefusedError   a service that does not take the user's token
 │   ├── DeviceBusyError      another process holds the device: names it
 │   └── UnitLostError        a compute unit that died while it worked
 └── StoreError               a file of ours that cannot be read or written: names path and line
@@ -59,6 +61,10 @@ class ImpureProfileError(MeasurementError):
     """A profile point that ran in another bucket than the one it measures."""
 
 
+class NotComparableError(MeasurementError):
+    """Two figures of different fingerprints, or one that a paper reports, were to be compared."""
+
+
 class PartitionError(NpubenchError, ValueError):
     """A split, profile or plan of two compute units that cannot be used."""
 
@@ -69,6 +75,10 @@ class DeviceError(NpubenchError):
 
 class DeviceUnavailableError(DeviceError):
     """A device that is not there, with the reason."""
+
+
+class AccessRefusedError(DeviceUnavailableError):
+    """A service behind which devices stand does not take the user's token."""
 
 
 class DeviceBusyError(DeviceError):

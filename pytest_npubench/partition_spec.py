@@ -23,6 +23,7 @@ PARTITION_EXPERIMENTS = (
     "graph_generation",
     "overlap",
     "solver",
+    "solver_regret",
     "bucket_edges",
     "decoder_layer",
 )

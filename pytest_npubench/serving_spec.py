@@ -26,6 +26,8 @@ EXPERIMENTS = (
     "timeline",
     "energy",
     "attainment",
+    "disaggregated",
+    "chunk_rate",
 )
 
 
@@ -33,15 +35,17 @@ EXPERIMENTS = (
 class LoadSpec:
     """A workload and how fast its requests arrive under one model.
 
-    `workload` is a name the registry knows; with "-div16" behind it every length is a sixteenth, for small models.
+    `workload` is a name the registry knows; with "-div16" behind it every length is a sixteenth, for small models,
+    with "-div16x4" prompts are a sixteenth and answers a quarter.
     Exactly one of rate_per_s and utilisation is given: utilisation 0.8 is 0.8 of the rate that chunked prefill serves
-    when all requests are there at once.
+    when all requests are there at once. tokens_per_iteration: this load's own, None for that of [serving].
     """
 
     model: str
     workload: str
     rate_per_s: float | None = None
     utilisation: float | None = None
+    tokens_per_iteration: int | None = None
 
     @property
     def rate_name(self) -> str:
@@ -106,11 +110,12 @@ SERVING_KEYS = (
     "load",
     "profile",
 )
+LOAD_KEYS = ("model", "workload", "rate_per_s", "utilisation", "tokens_per_iteration")
 
 
 def _loads(serving: Table, models: tuple[str, ...]) -> tuple[LoadSpec, ...]:
     loads: list[LoadSpec] = []
-    for table in serving.tables("load", ("model", "workload", "rate_per_s", "utilisation")):
+    for table in serving.tables("load", LOAD_KEYS):
         if ("rate_per_s" in table) == ("utilisation" in table):
             raise table.error("rate_per_s", "want rate_per_s or utilisation, and not both")
         load = LoadSpec(
@@ -118,11 +123,21 @@ def _loads(serving: Table, models: tuple[str, ...]) -> tuple[LoadSpec, ...]:
             workload=table.text("workload"),
             rate_per_s=table.number("rate_per_s") if "rate_per_s" in table else None,
             utilisation=table.number("utilisation", at_most=4) if "utilisation" in table else None,
+            tokens_per_iteration=table.integer("tokens_per_iteration") if "tokens_per_iteration" in table else None,
         )
-        if load in loads:
-            raise table.error("workload", f"a second entry for {load.model}, {load.workload} at this rate; keep one")
+        _check_load(load, [one for one in loads if (one.model, one.workload) == (load.model, load.workload)], table)
         loads.append(load)
     return tuple(loads)
+
+
+def _check_load(load: LoadSpec, others: list[LoadSpec], table: Table) -> None:
+    """Against the others of its model and workload: what chunked prefill serves of one is measured once for all."""
+    if load.rate_name in [other.rate_name for other in others]:
+        raise table.error("workload", f"a second entry for {load.model}, {load.workload} at this rate; keep one")
+    if any(other.tokens_per_iteration != load.tokens_per_iteration for other in others):
+        raise table.error(
+            "tokens_per_iteration", f"want the same in all entries for {load.model}, {load.workload}, or in none"
+        )
 
 
 def _sizes(profiles: Table, models: tuple[str, ...]) -> tuple[ServingSize, ...]:

@@ -6,9 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from pytest_npubench.campaign.kinds import case_kinds
+from pytest_npubench.campaign.offload.bench import PAIR as OFFLOAD_PAIR
+from pytest_npubench.campaign.offload.plan import offload_plans
+from pytest_npubench.campaign.partition.plan import partition_plans
 from pytest_npubench.errors import HardwareFileError
-from pytest_npubench.hardware import default_directory, load_hardware
+from pytest_npubench.hardware import PROFILES, default_directory, load_all, load_hardware
+from pytest_npubench.partition.model_shapes import OPERATOR_SHAPES
+from pytest_npubench.partition.regret import MIN_ROUNDS
+from pytest_npubench.partition.units import pair_names
+from pytest_npubench.partition.units.openvino import device_names
 from pytest_npubench.partition_spec import OFFLOAD_EXPERIMENTS, size_of
+
+SHIPPED = load_all([default_directory()])
 
 CPU = (default_directory() / "cpu.toml").read_text(encoding="utf-8").partition("[serving]")[0]
 PARTITION = """
@@ -93,3 +103,35 @@ def test_errors_say_where_and_what_is_allowed(tmp_path: Path, old: str, new: str
 def test_offload_takes_no_lengths(tmp_path: Path) -> None:
     with pytest.raises(HardwareFileError, match=r"offload\.profile\.nightly\.lengths: unknown key"):
         _load(tmp_path, OFFLOAD + "lengths = [1]\n")
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_what_is_shipped_names_pairs_models_and_experiments_that_exist(name: str) -> None:
+    for profile in PROFILES:
+        for plan in partition_plans(SHIPPED[name], profile):
+            assert_pair_exists(plan.partition.pair)
+            assert plan.operator_names, plan.key
+            assert set(plan.size.experiments) <= set(case_kinds("partition"))
+            assert set(plan.size.models) <= set(OPERATOR_SHAPES)
+            assert plan.options.standard_sizes == plan.partition.standard_sizes
+            if {"solver", "solver_regret"} & set(plan.size.experiments):
+                assert plan.size.max_rounds >= MIN_ROUNDS, f"{plan.key}, {profile}: no two halves of rounds"
+            if "bucket_edges" in plan.size.experiments:
+                assert len(plan.partition.standard_sizes) > 1, f"{plan.key}: no edge between sizes"
+        for offloaded in offload_plans(SHIPPED[name], profile):
+            assert offloaded.offload.pair == OFFLOAD_PAIR
+            assert set(offloaded.size.experiments) <= set(case_kinds("offload"))
+
+
+def test_files_without_the_tables_plan_nothing() -> None:
+    for spec in SHIPPED.values():
+        for profile in PROFILES:
+            assert bool(list(partition_plans(spec, profile))) is bool(
+                spec.partition and size_of(spec.partition, profile)
+            )
+            assert bool(list(offload_plans(spec, profile))) is bool(spec.offload and size_of(spec.offload, profile))
+
+
+def assert_pair_exists(pair: str) -> None:
+    if pair not in pair_names():
+        device_names(pair)  # raises where the name is none of OpenVINO's either

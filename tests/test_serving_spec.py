@@ -1,10 +1,12 @@
 """The serving part of hardware files: the shipped ones, and every error with file, key and what is allowed."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from pytest_npubench.campaign.serving.plan import serving_plans
+from pytest_npubench.campaign.serving.policies import served
 from pytest_npubench.engines.moe_shapes import MOE_SHAPES
 from pytest_npubench.errors import HardwareFileError
 from pytest_npubench.hardware import PROFILES, default_directory, load_all, load_hardware
@@ -57,10 +59,59 @@ def test_mistakes_are_named(tmp_path, old, new, words):
     assert str(path) in str(raised.value)
 
 
+LOADS = """
+[[serving.load]]
+model = "small-dense"
+workload = "layered-arxiv-div8"
+utilisation = 0.5
+tokens_per_iteration = 256
+
+[[serving.load]]
+model = "small-dense"
+workload = "layered-arxiv-div8"
+utilisation = 0.9
+{second}
+
+[serving.profile.quick]"""
+
+
+def with_loads(tmp_path, second):
+    path = tmp_path / "cpu.toml"
+    path.write_text(CPU.replace("[serving.profile.quick]", LOADS.format(second=second), 1), encoding="utf-8")
+    return load_hardware(path)
+
+
+def test_a_load_may_have_its_own_work_an_iteration(tmp_path):
+    spec = with_loads(tmp_path, "tokens_per_iteration = 256")
+    plan = next(plan for plan in serving_plans(spec, "nightly") if plan.model == "small-dense")
+    load = next(load for load in plan.loads if load.workload == "layered-arxiv-div8")
+    assert plan.tokens_per_iteration(load) == 256
+    assert plan.tokens_per_iteration(replace(load, tokens_per_iteration=None)) == 64
+    for policy, settings in (
+        ("chunked", {"chunk_size_tokens": 256, "decode_counts": False}),
+        ("layered", {"tokens_per_iteration": 256, "merge_cap_tokens": 4096}),
+        ("hybrid", {"tokens_per_iteration": 256, "chunk_size_tokens": 4096}),
+    ):
+        assert dict(served(policy, plan, load).settings) == settings
+
+
+@pytest.mark.parametrize("second", ["", "tokens_per_iteration = 128"])
+def test_one_workload_has_one_work_an_iteration(tmp_path, second):
+    with pytest.raises(HardwareFileError, match="tokens_per_iteration: want the same in all entries for small-dense"):
+        with_loads(tmp_path, second)
+
+
+def test_no_work_an_iteration_is_a_mistake(tmp_path):
+    with pytest.raises(HardwareFileError, match=r"serving\.load\[\d\]\.tokens_per_iteration: want a whole number"):
+        with_loads(tmp_path, "tokens_per_iteration = 0")
+
+
+SECOND = 'model = "small-moe"\nworkload = "layered-arxiv-div32"'
+
+
 def test_a_second_load_of_one_rate_is_a_mistake(tmp_path):
     path = tmp_path / "cpu.toml"
-    path.write_text(
-        CPU.replace('model = "small-dense"\nworkload', 'model = "small-moe"\nworkload', 1), encoding="utf-8"
-    )
+    twice = CPU.replace('model = "small-dense"\nworkload = "layered-arxiv-div8x16"', SECOND, 1)
+    path.write_text(twice, encoding="utf-8")
     with pytest.raises(HardwareFileError, match=r"serving\.load\[1\]\.workload: a second entry for small-moe"):
         load_hardware(path)

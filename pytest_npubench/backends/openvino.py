@@ -1,29 +1,104 @@
-"""Intel NPUs and GPUs through OpenVINO, which ships its plugins even without the device: ask which are there."""
+"""Intel NPUs and GPUs through OpenVINO, and its CPU plugin where a hardware file asks for that.
+
+OpenVINO ships its plugins even without the device, so it is asked which devices there are, in a process of its own: a
+broken driver may crash or hang. NPUs come first, then GPUs, the processors last. An NPU and a GPU are named as OpenVINO
+names them (FULL_DEVICE_NAME); the CPU plugin's name ends in "(OpenVINO CPU plugin)", so that a hardware file takes it
+only by saying so: match = ['OpenVINO CPU plugin'].
+"""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import Any
 
-from pytest_npubench.backends.probe_only import ProbeOnlyBackend
+from pytest_npubench.backends.protocol import Device, Probe, Runtime
+from pytest_npubench.backends.telemetry.cpu import CpuTelemetry
+from pytest_npubench.backends.telemetry.state import Telemetry
+from pytest_npubench.errors import DeviceUnavailableError
 
-_QUESTION = "import openvino; print(' '.join(openvino.Core().available_devices))"
+FAMILY = "openvino"
+CPU_PLUGIN = "(OpenVINO CPU plugin)"
+_QUESTION = f"""
+import json
+from pytest_npubench.backends.{FAMILY}_runtime import present
+print(json.dumps(present()))
+"""
 
 
-def _find(timeout_s: float) -> tuple[str, str]:
-    if not find_spec("openvino"):
-        return "openvino is not installed: pip install pytest-npubench[openvino]", ""
-    try:
-        answer = subprocess.run(
-            [sys.executable, "-c", _QUESTION], capture_output=True, text=True, timeout=timeout_s, check=True
+class OpenVinoBackend:
+    """Each device that OpenVINO finds is one device of the family."""
+
+    family = FAMILY
+
+    def probe(self, timeout_s: float) -> Probe:
+        if missing := _missing():
+            return Probe(reason=missing)
+        try:
+            answer = subprocess.run(
+                [sys.executable, "-c", _QUESTION],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Probe(reason=f"openvino did not answer within {timeout_s:g} s (--npubench-probe-timeout)")
+        except OSError as error:
+            return Probe(reason=f"openvino could not be asked: {error}")
+        if answer.returncode:
+            return Probe(reason=f"openvino failed: {_ending(answer)}")
+        try:
+            return _devices(json.loads(_last_line(answer.stdout)))
+        except (ValueError, TypeError, LookupError):
+            return Probe(reason=f"openvino gave no list of devices: {_last_line(answer.stdout)}")
+
+    def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
+        if missing := _missing():
+            raise DeviceUnavailableError(missing)
+        from pytest_npubench.backends.openvino_runtime import OpenVinoRuntime
+
+        return OpenVinoRuntime(devices, cache_dir)
+
+    def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
+        """The processors' state for the CPU plugin. OpenVINO tells neither clock nor heat of an NPU or a GPU."""
+        return CpuTelemetry() if all(device.name.endswith(CPU_PLUGIN) for device in devices) else None
+
+
+def _missing() -> str:
+    return "" if find_spec("openvino") else "openvino is not installed: pip install pytest-npubench[openvino]"
+
+
+def _devices(rows: list[Any]) -> Probe:
+    if not rows:
+        return Probe(reason="openvino found no device: neither an NPU nor a GPU, and no CPU plugin")
+    return Probe(
+        devices=tuple(
+            Device(family=FAMILY, ordinal=ordinal, name=_named(row), uuid=row["uuid"], memory_bytes=row["memory_bytes"])
+            for ordinal, row in enumerate(rows)
         )
-    except (subprocess.SubprocessError, OSError) as error:
-        return f"no Intel NPU or GPU: openvino failed: {error}", ""
-    found = answer.stdout.split()
-    if not {name.partition(".")[0] for name in found} & {"NPU", "GPU"}:
-        return f"no Intel NPU or GPU: openvino found devices {', '.join(found) or 'none'}", ""
-    return "", f"OpenVINO devices {', '.join(found)}"
+    )
 
 
-BACKEND = ProbeOnlyBackend("openvino", _find)
+def _named(row: dict[str, Any]) -> str:
+    """What a hardware file's `match` is held against."""
+    return f"{row['name']} {CPU_PLUGIN}" if row["id"] == "CPU" else str(row["name"])
+
+
+def _ending(answer: subprocess.CompletedProcess[str]) -> str:
+    """The last words of a process that failed; one that a driver crashed has none, but a signal."""
+    if answer.returncode < 0:
+        return f"killed by signal {-answer.returncode}"
+    return _last_line(answer.stderr)
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "no message"
+
+
+BACKEND = OpenVinoBackend()

@@ -1,20 +1,207 @@
-"""Snapdragon devices through Qualcomm AI Hub: needs its client, and the user's token in the client's configuration."""
+"""Snapdragon devices through Qualcomm AI Hub: real phones that compile and profile static graphs as jobs.
+
+Nothing runs on this machine, so there is no end-to-end run: the service profiles one graph at a time. Devices that
+only compile, "(Proxy)", and families of which any member may answer, "(Family)", are never chosen. Of several phones
+with one chipset the first by name with the newest system is taken: jobs cost the user's quota.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from pytest_npubench.backends.probe_only import ProbeOnlyBackend
+from pytest_npubench.backends.aihub_errors import CONFIGURE
+from pytest_npubench.backends.aihub_probe import read_answer
+from pytest_npubench.backends.aihub_service import AiHubService, HubDevice
+from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack
+from pytest_npubench.backends.telemetry.state import DeviceState, Telemetry
+from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
+from pytest_npubench.measurement import CompileRecord
+
+FACTS = ("hexagon", "soc-model", "htp-supports-fp16")
 
 
-def _find(timeout_s: float) -> tuple[str, str]:
+class QualcommBackend:
+    family = "qualcomm"
+
+    def probe(self, timeout_s: float) -> Probe:
+        """Asks the service for its devices, for timeout_s at most."""
+        if reason := _missing():
+            return Probe(reason=reason)
+        found, reason = _ask(timeout_s)
+        if reason:
+            return Probe(reason=reason)
+        chosen = choose(found)
+        if not chosen:
+            compile_only = sum(not device.profiles for device in found)
+            return Probe(
+                reason=f"no Snapdragon device: Qualcomm AI Hub lists {len(found)} devices, {compile_only} of them "
+                "proxies, families or without QNN, which cannot be profiled"
+            )
+        return Probe(devices=tuple(_device(ordinal, device) for ordinal, device in enumerate(chosen)))
+
+    def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
+        """One device. Raises DeviceUnavailableError where the service no longer lists it, with its reason else."""
+        if len(devices) != 1:
+            raise DeviceUnavailableError(
+                f"{len(devices)} devices asked for: Qualcomm AI Hub profiles on one device at a time"
+            )
+        service = AiHubService()
+        found = {_uuid(device): device for device in choose(service.devices())}
+        device = found.get(devices[0].uuid or "")
+        if device is None:
+            raise DeviceUnavailableError(f"{devices[0].id}: Qualcomm AI Hub no longer lists {devices[0].name}")
+        return AiHubRuntime(service, device, service.qairt())
+
+    def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
+        """None: the service tells nothing of its phones while they work."""
+        return None
+
+
+class AiHubRuntime:
+    """One phone of the service. Graphs reach it as jobs of `service`, not as functions.
+
+    `qairt` is (what options call the version, full version) of the tools that jobs are pinned to, None for unknown.
+    """
+
+    def __init__(self, service: AiHubService, device: HubDevice, qairt: tuple[str, str] | None) -> None:
+        self.compiles: list[CompileRecord] = []
+        self.service = service
+        self.device = device
+        self.qairt = qairt
+
+    @property
+    def devices(self) -> Sequence[Any]:
+        return (self.device,)
+
+    @property
+    def num_process_compiles(self) -> int:
+        """0: this process compiles nothing for a phone."""
+        return 0
+
+    def compile(
+        self, name: str, function: Callable[..., Any], *arguments: Any, donate: tuple[int, ...] = (), out: Any = None
+    ) -> Callable[..., Any]:
+        """Raises DeviceUnavailableError always."""
+        raise DeviceUnavailableError(f"{name}: Qualcomm AI Hub takes exported graphs, no Python function")
+
+    def synchronize(self, value: Any) -> None:
+        """Raises MeasurementError always: a callable of this process never runs on the phone."""
+        raise MeasurementError("a Python callable does not run on a device of Qualcomm AI Hub; its suites can")
+
+    def stack(self) -> Stack:
+        device, service = self.device, self.service
+        system = device.attribute("os")
+        version = f"QAIRT {self.qairt[1]}" if self.qairt else None
+        facts = [f"{name} {value}" for name in FACTS if (value := _fact(device, name))]
+        stand_in = ["stand-in, not Qualcomm's service"] if service.stand_in else []
+        return Stack(
+            device_class=", ".join([device.title, *facts, *stand_in]),
+            driver=f"{system or 'system'} {device.os}",
+            runtime=version,
+            compiler=version,
+            extra=(("service", service.host), ("qai-hub", service.version)),
+        )
+
+    def close(self) -> None:
+        """Nothing is held: a job runs on whether or not anybody waits."""
+
+    def telemetry(self) -> Telemetry:
+        return PhoneTelemetry()
+
+
+class PhoneTelemetry:
+    """Knows the time alone, and by the wall clock: a machine that sleeps while a phone works disturbs nothing."""
+
+    def read(self) -> DeviceState:
+        now_s = time.time()
+        return DeviceState(taken_at_s=now_s, wall_at_s=now_s)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def open_named(name: str) -> AiHubRuntime:
+    """The phone that the service lists under exactly this name, with its newest system.
+
+    Raises DeviceUnavailableError where it lists none, with the names that can be profiled, where it cannot be profiled
+    ("(Proxy)", "(Family)", no QNN), and with the service's reason else.
+    """
+    service = AiHubService()
+    found = service.devices()
+    named = [device for device in found if device.name == name]
+    usable = [device for device in named if device.profiles]
+    if not usable:
+        problem = "only compiles there, or stands for any of several" if named else "is not listed there"
+        names = ", ".join(sorted({device.name for device in found if device.profiles}))
+        raise DeviceUnavailableError(f"{name!r} {problem} (Qualcomm AI Hub); it profiles on {names or 'none'}")
+    return AiHubRuntime(service, max(usable, key=lambda device: _version(device.os)), service.qairt())
+
+
+def choose(devices: Iterable[HubDevice]) -> tuple[HubDevice, ...]:
+    """One device a chipset that can be profiled, in the order of their titles."""
+    best: dict[str, HubDevice] = {}
+    for device in sorted(devices, key=lambda item: item.name):
+        chipset = device.attribute("chipset")
+        if not device.profiles or chipset is None or "qualcomm" not in chipset:
+            continue
+        known = best.setdefault(chipset, device)
+        if known.name == device.name and _version(device.os) > _version(known.os):
+            best[chipset] = device
+    return tuple(sorted(best.values(), key=lambda item: item.title))
+
+
+def _fact(device: HubDevice, name: str) -> str | None:
+    """The value of an attribute, "yes" for one that is only there or not."""
+    return device.attribute(name) or ("yes" if name in device.attributes else None)
+
+
+def _device(ordinal: int, device: HubDevice) -> Device:
+    return Device(family="qualcomm", ordinal=ordinal, name=device.title, uuid=_uuid(device))
+
+
+def _uuid(device: HubDevice) -> str:
+    """The same on every machine and every day, and fit for a file's name."""
+    return "aihub-" + re.sub(r"[^a-z0-9]+", "-", f"{device.name} {device.os}".lower()).strip("-")
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text))
+
+
+def _missing() -> str:
+    """Why the client cannot be used, before it is imported; empty where it can."""
     if not find_spec("qai_hub"):
-        return "qai-hub is not installed: pip install pytest-npubench[qaihub]", ""
-    configuration = Path("~/.qai_hub/client.ini").expanduser()
-    if not configuration.is_file():
-        return f"no Qualcomm AI Hub token: {configuration} is missing (run: qai-hub configure --api_token TOKEN)", ""
-    return "", "a Qualcomm AI Hub configuration"
+        return "qai-hub is not installed: pip install pytest-npubench[qaihub]"
+    path = Path(os.environ.get("QAIHUB_CLIENT_INI", "~/.qai_hub/client.ini")).expanduser()
+    if not path.is_file():
+        return f"no Qualcomm AI Hub token: {path} is missing (run: {CONFIGURE})"
+    return ""
 
 
-BACKEND = ProbeOnlyBackend("qualcomm", _find)
+def _ask(timeout_s: float) -> tuple[tuple[HubDevice, ...], str]:
+    """The service's devices, or why there are none, from a process of its own: the client's retries cannot be cut
+    short, and whoever only probes should not carry it."""
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-m", "pytest_npubench.backends.aihub_probe"],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=True,
+        )
+    except subprocess.TimeoutExpired:
+        return (), f"Qualcomm AI Hub did not answer within {timeout_s:g} s"
+    except (subprocess.SubprocessError, OSError) as error:
+        return (), f"Qualcomm AI Hub could not be asked: {type(error).__name__}"
+    return read_answer(answer.stdout)
+
+
+BACKEND = QualcommBackend()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.plan import Plan
@@ -15,13 +16,21 @@ from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.predictors.two_point import check_pure
 
 
+class Canaries(Protocol):
+    """Small programs that know nothing of decoders (engines/canary_kernels.py)."""
+
+    def load(self, kernel: str) -> None: ...
+
+    def time(self, kernel: str) -> float: ...
+
+
 class BucketBench:
     """One engine with its compiled buckets, and the canaries beside it."""
 
     def __init__(self, runtime: Runtime, plan: Plan, make_engine: Callable[[Runtime, Plan], Engine]) -> None:
         self._plan = plan
         self._engine = make_engine(runtime, plan)
-        self._canaries = CanaryKernels(runtime)
+        self._canaries = _canaries(runtime)
 
     def load(
         self, points: Sequence[Point], earlier: Sequence[Mapping[str, Sequence[float]]], stage: Callable[[str], None]
@@ -69,13 +78,30 @@ class BucketBench:
 
 
 def static_bucket_engine(runtime: Runtime, plan: Plan) -> Engine:
-    """The reference decoder of a plan."""
+    """The reference decoder of a plan, in the framework of its runtime."""
+    shape = shapes.decoder_shape(plan.model)
+    settings: dict[str, Any] = {
+        "buckets": plan.buckets,
+        "batch_size": plan.batch_size,
+        "dtype": plan.spec.dtype,
+    }
+    if _framework(runtime) == "openvino":
+        from pytest_npubench.engines.openvino_dense.engine import OpenVinoBucketEngine
+
+        return OpenVinoBucketEngine(shape, runtime, **settings)
     from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
 
-    return StaticBucketEngine(
-        shapes.decoder_shape(plan.model),
-        runtime,
-        buckets=plan.buckets,
-        batch_size=plan.batch_size,
-        dtype=plan.spec.dtype,
-    )
+    return StaticBucketEngine(shape, runtime, **settings)
+
+
+def _canaries(runtime: Runtime) -> Canaries:
+    if _framework(runtime) == "openvino":
+        from pytest_npubench.engines.openvino_dense.canaries import OpenVinoCanaries
+
+        return OpenVinoCanaries(runtime)
+    return CanaryKernels(runtime)
+
+
+def _framework(runtime: Runtime) -> str:
+    """What its binaries are written in; a runtime that says nothing compiles functions of jax."""
+    return getattr(runtime, "framework", "jax")

@@ -23,6 +23,8 @@ Record = Mapping[str, Any]
 _RECORDS: pytest.StashKey[list[Record]] = pytest.StashKey()
 _USAGE_ERROR = pytest.StashKey[pytest.UsageError]()
 _WORKERS_USAGE_ERROR = "npubench_usage_error"
+_WORKERS_NOTES = "npubench_notes"
+_NOTES: pytest.StashKey[list[str]] = pytest.StashKey()
 
 
 def _session(config: pytest.Config) -> BenchSession:
@@ -36,11 +38,12 @@ def _session(config: pytest.Config) -> BenchSession:
 class _Collector:
     """Gathers the record of every judged case from the test reports, which under xdist come from the workers.
 
-    So do errors of usage: one that a worker raised would end as an internal error of xdist.
+    So do notes about the run as a whole, and errors of usage: one that a worker raised would end as an internal error
+    of xdist.
     """
 
-    def __init__(self, records: list[Record]) -> None:
-        self._records = records
+    def __init__(self, records: list[Record], notes: list[str]) -> None:
+        self._records, self._notes = records, notes
         self.usage_error = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -49,7 +52,9 @@ class _Collector:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        self.usage_error = getattr(node, "workeroutput", {}).get(_WORKERS_USAGE_ERROR, self.usage_error)
+        said = getattr(node, "workeroutput", {})  # a worker that died says nothing
+        self.usage_error = said.get(_WORKERS_USAGE_ERROR, self.usage_error)
+        self._notes += (note for note in said.get(_WORKERS_NOTES, ()) if note not in self._notes)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -70,8 +75,8 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     register_markers(config)
-    config.stash[_RECORDS] = []
-    config.pluginmanager.register(_Collector(config.stash[_RECORDS]), "npubench-collector")
+    config.stash[_RECORDS], config.stash[_NOTES] = [], []
+    config.pluginmanager.register(_Collector(config.stash[_RECORDS], config.stash[_NOTES]), "npubench-collector")
     if config.pluginmanager.hasplugin("benchmark"):
         from pytest_npubench.plugin.benchmark_bridge import BenchmarkBridge
 
@@ -141,6 +146,16 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = failure
     elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and used and _session(config).num_in_other_shards:
         session.exitstatus = pytest.ExitCode.OK  # more shards than groups of cases: this one has nothing to do
+    _hand_on_notes(config)
+
+
+def _hand_on_notes(config: pytest.Config) -> None:
+    """A worker's notes to the controller, which puts them in front of its own: what both found out is said once."""
+    if hasattr(config, "workeroutput") and _SESSION in config.stash:
+        config.workeroutput[_WORKERS_NOTES] = _session(config).notes
+    elif found := config.stash[_NOTES]:
+        own = _session(config).notes
+        own[:0] = [note for note in found if note not in own]
 
 
 @pytest.hookimpl(trylast=True)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_npubench.result import JudgedCase
+if TYPE_CHECKING:
+    from pytest_npubench.result import JudgedCase
 
 FIXTURES = ("npubench_case", "npubench")
 
@@ -42,11 +43,12 @@ class BenchmarkBridge:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Our cases are benchmarks for --benchmark-only and --benchmark-skip."""
+        unused = pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")
         for item in items:
             names = getattr(item, "fixturenames", [])
-            if any(name in names for name in FIXTURES):
+            if "npubench_case" in names or "npubench" in names:
                 # a case that was interrupted, or failed before it was measured, has nothing to mirror
-                item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used"))
+                item.add_marker(unused)
                 if "benchmark" not in names:
                     names.append("benchmark")
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
+from pytest_npubench.campaign.aihub.bench import GraphBench
+from pytest_npubench.campaign.aihub.plan import HubPlan
 from pytest_npubench.campaign.bucket_bench import BucketBench, static_bucket_engine
 from pytest_npubench.campaign.campaign import Campaign, Site
+from pytest_npubench.campaign.offload.bench import OffloadBench
+from pytest_npubench.campaign.offload.plan import OffloadPlan
+from pytest_npubench.campaign.partition.bench import PartitionBench
+from pytest_npubench.campaign.partition.plan import PartitionPlan
 from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint
@@ -88,7 +95,7 @@ class Campaigns:
                     lock_timeout_s=session.lock_timeout_s,
                     limits=DisturbanceLimits(other_load=session.settings.other_load),
                 ),
-                make_bench=lambda runtime: make_bench(runtime, plan),
+                make_bench=lambda runtime: make_bench(runtime, plan, session.settings.journal.parent),
                 settled=lambda measured: measured.measure_s >= self._at_least_s and _settled(cases, measured),
                 journal=session.journal,
                 earlier=session.earlier,
@@ -122,10 +129,16 @@ class Campaigns:
         return compared.judgements
 
 
-def make_bench(runtime: Runtime, plan: CampaignPlan) -> Bench[Any]:
-    """What measures a plan's points."""
+def make_bench(runtime: Runtime, plan: CampaignPlan, folder: Path) -> Bench[Any]:
+    """What measures a plan's points; `folder` holds the journal."""
+    if isinstance(plan, HubPlan):
+        return GraphBench(runtime, plan, folder / "aihub-jobs")
     if isinstance(plan, ServingPlan):
         return ServingBench(runtime, plan)
+    if isinstance(plan, PartitionPlan):
+        return PartitionBench(runtime, plan)
+    if isinstance(plan, OffloadPlan):
+        return OffloadBench(runtime, plan)
     assert isinstance(plan, Plan)
     return BucketBench(runtime, plan, static_bucket_engine)
 

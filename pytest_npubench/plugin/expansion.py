@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_npubench.campaign.aihub.kinds import kind_for
 from pytest_npubench.campaign.kinds import case_kind
 from pytest_npubench.campaign.kinds.protocol import CaseKind
 from pytest_npubench.campaign.protocol import CampaignPlan
-from pytest_npubench.case import Axes, Case
+from pytest_npubench.case import Case
 from pytest_npubench.errors import NpubenchError
 
 if TYPE_CHECKING:
@@ -44,13 +46,16 @@ def expand(metafunc: pytest.Metafunc, session: BenchSession) -> None:
     try:
         kind = case_kind(marker.args[0])
         plans = [plan for plan in session.plans(kind.suite) if plan.includes(kind.name)]
-        cases = [_param(plan, kind, axes) for plan in plans for axes in kind.axes(plan)]
+        cases = [param for plan in plans for param in _params(plan, kind)]
     except NpubenchError as error:
         raise pytest.UsageError(f"{where}: {error}") from None
     metafunc.parametrize("npubench_case", cases, indirect=True)
 
 
-def _param(plan: CampaignPlan, kind: CaseKind[Any], axes: Axes) -> object:
-    expanded = ExpandedCase(case=plan.case(kind.suite, kind.name, axes), plan=plan, kind=kind)
+def _params(plan: CampaignPlan, kind: CaseKind[Any]) -> Iterator[object]:
+    """The cases of one plan, which share their marks: ten thousand of each would take as long as the cases."""
     marks = [getattr(pytest.mark, name) for name in plan.spec.markers]
-    return pytest.param(expanded, id=expanded.case.id, marks=[*marks, pytest.mark.xdist_group(plan.key)])
+    kind = kind_for(plan, kind)
+    for axes in kind.axes(plan):
+        expanded = ExpandedCase(case=plan.case(kind.suite, kind.name, axes), plan=plan, kind=kind)
+        yield pytest.param(expanded, id=expanded.case.id, marks=marks)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Backend
     from pytest_npubench.engines.moe_shapes import MoeShape
     from pytest_npubench.engines.shapes import DecoderShape
+    from pytest_npubench.partition.strategies.protocol import Strategy
     from pytest_npubench.serving.schedulers import SchedulerFactory
     from pytest_npubench.workloads import Workload
 
@@ -41,4 +42,9 @@ def pytest_npubench_moe_shapes() -> Sequence[MoeShape]:
 
 def pytest_npubench_schedulers() -> Sequence[tuple[str, SchedulerFactory]]:
     """Scheduling policies by name that the serving part of hardware files may name."""
+    return ()
+
+
+def pytest_npubench_partition_strategies() -> Sequence[Strategy]:
+    """Ways to split an operator between two units; a solver chooses from all that are no baselines."""
     return ()

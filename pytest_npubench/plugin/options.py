@@ -152,5 +152,3 @@ def add_options(parser: pytest.Parser) -> None:
 def register_markers(config: pytest.Config) -> None:
     for line in MARKERS:
         config.addinivalue_line("markers", line)
-    if not config.pluginmanager.hasplugin("xdist"):
-        config.addinivalue_line("markers", "xdist_group(name): cases that one worker runs (used by pytest-xdist)")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import pytest
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.comparison.observation import Key, of_record
 from pytest_npubench.errors import MeasurementError, StoreError
+from pytest_npubench.plugin.again_folder import again_folder
 from pytest_npubench.plugin.settings import REMEASURING, Settings
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.store.journal_reader import Record
@@ -42,8 +42,8 @@ def measure_again(
 ) -> Remeasured:
     """One fresh process. Raises MeasurementError with the reason, or its last words, where it measured nothing."""
     time.sleep(COOLDOWN_S)
-    with tempfile.TemporaryDirectory(prefix="npubench-again-") as folder:
-        journal = Path(folder) / "journal.jsonl"
+    with again_folder() as folder:
+        journal = folder / "journal.jsonl"
         command = _command(config, settings, node_ids, devices, journal)
         try:
             done = subprocess.run(

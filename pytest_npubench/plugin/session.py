@@ -11,6 +11,9 @@ import pytest
 
 from pytest_npubench import backends, hardware, workloads
 from pytest_npubench.backends.protocol import Device, Probe
+from pytest_npubench.campaign.aihub.plan import hub_plan, is_hub
+from pytest_npubench.campaign.offload.plan import offload_plans
+from pytest_npubench.campaign.partition.plan import partition_plans
 from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.campaign.serving.plan import serving_plans
@@ -18,6 +21,8 @@ from pytest_npubench.campaign.sharding import known_durations
 from pytest_npubench.engines import moe_shapes, shapes
 from pytest_npubench.errors import JournalError, NpubenchError, StoreError
 from pytest_npubench.hardware import HardwareSpec
+from pytest_npubench.partition import strategies
+from pytest_npubench.plugin.again_folder import remove_left_over
 from pytest_npubench.plugin.campaigns import Campaigns, Member
 from pytest_npubench.plugin.expansion import ExpandedCase
 from pytest_npubench.plugin.open_devices import OpenDevices
@@ -79,9 +84,17 @@ class BenchSession:
 
     def plans(self, suite: str) -> Sequence[CampaignPlan]:
         """One for each campaign that a suite can have under the run's profile, over all hardware files."""
+        return [plan for spec in self.specs.values() for plan in self._plans_of(spec, suite)]
+
+    def _plans_of(self, spec: HardwareSpec, suite: str) -> Iterator[CampaignPlan]:
         if suite == "scheduling":
-            return [plan for spec in self.specs.values() for plan in serving_plans(spec, self.settings.profile)]
-        return [plan for spec in self.specs.values() for plan in self._bucket_plans(spec)]
+            return serving_plans(spec, self.settings.profile)
+        if suite == "partition":
+            return partition_plans(spec, self.settings.profile)
+        if suite == "offload":
+            return offload_plans(spec, self.settings.profile)
+        plans = self._bucket_plans(spec)
+        return map(hub_plan, plans) if is_hub(spec) else plans
 
     def _bucket_plans(self, spec: HardwareSpec) -> Iterator[Plan]:
         """One for each model and batch size."""
@@ -139,6 +152,8 @@ class BenchSession:
         if self.campaigns.families:
             _limit_jax(self.campaigns.families)
         if self.num_cases:
+            if not self.settings.remeasuring:
+                remove_left_over()
             self._open_stores()
 
     def known_durations(self) -> Mapping[str, float]:
@@ -318,6 +333,7 @@ def _register_hooks(config: pytest.Config) -> None:
         (workloads.register, config.hook.pytest_npubench_workloads()),
         (moe_shapes.register, config.hook.pytest_npubench_moe_shapes()),
         (lambda named: schedulers.register(*named), config.hook.pytest_npubench_schedulers()),
+        (strategies.register, config.hook.pytest_npubench_partition_strategies()),
     ):
         for things in offered:
             for thing in things:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from pytest_npubench.reports import definitions, number_text
+from pytest_npubench.reports import definitions, number_text, offload_notes, partition_notes
 from pytest_npubench.reports.bucket_charts import bucket_charts, cost_table, steps_chart
 from pytest_npubench.reports.drift import campaign_rounds, drift_chart
+from pytest_npubench.reports.experiment_tables import experiment_tables
+from pytest_npubench.reports.latency_tables import latency_table
+from pytest_npubench.reports.offload_charts import offload_charts
+from pytest_npubench.reports.offload_lines import offload_lines
+from pytest_npubench.reports.offload_tables import offload_tables
 from pytest_npubench.reports.page import CampaignSection, Chart, Table
-from pytest_npubench.reports.policy_charts import burst_tables, policy_table
+from pytest_npubench.reports.pair_rounds import pair_rounds
+from pytest_npubench.reports.partition_charts import partition_charts
+from pytest_npubench.reports.partition_lines import partition_lines
+from pytest_npubench.reports.partition_tables import partition_tables
+from pytest_npubench.reports.policy_tables import burst_tables, policy_table
 from pytest_npubench.reports.prediction_charts import batch_chart, error_chart, padding_chart
 from pytest_npubench.reports.predictions import predictions
 from pytest_npubench.reports.record_fields import (
     Record,
     campaign_key,
-    is_scheduling,
     kind_of,
     number,
     numbers,
@@ -64,14 +72,16 @@ def _section(
 ) -> CampaignSection:
     device = key[-1]
     fingerprint = next((text(record, "fingerprint") for record in records if record.get("fingerprint")), None)
-    rounds = campaign_rounds(journal, campaign_key(records[0]), fingerprint, sessions)
+    keys = dict.fromkeys(map(campaign_key, records))
+    campaigns = [campaign_rounds(journal, campaign, fingerprint, sessions) for campaign in keys]
+    rounds = [record for own in campaigns for record in own]
     own_callables = all(kind_of(record) == "callable" for record in records)
-    charts, tables, remarks = (_served if is_scheduling(records[0]) else _timed)(records, rounds)
+    charts, tables, remarks = PARTS.get(suite_of(records[0]), _timed)(records, rounds)
     return CampaignSection(
         anchor=anchor,
         title=_title(records[0], own_callables),
         device=device,
-        remarks=(*remarks, *_round_remarks(rounds, own_callables)),
+        remarks=(*remarks, *_round_remarks(campaigns, own_callables)),
         charts=charts,
         tables=tuple(item for item in (*tables, _failures(rounds)) if item is not None),
         metrics=metrics_table(records),
@@ -82,7 +92,8 @@ def _title(record: Record, own_callables: bool) -> str:
     hardware, model, batch = (text(record, name) for name in ("hardware", "model", "batch_size"))
     if own_callables:
         return f"{hardware}: own callables"
-    return f"{hardware}: {model}, scheduling" if is_scheduling(record) else f"{hardware}: {model}, batch {batch}"
+    suite = suite_of(record)
+    return f"{hardware}: {model}, {suite if suite in PARTS else f'batch {batch}'}"
 
 
 def _timed(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
@@ -101,8 +112,36 @@ def _served(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
     """Of a campaign that serves requests under one policy after the other."""
     drift = drift_chart(served_rounds(rounds), definitions.SERVING_DRIFT)
     charts = (*scheduling_charts(records), *(() if drift is None else (drift,)))
-    tables = (*map(policy_table, served_loads(records)), *burst_tables(records))
-    return charts, tables, tuple(f"{line[0].upper()}{line[1:]}." for line in comparison_lines(records))
+    loads = served_loads(records)
+    of_loads = (made for load in loads for made in (latency_table(load), policy_table(load)))
+    tables = (*of_loads, *experiment_tables(records), *burst_tables(records))
+    return charts, tables, _sentences(comparison_lines(records))
+
+
+def _partitioned(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
+    """Of a campaign that splits the operators of a model over two units."""
+    drift = drift_chart(pair_rounds(rounds), partition_notes.DRIFT)
+    charts = (*partition_charts(records), *(() if drift is None else (drift,)))
+    return charts, partition_tables(records), _sentences(partition_lines(records))
+
+
+def _offloaded(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
+    """Of the campaigns of llm.npu's techniques, one an experiment."""
+    drift = drift_chart(pair_rounds(rounds), offload_notes.DRIFT)
+    charts = (*offload_charts(records), *(() if drift is None else (drift,)))
+    return charts, offload_tables(records), _sentences(offload_lines(records))
+
+
+PARTS: Mapping[str, Callable[[Sequence[Record], Sequence[Record]], Parts]] = {
+    "scheduling": _served,
+    "partition": _partitioned,
+    "offload": _offloaded,
+}
+"""Suites whose sections have parts of their own."""
+
+
+def _sentences(lines: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"{line[0].upper()}{line[1:]}." for line in lines)
 
 
 def _mean_errors(records: Sequence[Record]) -> list[str]:
@@ -120,14 +159,17 @@ def _mean_errors(records: Sequence[Record]) -> list[str]:
     return remarks
 
 
-def _round_remarks(rounds: Sequence[Record], own_callables: bool) -> list[str]:
+def _round_remarks(campaigns: Sequence[Sequence[Record]], own_callables: bool) -> list[str]:
+    rounds = [record for own in campaigns for record in own]
     if not rounds:
         return [] if own_callables else ["The journal holds no rounds of this campaign."]
     seconds = [value for record in rounds if (value := number(record, "duration_s")) is not None]
     spent = f" in {number_text.duration(sum(seconds))}" if seconds else ""
     late = max((number(record, "num_late_compiles") or 0 for record in rounds), default=0)
-    remarks = [f"{len(rounds)} rounds{spent}."]
-    if rounds[-1].get("complete") is False:
+    num_campaigns = sum(bool(own) for own in campaigns)
+    among = f" of {num_campaigns} campaigns" if num_campaigns > 1 else ""
+    remarks = [f"{len(rounds)} rounds{among}{spent}."]
+    if any(own and own[-1].get("complete") is False for own in campaigns):
         remarks.append("The campaign ended before it had enough rounds.")
     if late:
         remarks.append(f"{late:.0f} compiles happened while rounds ran, so samples may hold compile time.")
@@ -135,18 +177,26 @@ def _round_remarks(rounds: Sequence[Record], own_callables: bool) -> list[str]:
 
 
 def _failures(rounds: Sequence[Record]) -> Table | None:
-    """The points that failed, with the round and the reason."""
-    rows = tuple(
-        (name, str(record["round"]), str(reason))
-        for record in rounds
-        for name, reason in table(record, "failures").items()
-    )
+    """The points that failed, with the rounds in which they did for one reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for record in rounds:
+        for name, reason in table(record, "failures").items():
+            found.setdefault((name, str(reason)), []).append(str(record["round"]))
+    rows = tuple((name, ", ".join(indexes), reason) for (name, reason), indexes in found.items())
     return Table(caption="Points that failed", header=("point", "round", "reason"), rows=rows) if rows else None
 
 
 def _metric_row(case: str, name: str, metric: Record) -> tuple[str, ...]:
     unit, samples = text(metric, "unit"), numbers(metric, "samples")
     ends = (min(samples), max(samples)) if samples else (None, None)
-    value = number_text.figure(number(metric, "value"), unit)
-    lowest, highest = (number_text.figure(end, unit) for end in ends)
+    value, lowest, highest = (_metric(name, item, unit) for item in (number(metric, "value"), *ends))
     return (case, name, value, str(len(samples)), lowest, highest)
+
+
+def _metric(name: str, value: float | None, unit: str) -> str:
+    """Fractions as percent, memory streams in GB/s; all else in its own unit."""
+    if value is not None and unit == "" and name.endswith(("fraction", "regret", "prediction_error")):
+        return f"{number_text.percent(value)} %"
+    if value is not None and unit == "B/s":
+        return f"{value * 1e-9:.4g} GB/s"
+    return number_text.figure(value, unit)

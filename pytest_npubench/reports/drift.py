@@ -21,7 +21,9 @@ Drift = tuple[float | None, ...]
 
 _BUCKET_COLORS = {"profile": BLUE, "batch": ORANGE, "step": GREEN, "move": PURPLE}
 _POLICY_COLORS = {"layered": BLUE, "chunked": ORANGE, "hybrid": GREEN, "continuous": PURPLE, "static": PINK}
-_COLORS = {**_BUCKET_COLORS, **_POLICY_COLORS}
+_UNIT_COLORS = {"gpu": BLUE, "npu": ORANGE}
+_OFFLOAD_COLORS = {"chunk_graphs": BLUE, "shadow": ORANGE, "replay": GREEN, "factorial": PURPLE}
+_COLORS = {**_BUCKET_COLORS, **_POLICY_COLORS, **_UNIT_COLORS, **_OFFLOAD_COLORS}
 
 
 def campaign_rounds(

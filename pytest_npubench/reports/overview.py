@@ -10,7 +10,7 @@ from pytest_npubench.errors import JournalError
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.page import CaseRow, Overview, Table, tone_of
 from pytest_npubench.reports.predictions import predictions
-from pytest_npubench.reports.record_fields import Record, number, table, text
+from pytest_npubench.reports.record_fields import Record, number, table, text, what_of
 from pytest_npubench.stats.error import summarise
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal_reader import Journal, Session
@@ -122,7 +122,7 @@ def _row(record: Record) -> CaseRow:
     predicted_s = number(record, "predicted_s")
     return CaseRow(
         id=text(record, "id") if not device or device.endswith(":0") else f"{text(record, 'id')} on {device}",
-        what=text(record, "what"),
+        what=what_of(record),
         cells=(
             ("measured ms", number_text.milliseconds(number(record, "measured_s"))),
             ("predicted ms", number_text.milliseconds(predicted_s)),

@@ -12,6 +12,8 @@ from typing import Any
 
 Record = Mapping[str, Any]
 LARGEST = 1e300  # of numbers up to this, sums and milliseconds are finite too
+MEASURED_FOR = {"pruning": "shadow_outlier", "contention": "out_of_order"}
+"""Cases of the offload suite whose campaign has the name of another."""
 
 
 def as_number(value: object) -> float | None:
@@ -64,8 +66,17 @@ def is_scheduling(record: Record) -> bool:
     return suite_of(record) == "scheduling"
 
 
+def what_of(record: Record) -> str:
+    """What a case timed; of one on a pair of units that timed nothing its kind, which its id does not tell."""
+    is_pair = suite_of(record) in ("partition", "offload")
+    return text(record, "what") or (kind_of(record).replace("_", " ") if is_pair else "")
+
+
 def campaign_key(record: Record) -> str:
-    """The key of the campaign that measured a case: hardware-model-bN, of scheduling hardware-model-serving."""
-    if is_scheduling(record):
-        return f"{text(record, 'hardware')}-{text(record, 'model')}-serving"
-    return f"{text(record, 'hardware')}-{text(record, 'model')}-b{text(record, 'batch_size')}"
+    """The key of the campaign that measured a case: hardware-model-bN, of scheduling hardware-model-serving, of the
+    suites on a pair of units hardware-model-partition and hardware-offload-EXPERIMENT."""
+    suite, hardware, model = suite_of(record), text(record, "hardware"), text(record, "model")
+    if suite == "offload":
+        return f"{hardware}-offload-{MEASURED_FOR.get(kind_of(record), kind_of(record))}"
+    ends = {"scheduling": "serving", "partition": "partition"}
+    return f"{hardware}-{model}-{ends.get(suite) or 'b' + text(record, 'batch_size')}"

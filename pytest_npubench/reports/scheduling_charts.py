@@ -46,7 +46,10 @@ def attainment_chart(record: Record) -> Chart | None:
         + ".",
         notes=(definitions.ATTAINMENT, _capacity(detail), definitions.ATTAINMENT_REPORTED),
         figure={
-            "data": [_attainment_line(policy, rates, rows) for policy, rows in attained.items()],
+            "data": [
+                *(_attainment_line(policy, rates, rows) for policy, rows in attained.items()),
+                *(_capacity_mark(policy, table(detail, "capacity").get(policy)) for policy in attained),
+            ],
             "layout": layout(
                 axis("rate, requests/s", rangemode="tozero"),
                 axis("attainment, %", range=[0, 105]),
@@ -111,6 +114,30 @@ def _attainment_line(policy: str, rates: Sequence[float], rows: Sequence[tuple[f
         "line": {"color": COLORS[policy]},
         "marker": {"color": COLORS[policy], "symbol": symbol, "size": 8},
         "hovertemplate": "%{x:.3g} req/s: %{y:.1f} %",
+    }
+
+
+def _capacity_mark(policy: str, entry: object) -> Part:
+    """[rate, [low, high]] on the line of 90 %; nothing where no capacity is known."""
+    rate, ends = entry if isinstance(entry, (list, tuple)) and len(entry) == 2 else (None, None)
+    known, interval = finite([rate]), finite(ends)
+    spans = [(interval[1] - at, at - interval[0]) for at in known] if len(interval) == 2 else []
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": f"{policy}, capacity",
+        "showlegend": bool(known),
+        "x": list(known),
+        "y": [90.0] * len(known),
+        "marker": {"color": COLORS[policy], "symbol": "diamond-open", "size": 12, "line": {"width": 2}},
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": [max(0.0, above) for above, _ in spans],
+            "arrayminus": [max(0.0, below) for _, below in spans],
+            "color": COLORS[policy],
+        },
+        "hovertemplate": "capacity %{x:.3g} req/s",
     }
 
 

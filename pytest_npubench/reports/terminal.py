@@ -11,6 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pytest_npubench.reports.offload_lines import offload_lines
+from pytest_npubench.reports.partition_lines import partition_lines
+from pytest_npubench.reports.record_fields import what_of
 from pytest_npubench.reports.scheduling_lines import comparison_lines
 from pytest_npubench.stats.error import summarise
 
@@ -24,6 +27,7 @@ STYLES = {
     "invalid": "bold magenta",
 }
 NARROWEST = 80
+LINE_WIDTH = 100
 FIGURES = ("measured ms", "predicted ms", "error %", "repeat %")
 PREDICTED = ("predicted ms", "error %")
 """Columns that stand only where a case has them: a run that predicts nothing needs the room."""
@@ -47,7 +51,7 @@ def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
         verdict = f"{kind} (resumed)" if record.get("resumed") else kind
         table.add_row(
             record["id"] if record["device"].endswith(":0") else f"{record['id']} on {record['device']}",
-            record["what"],
+            what_of(record),
             *(_figure(record, name) for name in figures),
             *([_change(record["verdict"])] if is_compared else []),
             Text(verdict, style=STYLES.get(kind, "yellow")),
@@ -61,7 +65,8 @@ def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
 
 
 def summary_lines(records: Sequence[Record]) -> list[str]:
-    """Prediction error over the run's predictions, profiling cost, layered against chunked prefill, verdict counts."""
+    """Prediction error over the run's predictions, profiling cost, layered against chunked prefill, what a solver and
+    llm.npu's techniques did, verdict counts; what is longer than 100 columns goes on in an indented line."""
     lines = []
     judged = [record for record in records if record["detail"].get("gate_error") is not None]
     if judged:
@@ -83,12 +88,20 @@ def summary_lines(records: Sequence[Record]) -> list[str]:
             f"{total['points']} points, {total['binaries']} binaries, "
             f"{total['compile_s']:.1f} s compiling, {total['measure_s']:.1f} s measuring"
         )
-    lines += comparison_lines(records)
+    lines += [*comparison_lines(records), *partition_lines(records), *offload_lines(records)]
     kinds = Counter(record["verdict"]["kind"] for record in records)
     lines.append("verdicts: " + ", ".join(f"{number} {kind}" for kind, number in kinds.most_common()))
     if waste := _padding_waste(records):
         lines.append(f"padding waste, prefill and decode: {waste}")
-    return lines
+    return [part for line in lines for part in _folded(line)]
+
+
+def _folded(line: str) -> list[str]:
+    """The line in lines of at most LINE_WIDTH columns, broken behind a comma or before a bracket."""
+    cut = max(line.rfind(mark, 0, LINE_WIDTH) for mark in (", ", "; ", " (")) + 1
+    if len(line) <= LINE_WIDTH or cut <= len("  "):
+        return [line]
+    return [line[:cut].rstrip(), *_folded(f"  {line[cut:].lstrip()}")]
 
 
 def _profiled(records: Sequence[Record]) -> set[tuple[str, ...]]:

@@ -105,11 +105,14 @@ class _Run:
         self._scheduler.batch.expects_more = self._load.next_arrival_s is not None
 
     def start_idle(self) -> None:
-        """Whatever is idle and has something to do: the prefill device, the link, the decode device."""
-        self._start(Side.PREFILL, self._scheduler.plan)
+        """Whatever is idle and has something to do: the link, the prefill device, the decode device.
+
+        The link first: a process that has begun an iteration sends nothing before its end.
+        """
         if self._moving is None and (member := self._scheduler.next_handover()) is not None:
             self._moving = member
             self._devices.hand_over(member.request)
+        self._start(Side.PREFILL, self._scheduler.plan)
         self._start(Side.DECODE, self._scheduler.plan_decode)
 
     def _start(self, side: Side, make_plan: Callable[[], IterationPlan | None]) -> None:

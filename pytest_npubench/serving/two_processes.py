@@ -3,39 +3,45 @@
 The parent plans; each child runs one command after the other. A thread of the decode process receives what comes over
 the pipe while an iteration runs, so that handing over does not stop decoding; the keys and values are put in place
 between two iterations. Iterations are timed in the child, on the machine's monotonic clock, which all processes share.
+Nothing is in shared memory, so that a process that is killed leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any
 
-from pytest_npubench.errors import ConfigError, DeviceError, MeasurementError
+from pytest_npubench.errors import ConfigError, DeviceError, DeviceUnavailableError, MeasurementError
 from pytest_npubench.iteration import IterationPlan
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.two_devices import HandedOver, HandoverExecutor, Ran, Side
 
 ExecutorFactory = Callable[[], HandoverExecutor]
+Cores = Collection[int]
+
+STOP_S = 5.0
 
 
 class ProcessPair:
     """A context manager; the processes live inside it. Factories must be picklable: functions of a module, or partials.
 
-    `cores` pins the prefill and the decode process to one processor each. Entering raises what a factory raised of
-    MeasurementError, DeviceError and ConfigError, and DeviceError where a process ended by itself.
+    `cores` pins the prefill and the decode process to processors of their own. Entering raises what a factory raised of
+    MeasurementError, DeviceError and ConfigError, DeviceUnavailableError where a process cannot be pinned, and
+    DeviceError where one raised anything else or ended by itself. However it ends, no process is left.
     """
 
     clock = "wall"
 
     def __init__(
-        self, prefill: ExecutorFactory, decode: ExecutorFactory, *, cores: tuple[int, int] | None = None
+        self, prefill: ExecutorFactory, decode: ExecutorFactory, *, cores: tuple[Cores, Cores] | None = None
     ) -> None:
         self._factories = {Side.PREFILL: prefill, Side.DECODE: decode}
         self._cores = dict(zip(Side, cores, strict=True)) if cores else {}
@@ -47,16 +53,8 @@ class ProcessPair:
         self._zero_s = 0.0
 
     def __enter__(self) -> ProcessPair:
-        context = multiprocessing.get_context("spawn")
-        receiver, sender = context.Pipe(duplex=False)
-        for side, kv_pipe in ((Side.PREFILL, sender), (Side.DECODE, receiver)):
-            self._pipes[side], child_end = context.Pipe()
-            arguments = (side, self._factories[side], child_end, kv_pipe, self._cores.get(side))
-            self._processes[side] = context.Process(target=_child, args=arguments, daemon=True)
-            self._processes[side].start()
-            child_end.close()
-            kv_pipe.close()
         try:
+            self._start_processes()
             for side in Side:
                 self._shapes[side] = self._receive(side)[1]
         except BaseException:
@@ -70,16 +68,30 @@ class ProcessPair:
         self.close()
 
     def close(self) -> None:
-        """The processes end; one that does not within 5 s is terminated."""
-        for side, process in self._processes.items():
+        """The processes end; one that does not within STOP_S is killed."""
+        for side in self._processes:
             with suppress(OSError):  # it may have ended already
                 self._pipes[side].send(("stop",))
-            process.join(timeout=5)
+        for side, process in self._processes.items():
+            process.join(timeout=STOP_S)
             if process.is_alive():
-                process.terminate()
+                process.kill()
                 process.join()
+            process.close()
             self._pipes[side].close()
         self._processes = {}
+
+    def _start_processes(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        receiver, sender = context.Pipe(duplex=False)
+        with receiver, sender:
+            for side, kv_pipe in ((Side.PREFILL, sender), (Side.DECODE, receiver)):
+                pipe, child_end = context.Pipe()
+                with child_end:
+                    arguments = (side, self._factories[side], child_end, kv_pipe, self._cores.get(side))
+                    process = context.Process(target=_child, args=arguments, daemon=True)
+                    process.start()
+                self._pipes[side], self._processes[side] = pipe, process
 
     def shapes(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         return self._shapes[Side.PREFILL], self._shapes[Side.DECODE]
@@ -143,23 +155,39 @@ class ProcessPair:
         return message
 
     def _ended(self, side: Side) -> DeviceError:
-        process = self._processes[side]
-        process.join(timeout=5)
-        return DeviceError(f"the {side.value} process ended by itself, exit code {process.exitcode}")
+        """Names the one that failed: a process that finds the other one gone ends too, with exit code 0."""
+        for which in (side, *(other for other in Side if other is not side)):
+            self._processes[which].join(timeout=STOP_S)
+            if code := self._processes[which].exitcode:
+                how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+                return DeviceError(f"the {which.value} process ended by itself, {how}")
+        return DeviceError(f"the {side.value} process ended by itself")
 
 
 def _child(
-    side: Side, factory: ExecutorFactory, pipe: Connection[Any, Any], kv_pipe: Connection[Any, Any], core: int | None
+    side: Side, factory: ExecutorFactory, pipe: Connection[Any, Any], kv_pipe: Connection[Any, Any], cores: Cores | None
 ) -> None:
     """One side's process: commands in, what has run out, until told to stop or the parent has gone."""
-    if core is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {core})
     try:
+        if cores is not None:
+            _pin(side, cores)
         _Served(side, factory(), pipe, kv_pipe).run()
     except (ConfigError, DeviceError, MeasurementError) as error:
         pipe.send(("error", error))
-    except (EOFError, BrokenPipeError):
-        pass  # the parent has gone
+    except (EOFError, ConnectionError):
+        pass  # the parent has gone, or the other process, which the parent will tell
+    except Exception as error:  # noqa: BLE001 - whatever a library raises reaches the case by name
+        pipe.send(("error", DeviceError(f"the {side.value} process: {type(error).__name__}: {error}")))
+
+
+def _pin(side: Side, cores: Cores) -> None:
+    """Raises DeviceUnavailableError where the system cannot pin, or does not lend these processors."""
+    try:
+        os.sched_setaffinity(0, cores)
+    except (AttributeError, OSError) as error:
+        raise DeviceUnavailableError(
+            f"the {side.value} process cannot be pinned to processors {sorted(cores)}: {error}"
+        ) from None
 
 
 class _Served:
@@ -204,8 +232,8 @@ class _Served:
         while True:
             try:
                 request, num_bytes, kv = self._kv_pipe.recv()
-            except EOFError:
-                return  # the prefill process has stopped
+            except (EOFError, OSError):
+                return  # the prefill process has stopped, or was killed while it sent
             self._arrived[request] = kv
             self._reply("arrived", num_bytes, time.monotonic())
 

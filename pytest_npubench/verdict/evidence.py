@@ -18,7 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import fdtri
 
 from pytest_npubench.stats.checks import FloatArray
 from pytest_npubench.stats.margin_test import one_sided_p
@@ -114,6 +113,8 @@ def excess_scatter(table: Table, variance: FloatArray, freedom: FloatArray) -> F
     An F-test at DISAGREE_LEVEL. Processes minutes apart that disagree so were measured on a machine whose speed was
     moving: their mean is no surer than one of them. A case that works more does so in each of them.
     """
+    from scipy.special import fdtri  # a quarter of a second that collecting cases need not pay
+
     freedom_tonight = np.isfinite(table.current).sum(axis=1) - 1
     centred = table.current - np.nanmean(table.current, axis=1, keepdims=True)
     scatter = np.nansum(centred**2, axis=1) / np.maximum(freedom_tonight, 1)

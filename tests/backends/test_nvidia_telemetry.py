@@ -24,7 +24,7 @@ from .fake_nvml import IS_LOST, RESET_REQUIRED, WORKING, FakeNvml, NVMLError
 GPU = Device(family="cuda", ordinal=1, name="NVIDIA H200", uuid="GPU-7")
 STACK = Stack(device_class="NVIDIA H200", driver=None, runtime="jax", compiler="jaxlib")
 OUTSIDE, INSIDE = nvidia.INIT_PID_NAMESPACE, "pid:[4026532201]"
-CLOCKS = {"taken_at_s", "wall_at_s"}
+CLOCKS = {"taken_at_s", "wall_at_s", "energy_unknown"}
 
 
 def read(nvml: FakeNvml) -> DeviceState:
@@ -77,11 +77,13 @@ def test_what_one_question_does_not_answer_is_unknown_alone(
     }
     assert changed == FIELDS[name]
     assert all(getattr(state, field) is None for field in changed)
+    assert full.energy_unknown is None
+    assert ("NVML tells no total energy" in (state.energy_unknown or "")) == (name == "TotalEnergyConsumption")
 
 
 def test_a_gpu_that_answers_nothing_is_a_state_all_the_same() -> None:
     nvml = FakeNvml(**{name: NVMLError(999) for name in WORKING})
-    assert read(nvml).known() == {}
+    assert read(nvml).known() == {"energy_unknown": nvidia.NO_ENERGY}
 
 
 @pytest.mark.parametrize("code", [IS_LOST, RESET_REQUIRED])

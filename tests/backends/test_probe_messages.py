@@ -9,13 +9,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pytest_npubench.backends import backend, cpu, jax_probe, neuron, openvino, qualcomm
+from pytest_npubench.backends import backend, cpu, jax_probe, neuron
 from pytest_npubench.backends.protocol import Device, Probe
 
 TWO_TPUS = '[["tpu", "TPU v5 lite", 17066622976], ["tpu", "TPU v5 lite", 17066622976]]'
@@ -183,36 +182,6 @@ def test_neuron(monkeypatch: pytest.MonkeyPatch, answers: Fake) -> None:
     assert reason("neuron").startswith("no Neuron device: neuron-ls failed: ")
     answers(stdout='[{"neuron_device": 0}, {"neuron_device": 1}]')
     assert reason("neuron") == "found 2 Neuron devices, but this version has no engine that runs on neuron"
-
-
-def test_qualcomm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(qualcomm, "find_spec", lambda name: None)
-    assert reason("qualcomm") == "qai-hub is not installed: pip install pytest-npubench[qaihub]"
-    monkeypatch.setattr(qualcomm, "find_spec", lambda name: object())
-    monkeypatch.setenv("HOME", str(tmp_path))
-    configuration = tmp_path / ".qai_hub" / "client.ini"
-    assert reason("qualcomm") == (
-        f"no Qualcomm AI Hub token: {configuration} is missing (run: qai-hub configure --api_token TOKEN)"
-    )
-    configuration.parent.mkdir()
-    configuration.write_text("[api]\n", encoding="utf-8")
-    want = "found a Qualcomm AI Hub configuration, but this version has no engine that runs on qualcomm"
-    assert reason("qualcomm") == want
-
-
-def test_openvino(monkeypatch: pytest.MonkeyPatch, answers: Fake) -> None:
-    monkeypatch.setattr(openvino, "find_spec", lambda name: None)
-    assert reason("openvino") == "openvino is not installed: pip install pytest-npubench[openvino]"
-    monkeypatch.setattr(openvino, "find_spec", lambda name: object())
-    answers(stdout="CPU\n")
-    assert reason("openvino") == "no Intel NPU or GPU: openvino found devices CPU"
-    answers(stdout="\n")
-    assert reason("openvino") == "no Intel NPU or GPU: openvino found devices none"
-    answers(error=subprocess.CalledProcessError(1, "python"))
-    assert reason("openvino").startswith("no Intel NPU or GPU: openvino failed: ")
-    answers(stdout="CPU GPU.0 GPU.1 NPU\n")
-    want = "found OpenVINO devices CPU, GPU.0, GPU.1, NPU, but this version has no engine that runs on openvino"
-    assert reason("openvino") == want
 
 
 def test_the_name_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:

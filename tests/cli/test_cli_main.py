@@ -24,6 +24,7 @@ NAMES = (
     "profile",
     "predict",
     "simulate",
+    "partition",
     "report",
     "baseline",
     "history",

@@ -55,6 +55,7 @@ def _killed_again(project: Project, names: tuple[object, ...], *, with_child: bo
 def _check_ending(project: Project, run: Started) -> None:
     """The slow case is found slow, so nothing of the night is accepted."""
     assert run.wait() == 1, run.said()
+    assert not list(project.root.glob("tmp/npubench-again-*"))
     check_all(project, b"")
     assert {case: record["verdict"]["kind"] for case, record in project.cases().items()} == KINDS
 

@@ -39,9 +39,10 @@ def test_it_works_without(shared, arguments):
     assert shared.records("end")[0]["counts"] == {"no-baseline": 8}
 
 
-def test_under_xdist_the_table_has_every_case_once(shared):
+@pytest.mark.parametrize("dist", ["load", "loadgroup"])
+def test_under_xdist_the_table_has_every_case_once(shared, dist):
     shared.journal_path.unlink(missing_ok=True)
-    result = shared.run("-k", "fake", "-n2", "-W", "error", "--junitxml=junit.xml")
+    result = shared.run("-k", "fake", "-n2", "--dist", dist, "-W", "error", "--junitxml=junit.xml")
     assert result.ret == 0, result.stdout.str()
     result.assert_outcomes(passed=8)
     rows = [line for line in result.outlines if line.startswith("fake-mini-llama-b2")]
@@ -49,6 +50,8 @@ def test_under_xdist_the_table_has_every_case_once(shared):
     judged = [record["case"] for record in shared.journal().records if record["record"] == "case"]
     assert len(judged) == len(set(judged)) == 8
     assert {session.header["worker"] for session in shared.journal().sessions} <= {"gw0", "gw1"}
+    measured = [session for session in shared.journal().sessions if session.end["counts"]]
+    assert len(measured) == 1  # the device's cases went to one worker
     assert 'name="npubench.verdict" value="no-baseline"' in (shared.root / "junit.xml").read_text()
     assert sum(sum(session.end["counts"].values()) for session in shared.journal().sessions) == 8
 

@@ -1,10 +1,15 @@
 """What a second look is, and whom it is for."""
 
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from pytest_npubench.comparison.observation import Observation
+from pytest_npubench.plugin.again_folder import PREFIX, again_folder, remove_left_over
 from pytest_npubench.plugin.campaigns import REMEASURE_S, Campaigns
 from pytest_npubench.plugin.regression import _of_canary
 from pytest_npubench.verdict import Verdict, VerdictKind
@@ -40,3 +45,37 @@ def test_a_second_look_lasts(remeasuring, least_s):
     """A campaign of one case settles within seconds; in a fresh process it goes on."""
     session = SimpleNamespace(settings=SimpleNamespace(remeasuring=remeasuring))
     assert Campaigns(session)._at_least_s == least_s
+
+
+OWNER = """
+import sys
+from pytest_npubench.plugin.again_folder import again_folder
+
+with again_folder() as folder:
+    (folder / "journal.jsonl").write_text("{}")
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_killed_owner_s_folder_goes_and_a_living_one_s_stays(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    unknown = tmp_path / f"{PREFIX}without-a-lock"
+    unknown.mkdir()
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as owner,
+        again_folder() as ours,
+    ):
+        theirs = Path(owner.stdout.readline().strip())
+        assert theirs.parent == tmp_path
+        remove_left_over()
+        assert {ours, theirs, unknown} == set(tmp_path.iterdir())
+        owner.kill()
+        owner.wait()
+        assert theirs.exists()
+        remove_left_over()
+        assert {ours, unknown} == set(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == [unknown]

@@ -165,7 +165,6 @@ def test_every_marker_is_registered(absent):
     markers = absent.run("--markers").stdout.str()
     for name in (*FAMILIES, "gpu", "npu", "buckets", "scheduling", "partition", "offload"):
         assert f"@pytest.mark.{name}: " in markers
-    # without xdist its group marker is ours to register
     strict = absent.run("-p", "no:xdist", "--strict-markers", "--collect-only", "-q", "-k", "mini")
     assert strict.ret == 0, strict.stdout.str()
 

@@ -24,6 +24,8 @@ FIGURES: dict[str, tuple[str, float, float, bool]] = {
     "ttft_attainment": ("", 0.9, 1.0, True),
     "tbt_attainment": ("", 0.95, 1.0, True),
     "ttft_mean_s": ("s", 0.4, 0.2, True),
+    "ttft_p50_s": ("s", 0.35, 0.15, True),
+    "ttft_p95_s": ("s", 1.2, 0.7, True),
     "ttft_p99_s": ("s", 1.5, 0.9, True),
     "tbt_mean_s": ("s", 0.030, 0.025, True),
     "tbt_p99_s": ("s", 0.080, 0.050, True),
@@ -34,6 +36,7 @@ FIGURES: dict[str, tuple[str, float, float, bool]] = {
     "mean_decode_batch_size": ("requests", 3.25, 2.5, False),
     "expert_load_bytes_per_request": ("bytes/request", 2.5e9, 1.55e9, False),
     "num_arrived": ("", 24, 24, False),
+    "num_preemptions": ("", 3, 0, False),
 }
 
 
@@ -131,6 +134,39 @@ def ratio_record(kind: str, model: str = "small-moe", **ratios: float) -> Json:
     )
 
 
+def apart_record() -> Json:
+    latencies = {"ttft_mean_s": 0.5, "ttft_p99_s": 1.5, "tbt_mean_s": 0.02, "tbt_p99_s": 0.04}
+    return case_record(
+        "disaggregated",
+        WORKLOAD,
+        "u0.7",
+        metrics={"tbt_apart_over_layered": metric(0.8), "ttft_apart_over_layered": metric(1.25)},
+        detail={
+            "rate_per_s": RATE,
+            "policies": dict.fromkeys(("chunked", "layered", "hybrid", "disaggregated"), latencies),
+            "tbt_interval": [0.7, 0.9],
+            "handover": {"num_requests": 24, "bytes": 48e6, "mean_s": 0.003, "longest_s": 0.01},
+        },
+    )
+
+
+def chunk_rate_record() -> Json:
+    row = {
+        "ttft_mean_s": 0.6,
+        "tbt_mean_s": 0.02,
+        "tbt_p99_s": 0.05,
+        "expert_load_bytes_per_request": 2e9,
+        "mj_per_prompt_and_output_token": None,
+    }
+    rows = [
+        {"chunk_size_tokens": 64, "rate_per_s": 2.0, "rate_interval": [1.9, 2.2], **row},
+        {"chunk_size_tokens": 1024, "rate_per_s": 3.0, "rate_interval": None, **row},
+    ]
+    ways = {"rate_per_s": True, "tbt_mean_s": False, "expert_load_bytes_per_request": False}
+    detail: Json = {"ttft_limit_s": 0.75, "chunk_size_tokens": [64, 1024], "rows": rows, "as_published": ways}
+    return case_record("chunk_rate", WORKLOAD, "u0.7", detail=detail)
+
+
 def served_records() -> list[Json]:
     """One case or more of every kind, on a mixture of experts and on its dense control."""
     chunks = [
@@ -158,7 +194,12 @@ def served_records() -> list[Json]:
     timeline = {"layered_s": [0.2, 0.225, 0.25], "chunked_s": [0.4, 0.43, 0.46]}
     bursts = {name: {"ttft_mean_s": value, "jain_index": 0.8} for name, value in (("layered", 0.5), ("chunked", 1.0))}
     splits = {"layered": [(1.0, 1.0, 1.0), (0.75, 0.8, 0.9)], "chunked": [(0.95, 1.0, 0.95), (0.5, 0.5, 1.0)]}
-    capacity = {"rate_per_s": [0.8, 1.6], "capacity_ratio": 1.25, "capacity_ratio_interval": [1.1, 1.4]}
+    capacity = {
+        "rate_per_s": [0.8, 1.6],
+        "capacity": {"layered": [1.5, [1.4, 1.6]], "chunked": [1.2, None]},
+        "capacity_ratio": 1.25,
+        "capacity_ratio_interval": [1.1, 1.4],
+    }
     return [
         policy_record("chunked"),
         policy_record("layered"),
@@ -170,7 +211,13 @@ def served_records() -> list[Json]:
         case_record("timeline", detail={"rate_per_s": RATE, **timeline}),
         case_record("burstiness", detail={"rate_per_s": RATE, "cv": 1.83, "realised_cv": 1.4, **bursts}),
         ratio_record("relaxed_slo", throughput_chunked_over_layered=0.8),
-        case_record("energy", verdict={**PASSED, "kind": "inconclusive", "reason": "energy unavailable"}),
+        case_record(
+            "energy",
+            verdict={**PASSED, "kind": "inconclusive", "reason": "energy unavailable: /sys/x: permission denied"},
+            detail={"rate_per_s": RATE, "num_blocks": 3},
+        ),
+        apart_record(),
+        chunk_rate_record(),
         ratio_record("dense_control", "small-dense", ttft_ratio=1.12, tbt_ratio=1.004, e2e_ratio=1.1),
     ]
 

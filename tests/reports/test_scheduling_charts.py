@@ -82,14 +82,12 @@ def test_the_table_of_policies_has_every_figure_with_its_meaning(page: Element) 
     header, *body = table_of(page, POLICIES)
     assert header == ["figure", "chunked", "layered", "n", "definition"]
     cells = {row[0]: row[1:] for row in body}
-    assert cells["mean TTFT, ms"] == ["400 (360 to 440)", "200 (180 to 220)", "24", "what ttft_mean_s means"]
-    assert cells["p99 TTFT, ms"][0] == "1,500 (1,350 to 1,650)"
-    assert cells["p99 TTFT, ms"][3] == "what ttft_p99_s means; the maximum: fewer than 100 samples"
-    assert cells["mean TBT, ms"][:2] == ["30 (27 to 33)", "25 (22.5 to 27.5)"]
-    assert cells["mean E2E, ms"][1] == "375 (337.5 to 412.5)"
     assert cells["SLO attainment, %"][0] == "87.5 (78.75 to 96.25)"
+    assert cells["SLO attainment, %"][2:] == ["24", "what slo_attainment means"]
     assert [cells[f"{name} attainment, %"][0][:2] for name in ("TTFT", "TBT")] == ["90", "95"]
     assert cells["TBT std, pooled, ms"][:2] == ["11", "9"]
+    assert cells["TBT std, pooled, ms"][3].endswith("; reported: chunked 10.7, layered 8.51")  # Table 12, CV 1
+    assert cells["preemptions"][:2] == ["3", "0"]
     assert cells["TBT std, per request, ms"][:2] == ["10.1", "8.1"]
     assert cells["Jain's index"][:2] == ["0.809", "0.85"]
     assert cells["mean decode batch, requests"][:2] == ["3.25", "2.5"]
@@ -100,7 +98,7 @@ def test_the_table_of_policies_has_every_figure_with_its_meaning(page: Element) 
         "0",
         "energy of the run / output tokens; no energy counter was read",
     ]
-    assert len(body) == 14  # energy per prompt and output token is in neither case
+    assert len(body) == 11  # energy per prompt and output token is in neither case; latencies have their own table
     assert "Settings: chunked: chunk_size_tokens = 64; layered: tokens_per_iteration = 64, merge_cap" in page.text
 
 
@@ -108,9 +106,13 @@ def test_policies_that_rest_on_different_numbers_say_so(small: None) -> None:
     records = [policy_record("chunked", 30), policy_record("layered", 20), policy_record("static", 20)]
     records[2]["detail"]["figures"]["ttft_mean_s"]["note"] = "4 of 24 arrived requests are not counted: no token"
     page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=())))
-    row = next(row for row in table_of(page, POLICIES) if row[0] == "mean TTFT, ms")
+    rows_of = {(row[0], row[1]): row for row in table_of(page, f"Latencies under {LOAD}")}
+    assert [rows_of["TTFT", policy][6] for policy in ("chunked", "layered", "static")] == ["30", "20", "20"]
+    assert rows_of["TTFT", "static"][7] == (
+        "mean: 4 of 24 arrived requests are not counted: no token; p99: the maximum: fewer than 100 samples"
+    )
+    row = next(row for row in table_of(page, POLICIES) if row[0] == "SLO attainment, %")
     assert row[4] == "30 / 20"
-    assert row[5] == "what ttft_mean_s means; static: 4 of 24 arrived requests are not counted: no token"
 
 
 def test_bars_are_the_means_with_their_intervals(page: Element) -> None:
@@ -168,12 +170,24 @@ def test_layer_groups(page: Element) -> None:
     assert ttft["x"] == tbt["x"] == [2, 4, 8]
     assert ttft["y"] == pytest.approx([200, 300, 500])
     assert tbt["y"] == pytest.approx([90, 60, 40])
-    assert table_of(page, f"Layer groups under {LOAD}")[1] == ["2", "200", "90"]
+    header, *body = table_of(page, f"Layer groups under {LOAD}")
+    assert header[3:] == ["reported mean TTFT ms", "reported p99 TBT ms"]
+    assert body[0] == ["2", "200", "90", "480", "138"]  # Table 11
+    assert body[2] == ["8", "500", "40", "768", "54.6"]
 
 
 def test_attainment_by_rate(page: Element) -> None:
     title = "SLO attainment by rate, layered-arxiv-div32"
-    layered, chunked = figures(page)[title]["data"]
+    layered, chunked, *marks = figures(page)[title]["data"]
+    assert [(mark["name"], mark["x"], mark["y"]) for mark in marks] == [
+        ("layered, capacity", [1.5], [90.0]),
+        ("chunked, capacity", [1.2], [90.0]),
+    ]
+    assert (marks[0]["error_x"]["array"], marks[0]["error_x"]["arrayminus"]) == (
+        [pytest.approx(0.1)],
+        [pytest.approx(0.1)],
+    )
+    assert marks[1]["error_x"]["array"] == []
     assert (layered["name"], chunked["name"]) == ("layered", "chunked")
     assert layered["x"] == chunked["x"] == [0.8, 1.6]
     assert layered["y"] == pytest.approx([100, 75])
@@ -207,9 +221,9 @@ def test_a_timeline_steps_up_at_each_token(page: Element) -> None:
 def test_bursts(page: Element) -> None:
     table = table_of(page, f"Bursty arrivals: {LOAD}, CV 1.83, realised 1.4")
     assert table == [
-        ["figure", "layered", "chunked"],
-        ["mean TTFT, ms", "500", "1,000"],
-        ["Jain's index", "0.8", "0.8"],
+        ["figure", "layered", "chunked", "reported layered", "reported chunked"],
+        ["mean TTFT, ms", "500", "1,000", "2,550", "5,630"],  # Table 12, CV 1.83
+        ["Jain's index", "0.8", "0.8", "0.85", "0.809"],
     ]
 
 

@@ -57,13 +57,16 @@ def test_every_chart_and_figure_is_found(request: pytest.FixtureRequest, small: 
     header, *body = table_of(page, policies)
     assert header == ["figure", *serving_plan().size.policies, "n", "definition"]
     assert len(body) == 15
+    latencies = table_of(page, f"Latencies under {LOAD}")
+    assert latencies[0][2:6] == ["mean", "p50", "p95", "p99"]
+    assert len(latencies) == 1 + 3 * len(serving_plan().size.policies) + 6  # and six of the paper's
     unknown = {row[0] for row in body if "unavailable" in row}
     assert unknown == {"energy per prompt and output token, mJ", "energy per output token, mJ"}
 
 
 def test_the_lines_have_both_models(request: pytest.FixtureRequest) -> None:
     records = _records(request, "qwen3-30b-a3b", ("expert_loads",)) + _records(request, "qwen3-8b", ("dense_control",))
-    moe, dense, _ = summary_lines(records)
+    moe, where, dense, _, _ = summary_lines(records)
     assert moe.startswith("layered / chunked: expert bytes -")
-    assert moe.endswith("at 1.3 req/s (layered-arxiv, qwen3-30b-a3b, 2 blocks)")
+    assert where == "  at 1.3 req/s (layered-arxiv, qwen3-30b-a3b, 2 blocks)"
     assert dense.startswith("dense control, layered / chunked: mean TTFT +")

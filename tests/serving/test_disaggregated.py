@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
 from functools import partial
+from multiprocessing import resource_tracker
+from pathlib import Path
 
 import pytest
 
-from pytest_npubench.errors import ConfigError, DeviceError, MeasurementError
+from pytest_npubench.errors import ConfigError, DeviceError, DeviceUnavailableError, MeasurementError
+from pytest_npubench.serving import two_processes
 from pytest_npubench.serving.disaggregated import serve_disaggregated
 from pytest_npubench.serving.load import ClosedLoad, OpenLoad
 from pytest_npubench.serving.schedulers import make_scheduler
+from pytest_npubench.serving.two_devices import Side
 from pytest_npubench.serving.two_processes import ProcessPair
 from pytest_npubench.serving.virtual_pair import VirtualPair
 
@@ -143,3 +154,148 @@ def test_what_happens_in_a_process_is_told(which, error, raised, message):
         ProcessPair(*factories) as devices,
     ):
         serve_disaggregated(OpenLoad(arriving), scheduler(), devices)
+
+
+def children(devices: ProcessPair) -> dict[Side, int]:
+    return {side: process.pid for side, process in devices._processes.items()}
+
+
+def num_open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("which", list(Side))
+def test_a_process_that_is_killed_is_told_and_leaves_nothing_behind(which):
+    resource_tracker.ensure_running()  # one file of Python's own, for as long as it runs
+    num_files = num_open_files()
+    pids: dict[Side, int] = {}
+
+    def kill(num_iterations):
+        if num_iterations == 4:
+            for pid in pids.values():
+                assert "/dev/shm" not in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
+            os.kill(pids[which], signal.SIGKILL)
+
+    arriving = requests((0, 10, 60), (0.1, 5, 60), (0.3, 7, 60), (0.5, 7, 60), (5, 7, 60))
+
+    def serve_and_kill():
+        with ProcessPair(measured, measured) as devices:
+            pids.update(children(devices))
+            serve_disaggregated(OpenLoad(arriving), scheduler(), devices, on_iteration=kill)
+
+    with pytest.raises(DeviceError, match=f"the {which.value} process ended by itself, killed by SIGKILL"):
+        serve_and_kill()
+    assert len(pids) == 2
+    assert not any(map(is_there, pids.values()))
+    assert num_open_files() == num_files
+
+
+def test_a_process_that_hangs_is_killed(monkeypatch):
+    monkeypatch.setattr(two_processes, "STOP_S", 0.2)
+    with ProcessPair(measured, measured) as devices:
+        pids = children(devices)
+        os.kill(pids[Side.DECODE], signal.SIGSTOP)
+    assert not any(map(is_there, pids.values()))
+
+
+PARENT = """
+import os, signal
+from functools import partial
+from pytest_npubench.serving.two_processes import ProcessPair
+from tests.serving.fake_executor import FakeExecutor
+with ProcessPair(*[partial(FakeExecutor, times=False)] * 2) as devices:
+    print(*(process.pid for process in devices._processes.values()), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_processes_end_when_their_parent_is_killed():
+    done = subprocess.run(
+        [sys.executable, "-c", PARENT],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 2
+    until_s = time.monotonic() + 30
+    while any(map(is_there, pids)) and time.monotonic() < until_s:
+        time.sleep(0.05)
+    assert not any(map(is_there, pids))
+
+
+class Pinned(FakeExecutor):
+    """Tells by its KV capacity which processor it runs on."""
+
+    def __init__(self) -> None:
+        (core,) = os.sched_getaffinity(0)
+        super().__init__(times=False, kv_capacity_tokens=1000 + core)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin a process")
+def test_each_process_runs_on_its_own_processors():
+    lent = sorted(os.sched_getaffinity(0))
+    first, last = lent[0], lent[-1]
+    with ProcessPair(Pinned, Pinned, cores=({first}, {last})) as devices:
+        assert [capacity - 1000 for _, capacity, _ in devices.shapes()] == [first, last]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_processors_that_are_not_lent(which):
+    cores = [{0}, {0}]
+    cores[which] = {4095}
+    message = f"the {('prefill', 'decode')[which]} process cannot be pinned to processors .4095.: .*Invalid argument"
+    with pytest.raises(DeviceUnavailableError, match=message), ProcessPair(measured, measured, cores=tuple(cores)):
+        pass
+
+
+def test_what_a_library_raises_reaches_the_parent_by_name():
+    failing = partial(Breaking, ValueError("no such kernel"))
+    arriving = requests((0, 10, 6), (0.2, 5, 3), (0.3, 5, 3))
+    with (
+        pytest.raises(DeviceError, match="the prefill process: ValueError: no such kernel"),
+        ProcessPair(failing, measured) as devices,
+    ):
+        serve_disaggregated(OpenLoad(arriving), scheduler(), devices)
+
+
+def test_a_factory_that_cannot_be_sent_leaves_no_process():
+    devices = ProcessPair(measured, lambda: FakeExecutor())
+    with pytest.raises((AttributeError, pickle.PicklingError)), devices:
+        pass
+    assert not children(devices)
+    assert not multiprocessing.active_children()
+
+
+class Filling(FakeExecutor):
+    """Hands over more than a pipe holds, so that the prefill process is still sending when the other one dies."""
+
+    def export_kv(self, request):
+        return 10**8, bytes(10**8)
+
+    def import_kv(self, request, kv):
+        raise AssertionError("never here")
+
+
+class Dying(FakeExecutor):
+    def begin(self, request, prompt_tokens, output_tokens):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_of_two_processes_that_end_the_one_that_failed_is_named():
+    def serve():
+        with ProcessPair(partial(Filling, times=False), partial(Dying, times=False)) as devices:
+            serve_disaggregated(OpenLoad(requests((0, 10, 6), (0, 5, 3), (0, 5, 3))), scheduler(), devices)
+
+    with pytest.raises(DeviceError, match="the decode process ended by itself, killed by SIGKILL"):
+        serve()

@@ -1,6 +1,7 @@
 """Samples that cannot be used never raise and never pass."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -33,7 +34,7 @@ JUNK = [
     [{"a": 1}],
     {"a": 1},
     [[1e200]],
-    [object()],
+    [SimpleNamespace()],
 ]
 
 

@@ -4,7 +4,7 @@ Busy time of others = busy time of the processors we may run on - processor time
 example: in 10 s two processors were busy for 16 s and we used 3.4 s: others used 12.6 s, 63 % of 2 cores.
 
 Known of our own tree are this process, its running children and those it waited for; a child that was handed on to
-init counts as another's. RAPL energy is readable for root only on most systems; its counters wrap, which is undone.
+init counts as another's.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pytest_npubench.backends.telemetry import linux
 from pytest_npubench.backends.telemetry.linux import PROC, SYS, read_number, read_text
+from pytest_npubench.backends.telemetry.rapl import Rapl
 from pytest_npubench.backends.telemetry.state import DeviceState
 
 MAX_SAMPLED = 4  # processors whose clock is read: each file costs some 20 us, and a host may have hundreds
@@ -46,7 +47,7 @@ class CpuTelemetry:
         self._fixed_hz = None if self._clocks else nominal_clock_hz(proc)
         self._sensor = _sensor(sys)
         self._cgroups = linux.cgroup_folders(proc, sys)
-        self._energy = [_Rapl(path) for path in _packages(sys)]
+        self._rapl = Rapl(sys)
 
     def read(self) -> DeviceState:
         """Never raises: the host cannot vanish."""
@@ -54,13 +55,15 @@ class CpuTelemetry:
         own_s = linux.tree_cpu_s(self._pid, self._has_children(), self._proc)
         throttled_ms, events = _numbers(self._throttled), _numbers(self._events)
         celsius = read_number(self._sensor) if self._sensor else None
+        energy_j, energy_unknown = self._rapl.energy_j()
         return DeviceState.now(
             clock_hz=self._clock_hz(),
             max_clock_hz=max((value * 1e3 for value in _numbers(self._largest)), default=None),
             temperature_c=celsius / 1e3 if celsius is not None else None,
             throttled_s=(("thermal", max(throttled_ms) / 1e3),) if throttled_ms else None,
             num_throttle_events=int(max(events)) if events else None,
-            energy_j=self._energy_j(),
+            energy_j=energy_j,
+            energy_unknown=energy_unknown,
             num_cores=len(self._cpus),
             load=_load(self._proc),
             other_busy_s=times[0] - own_s if times and own_s is not None else None,
@@ -75,30 +78,6 @@ class CpuTelemetry:
         """The mean of the sampled processors."""
         clocks = _numbers(self._clocks)
         return sum(clocks) / len(clocks) * 1e3 if clocks else self._fixed_hz
-
-    def _energy_j(self) -> float | None:
-        joules = [package.energy_j() for package in self._energy]
-        known = [value for value in joules if value is not None]
-        return sum(known) if known and len(known) == len(joules) else None
-
-
-class _Rapl:
-    """One package's energy counter, in microjoules, which begins again at max_energy_range_uj."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "energy_uj"
-        self._range_uj = read_number(folder / "max_energy_range_uj") or 0.0
-        self._latest_uj = 0.0
-        self._wrapped_uj = 0.0
-
-    def energy_j(self) -> float | None:
-        value = read_number(self._path)
-        if value is None:
-            return None
-        if value < self._latest_uj:
-            self._wrapped_uj += self._range_uj
-        self._latest_uj = value
-        return (value + self._wrapped_uj) / 1e6
 
 
 def usable_cpus() -> tuple[int, ...]:
@@ -172,8 +151,3 @@ def _sensor(sys: Path) -> Path | None:
         if read_text(folder / "name") in SENSORS and (folder / "temp1_input").is_file():
             return folder / "temp1_input"
     return None
-
-
-def _packages(sys: Path) -> list[Path]:
-    """intel-rapl:0, intel-rapl:1, ...: whole packages; intel-rapl:0:0 is a part of one."""
-    return [path for path in sorted((sys / "class" / "powercap").glob("intel-rapl:*")) if path.name.count(":") == 1]

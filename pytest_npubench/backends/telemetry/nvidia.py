@@ -37,6 +37,7 @@ REASONS = {
 VIOLATIONS = {0: "power_violation", 1: "thermal_violation"}  # NVML_PERF_POLICY_POWER and _THERMAL
 GRAPHICS, SM, MEMORY = 0, 1, 2  # nvmlClockType_t
 TEMPERATURE_OF_GPU = 0  # nvmlTemperatureSensors_t
+NO_ENERGY = "unavailable: NVML tells no total energy of this GPU (it is there from Volta on)"
 INIT_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel: the namespace that NVML counts in
 GONE = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED")
 
@@ -82,6 +83,7 @@ class Gpu:
         """The GPU now. Raises DeviceUnavailableError where it is lost."""
         others = self._others()
         memory = self.ask("MemoryInfo")
+        energy_j = _scaled(self.ask("TotalEnergyConsumption"), 1e-3)
         return DeviceState.now(
             clock_hz=_scaled(self.ask("ClockInfo", GRAPHICS), 1e6),
             sm_clock_hz=_scaled(self.ask("ClockInfo", SM), 1e6),
@@ -93,7 +95,8 @@ class Gpu:
             memory_used_bytes=None if memory is None else float(memory.used),
             throttle_reasons=self._reasons(),
             throttled_s=self._violations(),
-            energy_j=_scaled(self.ask("TotalEnergyConsumption"), 1e-3),
+            energy_j=energy_j,
+            energy_unknown=None if energy_j is not None else NO_ENERGY,
             num_other_processes=None if others is None else len(others),
             other_processes=None if others is None else tuple(map(linux.process_name, others)),
         )

@@ -18,7 +18,8 @@ from pytest_npubench.backends.telemetry.state import DeviceState
 class RoundState:
     """A round as the device saw it; None for unknown. Shares are fractions of duration_s x cores.
 
-    clock_hz is the mean over time, power_w the mean where energy is known; temperature_c is that of the end.
+    clock_hz is the mean over time, power_w the mean where energy is known; energy_unknown is why it is not.
+    temperature_c is that of the end.
     """
 
     duration_s: float
@@ -29,6 +30,7 @@ class RoundState:
     temperature_c: float | None = None
     power_w: float | None = None
     energy_j: float | None = None
+    energy_unknown: str | None = None
     throttle_reasons: tuple[str, ...] | None = None
     throttled_s: Mapping[str, float] | None = None
     num_other_processes: int | None = None
@@ -73,6 +75,7 @@ def between(before: DeviceState, after: DeviceState) -> RoundState:
         temperature_c=after.temperature_c,
         power_w=power_w,
         energy_j=energy_j,
+        energy_unknown=_why_unknown(before, after) if energy_j is None else None,
         throttle_reasons=_either(before.throttle_reasons, after.throttle_reasons),
         throttled_s=_throttled(before, after),
         num_other_processes=max(_counts(before, after), default=None),
@@ -98,6 +101,13 @@ def mean_clock_hz(states: Sequence[DeviceState]) -> float | None:
 def _grown(before: float | None, after: float | None) -> float | None:
     """How much a total grew. A total that fell was reset by a driver: unknown."""
     return None if before is None or after is None or after < before else after - before
+
+
+def _why_unknown(before: DeviceState, after: DeviceState) -> str | None:
+    """Why there is no energy; None where nobody says it."""
+    if None not in (before.energy_j, after.energy_j):
+        return "unavailable: the energy counter fell while it was read, as where a driver resets it"
+    return before.energy_unknown or after.energy_unknown
 
 
 def _share(before: float | None, after: float | None, core_s: float) -> float | None:

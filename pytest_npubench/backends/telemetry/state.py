@@ -20,7 +20,8 @@ class DeviceState:
 
     taken_at_s is the monotonic clock, wall_at_s the wall clock. duty_cycle is a fraction of the vendor's own latest
     window. throttle_reasons are the vendor's names, harmless ones included; () is none. `throttled_s` holds
-    (reason, seconds so far) pairs. other_busy_s, steal_s and cgroup_throttled_s are seconds summed over num_cores.
+    (reason, seconds so far) pairs. energy_unknown is why energy_j is None, in words. other_busy_s, steal_s and
+    cgroup_throttled_s are seconds summed over num_cores.
     """
 
     taken_at_s: float
@@ -38,6 +39,7 @@ class DeviceState:
     throttled_s: tuple[tuple[str, float], ...] | None = None
     num_throttle_events: int | None = None
     energy_j: float | None = None
+    energy_unknown: str | None = None
     num_other_processes: int | None = None
     other_processes: tuple[str, ...] | None = None
     num_cores: int | None = None
@@ -91,6 +93,7 @@ def combined(states: Sequence[DeviceState]) -> DeviceState:
         **{name: over(min, name) for name in ("clock_hz", "sm_clock_hz", "memory_clock_hz", "max_clock_hz")},
         **{name: over(sum, name) for name in ("power_w", "power_limit_w", "memory_used_bytes", "energy_j")},
         temperature_c=over(max, "temperature_c"),
+        energy_unknown=next((state.energy_unknown for state in states if state.energy_unknown), None),
         duty_cycle=over(min, "duty_cycle"),
         throttle_reasons=over(_union, "throttle_reasons"),
         throttled_s=over(_added, "throttled_s"),

@@ -10,7 +10,12 @@ from typing import Any
 from pytest_npubench.campaign.kinds.protocol import CaseKind
 from pytest_npubench.errors import RegistryError
 
-FOLDERS = {"buckets": __name__, "scheduling": "pytest_npubench.campaign.serving.kinds"}
+FOLDERS = {
+    "buckets": __name__,
+    "scheduling": "pytest_npubench.campaign.serving.kinds",
+    "partition": "pytest_npubench.campaign.partition.kinds",
+    "offload": "pytest_npubench.campaign.offload.kinds",
+}
 
 
 def case_kinds(suite: str) -> tuple[str, ...]:

@@ -7,19 +7,25 @@ left for the next, so a block says what a policy does alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from time import perf_counter
+from functools import partial
+from time import perf_counter, sleep
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.telemetry import open_telemetry
+from pytest_npubench.backends.telemetry.round_state import between
+from pytest_npubench.backends.telemetry.state import DeviceState
 from pytest_npubench.campaign.rounds import failure_reason
+from pytest_npubench.campaign.serving import pair
 from pytest_npubench.campaign.serving.blocks import to_samples
 from pytest_npubench.campaign.serving.calibration import TBT_BATCH_SIZE, Calibration
 from pytest_npubench.campaign.serving.decoding import decode_steps
 from pytest_npubench.campaign.serving.load import block, lengths
 from pytest_npubench.campaign.serving.plan import ServingPlan
-from pytest_npubench.campaign.serving.points import DecodePoint, PromptPoint, ServedPoint, ServingPoint
+from pytest_npubench.campaign.serving.points import DecodePoint, IdlePoint, PromptPoint, ServedPoint, ServingPoint
 from pytest_npubench.campaign.serving.policies import served
+from pytest_npubench.errors import ConfigError
 from pytest_npubench.iteration import Executor
 from pytest_npubench.serving.clock import WallClock
 from pytest_npubench.serving.load import OpenLoad
@@ -27,6 +33,7 @@ from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers import make_scheduler
+from pytest_npubench.serving.two_devices import TwoDevices
 from pytest_npubench.serving_spec import LoadSpec
 
 IDS_PER_ROUND = 10_000
@@ -34,6 +41,8 @@ CALIBRATION_ROUND = 99  # requests that no round serves
 NUM_CALIBRATION_REQUESTS = 6
 NUM_DECODE_STEPS = 4
 NUM_WARM_UP_REQUESTS = 2
+SETTLE_S = 1.0  # clocks and power of a GPU fall within a second of its last kernel
+IDLE_S = 1.0
 
 
 class ServingBench:
@@ -73,7 +82,8 @@ class ServingBench:
         """A few requests under the point's policy."""
         started_s = perf_counter()
         if isinstance(point, ServedPoint):
-            self._serve(point, self._requests(point, CALIBRATION_ROUND)[:NUM_WARM_UP_REQUESTS])
+            with self._server(point) as serve_them:
+                serve_them(self._requests(point, CALIBRATION_ROUND)[:NUM_WARM_UP_REQUESTS])
         else:
             self.sample(point, CALIBRATION_ROUND)
         return perf_counter() - started_s, True
@@ -84,18 +94,20 @@ class ServingBench:
             return self._prompt(point)
         if isinstance(point, DecodePoint):
             return self._decode(point)
+        if isinstance(point, IdlePoint):
+            return self._idle(point)
         requests = self._requests(point, round_index)
-        before = self._telemetry.read() if self._telemetry else None
-        result = self._serve(point, requests)
-        after = self._telemetry.read() if self._telemetry else None
-        known = before is not None and after is not None and None not in (before.energy_j, after.energy_j)
+        with self._server(point) as serve_them:
+            before = self._state()
+            result = serve_them(requests)
+            after = self._state()
         calibration = self._calibrations[point.load.workload]
         samples = to_samples(
             point.name,
             result,
             rate_per_s=0.0 if point.at_once else calibration.rate_per_s(point.load),
             slo=calibration.slo(self._plan.spec.slo_for(self._plan.model, point.load.workload)),
-            energy_j=after.energy_j - before.energy_j if known else None,  # type: ignore[union-attr, operator]
+            energy_j=between(before, after).energy_j,
         )
         samples[f"{point.name}/calibration"] = [calibration.full_rate_per_s, calibration.decode_step_s]
         return samples
@@ -113,6 +125,19 @@ class ServingBench:
             f"{point.name}/expert_load_bytes": (sum(result.log.expert_load_bytes),),
         }
 
+    def _idle(self, point: IdlePoint) -> Mapping[str, Sequence[float]]:
+        """Its mean power; nothing, and no time, where no energy counter can be read."""
+        if self._state().energy_j is None:
+            return {}
+        sleep(SETTLE_S)
+        before = self._state()
+        sleep(IDLE_S)
+        power_w = between(before, self._state()).power_w
+        return {} if power_w is None else {f"{point.name}/power_w": (power_w,)}
+
+    def _state(self) -> DeviceState:
+        return DeviceState.now() if self._telemetry is None else self._telemetry.read()
+
     def _decode(self, point: DecodePoint) -> Mapping[str, Sequence[float]]:
         steps = decode_steps(self._ready, point.batch_size, point.context_tokens, NUM_DECODE_STEPS)
         return {
@@ -128,11 +153,23 @@ class ServingBench:
         result = self._serve(chunked, every)
         mean_prompt = round(sum(request.prompt_tokens for request in every) / len(every))
         batch_size = min(TBT_BATCH_SIZE, self._plan.serving.max_batch_size)
-        context = min(mean_prompt, self._plan.serving.kv_capacity_tokens // batch_size - NUM_DECODE_STEPS - 1)
-        steps = decode_steps(self._ready, batch_size, context, NUM_DECODE_STEPS)
+        steps = decode_steps(self._ready, batch_size, min(mean_prompt, self._room(batch_size)), NUM_DECODE_STEPS)
         return Calibration(
             full_rate_per_s=len(every) / (result.ended_s - result.started_s), decode_step_s=min(steps.step_s)
         )
+
+    def _room(self, batch_size: int) -> int:
+        """Tokens of context that the KV cache has for each request of a decode batch, in whole blocks."""
+        serving = self._plan.serving
+        num_blocks = serving.kv_capacity_tokens // serving.block_size_tokens // batch_size
+        room = num_blocks * serving.block_size_tokens - NUM_DECODE_STEPS - 1
+        if room < 1:
+            raise ConfigError(
+                f"a KV cache of {serving.kv_capacity_tokens} tokens in blocks of {serving.block_size_tokens} has no "
+                f"room for a decode batch of {batch_size} requests; want a larger kv_capacity_tokens or a smaller "
+                "max_batch_size"
+            )
+        return room
 
     def _requests(self, point: ServedPoint, round_index: int) -> tuple[ServingRequest, ...]:
         if point.at_once:
@@ -158,6 +195,15 @@ class ServingBench:
             for index, (prompt, output) in enumerate(found)
         )
 
+    def _server(
+        self, point: ServedPoint
+    ) -> AbstractContextManager[Callable[[Sequence[ServingRequest]], ServingResult]]:
+        """What serves requests under the point's policy, warm: this engine, or two processes that live as long."""
+        if point.policy == pair.POLICY:
+            warm_up = self._at_once(point.load, NUM_WARM_UP_REQUESTS)
+            return pair.server_on(_open_pair(self._plan, self._device), self._plan, point, warm_up)
+        return nullcontext(partial(self._serve, point))
+
     def _serve(self, point: ServedPoint, requests: Sequence[ServingRequest]) -> ServingResult:
         executor, serving = self._ready, self._plan.serving
         scheduler = make_scheduler(
@@ -181,6 +227,10 @@ def _known(points: Sequence[ServedPoint], earlier: Sequence[Mapping[str, Sequenc
     names = [f"{point.name}/calibration" for point in points]
     found = next((row[name] for row in earlier for name in names if name in row), None)
     return None if found is None else Calibration(full_rate_per_s=found[0], decode_step_s=found[1])
+
+
+def _open_pair(plan: ServingPlan, device: str) -> AbstractContextManager[TwoDevices]:
+    return pair.open_pair(plan, device)
 
 
 def _torch_executor(plan: ServingPlan, device: str) -> Executor:

@@ -13,6 +13,7 @@ from itertools import accumulate
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPoint
 from pytest_npubench.errors import MeasurementError
+from pytest_npubench.serving.disaggregated import DisaggregatedResult
 from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.metrics import RequestRecord, Slo
 from pytest_npubench.serving.result import ServingResult
@@ -26,7 +27,7 @@ GAP_S = 1.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """serving.metrics.ServedRun of one block. rate_per_s is what was asked for (0: all at once), slo the limits then,
-    energy_j None where nothing tells it."""
+    energy_j None where nothing tells it; handover_s and handover_bytes of the requests that moved to another device."""
 
     records: tuple[RequestRecord, ...]
     log: IterationLog
@@ -36,6 +37,8 @@ class Block:
     rate_per_s: float
     slo: Slo
     energy_j: float | None = None
+    handover_s: tuple[float, ...] = ()
+    handover_bytes: tuple[int, ...] = ()
     clock: str = "wall"
 
     @property
@@ -57,6 +60,9 @@ def to_samples(
     columns["run"] = [result.started_s, result.ended_s, result.num_layers, rate_per_s, slo.ttft_s, slo.tbt_s]
     if energy_j is not None:
         columns["energy_j"] = [energy_j]
+    if isinstance(result, DisaggregatedResult) and result.handover_s:
+        columns["handover_s"] = [round(value, DIGITS) for value in result.handover_s]
+        columns["handover_bytes"] = list(result.handover_bytes)
     return {f"{name}/{column}": values for column, values in columns.items()}
 
 
@@ -94,6 +100,8 @@ def pooled(found: Sequence[Block]) -> Block:
         rate_per_s=sum(block.rate_per_s for block in found) / len(found),
         slo=found[0].slo,
         energy_j=sum(joules) if len(joules) == len(found) else None,
+        handover_s=tuple(value for block in found for value in block.handover_s),
+        handover_bytes=tuple(value for block in found for value in block.handover_bytes),
     )
 
 
@@ -131,6 +139,8 @@ def _block(row: Mapping[str, Sequence[float]]) -> Block:
         rate_per_s=rate_per_s,
         slo=Slo(ttft_s=ttft_s, tbt_s=tbt_s),
         energy_j=energy[0] if energy else None,
+        handover_s=tuple(row.get("handover_s", ())),
+        handover_bytes=tuple(map(int, row.get("handover_bytes", ()))),
     )
 
 

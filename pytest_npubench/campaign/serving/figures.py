@@ -16,9 +16,11 @@ from pytest_npubench.engines.moe_shapes import MoeShape
 from pytest_npubench.result import Metric
 from pytest_npubench.serving.metrics import ServingMetric, summarize
 from pytest_npubench.serving.metrics.metric import GateKind
+from pytest_npubench.stats.margin_test import interval
 
-NOT_GATED = ("p50", "p90", "p99")
+NOT_GATED = ("p50", "p90", "p95", "p99")
 """Percentiles of blocks this small are nearly their extremes: shown, and judged by their means."""
+MAX_LOG = 700.0  # exp of more overflows
 
 
 def metrics_of(found: Sequence[Block], shape: MoeShape) -> tuple[tuple[Metric, ...], Mapping[str, object]]:
@@ -38,6 +40,15 @@ def ratio_metric(name: str, ratios: Sequence[float]) -> Metric:
     """The geometric mean of ratios, with them as samples. A ratio of two times of one run needs no other machine."""
     mean = math.exp(float(np.mean(np.log(ratios))))
     return Metric(name=name, unit="ratio", value=mean, samples=tuple(ratios))
+
+
+def ratio_bounds(ratios: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the ratios' geometric mean (Student t on their logs); of a single one nothing is known."""
+    logs = np.log(ratios)
+    if len(logs) < 2:
+        return 0.0, math.inf
+    low, high = interval(float(logs.mean()), float(logs.std(ddof=1)) / math.sqrt(len(logs)), len(logs) - 1)
+    return math.exp(float(low)), math.exp(min(float(high), MAX_LOG))
 
 
 def mean_ttft_s(block: Block) -> float:

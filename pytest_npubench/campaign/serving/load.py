@@ -13,19 +13,22 @@ from pytest_npubench.serving.arrivals import gamma, load_of, poisson
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.workloads import workload
 
-DIVIDED = re.compile(r"(.+)-div([1-9][0-9]*)")
+DIVIDED = re.compile(r"(.+)-div([1-9][0-9]*)(?:x([1-9][0-9]*))?")
 
 
 def lengths(name: str, num_requests: int, seed: int, max_total_tokens: int) -> tuple[tuple[int, int], ...]:
-    """Prompt and output tokens of seeded requests; "layered-arxiv-div16" has those of layered-arxiv divided by 16.
+    """Prompt and output tokens of seeded requests; "layered-arxiv-div16" has those of layered-arxiv divided by 16,
+    "layered-arxiv-div16x4" prompts divided by 16 and answers by 4.
 
     Only requests whose prompt and output together have at most max_total_tokens are drawn. Raises WorkloadError.
     """
     divided = DIVIDED.fullmatch(name)
-    base, divisor = (divided[1], int(divided[2])) if divided else (name, 1)
-    sample = workload(base).sample(num_requests, seed=seed, max_total_tokens=max_total_tokens * divisor)
+    base, prompts_by = (divided[1], int(divided[2])) if divided else (name, 1)
+    answers_by = int(divided[3] or prompts_by) if divided else 1
+    fitting = max_total_tokens * min(prompts_by, answers_by)
+    sample = workload(base).sample(num_requests, seed=seed, max_total_tokens=fitting)
     return tuple(
-        (max(1, round(item.input_tokens / divisor)), max(1, round(item.output_tokens / divisor)))
+        (max(1, round(item.input_tokens / prompts_by)), max(1, round(item.output_tokens / answers_by)))
         for item in sample.requests
     )
 

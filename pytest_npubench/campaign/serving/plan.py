@@ -57,6 +57,10 @@ class ServingPlan:
     def includes(self, kind: str) -> bool:
         return kind in self.size.experiments
 
+    def tokens_per_iteration(self, load: LoadSpec) -> int:
+        """The prefill work of an iteration under this load: its own figure, else that of all loads."""
+        return load.tokens_per_iteration or self.serving.tokens_per_iteration
+
     def load(self, case: Case) -> LoadSpec:
         """The load that a case's workload and rate axes name."""
         wanted = case.axis("workload"), case.axis("rate")

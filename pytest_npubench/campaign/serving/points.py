@@ -1,4 +1,5 @@
-"""What a serving campaign measures: a block of requests under a policy, one prompt alone, one decode step."""
+"""What a serving campaign measures: a block of requests under a policy, one prompt alone, one decode step,
+the device at rest."""
 
 from __future__ import annotations
 
@@ -71,4 +72,13 @@ class DecodePoint(VisitedOnce):
         return f"decode/{self.batch_size}/{self.context_tokens}"
 
 
-ServingPoint = ServedPoint | PromptPoint | DecodePoint
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdlePoint(VisitedOnce):
+    """The device with weights on it and nothing to do: the power it draws beside the blocks that were served."""
+
+    @property
+    def name(self) -> str:
+        return "idle"
+
+
+ServingPoint = ServedPoint | PromptPoint | DecodePoint | IdlePoint

@@ -15,6 +15,7 @@ from torch import Tensor
 from pytest_npubench.engines.moe_shapes import MoeShape
 from pytest_npubench.engines.torch_moe.flash_attention import FlashAttention
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache
+from pytest_npubench.engines.torch_moe.packing import product
 from pytest_npubench.engines.torch_moe.ragged import RaggedBatch
 from pytest_npubench.engines.torch_moe.rope import Rotation, rotate
 from pytest_npubench.engines.torch_moe.sdpa_attention import SdpaAttention
@@ -43,7 +44,7 @@ def attention_kernel(shape: MoeShape, device: torch.device, dtype: torch.dtype) 
     """The one place that chooses: FlashAttention wherever it runs, torch's own attention elsewhere."""
     if device.type == "cuda" and dtype in (torch.bfloat16, torch.float16):
         return FlashAttention()
-    return SdpaAttention(shape)
+    return SdpaAttention(shape, dtype)
 
 
 def layer_window(shape: MoeShape, layer: int) -> int | None:
@@ -64,7 +65,7 @@ def attention(
 ) -> Tensor:
     """hidden [T, hidden], normed, to what the layer adds to it. Keys and values of all rows go into the cache first."""
     num_heads, num_kv_heads = shape.num_heads, shape.num_kv_heads
-    projected = F.linear(hidden, weights.qkv, weights.qkv_bias)
+    projected = product(hidden, weights.qkv, weights.qkv_bias)
     # [T, H + 2K, D]: queries and keys are normed and turned as one
     projected = projected.view(len(hidden), num_heads + 2 * num_kv_heads, shape.head_dim)
     turned, value = projected.split((num_heads + num_kv_heads, num_kv_heads), 1)
@@ -74,4 +75,4 @@ def attention(
     kv.keys[layer].index_copy_(0, batch.slots, key)
     kv.values[layer].index_copy_(0, batch.slots, value)
     mixed = kernel.attend(query, key, value, prepared, kv, layer, layer_window(shape, layer), weights.sinks)
-    return F.linear(mixed.view(len(hidden), num_heads * shape.head_dim), weights.out, weights.out_bias)
+    return product(mixed.view(len(hidden), num_heads * shape.head_dim), weights.out, weights.out_bias)

@@ -32,6 +32,7 @@ from pytest_npubench.engines.torch_moe.device import check_fits, memory_for, ope
 from pytest_npubench.engines.torch_moe.experts import distinct_experts
 from pytest_npubench.engines.torch_moe.hidden_states import HiddenStates
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache
+from pytest_npubench.engines.torch_moe.kv_transfer import export_kv, import_kv
 from pytest_npubench.engines.torch_moe.model import MoeModel, PassInputs
 from pytest_npubench.engines.torch_moe.plan_check import check_finishing, check_layers
 from pytest_npubench.engines.torch_moe.ragged import ragged_batch
@@ -88,6 +89,24 @@ class TorchExecutor:
         """Frees what the request holds. Raises MeasurementError for one that has not begun."""
         self._sequences.end(request)
         self._free(request)
+
+    def export_kv(self, request: int) -> tuple[int, object]:
+        """Bytes of the request's keys and values, and a copy of them with its tokens. They stay here until `end`.
+
+        Raises MeasurementError for a request that has not begun, or whose prompt is not done.
+        """
+        self._hidden.check_none(request)
+        kv = export_kv(self._sequences[request], self._kv)
+        return kv.num_bytes, kv
+
+    def import_kv(self, request: int, kv: object) -> None:
+        """What another TorchExecutor of the same shape, dtype and seed exported; the request can decode here.
+
+        Raises MeasurementError for a request that has not begun or has run, for keys and values that do not fit it,
+        and where they find no room.
+        """
+        with memory_for(f"the keys and values of request {request}", self._device):
+            import_kv(self._sequences[request], self._kv, kv)
 
     def run(self, plan: IterationPlan) -> IterationOutcome:
         """Runs a plan and waits for the device.

@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pytest_npubench.engines.moe_shapes import MoeShape
-from pytest_npubench.engines.torch_moe.weights import LayerWeights
+from pytest_npubench.engines.torch_moe.packing import product
+from pytest_npubench.engines.torch_moe.weights import LayerWeights, Matrices
 
 # config.json of openai/gpt-oss-20b: swiglu_limit, and the gain of its sigmoid
 SWIGLU_LIMIT = 7.0
@@ -54,7 +55,7 @@ def activate(shape: MoeShape, gate_up: Tensor) -> Tensor:
 
 def dense_feed_forward(shape: MoeShape, weights: LayerWeights, hidden: Tensor) -> Tensor:
     """The one block of a dense decoder; hidden [T, hidden]."""
-    return F.linear(activate(shape, F.linear(hidden, weights.gate_up[0])), weights.down[0])
+    return product(activate(shape, product(hidden, weights.gate_up[0])), weights.down[0])
 
 
 def mix_experts(shape: MoeShape, weights: LayerWeights, hidden: Tensor, experts: Tensor, shares: Tensor) -> Tensor:
@@ -76,9 +77,9 @@ def mix_experts(shape: MoeShape, weights: LayerWeights, hidden: Tensor, experts:
 
 
 class Groups(Protocol):
-    """Rows sorted by expert; product() takes [rows, in] and matrices [E, out, in] to [rows, out]."""
+    """Rows sorted by expert; product() takes [rows, in] and E matrices [out, in] to [rows, out]."""
 
-    def product(self, rows: Tensor, matrices: Tensor) -> Tensor: ...
+    def product(self, rows: Tensor, matrices: Matrices) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +89,9 @@ class LoopedGroups:
     experts: list[int]
     sizes: list[int]
 
-    def product(self, rows: Tensor, matrices: Tensor) -> Tensor:
-        outputs = rows.new_empty(len(rows), matrices.shape[1])
-        groups = zip(self.experts, rows.split(self.sizes), outputs.split(self.sizes), strict=True)
-        for expert, inputs, output in groups:
-            torch.mm(inputs, matrices[expert].t(), out=output)
-        return outputs
+    def product(self, rows: Tensor, matrices: Matrices) -> Tensor:
+        groups = zip(self.experts, rows.split(self.sizes), strict=True)
+        return torch.cat([product(inputs, matrices[expert]) for expert, inputs in groups])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +100,15 @@ class FusedGroups:
 
     ends: Tensor
 
-    def product(self, rows: Tensor, matrices: Tensor) -> Tensor:
+    def product(self, rows: Tensor, matrices: Matrices) -> Tensor:
+        assert isinstance(matrices, Tensor)  # packed ones are a CPU's
         functional: Any = F  # older torch has no grouped_mm, and _fuses() has asked
-        product: Tensor = functional.grouped_mm(rows, matrices.transpose(1, 2), offs=self.ends)
-        return product
+        multiplied: Tensor = functional.grouped_mm(rows, matrices.transpose(1, 2), offs=self.ends)
+        return multiplied
 
 
-def _groups(by_expert: Tensor, num_experts: int, matrices: Tensor) -> Groups:
-    if _fuses(matrices):
+def _groups(by_expert: Tensor, num_experts: int, matrices: Matrices) -> Groups:
+    if isinstance(matrices, Tensor) and _fuses(matrices):
         experts = torch.arange(num_experts, device=by_expert.device)
         return FusedGroups(torch.searchsorted(by_expert, experts, right=True, out_int32=True))
     active, sizes = torch.unique_consecutive(by_expert, return_counts=True)

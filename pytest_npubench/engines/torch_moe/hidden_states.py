@@ -39,5 +39,10 @@ class HiddenStates:
             )
         return states
 
+    def check_none(self, request: int) -> None:
+        """Raises MeasurementError where a part of the request is between two layers."""
+        if request in self._kept:
+            raise MeasurementError(f"request {request} has a prompt between two layers; want it through all of them")
+
     def free(self, request: int) -> None:
         self._kept.pop(request, None)

@@ -17,6 +17,7 @@ from pytest_npubench.engines.moe_shapes import MoeShape
 from pytest_npubench.engines.torch_moe.attention import Kernel, attention
 from pytest_npubench.engines.torch_moe.experts import dense_feed_forward, mix_experts, route
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache
+from pytest_npubench.engines.torch_moe.packing import packed
 from pytest_npubench.engines.torch_moe.ragged import RaggedBatch
 from pytest_npubench.engines.torch_moe.rope import Rotation, inverse_frequencies, rotation
 from pytest_npubench.engines.torch_moe.weights import LayerWeights, ModelWeights
@@ -35,7 +36,7 @@ class MoeModel:
     """A decoder's weights on one device. It holds no request: batches and caches come from outside."""
 
     def __init__(self, shape: MoeShape, weights: ModelWeights, kernel: Kernel) -> None:
-        self._shape, self._weights, self._kernel = shape, weights, kernel
+        self._shape, self._weights, self._kernel = shape, packed(weights), kernel
         self._dtype = weights.embedding.dtype
         self._speeds, self._growth = inverse_frequencies(shape, weights.embedding.device)
 

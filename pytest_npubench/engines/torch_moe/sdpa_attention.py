@@ -23,8 +23,8 @@ from pytest_npubench.engines.torch_moe.ragged import RaggedBatch
 class Span:
     """Tokens [start, stop) of the batch as B rows of Q.
 
-    slots [B, S] of their keys, None where the rows have no keys but their own; mask [B, 1, Q, S] is true where a token
-    may look, None where each row simply looks back on itself.
+    slots [B, S] of their keys, None where the rows have no keys but their own; mask [B, 1, Q, S] is added to
+    the logits: nothing where a token may look, minus infinity elsewhere; None where each row looks back on itself.
     """
 
     start: int
@@ -40,8 +40,8 @@ Spans = dict[int | None, tuple[Span, ...]]
 class SdpaAttention:
     """prepare() once a pass, attend() once a layer."""
 
-    def __init__(self, shape: MoeShape) -> None:
-        self._shape = shape
+    def __init__(self, shape: MoeShape, dtype: torch.dtype = torch.float32) -> None:
+        self._shape, self._dtype = shape, dtype
         # a sink is written into the mask
         self._masks_always = shape.architecture == "gpt-oss"
 
@@ -71,7 +71,10 @@ class SdpaAttention:
         looked_at = lows + torch.arange(num_keys, device=firsts.device)
         looking = firsts + torch.arange(num_tokens, device=firsts.device)
         slots = _slots(batch.tables[first_row:stop_row], looked_at, batch.block_size_tokens)
-        mask = _mask(looking, looked_at, window)
+        # of the queries' dtype, once a pass: torch would make it of a boolean one in every layer
+        mask = torch.zeros((), dtype=self._dtype, device=firsts.device).where(
+            _may_look(looking, looked_at, window), float("-inf")
+        )
         return Span(start=start, stop=stop, num_rows=num_rows, slots=slots, mask=mask)
 
     def attend(
@@ -103,8 +106,8 @@ def _slots(tables: Tensor, positions: Tensor, block_size: int) -> Tensor:
     return blocks * block_size + positions % block_size
 
 
-def _mask(looking: Tensor, looked_at: Tensor, window: int | None) -> Tensor:
-    """Positions looking [B, Q] at positions [B, S]: not ahead, and inside the window, oneself counted."""
+def _may_look(looking: Tensor, looked_at: Tensor, window: int | None) -> Tensor:
+    """Positions looking [B, Q] at positions [B, S]: not ahead, and inside the window, oneself counted. [B, 1, Q, S]."""
     distance = looking[:, None, :, None] - looked_at[:, None, None, :]
     return distance >= 0 if window is None else (distance >= 0) & (distance < window)
 
@@ -134,17 +137,11 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, si
     if sinks is not None:
         assert mask is not None
         keys, values = F.pad(keys, (0, 0, 0, 1)), F.pad(values, (0, 0, 0, 1))
-        mask = _with_sinks(mask, sinks, query)
+        dims = query.shape[:3]
+        mask = torch.cat((mask.expand(*dims, -1), sinks.to(query.dtype).expand(*dims, 1)), -1)
     mixed = F.scaled_dot_product_attention(
         query, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=num_tokens > 1
     )
     if num_tokens > 1:
         mixed = mixed.transpose(1, 2)
     return mixed.reshape(-1, num_heads, head_dim)
-
-
-def _with_sinks(mask: Tensor, sinks: Tensor, query: Tensor) -> Tensor:
-    """What is added to the logits [B, heads, Q, S + 1]: nothing where one may look, the sink in the last column."""
-    dims = query.shape[:3]
-    added = torch.zeros(mask.shape, dtype=query.dtype, device=query.device).masked_fill_(~mask, float("-inf"))
-    return torch.cat((added.expand(*dims, -1), sinks.to(query.dtype).expand(*dims, 1)), -1)

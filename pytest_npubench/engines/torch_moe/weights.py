@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -22,6 +23,10 @@ ROUTER_BIAS_SPREAD = 1.4
 ROUTER_SPREAD = 1.7
 ROUTER_TAPER = 0.1
 BIAS_SPREAD = 0.02
+
+
+Matrices: TypeAlias = "Tensor | tuple[Tensor, ...]"
+"""E matrices [out, in]: one tensor [E, out, in], or each in a layout of its own (packing.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +48,9 @@ class LayerWeights:
     ffn_norm: Tensor
     router: Tensor | None
     router_bias: Tensor | None
-    gate_up: Tensor
+    gate_up: Matrices
     gate_up_bias: Tensor | None
-    down: Tensor
+    down: Matrices
     down_bias: Tensor | None
 
 

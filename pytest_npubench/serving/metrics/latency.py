@@ -1,4 +1,5 @@
-"""TTFT, TBT, TPOT, E2E and queueing delay: mean, p50, p90 and p99 over requests, TBT over all gaps of all requests.
+"""TTFT, TBT, TPOT, E2E and queueing delay: mean, p50, p90, p95 and p99 over requests, TBT over all gaps of
+all requests.
 
 Quantiles interpolate linearly between order statistics. Of n values the p-quantile lies beyond the last but one where
 n (1 - p) < 1, so a p99 of fewer than 100 samples is their maximum: it is given as that, and says so.
@@ -6,7 +7,7 @@ n (1 - p) < 1, so a p99 of fewer than 100 samples is their maximum: it is given 
 TTFT, TBT and queueing delay count whatever has happened, of unfinished requests too; E2E and TPOT want the whole
 answer. What is missing is counted in the note: a policy that leaves requests waiting must not look fast for it.
 
-Worked example: TTFTs of 1, 2, 3 and 10 s: mean 4, p50 2.5, p90 and p99 10, the maximum.
+Worked example: TTFTs of 1, 2, 3 and 10 s: mean 4, p50 2.5, p90, p95 and p99 10, the maximum.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pytest_npubench.serving.metrics.intervals import batched_quantile_interval,
 from pytest_npubench.serving.metrics.metric import GateKind, ServingMetric
 from pytest_npubench.stats.checks import FloatArray
 
-PERCENTS = (50, 90, 99)
+PERCENTS = (50, 90, 95, 99)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class Times:
 
 
 def latency_metrics(columns: RequestColumns) -> tuple[ServingMetric, ...]:
-    """Mean, p50, p90 and p99 of each of the five, with intervals."""
+    """Mean, p50, p90, p95 and p99 of each of the five, with intervals."""
     finished = np.where(columns.finished, 0.0, np.nan)
     spans = columns.last_token_s - columns.first_token_s
     tpot = finished + spans / np.where(columns.num_tokens > 1, columns.num_gaps, np.nan)
@@ -71,7 +72,7 @@ def latency_metrics(columns: RequestColumns) -> tuple[ServingMetric, ...]:
 
 
 def spread_metrics(times: Times) -> tuple[ServingMetric, ...]:
-    """Mean, p50, p90 and p99 of one metric; without values they say why."""
+    """Mean, p50, p90, p95 and p99 of one metric; without values they say why."""
     values, batch = times.values, times.batch
     if not values.size:
         note = times.note or "no request has two tokens"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,19 +13,24 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import measure_round
 from pytest_npubench.campaign.serving import bench as bench_module
 from pytest_npubench.campaign.serving.bench import ServingBench
+from pytest_npubench.campaign.serving.pair import kv_tokens
 from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.campaign.watch import Watched
+from pytest_npubench.engines.virtual.cost import handover_s
 from pytest_npubench.engines.virtual.executor import VirtualExecutor
 from pytest_npubench.hardware import default_directory, load_all
 from pytest_npubench.serving.clock import VirtualClock
+from pytest_npubench.serving.virtual_pair import VirtualPair
 from pytest_npubench.serving_spec import LoadSpec, ServingSize, ServingSpec
 
 SPECS = load_all([default_directory()])
 KINDS = (
     "attainment",
     "burstiness",
+    "chunk_rate",
     "chunk_sweep",
     "dense_control",
+    "disaggregated",
     "energy",
     "expert_coverage",
     "expert_loads",
@@ -75,7 +81,23 @@ def make_bench(monkeypatch):
             block_size_tokens=plan.serving.block_size_tokens,
         )
 
+    def pair(plan, device):
+        """An H100 each, with a link between them."""
+        halves = [
+            VirtualExecutor(
+                plan.shape,
+                plan.spec,
+                tensor_parallel=1,
+                dtype=plan.serving.dtype,
+                kv_capacity_tokens=kv_tokens(plan),
+                block_size_tokens=plan.serving.block_size_tokens,
+            )
+            for _ in range(2)
+        ]
+        return nullcontext(VirtualPair(*halves, transfer_s=lambda sent: handover_s(plan.spec, sent, num_links=1)))
+
     monkeypatch.setattr(bench_module, "_torch_executor", executor)
+    monkeypatch.setattr(bench_module, "_open_pair", pair)
     monkeypatch.setattr(bench_module, "WallClock", VirtualClock)
 
     def make(plan, points, earlier=()):

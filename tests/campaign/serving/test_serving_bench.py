@@ -81,8 +81,11 @@ def test_a_load_that_cannot_be_had_takes_its_own_points_along(make_bench):
 def test_lengths_divided():
     whole, part = lengths("layered-arxiv", 50, 1, 32_768), lengths("layered-arxiv-div32", 50, 1, 1024)
     assert part == tuple((max(1, round(prompt / 32)), max(1, round(output / 32))) for prompt, output in whole)
-    with pytest.raises(WorkloadError, match="layered-arxiv-div0"):
-        lengths("layered-arxiv-div0", 5, 1, 1024)
+    whole, part = lengths("layered-arxiv", 50, 1, 4096), lengths("layered-arxiv-div32x4", 50, 1, 1024)
+    assert part == tuple((max(1, round(prompt / 32)), max(1, round(output / 4))) for prompt, output in whole)
+    for wrong in ("layered-arxiv-div0", "layered-arxiv-div8x0"):
+        with pytest.raises(WorkloadError, match=wrong):
+            lengths(wrong, 5, 1, 1024)
 
 
 def test_a_block_has_its_rate_and_burstiness():

@@ -17,7 +17,7 @@ DENSE = ("dense_control",)
 
 
 def plan_for(name, **changes):
-    if name == "attainment":  # a short block never fills its queue
+    if name in ("attainment", "chunk_rate"):  # a short block never fills its queue
         changes = {"num_requests": 60, **changes}
     return serving_plan("qwen3-8b" if name in DENSE else "qwen3-30b-a3b", **changes)
 

@@ -32,7 +32,7 @@ class AttainmentKind(Experiment):
 
     def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:
         load = plan.load(case)
-        return tuple(served(policy, plan, _scaled(load, factor)) for policy in POLICIES for factor in FACTORS)
+        return tuple(served(policy, plan, scaled(load, factor)) for policy in POLICIES for factor in FACTORS)
 
     def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
         found = [blocks(measured, point) for point in self.points(case, plan)]
@@ -43,6 +43,7 @@ class AttainmentKind(Experiment):
             "factors": FACTORS,
             "rate_per_s": [served_at[0].rate_per_s for served_at in by_policy["layered"]],
             "attainment": {policy: list(map(_split, served_at)) for policy, served_at in by_policy.items()},
+            "capacity": {policy: [found.rate_per_s, found.interval] for policy, found in capacities.items()},
             "capacity_ratio": ratio.value,
             "capacity_ratio_interval": ratio.interval,
             "why": {policy: capacity.why for policy, capacity in capacities.items()},
@@ -65,7 +66,7 @@ class AttainmentKind(Experiment):
         )
 
 
-def _scaled(load: LoadSpec, factor: float) -> LoadSpec:
+def scaled(load: LoadSpec, factor: float) -> LoadSpec:
     if load.rate_per_s is not None:
         return replace(load, rate_per_s=load.rate_per_s * factor)
     assert load.utilisation is not None

@@ -23,8 +23,10 @@ from pytest_npubench.verdict import Gate, judge_gates
 CV = 1.83
 SHOWN = (
     "ttft_mean_s",
+    "ttft_p95_s",
     "ttft_p99_s",
     "tbt_mean_s",
+    "tbt_p95_s",
     "tbt_p99_s",
     "tbt_std_pooled_s",
     "tbt_std_per_request_s",

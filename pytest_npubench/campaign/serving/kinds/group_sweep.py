@@ -25,7 +25,7 @@ class GroupSweepKind(Experiment):
     name = "group_sweep"
 
     def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:
-        merge_cap = MERGE_CHUNKS * plan.serving.tokens_per_iteration
+        merge_cap = MERGE_CHUNKS * plan.tokens_per_iteration(plan.load(case))
         return tuple(
             ServedPoint(
                 policy="layered",

@@ -1,0 +1,38 @@
+"""Asks Qualcomm AI Hub for its devices and writes the answer as one JSON line: run as a process of its own.
+
+{"devices": [["Samsung Galaxy S24", "14", ["chipset:qualcomm-snapdragon-8gen3", ...]], ...]}
+{"reason": "Qualcomm AI Hub refused the token: ..."}
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from pytest_npubench.backends.aihub_service import AiHubService, HubDevice
+from pytest_npubench.errors import NpubenchError
+
+
+def answer() -> str:
+    """The line for whatever the service answers."""
+    try:
+        found = AiHubService().devices()
+    except NpubenchError as error:
+        return json.dumps({"reason": str(error)})
+    return json.dumps({"devices": [[item.name, item.os, item.attributes] for item in found]})
+
+
+def read_answer(text: str) -> tuple[tuple[HubDevice, ...], str]:
+    """Devices, or why there are none, from what the process wrote; the last line counts."""
+    try:
+        found = json.loads(text.strip().splitlines()[-1])
+        if "reason" in found:
+            return (), str(found["reason"])
+        rows = ((str(name), str(os), tuple(map(str, attributes))) for name, os, attributes in found["devices"])
+        return tuple(HubDevice(name=name, os=os, attributes=attributes) for name, os, attributes in rows), ""
+    except (ValueError, LookupError, TypeError):
+        return (), "Qualcomm AI Hub was asked for its devices, but the answer cannot be read"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(answer() + "\n")

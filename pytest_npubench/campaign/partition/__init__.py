@@ -1,0 +1,1 @@
+"""The partition suite as campaigns: splits of operators, synchronisation and bandwidth of one pair of units."""

@@ -1,0 +1,92 @@
+"""`npubench partition plan` and `explain`: what a profile says about a model's operators."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from pytest_npubench.cli.arguments import add_command, positive_integer
+from pytest_npubench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pytest_npubench.cli.arguments import Commands
+    from pytest_npubench.partition.profile import PartitionProfile
+
+TABLE_WIDTH = 160  # columns that a plan is printed in where its reader is no terminal
+
+
+def add_plan_parser(actions: Commands) -> argparse.ArgumentParser:
+    parser = add_command(
+        actions,
+        "plan",
+        "say how each operator of a model is split at each length",
+        "npubench partition plan --profile pair.json --model llama-8b-div4 --length 1 300",
+    )
+    parser.add_argument(
+        "--length", metavar="S", type=positive_integer, nargs="+", help="token counts (default: the profile's)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, with the parts of each split")
+    parser.set_defaults(run=run_plan)
+    return parser
+
+
+def add_explain_parser(actions: Commands) -> argparse.ArgumentParser:
+    parser = add_command(
+        actions,
+        "explain",
+        "say why an operator is split as it is, and why not otherwise",
+        "npubench partition explain --profile pair.json --model llama-8b-div4 --operator ffn_down --length 300",
+    )
+    parser.add_argument("--operator", metavar="NAME", required=True, help="one of the model's")
+    parser.add_argument("--length", metavar="S", type=positive_integer, required=True, help="token count")
+    parser.set_defaults(run=run_explain)
+    return parser
+
+
+def run_plan(arguments: argparse.Namespace) -> int:
+    """Raises StoreError for a file that is no profile, PartitionError for one of another machine or without what the
+    plan needs, RegistryError for an unknown model or strategy."""
+    from pytest_npubench.partition.model_shapes import operators
+    from pytest_npubench.partition.plan import lengths_of, make_plan
+
+    shapes, profile = operators(arguments.model), _profile(arguments)
+    plan = make_plan(
+        profile,
+        arguments.model,
+        shapes,
+        arguments.length or lengths_of(profile),
+        strategies=arguments.strategy,
+        mechanism=arguments.mechanism,
+    )
+    if arguments.json:
+        print(json.dumps(plan.to_json(), indent=1))
+        return 0
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.width = max(console.width, TABLE_WIDTH)
+    console.print(plan.table())
+    return 0
+
+
+def run_explain(arguments: argparse.Namespace) -> int:
+    """Raises as run_plan, and ConfigError for an operator that the model does not have."""
+    from pytest_npubench.partition.model_shapes import operators
+    from pytest_npubench.partition.solver import solve
+
+    shapes = {shape.name: shape for shape in operators(arguments.model)}
+    if arguments.operator not in shapes:
+        raise ConfigError(f"{arguments.model} has no operator {arguments.operator!r}; it has {', '.join(shapes)}")
+    matmul = shapes[arguments.operator].matmul(arguments.length)
+    decision = solve(_profile(arguments), matmul, strategies=arguments.strategy, mechanism=arguments.mechanism)
+    print(decision.explain())
+    return 0
+
+
+def _profile(arguments: argparse.Namespace) -> PartitionProfile:
+    """Held against this machine; the pair's units are not opened for it."""
+    from pytest_npubench.partition.profile_file import read_profile
+    from pytest_npubench.partition.profile_fingerprint import machine_facts
+
+    return read_profile(arguments.profile, facts=machine_facts(), any_fingerprint=arguments.any_fingerprint)

@@ -1,0 +1,16 @@
+"""Static decoder graphs for Qualcomm AI Hub: exported as ONNX, compiled and profiled there as jobs.
+
+    graph        GraphSpec: which graph of which decoder; its name and digest
+    weights      seeded random weights, one tensor at a time
+    onnx_file    an ONNX file under construction, its weights inside or beside it
+    layers       the decoder's parts as ONNX nodes
+    decoder      prefill and decode graph of one bucket
+    matmul       one matrix multiplication as a graph
+    profile      what a profile job's report says: times, memory, and the unit of each layer
+    options      how jobs are run
+    ledger       job ids on disk, so that a killed run picks its jobs up again
+    jobs         submit, wait, resume
+
+The vendor's client is the backend's: everything here speaks to `jobs.HubService`. onnx is imported by the files that
+write graphs alone.
+"""

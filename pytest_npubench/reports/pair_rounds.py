@@ -1,0 +1,41 @@
+"""The rounds of partition and offload campaigns with one figure a point, for the chart of their drift.
+
+Worked example: "1024x1024x8/npu0:1024x0:8/8/total_s" is the point "npu/1024x1024x8 as 0:8/8", and
+"shadow/clip/8 outliers/total_s" is "shadow/clip/8 outliers". Splits over both units are left out: one that waits for
+the other says less of the machine than each alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from pytest_npubench.reports.record_fields import Record, as_number, numbers, table
+
+TIME = "/total_s"
+ALONE = re.compile(r"(\d+x\d+x\d+)/(gpu|npu)\d+:\d+x([^+]*?)/total_s")
+OFFLOADED = re.compile(r"(?:chunk_graphs|shadow|replay|factorial)/.+/total_s")
+
+
+def pair_rounds(rounds: Iterable[Record]) -> tuple[Record, ...]:
+    """Rounds of one index become one, whichever campaign they are of; points have seconds only."""
+    merged: dict[int, dict[str, tuple[float, ...]]] = {}
+    for record in rounds:
+        index = as_number(record.get("round"))
+        if index is not None:
+            merged.setdefault(int(index), {}).update(_points(table(record, "points")))
+    return tuple({"round": index, "points": merged[index]} for index in sorted(merged))
+
+
+def _points(columns: Record) -> dict[str, tuple[float, ...]]:
+    named = ((_shown(column), column) for column in columns if column.endswith(TIME))
+    return {name: numbers(columns, column) for name, column in named if name}
+
+
+def _shown(column: str) -> str:
+    """The unit first, which gives the line its colour; empty for what is not followed."""
+    alone = ALONE.fullmatch(column)
+    if alone is not None:
+        shape, unit, tokens = alone.groups()
+        return "" if tokens.endswith("/online") else f"{unit}/{shape} as {tokens}"
+    return column.removesuffix(TIME) if OFFLOADED.fullmatch(column) else ""

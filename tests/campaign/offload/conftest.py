@@ -1,0 +1,65 @@
+"""A plan for each experiment, scripted samples, and a pair of units whose figures are made up. Nothing is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_npubench.campaign.offload.plan import OffloadPlan, Settings
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.errors import UnitLostError
+from pytest_npubench.hardware import default_directory, load_all
+from pytest_npubench.offload.units import OffloadPoint
+from pytest_npubench.partition_spec import OFFLOAD_EXPERIMENTS, OffloadSpec, PairSize
+
+SPEC = load_all([default_directory()])["cpu"]
+WORDS = "static unit on core 1 (process 7) was lost: killed by signal 9; its last words: the unit is on fire"
+
+
+def offload_plan(experiment: Settings, *, pair: str = "host", num_rounds: int = 2) -> OffloadPlan:
+    size = PairSize(
+        name="quick",
+        models=(),
+        experiments=OFFLOAD_EXPERIMENTS,
+        lengths=(),
+        min_rounds=num_rounds,
+        max_rounds=num_rounds,
+        budget_s=1.0,
+    )
+    return OffloadPlan(spec=SPEC, offload=OffloadSpec(pair=pair, profiles=()), size=size, experiment=experiment)
+
+
+def scripted(*rounds: Mapping[OffloadPoint, Mapping[str, float]]) -> Measured:
+    """Rounds by point and metric."""
+    return Measured(
+        rounds=[
+            {f"{point.name}/{metric}": (value,) for point, metrics in row.items() for metric, value in metrics.items()}
+            for row in rounds
+        ]
+    )
+
+
+class FakeOffloadPair:
+    """As OffloadPair from outside; every visit takes 1 ms more than the one before. dies_after: so many visits, then
+    the unit is lost with WORDS, and closed from then on. fails: why loading fails."""
+
+    def __init__(self, *, dies_after: int | None = None, fails: Exception | None = None) -> None:
+        self.dies_after, self.fails = dies_after, fails
+        self.visits: list[str] = []
+        self.num_loads = self.num_closed = 0
+
+    def load(self) -> None:
+        self.num_loads += 1
+        if self.fails is not None:
+            raise self.fails
+
+    def measure(self, name: str) -> Mapping[str, Any]:
+        if self.dies_after is not None and len(self.visits) > self.dies_after:
+            raise UnitLostError("dynamic unit of the replay experiment on core 0 was closed")
+        self.visits.append(name)
+        if self.dies_after is not None and len(self.visits) > self.dies_after:
+            raise UnitLostError(WORDS)
+        return {"total_s": 1e-3 * len(self.visits), "relative_error": 0.25}
+
+    def close(self) -> None:
+        self.num_closed += 1

@@ -1,0 +1,188 @@
+"""Tables 2 and 10: what their cases say of figures whose answer is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.serving.figures import ratio_bounds
+from pytest_npubench.campaign.serving.kinds import attainment, chunk_rate
+from pytest_npubench.campaign.serving.printed import printed
+from pytest_npubench.verdict import VerdictKind
+
+from .conftest import serving_plan
+
+NUM_ROUNDS = 6  # of two nothing is proven
+
+
+@pytest.fixture
+def table_2(measure):
+    plan = serving_plan(num_requests=60)
+    kind, (case,), measured = measure(plan, "chunk_rate")
+    return kind, case, plan, measured
+
+
+@pytest.fixture
+def table_10(measure):
+    plan = serving_plan(num_requests=40)
+    kind, (case,), measured = measure(plan, "disaggregated", NUM_ROUNDS)
+    return kind, case, plan, measured
+
+
+def exchanged(measured, pairs):
+    """What was measured under two names, each under the other's."""
+    renamed = {first: second for pair in pairs for first, second in (pair, pair[::-1])}
+    rounds = []
+    for row in measured.rounds:
+        parts = (name.rpartition("/") for name in row)
+        rounds.append({f"{renamed.get(point, point)}/{column}": row[f"{point}/{column}"] for point, _, column in parts})
+    return Measured(rounds=rounds)
+
+
+def test_larger_chunks_bear_a_higher_rate_at_a_larger_tbt_and_load_less(table_2):
+    kind, case, plan, measured = table_2
+    judgement = kind.judge(case, plan, measured)
+    assert judgement.verdict.kind is VerdictKind.PASSED
+    detail = judgement.detail
+    assert detail["ttft_limit_s"] == 2.5  # a quarter of Table 5's 10 s, as in the paper
+    assert detail["chunk_size_tokens"] == [512, 1024, 2048]
+    assert set(detail["as_published"].values()) == {True}
+    assert "mj_per_prompt_and_output_token" not in detail["as_published"]  # no energy on a virtual clock
+    rates = [row["rate_per_s"] for row in detail["rows"]]
+    assert rates == sorted(rates)
+    for row, printed_rate in zip(detail["rows"], (1.3, 1.7, 2.6), strict=True):
+        assert row["rate_per_s"] == pytest.approx(printed_rate, rel=0.4)
+        assert row["ttft_mean_s"] == pytest.approx(2.5, rel=0.6)
+
+
+def lower_rate(row, name):
+    *start, rate, ttft_s, tbt_s = row[f"{name}/run"]
+    row[f"{name}/run"] = (*start, 0.2 * rate, ttft_s, tbt_s)
+
+
+def more_loads(row, name):
+    loads = row[f"{name}/iteration.expert_load_bytes"]
+    row[f"{name}/iteration.expert_load_bytes"] = tuple(10 * value for value in loads)
+
+
+def smaller_gaps(row, name):
+    times, moved = iter(row[f"{name}/request.token_times_s"]), []
+    for number in row[f"{name}/request.output_tokens"]:
+        first, *others = (next(times) for _ in range(int(number)))
+        moved += [first, *(first + 0.1 * (at_s - first) for at_s in others)]
+    row[f"{name}/request.token_times_s"] = tuple(moved)
+
+
+@pytest.mark.parametrize(
+    ("change", "column", "reason"),
+    [
+        (lower_rate, "rate_per_s", "rate, smallest / largest chunk, at the least"),
+        (more_loads, "expert_load_bytes_per_request", "expert bytes a request, largest / smallest, at the least"),
+        (smaller_gaps, "tbt_mean_s", "mean TBT, smallest / largest chunk, at the least"),
+    ],
+)
+def test_what_points_the_other_way_fails_by_name(table_2, change, column, reason):
+    kind, case, plan, measured = table_2
+    largest = [point.name for point in kind.points(case, plan) if ("chunk_size_tokens", 2048) in point.settings]
+    for row in measured.rounds:
+        for name in largest:
+            change(row, name)
+    judgement = kind.judge(case, plan, measured)
+    assert judgement.verdict.kind is VerdictKind.FAILED
+    assert judgement.verdict.reason.startswith(reason)
+    assert ";" not in judgement.verdict.reason  # the other two still pass
+    assert [name for name, good in judgement.detail["as_published"].items() if not good][:1] == [column]
+
+
+def test_without_a_crossing_nothing_is_said(measure):
+    plan = serving_plan(num_requests=10)
+    slow = replace(plan, serving=replace(plan.serving, loads=(replace(plan.loads[0], rate_per_s=0.01),)))
+    kind, (case,), measured = measure(slow, "chunk_rate")
+    judgement = kind.judge(case, slow, measured)
+    assert judgement.verdict.kind is VerdictKind.INCONCLUSIVE
+    assert "chunk of 512: attainment does not cross 50%" in judgement.verdict.reason
+    assert judgement.metrics == ()
+
+
+def test_the_smallest_chunk_s_blocks_are_attainment_s():
+    plan = serving_plan()
+    kinds = attainment.KIND, chunk_rate.KIND
+    cases = [next(plan.case(kind.suite, kind.name, axes) for axes in kind.axes(plan)) for kind in kinds]
+    both = [set(kind.points(case, plan)) for kind, case in zip(kinds, cases, strict=True)]
+    assert len(both[0] & both[1]) == len(attainment.FACTORS)
+
+
+def test_figures_between_two_rates():
+    """Halfway in the log of the rate is halfway in the figure, for each round by itself."""
+    served_at = [
+        tuple(SimpleNamespace(rate_per_s=rate, figure=figure) for figure in figures)
+        for rate, figures in ((1.0, (10.0, 20.0)), (4.0, (30.0, 60.0)), (8.0, (90.0, 60.0)))
+    ]
+    for rate, expected in ((2.0, (20.0, 40.0)), (4.0, (30.0, 60.0)), (4 * math.sqrt(2), (60.0, 60.0))):
+        at_rate = chunk_rate._at_rate(served_at, SimpleNamespace(rate_per_s=rate), lambda block: block.figure)
+        assert at_rate == pytest.approx(expected)
+
+
+def test_energy_is_that_of_the_counter(table_2):
+    kind, case, plan, measured = table_2
+    for row in measured.rounds:
+        for point in kind.points(case, plan):
+            tokens = sum(row[f"{point.name}/request.prompt_tokens"]) + sum(row[f"{point.name}/request.output_tokens"])
+            row[f"{point.name}/energy_j"] = (0.05 * tokens,)
+    rows = kind.judge(case, plan, measured).detail["rows"]
+    assert [row["mj_per_prompt_and_output_token"] for row in rows] == pytest.approx([50.0] * 3)
+
+
+def test_decode_on_a_device_of_its_own_is_smoother(table_10):
+    kind, case, plan, measured = table_10
+    judgement = kind.judge(case, plan, measured)
+    assert judgement.verdict.kind is VerdictKind.PASSED
+    found = judgement.detail["policies"]
+    for column in ("tbt_mean_s", "tbt_p99_s"):
+        assert found["disaggregated"][column] < found["layered"][column] < found["chunked"][column]
+    moved = judgement.detail["handover"]
+    assert moved["num_requests"] == NUM_ROUNDS * 40
+    prompts = [
+        row[f"{point.name}/request.prompt_tokens"] for row in measured.rounds for point in kind.points(case, plan)
+    ]
+    assert moved["bytes"] == 98_304 * sum(map(sum, prompts)) / 4  # all four policies serve the same prompts
+
+
+def test_a_pair_that_is_slower_fails_and_so_does_layered_prefill_without_its_lead(table_10):
+    kind, case, plan, measured = table_10
+    names = {point.policy: point.name for point in kind.points(case, plan)}
+    slower = kind.judge(case, plan, exchanged(measured, [(names["layered"], names["disaggregated"])]))
+    assert slower.verdict.kind is VerdictKind.FAILED
+    assert slower.verdict.reason.startswith("mean TBT, pair / layered")
+    behind = kind.judge(case, plan, exchanged(measured, [(names["layered"], names["chunked"])]))
+    assert behind.verdict.kind is VerdictKind.FAILED
+    assert behind.verdict.reason.startswith("mean TTFT, layered / chunked")
+
+
+def test_a_hardware_file_may_name_it_among_its_policies(measure):
+    plan = serving_plan(policies=("disaggregated",))
+    kind, (case,), measured = measure(plan, "policy")
+    judgement = kind.judge(case, plan, measured)
+    assert judgement.verdict.kind is VerdictKind.PASSED
+    assert judgement.detail["settings"] == {"max_prefill_tokens": 8192}
+
+
+def test_bounds_of_a_ratio():
+    assert ratio_bounds((2.0, 2.0, 2.0)) == pytest.approx((2.0, 2.0))
+    low, high = ratio_bounds((math.exp(-1), math.e))  # a standard error of 1, and t of one degree of freedom is 12.706
+    assert (math.log(low), math.log(high)) == pytest.approx((-12.7062, 12.7062), rel=1e-4)
+    assert ratio_bounds((0.5,)) == (0.0, math.inf)
+
+
+def test_the_paper_s_tables_stand_beside():
+    assert printed("2")["rows"][0] == [512, 1.3, 2.68, 8.05, 29.0, 48.4, 955, 60.2]
+    assert printed("10")["rows"] == [
+        ["chunked", 3.00, 9.15, 32.1, 49.3],
+        ["disaggregated", 3.94, 11.2, 16.4, 25.8],
+        ["layered", 1.24, 4.59, 19.8, 35.9],
+    ]
+    assert printed("10")["units"] == ["", "s", "s", "ms", "ms"]

@@ -1,0 +1,17 @@
+"""One pair a module: opening it starts two processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pytest_npubench.partition.units.host_pair import HostPair
+from tests.partition.units.processes import opened
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[HostPair]:
+    found = opened()
+    yield found
+    found.close()

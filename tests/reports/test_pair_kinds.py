@@ -1,0 +1,213 @@
+"""The records that the kinds of the partition and offload suites leave: the report finds all it looks for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_npubench.campaign.kinds import case_kind
+from pytest_npubench.campaign.offload.plan import OffloadPlan
+from pytest_npubench.campaign.partition.plan import PartitionPlan
+from pytest_npubench.campaign.partition.points import (
+    DecisionPoint,
+    LayerPoint,
+    OverlapPoint,
+    RoundTripPoint,
+    SplitPoint,
+    StreamPoint,
+)
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.hardware import default_directory, load_hardware
+from pytest_npubench.offload.chunk_graphs import ChunkSettings
+from pytest_npubench.offload.factorial import FactorialSettings
+from pytest_npubench.offload.replay import ReplaySettings
+from pytest_npubench.offload.shadow import ShadowSettings
+from pytest_npubench.partition_spec import (
+    OFFLOAD_EXPERIMENTS,
+    PARTITION_EXPERIMENTS,
+    OffloadSpec,
+    PairSize,
+    PartitionSpec,
+)
+from pytest_npubench.reports import html
+from pytest_npubench.reports.record_fields import campaign_key
+from pytest_npubench.reports.terminal import summary_lines
+from pytest_npubench.result import JudgedCase
+from pytest_npubench.store.journal import Journal
+
+from .page import Element, figures, read, table_of
+
+NUM_ROUNDS = 6
+SPEC = load_hardware(default_directory() / "cpu.toml")
+SMALL_SHADOW = ShadowSettings(num_tokens=8, num_channels=64, num_rows=32, num_outliers=(0, 8, 64))
+EXPERIMENTS = (ChunkSettings(), SMALL_SHADOW, ReplaySettings(), FactorialSettings())
+OFFLOADED = {
+    "total_s": 0.01,
+    "run_s": 0.009,
+    "static_s": 0.008,
+    "dynamic_s": 0.002,
+    "sync_fraction": 0.2,
+    "bubble_fraction": 0.3,
+    "predicted_s": 0.011,
+    "stalled_s": 0.0,
+    "relative_error": 0.01,
+    "num_outlier_channels": 8.0,
+    "num_graphs": 4.0,
+    "weight_bytes": 1e6,
+    "executable_bytes": 2e6,
+    "compile_s": 1.5,
+    "computed_tokens": 256.0,
+}
+
+
+def size(experiments: tuple[str, ...]) -> PairSize:
+    return PairSize(
+        name="quick",
+        models=("llama-8b-div8",),
+        experiments=experiments,
+        lengths=(1, 40),
+        min_rounds=NUM_ROUNDS,
+        max_rounds=NUM_ROUNDS,
+        budget_s=1.0,
+    )
+
+
+def partition_plan() -> PartitionPlan:
+    partition = PartitionSpec(
+        pair="host",
+        models=("llama-8b-div8",),
+        standard_sizes=(32, 64),
+        tile=32,
+        decode_shares=(0.5,),
+        prefill_shares=(0.4,),
+        profiles=(),
+    )
+    return PartitionPlan(spec=SPEC, partition=partition, size=size(PARTITION_EXPERIMENTS), model="llama-8b-div8")
+
+
+def split_figures(point: Any) -> dict[str, tuple[float, ...]]:
+    """What a visit of a point leaves."""
+    times = ("total_s", "gpu_s", "npu_s", "sync_s", "copy_s", "compile_s")
+    if isinstance(point, SplitPoint):
+        return dict.fromkeys(times, (1e-4 * (1 + point.matmul.tokens),))
+    if isinstance(point, DecisionPoint):
+        return {**dict.fromkeys(times, (1e-4,)), "place": (0,), "predicted_s": (1.1e-4,)}
+    if isinstance(point, RoundTripPoint):
+        return {"flag": (1e-6,) * 100, "pipe": (9e-5,) * 100}
+    if isinstance(point, StreamPoint):
+        return dict.fromkeys(point.units, (2e10,))
+    if isinstance(point, OverlapPoint):
+        return {"fast_s": (0.01,), "slow_s": (0.02,), "queued_s": (0.009,), **dict.fromkeys(EXPOSED, (1e-5,))}
+    assert isinstance(point, LayerPoint)
+    return dict.fromkeys(("decided_s", "npu_s", "gpu_beside_decided_s", "decided_sync_s"), (0.05,))
+
+
+EXPOSED = ("fast_exposed_s", "slow_exposed_s")
+
+
+def records_of(plan: Any, figures_of: Any) -> list[dict[str, Any]]:
+    """Every case of the plan, judged by its kind on rounds made up."""
+    records = []
+    names = [name for name in plan.size.experiments if plan.includes(name)]
+    for kind in map(case_kind, names):
+        for case in (plan.case(kind.suite, kind.name, axes) for axes in kind.axes(plan)):
+            samples = {
+                f"{point.name}/{name}": values
+                for point in kind.points(case, plan)
+                for name, values in figures_of(point).items()
+            }
+            judged = JudgedCase(
+                case=case,
+                digest="0123456789ab",
+                node_id=f"test_{kind.name}",
+                device="cpu:0",
+                fingerprint=None,
+                duration_s=1.0,
+                judgement=kind.judge(case, plan, Measured(rounds=[samples] * NUM_ROUNDS)),
+            )
+            records.append(json.loads(json.dumps(judged.to_json())))
+    return records
+
+
+@pytest.fixture(scope="module")
+def partitioned() -> list[dict[str, Any]]:
+    return records_of(partition_plan(), split_figures)
+
+
+@pytest.fixture(scope="module")
+def offloaded() -> list[dict[str, Any]]:
+    known = size(OFFLOAD_EXPERIMENTS)
+    spec = OffloadSpec(pair="host", profiles=())
+    plans = [OffloadPlan(spec=SPEC, offload=spec, size=known, experiment=item) for item in EXPERIMENTS]
+    every = {name: (value,) for name, value in OFFLOADED.items()}
+    found = []
+    for plan in plans:
+        own = records_of(plan, lambda point: every)
+        assert {campaign_key(record) for record in own} == {plan.key}
+        found += own
+    return found
+
+
+def page_of(records: list[dict[str, Any]]) -> Element:
+    return read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=())))
+
+
+def test_partition_finds_every_chart_and_figure(partitioned: list[dict[str, Any]], small: None) -> None:
+    assert {campaign_key(record) for record in partitioned} == {partition_plan().key}
+    page = page_of(partitioned)
+    assert list(figures(page)) == [
+        "GPU-1: time by tokens",
+        "GPU-1: FLOP/s by tokens",
+        "NPU-1: time by tokens",
+        "Graph generation by tokens",
+        "Memory-1: bandwidth of one unit and of both",
+        "Decoder layer: prefill of 64 tokens",
+        "Decoder layer: decode of 1 token after 64",
+        "Across the edges of graph sizes: ffn_gate_up",
+    ]
+    assert [line["name"] for line in figures(page)["Across the edges of graph sizes: ffn_gate_up"]["data"]] == [
+        *("solver's split", "padding", "pipe", "online prepare", "chunked")
+    ]
+    for caption in (
+        "The solver's decisions",
+        "Waiting in chains of dependent operators",
+        "Operand order and weight shape on the static unit",
+        "Signals between the units",
+    ):
+        header, *body = table_of(page, caption)
+        unknown = [(row[0], name) for row in body for name, cell in zip(header, row, strict=True) if cell == "–"]
+        known = [(name, head) for name, head in unknown if "reported" not in name and not head.startswith(WIDE)]
+        assert known == [], caption
+    assert "partition: regret over 10 shapes median 0 %" in summary_lines(partitioned)[0]
+
+
+WIDE = ("NPU-3", "wide", "tall")  # a square weight has no other shape
+
+
+def test_offload_finds_every_chart_and_figure(offloaded: list[dict[str, Any]], small: None) -> None:
+    page = page_of(offloaded)
+    assert list(figures(page)) == [
+        "Shadow outliers: error",
+        "Shadow outliers: time",
+        "Error by what is pruned",
+        "Error by hot channels that moved",
+    ]
+    for caption, compared in (
+        ("Chunk-sharing graphs", "whole"),
+        ("Synchronisation of the shadow", "0 outliers"),
+        ("Orders, replayed on the pair", "fifo"),
+        ("Orders under contention", "fifo"),
+        ("The three techniques, all eight ways", ""),
+        ("What each technique does alone", ""),
+    ):
+        _, *body = table_of(page, caption)
+        assert [row for row in body if "–" in row and compared not in row] == [], caption
+    assert len(table_of(page, "The three techniques, all eight ways")) == 9
+    assert len(table_of(page, "What each technique does alone")) == 8
+    assert [row[0] for row in table_of(page, "Orders, simulated: bubbles")[1:]][:2] == ["in_order", "fifo"]
+    lines = summary_lines(offloaded)
+    assert lines[0] == "offload: C / FIFO 1 calm, 1 stalls, 1 hog"
+    assert lines[1] == "offload, each alone: time sharing +0 %, shadow +0 %, out_of_order +0 %"
