@@ -28,7 +28,8 @@ class PartitionPlan:
 
     @property
     def framework(self) -> str:
-        return "torch"
+        """torch where it runs one of the units; elsewhere the family's own runtime, which is what "jax" opens."""
+        return "torch" if self.spec.family in ("cpu", "cuda") else "jax"
 
     @property
     def settings(self) -> Mapping[str, object]:
