@@ -1,6 +1,8 @@
 # make bench: measure this machine's CPU (quick profile). make test: the project's tests. make lint: style, types, layers.
+# make test-vllm: the tests that need vLLM, whose CPU build gets an environment of its own (3.5 GB).
 PYTHON ?= python3
 VENV ?= .venv
+VLLM_VENV ?= .venv-vllm
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 TORCH :=
@@ -11,13 +13,16 @@ TORCH := $(PIP) --retries 0 --timeout 10 --index-url https://download.pytorch.or
 endif
 REPORT ?= .npubench/report.html
 
-.PHONY: bench test lint clean
+.PHONY: bench test test-vllm lint clean
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --benchmark-disable
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest tests/
+
+test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
+	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/vllm
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -43,5 +48,9 @@ $(VENV)/.dev: pyproject.toml constraints-cpu.txt | $(BIN)/python
 	$(PIP) --editable '.[dev]'
 	touch $@
 
+$(VLLM_VENV)/.vllm: .ci/setup-vllm constraints-cpu.txt pyproject.toml
+	PYTHON=$(PYTHON) .ci/setup-vllm $(VLLM_VENV)
+	touch $@
+
 clean:
-	rm -rf $(VENV) .npubench
+	rm -rf $(VENV) $(VLLM_VENV) .npubench

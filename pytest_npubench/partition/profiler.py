@@ -26,7 +26,8 @@ from pytest_npubench.partition.profile_points import PartPoint
 from pytest_npubench.partition.profile_records import ProfileRecords
 from pytest_npubench.partition.unit import UnitPair
 
-NUM_TRIPS = 200
+NUM_TRIPS, MIN_TRIPS = 200, 20
+SYNC_SHARE = 0.1  # of the budget; on a machine that is busy otherwise a trip takes a time slice
 MAX_ROUNDS = 9
 
 
@@ -71,7 +72,8 @@ def measure_profile(
     facts, begin_s = pair_facts(pair), clock()
     _check_unfinished(unfinished, facts, options)
     records = ProfileRecords(unfinished)
-    records.syncs = {sync.mechanism: sync for sync in _measure_syncs(pair, mechanism, shapes[0].cols, options)}
+    costs_s = _sync_costs_s(pair, mechanism, shapes[0].cols, options, lambda: clock() > begin_s + budget_s * SYNC_SHARE)
+    records.syncs = {name: _sync(name, samples_s) for name, samples_s in costs_s.items()}
     is_finished = True
     for index, shape in enumerate(shapes):
         share_s = (begin_s + budget_s - clock()) / (len(shapes) - index)
@@ -96,9 +98,11 @@ def measure_profile(
     return records.profile(facts, options, is_finished=is_finished)
 
 
-def _measure_syncs(pair: UnitPair, mechanism: str | None, cols: int, options: SplitOptions) -> Iterable[SyncLatency]:
-    """Of all mechanisms, the one that the profile is measured with first: what the static unit's smallest graph costs
-    beyond its own time. A signal there and back is less: work must also be put where the other unit finds it.
+def _sync_costs_s(
+    pair: UnitPair, mechanism: str | None, cols: int, options: SplitOptions, is_over: Callable[[], bool]
+) -> Mapping[str, Sequence[float]]:
+    """By mechanism, the one that the profile is measured with first: what the static unit's smallest graph costs beyond
+    its own time. A signal there and back is less: work must also be put where the other unit finds it.
 
     Raises PartitionError on an unknown mechanism.
     """
@@ -109,12 +113,17 @@ def _measure_syncs(pair: UnitPair, mechanism: str | None, cols: int, options: Sp
     pair.load(point.matmul, (point.split,))
     names = sorted(pair.mechanisms, key=lambda name: name != mechanism)
     costs_s: dict[str, list[float]] = {name: [] for name in names}
-    for _ in range(NUM_TRIPS):
+    for number in range(NUM_TRIPS):
+        if number >= MIN_TRIPS and is_over():
+            break
         for name in names:
             costs_s[name].append(pair.run(point.matmul, point.split, mechanism=name).sync_s)
-    for name in names:
-        cost = fit_sync(name, [max(0.0, seconds) for seconds in costs_s[name]])
-        yield SyncLatency(mechanism=name, p50_s=cost.p50_s, p99_s=cost.p99_s or cost.p50_s)
+    return costs_s
+
+
+def _sync(mechanism: str, costs_s: Sequence[float]) -> SyncLatency:
+    cost = fit_sync(mechanism, [max(0.0, seconds) for seconds in costs_s])
+    return SyncLatency(mechanism=mechanism, p50_s=cost.p50_s, p99_s=cost.p99_s or cost.p50_s)
 
 
 def _check_unfinished(profile: PartitionProfile | None, facts: Mapping[str, str], options: SplitOptions) -> None:

@@ -79,9 +79,9 @@ def test_a_static_unit_that_writes_in_place_has_no_copies():
 def test_the_most_valuable_points_come_first_and_the_rest_later():
     """With a budget for little, whole operators are known and shares are not; the budget is kept."""
     pair = FakePair()
-    little = measured(pair, budget_s=0.09)
+    little = measured(pair, budget_s=0.03)
     assert not little.is_finished
-    assert pair.now_s < 0.1
+    assert pair.now_s < 0.04
     assert {item.rows for item in little.latencies} == {256}
     assert {item.cols for item in little.latencies} == {256, 512}, "each operator has its share"
     whole = measured(pair, unfinished=little)
@@ -89,6 +89,14 @@ def test_the_most_valuable_points_come_first_and_the_rest_later():
     assert len(whole.latencies) > len(little.latencies)
     first = {item.key: item.samples_s for item in little.latencies}
     assert all(item.samples_s[: len(first.get(item.key, ()))] == first.get(item.key, ()) for item in whole.latencies)
+
+
+def test_slow_signals_leave_every_operator_its_share():
+    """A machine that is busy otherwise: 200 trips of 1 and of 10 ms would take all of the budget."""
+    pair = FakePair(sync_s=1e-3)
+    little = measured(pair, budget_s=2.0)
+    assert {item.cols for item in little.latencies} == {256, 512}
+    assert [item.p50_s for item in little.syncs] == pytest.approx([1e-3, 1e-2])
 
 
 def test_a_finished_profile_is_not_measured_again():

@@ -35,24 +35,28 @@ def campaign(tmp_path, monkeypatch):
     """The pair, and a campaign on it."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = tmp_path / "journal.jsonl"
+    journals = []
 
     def made(points=POINTS, earlier=False, plan=PLAN, **known):
         pair, opened = FakeOffloadPair(**known), []
         monkeypatch.setattr(bench_module, "OffloadPair", lambda settings: opened.append(settings) or pair)
         pair.opened = opened
         runtime = SimpleNamespace(compiles=[], num_process_compiles=0)
+        journals.append(JournalWriter.open(path, host=collect_host(tmp_path), settings={}))
         return pair, Campaign(
             plan,
             points,
             site=Site(devices=DEVICES, runtime=runtime, fingerprint="f", lock_timeout_s=0.0),
             make_bench=lambda runtime: OffloadBench(runtime, plan),
             settled=lambda measured: False,
-            journal=JournalWriter.open(path, host=collect_host(tmp_path), settings={}),
+            journal=journals[-1],
             earlier=read_journal(path) if earlier else None,
             progress=Progress(),
         )
 
-    return made
+    yield made
+    for journal in journals:
+        journal.close()
 
 
 def test_every_point_is_visited_once_a_round_after_warming_up(campaign):

@@ -207,23 +207,27 @@ def campaign(tmp_path, monkeypatch):
     """A whole campaign on made-up units: the units, and the campaign with these arguments of theirs."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = tmp_path / "journal.jsonl"
+    journals = []
 
     def made(points, earlier=False, plan=PLAN, **known):
         units = FakeUnits(**known)
         monkeypatch.setattr(bench_module, "open_pair", lambda name, **keywords: units)
         runtime = SimpleNamespace(compiles=[], num_process_compiles=0)
+        journals.append(JournalWriter.open(path, host=collect_host(tmp_path), settings={}))
         return units, Campaign(
             plan,
             points,
             site=Site(devices=DEVICES, runtime=runtime, fingerprint="f", lock_timeout_s=0.0),
             make_bench=lambda runtime: PartitionBench(runtime, plan),
             settled=lambda measured: False,
-            journal=JournalWriter.open(path, host=collect_host(tmp_path), settings={}),
+            journal=journals[-1],
             earlier=read_journal(path) if earlier else None,
             progress=Progress(),
         )
 
-    return made
+    yield made
+    for journal in journals:
+        journal.close()
 
 
 def solver_case():

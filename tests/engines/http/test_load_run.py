@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from pytest_npubench.engines.http.answer import HttpRequest
+from pytest_npubench.engines.http.client import ask, open_session
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.http.known_answer import KnownAnswer, application
 from pytest_npubench.engines.http.load_run import run_load
@@ -134,8 +135,13 @@ def test_connections_are_used_again(serve):
         peers.add(request.transport.get_extra_info("peername"))
         return await _stream(request, [TOKEN] * 4 + ["[DONE]"])
 
-    run = run_load(_endpoint(serve(handler)), _requests(4, every_s=0.5))
-    assert not [answer.failed for answer in run.answers if answer.failed]
+    endpoint = _endpoint(serve(handler))
+
+    async def one_after_the_other():
+        async with open_session(endpoint) as session:
+            return [await ask(session, endpoint, request, now_s=time.monotonic) for request in _requests(4)]
+
+    assert [answer.failed for answer in asyncio.run(one_after_the_other())] == [None] * 4
     assert len(peers) == 1
 
 

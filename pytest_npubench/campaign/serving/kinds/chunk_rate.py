@@ -57,7 +57,7 @@ class ChunkRateKind(Experiment):
         """By chunk, then by rate; those of the smallest chunk are attainment's as well, and measured once."""
         load = plan.load(case)
         return tuple(
-            replace(served("chunked", plan, scaled(load, factor)), settings=(("chunk_size_tokens", size),))
+            _in_chunks(served("chunked", plan, scaled(load, factor)), size)
             for size, factors in zip(_sizes(plan, load), (FACTORS, LARGER_FACTORS, LARGER_FACTORS), strict=True)
             for factor in factors
         )
@@ -89,6 +89,11 @@ class ChunkRateKind(Experiment):
         ]
         detail |= {"rows": rows, "as_published": _as_published(rows)}
         return _judgement(what, by_chunk, capacities, detail)
+
+
+def _in_chunks(point: ServedPoint, size: int) -> ServedPoint:
+    """The same with chunks of another size."""
+    return replace(point, settings=tuple(dict(point.settings, chunk_size_tokens=size).items()))
 
 
 def _sizes(plan: ServingPlan, load: LoadSpec) -> list[int]:

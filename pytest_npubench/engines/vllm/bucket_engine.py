@@ -1,0 +1,140 @@
+"""engines.protocol.Engine on vLLM: a batch of fixed lengths, all handed over at once, run to its last token.
+
+vLLM runs a prompt and a decode step at their own lengths: on a CPU, and on CUDA without graphs, it has no buckets of
+tokens. `buckets` are then nominal, the hardware file's, and a run says in which of them each part of its time fell, so
+that LENS can be profiled and judged; what it then gets wrong is what a stair makes of a slope. Where the installed
+vLLM pads (TPU, Neuron), the set is the one it declares.
+
+What LENS must know of it: the prompts of a batch are prefilled together (prefill_shared, with a policy that lets them
+be: continuous); rows that end early leave the batch (finished = "drop"); the cache is paged, so nothing ever moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby, pairwise
+from typing import Protocol
+
+import numpy as np
+
+from pytest_npubench.buckets import bucket_of, check_buckets
+from pytest_npubench.engines.protocol import Finished
+from pytest_npubench.engines.vllm.answer import VllmAnswer, VllmRequest, VllmRun
+from pytest_npubench.errors import ConfigError, LengthError, MeasurementError
+from pytest_npubench.measurement import CompileRecord, Move, Phase, Request, Run, Segment
+
+
+class Serves(Protocol):
+    """The part of VllmProcess that is needed."""
+
+    def serve(self, requests: Sequence[VllmRequest]) -> VllmRun: ...
+
+
+class VllmBucketEngine:
+    """Batches of up to batch_size requests. `declared`: the buckets are vLLM's own, not nominal ones.
+
+    Raises ConfigError for buckets or a batch size that cannot be.
+    """
+
+    name = "vllm"
+    prefill_shared = True
+    finished: Finished = "drop"
+    compiles: Sequence[CompileRecord] = ()
+
+    def __init__(
+        self,
+        server: Serves,
+        *,
+        vocab_size: int,
+        batch_size: int,
+        buckets: Sequence[int],
+        declared: bool = False,
+        seed: int = 0,
+    ) -> None:
+        if batch_size < 1:
+            raise ConfigError(f"batch_size is {batch_size}; want at least 1")
+        self.batch_size, self.buckets, self.declared = batch_size, check_buckets(buckets), declared
+        self._server, self._vocab_size, self._seed = server, vocab_size, seed
+        self._num_runs = 0
+
+    def load(self, buckets: Sequence[int]) -> None:
+        """Nothing to compile ahead: vLLM compiled when it started. Raises LengthError for a bucket not in the set."""
+        for bucket in buckets:
+            if bucket not in self.buckets:
+                raise LengthError(f"bucket {bucket}; want one of {self.buckets}")
+
+    def run(self, requests: Sequence[Request]) -> Run:
+        """Seeded random prompts of these lengths. Raises LengthError for a batch or length that does not fit,
+        MeasurementError where a request fails, or prompts
+        are not prefilled together."""
+        self._check(requests)
+        self._num_runs += 1
+        run = self._server.serve([self._asked(index, request) for index, request in enumerate(requests)])
+        for answer in run.answers:
+            if answer.failed:
+                raise MeasurementError(f"request {answer.request.id} of the batch: {answer.failed}")
+        return as_run(run.answers, self.buckets)
+
+    def time_move(self, from_bucket: int, to_bucket: int) -> Move:
+        """Raises ConfigError: a paged cache grows block by block and is never copied."""
+        raise ConfigError(f"move {from_bucket} -> {to_bucket}: vLLM's KV cache is paged and never moves")
+
+    def _asked(self, index: int, request: Request) -> VllmRequest:
+        random = np.random.default_rng((self._seed, index))
+        prompt: list[int] = random.integers(0, self._vocab_size, request.input_tokens).tolist()
+        return VllmRequest(
+            id=self._num_runs * self.batch_size + index,
+            arrival_s=0.0,
+            prompt=tuple(prompt),
+            output_tokens=request.output_tokens,
+        )
+
+    def _check(self, requests: Sequence[Request]) -> None:
+        if not 1 <= len(requests) <= self.batch_size:
+            raise LengthError(f"{len(requests)} requests; the engine takes 1..{self.batch_size}")
+        for row, request in enumerate(requests):
+            if request.input_tokens < 1 or request.output_tokens < 1:
+                raise LengthError(
+                    f"request {row}: {request.input_tokens} prompt and {request.output_tokens} output tokens; "
+                    "want at least 1 of each"
+                )
+            bucket_of(self.buckets, request.input_tokens + request.output_tokens - 1)
+
+
+def as_run(answers: Sequence[VllmAnswer], buckets: Sequence[int]) -> Run:
+    """A batch's times: its prefill, and decode steps by the bucket of the longest KV cache.
+
+    Raises MeasurementError where prompts were prefilled apart.
+
+    Worked example: prompts of 100 and 120 tokens get their first tokens at 0.2 s and two more each at 0.25 and 0.3 s.
+    Under buckets 121 and 256 that is a prefill of 2 prompts and 0.2 s in bucket 121, a step of 0.05 s at 121 tokens in
+    bucket 121, and one at 122 in bucket 256.
+    """
+    firsts_s = {answer.token_times_s[0] for answer in answers}
+    if len(firsts_s) > 1:
+        raise MeasurementError(
+            f"{len(answers)} prompts were prefilled in {len(firsts_s)} iterations; want one, under continuous, "
+            "of the whole batch, in a KV cache that holds it"
+        )
+    (prefilled_s,) = firsts_s
+    ends_s = sorted({at_s for answer in answers for at_s in answer.token_times_s})
+    longest = max(len(answer.request.prompt) for answer in answers)
+    segments = [
+        Segment(phase=Phase.PREFILL, bucket=bucket_of(buckets, longest), num_steps=len(answers), duration_s=prefilled_s)
+    ]
+    steps = [(bucket_of(buckets, _longest_kv(answers, end_s)), end_s - start_s) for start_s, end_s in pairwise(ends_s)]
+    for bucket, group in groupby(steps, key=lambda step: step[0]):
+        durations_s = [duration_s for _, duration_s in group]
+        segments.append(
+            Segment(phase=Phase.DECODE, bucket=bucket, num_steps=len(durations_s), duration_s=sum(durations_s))
+        )
+    return Run(e2e_s=ends_s[-1], segments=tuple(segments), moves=())
+
+
+def _longest_kv(answers: Sequence[VllmAnswer], end_s: float) -> int:
+    """Of the rows that got a token in the step that ended then: its prompt and the tokens before that one."""
+    return max(
+        len(answer.request.prompt) + answer.token_times_s.index(end_s)
+        for answer in answers
+        if end_s in answer.token_times_s
+    )

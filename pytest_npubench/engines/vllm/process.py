@@ -1,0 +1,108 @@
+"""A vLLM engine in a process of its own, so that pytest's process imports nothing of it and outlives it.
+
+The child is a fresh interpreter: this one, or that of another environment (`NPUBENCH_VLLM_PYTHON`), since vLLM pins
+torch and more and need not share an environment with the plugin. Settings, requests and answers go over a pipe; the
+child ends with its owner, even one that was killed. A child that dies or hangs fails what it was serving, and the
+session goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_npubench.engines.vllm.answer import VllmAnswer, VllmRequest, VllmRun
+from pytest_npubench.engines.vllm.child import Child
+from pytest_npubench.engines.vllm.serving_run import check_requests
+from pytest_npubench.engines.vllm.settings import EngineSettings, environment, map_policy
+from pytest_npubench.engines.vllm.version import supported_vllm
+from pytest_npubench.errors import DeviceUnavailableError, UnitLostError
+
+PYTHON_VARIABLE = "NPUBENCH_VLLM_PYTHON"
+START_S = 900.0  # importing takes half a minute, large weights and compilation minutes
+SERVE_S = 3600.0
+WORKER = "pytest_npubench.engines.vllm.worker"
+
+
+class VllmProcess:
+    """One engine under one policy in a child of `python` (None: the variable's, else this interpreter).
+
+    `about` has distribution, version, platform and family of what runs there. Raises UnsupportedPolicyError or
+    ConfigError for settings that cannot be, before anything starts; then what VllmEngine raises, and UnitLostError
+    where the child dies or gives no answer.
+    """
+
+    def __init__(
+        self, settings: EngineSettings, *, python: str | None = None, start_timeout_s: float = START_S
+    ) -> None:
+        self.settings, self.mapping = settings, map_policy(settings)
+        python = python or vllm_python()
+        if python == sys.executable:
+            supported_vllm()  # of another environment only the child can tell
+        self._child = Child(python, WORKER, name="the vLLM process", environment=environment(settings))
+        try:
+            self.about: dict[str, str | None] = self._child.call("start", settings, timeout_s=start_timeout_s)
+        except BaseException:
+            self._child.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def is_open(self) -> bool:
+        return self._child.is_open
+
+    def serve(
+        self, requests: Sequence[VllmRequest], *, count_experts: bool = False, timeout_s: float = SERVE_S
+    ) -> VllmRun:
+        """Open loop. A child that is lost on the way leaves a run in which every request failed, with the reason."""
+        check_requests(requests)
+        try:
+            run: VllmRun = self._child.call("serve", tuple(requests), count_experts, timeout_s=timeout_s)
+        except UnitLostError as error:
+            answers = tuple(VllmAnswer(request=request, failed=str(error)) for request in requests)
+            return VllmRun(answers=answers, iterations=(), ended_s=requests[-1].arrival_s, lost=str(error))
+        if run.lost:
+            self.close()  # an engine that failed may still hold anything
+        return run
+
+    def close(self) -> None:
+        """End the child and wait for it. May be called twice."""
+        self._child.close()
+
+
+class VllmProcesses:
+    """Engines by their settings, at most `most` at a time: one a policy, since vLLM sets its policy when it starts.
+
+    Idle engines take memory and no processor time. The one asked for longest ago ends for a new one.
+    """
+
+    def __init__(self, *, most: int = 2, python: str | None = None) -> None:
+        self._most, self._python = most, python
+        self._open: dict[EngineSettings, VllmProcess] = {}
+
+    def get(self, settings: EngineSettings) -> VllmProcess:
+        """The engine of these settings, started where there is none or it was lost. Raises what VllmProcess raises."""
+        process = self._open.pop(settings, None)
+        if process is None or not process.is_open:
+            while len(self._open) >= self._most:
+                self._open.pop(next(iter(self._open))).close()
+            process = VllmProcess(settings, python=self._python)
+        self._open[settings] = process
+        return process
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+def vllm_python() -> str:
+    """The interpreter that vLLM runs in. Raises DeviceUnavailableError where the variable names none."""
+    python = os.environ.get(PYTHON_VARIABLE) or sys.executable
+    if not Path(python).is_file():
+        raise DeviceUnavailableError(f"{PYTHON_VARIABLE} is {python!r}; want the python of an environment with vLLM")
+    return python

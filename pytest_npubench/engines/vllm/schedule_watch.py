@@ -1,0 +1,56 @@
+"""What vLLM's scheduler put into each iteration, read as it hands it over; it decides as without being watched.
+
+A row of one token of a request that has generated some is a decode row; every other token is one of a prompt (or of a
+preempted request, whose keys and values are made again).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """answer.Iteration, without its times."""
+
+    num_decode: int
+    num_prefill_tokens: int
+    num_prefill_layers: int | None
+    num_running: int
+    num_waiting: int
+    kv_fraction: float
+
+
+class ScheduleWatch:
+    """Stands in front of one scheduler object's schedule()."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler, self._schedule = scheduler, scheduler.schedule
+        self._last: Scheduled | None = None
+        scheduler.schedule = self._watched
+
+    def take(self) -> Scheduled | None:
+        """The iteration scheduled since it was last asked; None where none was, or it was empty."""
+        last, self._last = self._last, None
+        return last
+
+    def _watched(self, *arguments: Any, **keywords: Any) -> Any:
+        output = self._schedule(*arguments, **keywords)
+        if output.num_scheduled_tokens:
+            self._last = self._read(output)
+        return output
+
+    def _read(self, output: Any) -> Scheduled:
+        counts: dict[str, int] = output.num_scheduled_tokens
+        requests = self._scheduler.requests
+        decode = [name for name, count in counts.items() if count == 1 and requests[name].num_output_tokens > 0]
+        stage = getattr(output, "stage", None)  # of layered prefill alone
+        return Scheduled(
+            num_decode=len(decode),
+            num_prefill_tokens=sum(counts.values()) - len(decode),
+            num_prefill_layers=None if stage is None else stage.group.num_layers,
+            num_running=len(self._scheduler.running),
+            num_waiting=len(self._scheduler.waiting),
+            kv_fraction=self._scheduler.kv_cache_manager.usage,
+        )

@@ -1,0 +1,79 @@
+"""The child's side of process.VllmProcess: `python -m pytest_npubench.engines.vllm.worker JSON`.
+
+One engine, one message at a time: (name, arguments...) in, ("ok", value) or ("error", (class, text)) out. It ends when
+its owner's end of the lifeline closes, even where the owner was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+from pytest_npubench.engines.vllm.answer import VllmRequest, VllmRun
+from pytest_npubench.engines.vllm.engine import VllmEngine
+from pytest_npubench.engines.vllm.expert_hooks import ExpertCounter
+from pytest_npubench.engines.vllm.serving_run import serve
+from pytest_npubench.engines.vllm.settings import EngineSettings
+from pytest_npubench.errors import ConfigError, NpubenchError
+
+
+class Worker:
+    """What may be asked: every public method, by its name."""
+
+    def __init__(self) -> None:
+        self._engine: VllmEngine | None = None
+        self._counter: ExpertCounter | None = None
+
+    def start(self, settings: EngineSettings) -> dict[str, str | None]:
+        """Start the engine; which vLLM it is, and what it runs on."""
+        self._engine = VllmEngine(settings)
+        return {
+            "distribution": self._engine.installed.distribution,
+            "version": self._engine.installed.version,
+            "platform": self._engine.platform.name,
+            "family": self._engine.platform.family,
+        }
+
+    def serve(self, requests: Sequence[VllmRequest], count_experts: bool) -> VllmRun:
+        engine = self._engine
+        if engine is None:
+            raise ConfigError("start() comes first")
+        if count_experts and self._counter is None:
+            self._counter = ExpertCounter(engine)
+        if self._counter is not None:
+            self._counter.take()  # what ran before this run
+        counter = self._counter if count_experts else None
+        return serve(engine, requests, count_experts=None if counter is None else counter.take_sum)
+
+
+def main() -> None:
+    arguments = json.loads(sys.argv[1])
+    connection: Connection[Any, Any] = Connection(arguments["connection_fd"])
+    threading.Thread(target=_end_with, args=(arguments["lifeline_fd"],), daemon=True, name="lifeline").start()
+    worker = Worker()
+    while True:
+        try:
+            name, *values = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            connection.send(("ok", getattr(worker, name)(*values)))
+        except NpubenchError as error:
+            connection.send(("error", (type(error).__name__, str(error))))
+
+
+def _end_with(lifeline: int) -> None:
+    """Ends this process once the owner's end of the pipe is closed; there is no one to tidy up for."""
+    with contextlib.suppress(OSError):
+        os.read(lifeline, 1)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
