@@ -40,6 +40,23 @@ class Point:
         return [self.name, [[item.input_tokens, item.output_tokens] for item in self.requests], self.move]
 
 
+class VisitedOnce:
+    """A point that its name defines, measured once in a round."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def definition(self) -> list[object]:
+        return [self.name]
+
+    def visits(self, duration_s: float) -> int:
+        return 1
+
+
 Round = Mapping[str, tuple[float, ...]]
 
 

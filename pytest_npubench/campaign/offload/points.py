@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.points import Measured, VisitedOnce
 from pytest_npubench.campaign.whole_rounds import whole_rounds
 from pytest_npubench.offload.summaries import Samples
 from pytest_npubench.offload.units import OffloadPoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VisitPoint:
+class VisitPoint(VisitedOnce):
     """campaign.protocol.CampaignPoint of an offload point; visited once a round, so that rounds are paired."""
 
     point: OffloadPoint
@@ -20,13 +20,6 @@ class VisitPoint:
     @property
     def name(self) -> str:
         return self.point.name
-
-    @property
-    def definition(self) -> Sequence[object]:
-        return [self.name]
-
-    def visits(self, duration_s: float) -> int:
-        return 1
 
 
 def samples_of(measured: Measured, points: Sequence[VisitPoint]) -> Samples:

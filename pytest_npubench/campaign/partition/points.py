@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pytest_npubench.campaign.points import VisitedOnce
 from pytest_npubench.partition.matmul import Matmul, Split
 from pytest_npubench.partition.unit import SplitTiming
 
@@ -13,8 +13,17 @@ MAX_VISITS = 8
 SLOWEST = "slowest"
 
 
+class VisitedBriefly(VisitedOnce):
+    """A point that its name defines, visited in a round as often as fits into VISIT_S."""
+
+    __slots__ = ()
+
+    def visits(self, duration_s: float) -> int:
+        return max(1, min(MAX_VISITS, int(VISIT_S / duration_s) if duration_s > 0 else MAX_VISITS))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SplitPoint:
+class SplitPoint(VisitedBriefly):
     """One run of an operator under a split; mechanism None: the pair's fastest, SLOWEST: its slowest.
 
     Points of one name are one, whatever operator or strategy they were asked for: equal shapes take equal time.
@@ -41,16 +50,9 @@ class SplitPoint:
         mechanism = f"/{self.mechanism}" if self.mechanism else ""
         return f"{matmul.rows}x{matmul.cols}x{matmul.tokens}/{parts}{online}{mechanism}"
 
-    @property
-    def definition(self) -> Sequence[object]:
-        return [self.name]
-
-    def visits(self, duration_s: float) -> int:
-        return max(1, min(MAX_VISITS, int(VISIT_S / duration_s) if duration_s > 0 else MAX_VISITS))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundTripPoint:
+class RoundTripPoint(VisitedOnce):
     """Signals to the other unit and back, by every mechanism that the pair has."""
 
     num_trips: int = 100
@@ -60,15 +62,12 @@ class RoundTripPoint:
         return "round_trip"
 
     @property
-    def definition(self) -> Sequence[object]:
+    def definition(self) -> list[object]:
         return [self.name, self.num_trips]
-
-    def visits(self, duration_s: float) -> int:
-        return 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamPoint:
+class StreamPoint(VisitedOnce):
     """The units named read memory at the same time."""
 
     units: tuple[str, ...]
@@ -79,15 +78,12 @@ class StreamPoint:
         return f"stream/{'+'.join(self.units)}"
 
     @property
-    def definition(self) -> Sequence[object]:
+    def definition(self) -> list[object]:
         return [self.name, self.num_bytes]
-
-    def visits(self, duration_s: float) -> int:
-        return 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionPoint:
+class DecisionPoint(VisitedBriefly):
     """What the solver decides for an operator, by a profile that the campaign's bench measures for itself: the decided
     split is run, beside its place among all splits and the seconds predicted for it."""
 
@@ -97,16 +93,9 @@ class DecisionPoint:
     def name(self) -> str:
         return f"decision/{self.matmul.rows}x{self.matmul.cols}x{self.matmul.tokens}"
 
-    @property
-    def definition(self) -> Sequence[object]:
-        return [self.name]
-
-    def visits(self, duration_s: float) -> int:
-        return max(1, min(MAX_VISITS, int(VISIT_S / duration_s) if duration_s > 0 else MAX_VISITS))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverlapPoint:
+class OverlapPoint(VisitedOnce):
     """A chain of dependent operators, the GPU with so much of the rows, by the fastest and by the slowest mechanism,
     and the same operators without dependencies."""
 
@@ -119,15 +108,12 @@ class OverlapPoint:
         return f"overlap/{self.matmul.rows}x{self.matmul.cols}x{self.matmul.tokens}/{self.gpu_share:g}"
 
     @property
-    def definition(self) -> Sequence[object]:
+    def definition(self) -> list[object]:
         return [self.name, self.num_operators]
-
-    def visits(self, duration_s: float) -> int:
-        return 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerPoint:
+class LayerPoint(VisitedOnce):
     """A whole decoder layer at so many tokens after a context: as the solver splits it, and on each unit alone."""
 
     tokens: int
@@ -136,13 +122,6 @@ class LayerPoint:
     @property
     def name(self) -> str:
         return f"layer/{self.tokens}@{self.context}"
-
-    @property
-    def definition(self) -> Sequence[object]:
-        return [self.name]
-
-    def visits(self, duration_s: float) -> int:
-        return 1
 
 
 PartitionPoint = SplitPoint | RoundTripPoint | StreamPoint | DecisionPoint | OverlapPoint | LayerPoint

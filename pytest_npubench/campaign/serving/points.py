@@ -5,26 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_npubench.campaign.points import VisitedOnce
 from pytest_npubench.serving_spec import LoadSpec
 
 Settings = tuple[tuple[str, int | None], ...]
-
-
-class VisitedOnce:
-    """A point that its name defines, measured once in a round."""
-
-    __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        raise NotImplementedError
-
-    @property
-    def definition(self) -> list[object]:
-        return [self.name]
-
-    def visits(self, duration_s: float) -> int:
-        return 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

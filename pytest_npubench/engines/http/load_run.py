@@ -7,15 +7,15 @@ stalled client times its own slowness. Both belong beside every figure it measur
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.client import ask, open_session
 from pytest_npubench.engines.http.endpoint import Endpoint
+from pytest_npubench.engines.no_collection import no_collection
 
 STALL_TICK_S = 0.005
 SPIN_S = 0.0015  # an event loop's timers are rounded up to milliseconds: the rest is spent giving way to others
@@ -55,7 +55,7 @@ async def _run(
 
         stalls: list[float] = []
         watch = asyncio.create_task(_watch(stalls))
-        with _no_collection():
+        with no_collection():
             tasks = []
             for request in requests:
                 await _until(request.arrival_s, now_s)
@@ -83,16 +83,3 @@ async def _watch(stalls: list[float]) -> None:
         before_s = time.monotonic()
         await asyncio.sleep(STALL_TICK_S)
         stalls.append(time.monotonic() - before_s - STALL_TICK_S)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """A full garbage collection would stop the loop in the middle of an answer."""
-    was_on = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

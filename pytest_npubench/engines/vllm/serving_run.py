@@ -10,15 +10,14 @@ with the reason, those that had yet to arrive too: they count among the arrived 
 
 from __future__ import annotations
 
-import gc
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
 
+from pytest_npubench.engines.no_collection import no_collection
 from pytest_npubench.engines.vllm.answer import Iteration, NewTokens, VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.schedule_watch import Scheduled
 from pytest_npubench.errors import ConfigError, NpubenchError
@@ -85,7 +84,7 @@ def serve(
     check_requests(requests)
     answers = {request.id: _Open(request) for request in requests}
     waiting, iterations, lost = deque(requests), list[Iteration](), None
-    with _no_collection():
+    with no_collection():
         started_s = now_s()
         try:
             while waiting or engine.has_unfinished:
@@ -153,16 +152,3 @@ def _iteration(ran: Scheduled, start_s: float, end_s: float, count_experts: Call
         kv_fraction=ran.kv_fraction,
         expert_activations=None if count_experts is None else count_experts(),
     )
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """A full garbage collection would stop the loop for tens of milliseconds."""
-    was_on = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
