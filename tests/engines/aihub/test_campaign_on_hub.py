@@ -260,9 +260,7 @@ def test_a_hung_job_is_taken_up_by_the_next_run(bed: Bed, hub: Any, make_plan: M
     plan = make_plan(units=("npu",))
     points = plan.graph_points(plan.buckets)
     hub.script.hanging.add("decode-tiny-llama-b1-8-npu")
-    hub.script.polls = (
-        0  # the others are done when they are first asked for, also after the wait for the one that hangs
-    )
+    hub.script.polls = 0  # the others are done when first asked for, also after the wait for the one that hangs
     measured = bed.campaign(plan, points, timeout_s=1.0).measured()
     assert list(measured.failures) == ["graph/decode/8/npu"]
     assert "a later run takes it up again" in measured.failures["graph/decode/8/npu"]
