@@ -105,14 +105,15 @@ def test_cuda_without_a_device(together):
 
 
 def test_an_operator_that_shared_memory_does_not_hold_fails_alone(together):
-    """Without touching the memory: it is refused when it is asked for. The profile wants it too, so the solver's cases
-    have its reason."""
+    """Without touching the memory: it is refused when it is asked for. The profile wants it too, and then each operator
+    has its own, so that the solver decides the others."""
     run = together[1]
     for part in ("gpu_linear/split-huge-huge-split-b1-ffn_down", "solver/split-huge-huge-split-b1-ffn_down-tokens20"):
         reason = run.reason(part)
         assert "takes 3,814,697.3 MiB; " in reason
         assert "of memory are free" in reason
     run.assert_measured("gpu_linear/split-huge-huge-split-b1-attention_q")
+    run.assert_measured("solver/split-huge-huge-split-b1-attention_q-tokens20")
     run.assert_measured("/sync_cost/split-huge")
 
 

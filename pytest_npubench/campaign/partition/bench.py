@@ -36,9 +36,10 @@ from pytest_npubench.partition.solver import Decision, solve
 from pytest_npubench.partition.strategies import all_splits
 from pytest_npubench.partition.sync.overlap import Chain, runs_chains
 from pytest_npubench.partition.sync.splits import alone, row_split
-from pytest_npubench.partition.unit import UnitPair
+from pytest_npubench.partition.unit import SplitTiming, UnitPair
 from pytest_npubench.partition.units import open_pair
 
+Shape = tuple[int, int]  # rows, columns
 PROFILE_SHARE = 0.3  # of the campaign's budget
 MIN_PROFILE_S = 4.0  # an operator, for one sample of each of its parts
 
@@ -82,20 +83,34 @@ class PartitionBench:
         if not undecided:
             return {}
         wanted = {(matmul.rows, matmul.cols) for matmuls in undecided.values() for matmul in matmuls}
-        try:
-            profile = self._profile(wanted, stage)
-        except (MeasurementError, PartitionError) as error:  # no memory for an operator: what needs no decision goes on
-            self._pair.unload()
-            return {point.name: failure_reason(point.name, error) for point in undecided}
+        profiles = self._profiles(wanted, stage)
         failures = {}
         for point, matmuls in undecided.items():
             try:
-                self._decisions |= {_key(matmul): solve(profile, matmul) for matmul in matmuls}
-            except PartitionError as error:
+                self._decisions |= {
+                    _key(matmul): solve(_had(profiles[matmul.rows, matmul.cols]), matmul) for matmul in matmuls
+                }
+            except (MeasurementError, PartitionError) as error:
                 failures[point.name] = failure_reason(point.name, error)
         return failures
 
-    def _profile(self, shapes: Collection[tuple[int, int]], stage: Callable[[str], None]) -> PartitionProfile:
+    def _profiles(
+        self, shapes: Collection[Shape], stage: Callable[[str], None]
+    ) -> Mapping[Shape, PartitionProfile | Exception]:
+        """The profile that holds an operator, by its rows and columns, or why there is none: one profile for all of
+        them, one for each where that fails, so that an operator without memory takes no other along."""
+        try:
+            return dict.fromkeys(shapes, self._profile(shapes, stage))
+        except (MeasurementError, PartitionError) as error:
+            self._pair.unload()
+            if len(shapes) == 1:
+                return dict.fromkeys(shapes, error)
+        found: dict[Shape, PartitionProfile | Exception] = {}
+        for shape in sorted(shapes):
+            found |= self._profiles({shape}, stage)
+        return found
+
+    def _profile(self, shapes: Collection[Shape], stage: Callable[[str], None]) -> PartitionProfile:
         """Of the operators with these rows and columns."""
         return measure_profile(
             self._pair,
@@ -144,7 +159,7 @@ class PartitionBench:
     def _visit(self, point: PartitionPoint) -> Mapping[str, Sequence[float]]:
         if isinstance(point, SplitPoint):
             mechanism = self._pair.mechanisms[-1] if point.mechanism == SLOWEST else point.mechanism
-            return timing_samples(point, self._pair.run(point.matmul, point.split, mechanism=mechanism))
+            return timing_samples(point, self._run(point.matmul, point.split, mechanism))
         if isinstance(point, DecisionPoint):
             return self._decided(point)
         if isinstance(point, RoundTripPoint):
@@ -164,10 +179,16 @@ class PartitionBench:
         decision = self._decisions[_key(point.matmul)]
         place = all_splits(point.matmul, self._plan.options).index(decision.split)
         return {
-            **timing_samples(point, self._pair.run(point.matmul, decision.split)),
+            **timing_samples(point, self._run(point.matmul, decision.split)),
             f"{point.name}/place": (place,),
             f"{point.name}/predicted_s": (decision.predicted_s,),
         }
+
+    def _run(self, matmul: Matmul, split: Split, mechanism: str | None = None) -> SplitTiming:
+        """The second of two runs: a round visits all operators in turn, and the weights of the one before fill the
+        caches, which a profile of one operator after the other does not see."""
+        self._pair.run(matmul, split, mechanism=mechanism)
+        return self._pair.run(matmul, split, mechanism=mechanism)
 
     def _overlap(self, point: OverlapPoint) -> Mapping[str, Sequence[float]]:
         """Chain and queue run inside the pair's own process."""
@@ -186,6 +207,12 @@ class PartitionBench:
         if not error <= MAX_RELATIVE_ERROR:
             what = f"{self._splits(point)[0].strategy} of {point.matmul.name}: its output"
             raise MeasurementError(f"{what} is off by {error:.2g} of the largest; want at most {MAX_RELATIVE_ERROR:g}")
+
+
+def _had(profile: PartitionProfile | Exception) -> PartitionProfile:
+    if isinstance(profile, Exception):
+        raise profile
+    return profile
 
 
 def _key(matmul: Matmul) -> tuple[int, int, int]:

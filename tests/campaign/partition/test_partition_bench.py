@@ -150,14 +150,17 @@ def test_where_nothing_can_be_priced_the_decisions_fail_alone(make_bench, monkey
 
 
 def test_an_operator_without_memory_takes_its_own_points_along(make_bench):
-    """Gate and up are larger than what is free; the profile, which wants them too, fails the decisions."""
+    """Gate and up are larger than what is free; the profile of all operators wants them too, and then each has its
+    own."""
     small = SplitPoint(matmul=DOWN, split=alone(DOWN, NPU))
+    decided = DecisionPoint(matmul=DOWN)
     large = PLAN.matmul("ffn_gate_up", 20)
-    points = [small, SplitPoint(matmul=large, split=alone(large, NPU)), DecisionPoint(matmul=large)]
+    points = [small, decided, SplitPoint(matmul=large, split=alone(large, NPU)), DecisionPoint(matmul=large)]
     bench, units, failures = make_bench(PLAN, points, largest=64 * 128)
-    assert failures.keys() == {point.name for point in points[1:]}
+    assert failures.keys() == {point.name for point in points[2:]}
     assert all("takes 9 MiB; 1 MiB of memory are free" in reason for reason in failures.values())
     assert bench.warm_up(small)[1]
+    assert bench.warm_up(decided)[1]
     assert set(units._loaded) == {DOWN}
 
 
