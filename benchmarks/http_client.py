@@ -1,21 +1,28 @@
 """What the HTTP client adds to times that are known: python benchmarks/http_client.py [RATE_PER_S] [NUM_REQUESTS]
 
-A server in a process of its own sends every token at a time given beforehand. Printed: how late requests were sent, and
-how far the first tokens and the gaps that the client saw are from the ones given; the server's own lateness is in them.
+A server in a process of its own sends every token at a time given beforehand, and tells when it really did. Printed:
+how late requests were sent; what the client adds to a first token (from its own start of a request to the server's, and
+from the server's sending to its own reading) and to a gap between tokens; and how far the measured times are from those
+given, with the server's own lateness in them.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 from pytest_npubench.engines.http.answer import HttpRequest
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.http.load_run import run_load
+from pytest_npubench.serving.arrivals import poisson
 
 TTFT_S, ITL_S, OUTPUT_TOKENS = 0.05, 0.02, 8
 
@@ -29,33 +36,56 @@ def main() -> None:
     module = "pytest_npubench.engines.http.known_answer"
     options = ["--port", str(port), "--ttft-s", str(TTFT_S), "--itl-s", str(ITL_S)]
     server = subprocess.Popen([sys.executable, "-m", module, *options])
+    _part_cores(server.pid)
     try:
         _wait_for(port)
         endpoint = Endpoint(url=f"http://127.0.0.1:{port}/v1", model="known")
         requests = [
-            HttpRequest(id=index, arrival_s=1 + index / rate, prompt=(1, 2, 3), output_tokens=OUTPUT_TOKENS)
-            for index in range(number)
+            HttpRequest(id=index, arrival_s=1 + arrival_s, prompt=(index,), output_tokens=OUTPUT_TOKENS)
+            for index, arrival_s in enumerate(poisson(rate, number, seed=0))
         ]
         run = run_load(endpoint, requests)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/sent") as response:
+            sent = {record["prompt"][0]: record for record in json.load(response)}
     finally:
         server.kill()
     answers = [answer for answer in run.answers if answer.failed is None]
     print(f"{len(answers)} of {number} answered at {rate:g} requests/s, {OUTPUT_TOKENS} tokens each")
     _show("dispatch lag", run.dispatch_lags_s)
-    _show("TTFT beyond the known", [one.token_times_s[0] - one.dispatched_s - TTFT_S for one in answers])
-    gaps = [
-        later - earlier - ITL_S
-        for one in answers
-        for earlier, later in zip(one.token_times_s, one.token_times_s[1:], strict=False)
-    ]
-    _show("ITL off the known", [abs(gap) for gap in gaps])
+    ttft_s = [one.token_times_s[0] - one.dispatched_s for one in answers]
+    theirs_s = [_first_s(sent[one.request.id]) for one in answers]
+    _show("client adds to TTFT", [mine - server for mine, server in zip(ttft_s, theirs_s, strict=True)])
+    gaps_s = [_gaps(one.token_times_s) for one in answers]
+    their_gaps_s = [_gaps(sent[one.request.id]["sent_s"]) for one in answers]
+    pairs = [pair for one in zip(gaps_s, their_gaps_s, strict=True) for pair in zip(*one, strict=True)]
+    _show("client moves ITL by", [abs(mine - server) for mine, server in pairs])
+    _show("TTFT beyond the given", [one - TTFT_S for one in ttft_s])
+    _show("the server's part of it", [one - TTFT_S for one in theirs_s])
+    _show("ITL off the given", [abs(mine - ITL_S) for mine, _ in pairs])
+    _show("the server's part of it", [abs(server - ITL_S) for _, server in pairs])
     _show("event loop stalls", run.loop_stalls_s)
+
+
+def _first_s(record: dict[str, list[float]]) -> float:
+    """From the request's coming to the server's first token."""
+    return record["sent_s"][0] - record["came_s"]  # type: ignore[operator]
+
+
+def _gaps(times_s: Sequence[float]) -> list[float]:
+    return [later - earlier for earlier, later in pairwise(times_s)]
 
 
 def _show(name: str, values_s: Sequence[float]) -> None:
     ordered = sorted(values_s)
     p50, p99 = (ordered[int(len(ordered) * level)] for level in (0.5, 0.99))
     print(f"{name:24} p50 {p50 * 1e6:7.0f} us   p99 {p99 * 1e6:7.0f} us")
+
+
+def _part_cores(server: int) -> None:
+    """One for the server, the others for the client: on one core each would time the other's turn."""
+    if hasattr(os, "sched_getaffinity") and len(cores := sorted(os.sched_getaffinity(0))) > 1:
+        os.sched_setaffinity(server, cores[-1:])
+        os.sched_setaffinity(0, cores[:-1])
 
 
 def _wait_for(port: int) -> None:

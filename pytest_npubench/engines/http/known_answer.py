@@ -4,6 +4,9 @@
 
 speaks the completions and the chat API and generates nothing: token k of a request is sent ttft + k itl after the
 request came. It serves to test and to calibrate a client; no figure of it says anything about a device.
+
+No machine sends at the very time: GET /sent tells when each request came and when each of its tokens was sent, in
+seconds of time.monotonic(), so that a client on the same machine can tell its own lateness from the server's.
 """
 
 from __future__ import annotations
@@ -12,7 +15,11 @@ import argparse
 import asyncio
 import json
 import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
 
 from aiohttp import web
 
@@ -29,16 +36,66 @@ class KnownAnswer:
     usage: str = "running"
 
 
+class Pacer:
+    """Wakes whoever waits for a time. One task looks at the clock for all: many that spin hold each other up."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._numbers = count()
+        self._new = asyncio.Event()
+
+    async def until(self, due_s: float) -> None:
+        """Seconds of time.monotonic()."""
+        future = asyncio.get_running_loop().create_future()
+        heappush(self._waiting, (due_s, next(self._numbers), future))
+        self._new.set()
+        await future
+
+    async def run(self) -> None:
+        """An event loop's timers are rounded up to milliseconds: the rest is spent giving way to others."""
+        while True:
+            self._new.clear()
+            early_s = self._waiting[0][0] - time.monotonic() if self._waiting else None
+            if early_s is None or early_s > SPIN_S:
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._new.wait(), None if early_s is None else early_s - SPIN_S)
+                continue
+            if early_s <= 0:
+                future = heappop(self._waiting)[-1]
+                if not future.done():
+                    future.set_result(None)
+                continue
+            await asyncio.sleep(0)
+
+
 KNOWN = web.AppKey("known", KnownAnswer)
+PACER = web.AppKey("pacer", Pacer)
+SENT = web.AppKey("sent", list[dict[str, object]])
 
 
 def application(known: KnownAnswer) -> web.Application:
     """Serves both APIs, and whatever model is named."""
     app = web.Application(client_max_size=64 * 2**20)
     app[KNOWN] = known
+    app[SENT] = []
+    app.cleanup_ctx.append(_paced)
     app.router.add_post("/v1/completions", _answer)
     app.router.add_post("/v1/chat/completions", _answer)
+    app.router.add_get("/sent", _sent)
     return app
+
+
+async def _paced(app: web.Application) -> AsyncIterator[None]:
+    app[PACER] = Pacer()
+    task = asyncio.create_task(app[PACER].run())
+    yield
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def _sent(request: web.Request) -> web.Response:
+    return web.json_response(request.app[SENT])
 
 
 async def _answer(request: web.Request) -> web.StreamResponse:
@@ -48,23 +105,18 @@ async def _answer(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     total = int(asked["max_tokens"])
+    sent_s: list[float] = []
+    request.app[SENT].append({"prompt": asked.get("prompt"), "came_s": came_s, "sent_s": sent_s})
     for first in range(0, total, known.merge):
         stop = min(first + known.merge, total)
-        due_s = came_s + known.ttft_s + (stop - 1) * known.itl_s
-        await _until(due_s)
-        await response.write(_event(known, "messages" in asked, first, stop, total))
+        event = _event(known, "messages" in asked, first, stop, total)
+        await request.app[PACER].until(came_s + known.ttft_s + (stop - 1) * known.itl_s)
+        sent_s.extend([time.monotonic()] * (stop - first))
+        await response.write(event)
     if known.usage == "last":
         await response.write(_data({"choices": [], "usage": {"completion_tokens": total}}))
     await response.write(b"data: [DONE]\n\n")
     return response
-
-
-async def _until(due_s: float) -> None:
-    """An event loop's timers are rounded up to milliseconds: the rest is spent giving way to others."""
-    if (wait_s := due_s - time.monotonic() - SPIN_S) > 0:
-        await asyncio.sleep(wait_s)
-    while time.monotonic() < due_s:
-        await asyncio.sleep(0)
 
 
 def _event(known: KnownAnswer, chat: bool, first: int, stop: int, total: int) -> bytes:

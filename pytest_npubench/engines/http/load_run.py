@@ -23,10 +23,12 @@ SPIN_S = 0.0015  # an event loop's timers are rounded up to milliseconds: the re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRun:
-    """answers in the order of arrival; loop_stalls_s: how late each look of the client's watch came, worst last."""
+    """answers in the order of arrival; loop_stalls_s: how late each look of the client's watch came, worst last.
+    started_s is time.monotonic() at the start of the run, from which all other times count."""
 
     answers: tuple[HttpAnswer, ...]
     loop_stalls_s: tuple[float, ...]
+    started_s: float
     ended_s: float
 
     @property
@@ -68,7 +70,7 @@ async def _run(
         watch.cancel()
         with suppress(asyncio.CancelledError):
             await watch
-    return HttpRun(answers=tuple(answers), loop_stalls_s=tuple(sorted(stalls)), ended_s=ended_s)
+    return HttpRun(answers=tuple(answers), loop_stalls_s=tuple(sorted(stalls)), started_s=started_s, ended_s=ended_s)
 
 
 async def _until(due_s: float, now_s: Callable[[], float]) -> None:
