@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import time
+import urllib.request
 
 import pytest
 from aiohttp import web
@@ -42,6 +43,22 @@ def test_every_token_is_timed_after_its_server_sent_it(serve, api, merge, usage)
         for k, time_s in enumerate(answer.token_times_s):
             assert time_s >= answer.dispatched_s + 0.03 + last_of_event[k] * 0.005
     assert len(set(run.answers[0].token_times_s)) <= 6 // merge
+
+
+def test_the_known_answer_server_tells_when_it_sent_what(serve):
+    """Not before its time, and not after the client read it: one clock for both."""
+    known = KnownAnswer(ttft_s=0.03, itl_s=0.005, merge=2)
+    server = serve(application(known))
+    run = run_load(_endpoint(server), _requests(3, tokens=5, every_s=0.002))
+    with urllib.request.urlopen(server.url.replace("/v1", "/sent")) as response:
+        sent = json.load(response)
+    assert len(sent) == 3
+    for record, answer in zip(sent, run.answers, strict=True):
+        assert record["prompt"] == [1, 2, 3]
+        assert record["came_s"] >= run.started_s + answer.dispatched_s
+        for k, (sent_s, read_s) in enumerate(zip(record["sent_s"], answer.token_times_s, strict=True)):
+            assert sent_s >= record["came_s"] + 0.03 + min(k // 2 * 2 + 1, 4) * 0.005
+            assert sent_s <= run.started_s + read_s
 
 
 def test_requests_are_sent_when_due_though_nothing_is_answered(serve):
