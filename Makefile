@@ -22,7 +22,7 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest tests/
 
 test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
-	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/vllm
+	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/vllm tests/engines/http/test_bench_serve.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -24,16 +24,18 @@ from pytest_npubench.partition_spec import (
     read_offload,
     read_partition,
 )
+from pytest_npubench.server_spec import SERVER_KEYS, ServerSize, ServerSpec, read_server
 from pytest_npubench.serving_spec import SERVING_KEYS, ServingSpec, read_serving
 from pytest_npubench.toml_table import Table, listed
 
-FAMILIES = ("cpu", "cuda", "tpu", "neuron", "qualcomm", "openvino")
+FAMILIES = ("cpu", "cuda", "tpu", "neuron", "qualcomm", "openvino", "server")
 CLASSES = ("gpu", "npu")
 PROFILES = ("quick", "nightly", "full")
 FLOAT_DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8")
 INTEGER_DTYPES = ("int8", "int4")
 DTYPES = (*FLOAT_DTYPES, *INTEGER_DTYPES)
 ANY = "*"
+SERVER = "server"
 
 # unit: factor to the base unit, which comes first
 FLOP_UNITS = {"FLOP/s": 1.0, "TFLOP/s": 1e12}
@@ -96,7 +98,10 @@ class RunSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareSpec:
-    """One hardware file. case_error and mean_error are the allowed prediction errors, as fractions."""
+    """One hardware file. case_error and mean_error are the allowed prediction errors, as fractions.
+
+    A file about a server has no buckets, models and batch sizes: none can be seen from outside.
+    """
 
     name: str
     title: str
@@ -118,6 +123,7 @@ class HardwareSpec:
     serving: ServingSpec | None = None
     partition: PartitionSpec | None = None
     offload: OffloadSpec | None = None
+    server: ServerSpec | None = None
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -196,6 +202,8 @@ def _parse(text: str) -> dict[str, object]:
 
 
 def _spec(path: Path, document: dict[str, object]) -> HardwareSpec:
+    if document.get("family") == SERVER:
+        return _server(path, document)
     keys = ("title", "family", "classes", "probe", "peak", "buckets", "models", "slo", "limits", "profile")
     root = Table(path, "", document, (*keys, "serving", "partition", "offload"))
     probe = root.table("probe", ("match", "num_devices", "devices_per_chip"))
@@ -226,6 +234,47 @@ def _spec(path: Path, document: dict[str, object]) -> HardwareSpec:
         offload=read_offload(root.table("offload", OFFLOAD_KEYS)) if "offload" in root else None,
     )
     return replace(spec, profiles=_profiles(root.table("profile", PROFILES), spec))
+
+
+def _server(path: Path, document: dict[str, object]) -> HardwareSpec:
+    """A file about a server: of the other tables it has limits on latency alone."""
+    root = Table(path, "", document, ("title", "family", "probe", "slo", "server"))
+    server = read_server(root.table("server", SERVER_KEYS))
+    return HardwareSpec(
+        name=path.stem,
+        title=root.text("title"),
+        family=SERVER,
+        classes=(),
+        match=_patterns(root.table("probe", ("match",))),
+        tensor_parallel=1,
+        devices_per_chip=1,
+        peak=Peak(),
+        buckets=(),
+        buckets_source="a server shows none",
+        models=(),
+        dtype="unknown",
+        batch_sizes=(),
+        slos=_slos(root),
+        case_error=1.0,  # nothing is predicted
+        mean_error=1.0,
+        profiles=tuple(map(_server_size, server.profiles)),
+        server=server,
+    )
+
+
+def _server_size(size: ServerSize) -> RunSize:
+    """The profile as every hardware file has it."""
+    return RunSize(
+        name=size.name,
+        models=(),
+        batch_sizes=(),
+        buckets=(),
+        workloads=size.workloads,
+        num_draws=1,
+        min_rounds=size.min_rounds,
+        max_rounds=size.max_rounds,
+        budget_s=size.budget_s,
+    )
 
 
 def _patterns(probe: Table) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ EXPERIMENTS = (
     "attainment",
     "disaggregated",
     "chunk_rate",
+    "identical_tokens",
 )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_npubench.backends.jax_probe import jax_missing
-from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack
+from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack, class_of
 from pytest_npubench.backends.telemetry.cpu import CpuTelemetry, clock_policy, microcode, share_of_machine
 from pytest_npubench.backends.telemetry.state import Telemetry
 
@@ -50,6 +50,9 @@ class CpuBackend:
 
     def telemetry(self, devices: Sequence[Device]) -> Telemetry:
         return CpuTelemetry()
+
+    def bare_stack(self, devices: Sequence[Device]) -> Stack:
+        return _with_facts(class_of(devices))
 
 
 def _with_facts(stack: Stack) -> Stack:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_npubench.backends.jax_probe import probe_jax
-from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack
+from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack, class_of
 from pytest_npubench.backends.telemetry.nvidia import NvidiaTelemetry, text
 from pytest_npubench.backends.telemetry.state import Telemetry
 
@@ -49,6 +49,9 @@ class CudaBackend:
 
     def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
         return _telemetry(devices) if devices else None
+
+    def bare_stack(self, devices: Sequence[Device]) -> Stack:
+        return _with_facts(class_of(devices), devices)
 
 
 def _with_facts(stack: Stack, devices: Sequence[Device]) -> Stack:

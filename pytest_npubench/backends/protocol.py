@@ -56,6 +56,13 @@ class Stack:
     extra: tuple[tuple[str, str], ...] = ()
 
 
+def class_of(devices: Sequence[Device]) -> Stack:
+    """A stack of which only the devices' class is known."""
+    name = devices[0].name
+    device_class = name if len(devices) == 1 else f"{len(devices)} x {name}"
+    return Stack(device_class=device_class, driver=None, runtime=None, compiler=None)
+
+
 class Runtime(Protocol):
     """An open group of devices: compiles for them, waits for them, and counts every compile of the process."""
 
@@ -107,6 +114,8 @@ class Backend(Protocol):
         ...
 
     # open_torch(devices) -> Runtime: one in torch, for suites that run there. A backend may do without it.
+    # bare_stack(devices) -> Stack: what is known of devices that nobody opened: driver, firmware, modes; runtime and
+    # compiler None. A backend may do without it.
 
     def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
         """Reads the state of devices that nobody opened; None where nothing tells it. A backend may do without."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from pytest_npubench.backends.jax_probe import probe_jax
-from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack
+from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack, class_of
 from pytest_npubench.backends.telemetry.state import Telemetry
 from pytest_npubench.backends.telemetry.tpu import TpuTelemetry
 
@@ -32,6 +32,9 @@ class TpuBackend:
 
     def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
         return TpuTelemetry(devices) if devices else None
+
+    def bare_stack(self, devices: Sequence[Device]) -> Stack:
+        return dataclasses.replace(class_of(devices), driver=_libtpu())
 
 
 def _libtpu() -> str | None:

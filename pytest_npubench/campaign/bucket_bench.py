@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.campaign.declared_buckets import mismatch, series_name
 from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Point
 from pytest_npubench.campaign.rounds import failure_reason
@@ -25,12 +27,16 @@ class Canaries(Protocol):
 
 
 class BucketBench:
-    """One engine with its compiled buckets, and the canaries beside it."""
+    """One engine with its buckets, and the canaries beside it.
+
+    An engine may have `declared`, the lengths it pads to by itself, `canaries` that run where it does, and close().
+    """
 
     def __init__(self, runtime: Runtime, plan: Plan, make_engine: Callable[[Runtime, Plan], Engine]) -> None:
         self._plan = plan
         self._engine = make_engine(runtime, plan)
-        self._canaries = _canaries(runtime)
+        self._canaries: Canaries = getattr(self._engine, "canaries", None) or _canaries(runtime)
+        self._declared: tuple[int, ...] = getattr(self._engine, "declared", ())
 
     def load(
         self, points: Sequence[Point], earlier: Sequence[Mapping[str, Sequence[float]]], stage: Callable[[str], None]
@@ -42,7 +48,7 @@ class BucketBench:
         for point in points:
             if point.move:
                 self._engine.load(point.move)
-        return self._load_canaries(points)
+        return {**self._load_canaries(points), **self._mismatched(points)}
 
     def _load_canaries(self, points: Sequence[Point]) -> dict[str, str]:
         """A kernel that this runtime cannot have fails alone: its case says so."""
@@ -55,6 +61,14 @@ class BucketBench:
                 failures[point.name] = failure_reason(point.name, error)
         return failures
 
+    def _mismatched(self, points: Sequence[Point]) -> dict[str, str]:
+        """Profile points and drawn batches, where the engine pads to other lengths than the plan has. Steps are looked
+        for all the same."""
+        reason = mismatch(self._plan, self._declared)
+        if reason is None:
+            return {}
+        return {point.name: reason for point in points if point.pure_bucket is not None or not point.warm_up}
+
     def warm_up(self, point: Point) -> tuple[float, bool]:
         """Profile points warm a drawn batch: that one is run once."""
         if point.warm_up:
@@ -62,8 +76,16 @@ class BucketBench:
         return self._time(point), True
 
     def sample(self, point: Point, round_index: int) -> Mapping[str, Sequence[float]]:
-        """One timing in seconds, under the point's own name."""
-        return {point.name: (self._time(point),)}
+        """One timing in seconds, under the point's own name, and beside it what the engine declares of its buckets."""
+        found: dict[str, Sequence[float]] = {point.name: (self._time(point),)}
+        if self._declared and point.requests:
+            found[series_name(point.name)] = tuple(map(float, self._declared))
+        return found
+
+    def close(self) -> None:
+        """End what the engine started."""
+        if close := getattr(self._engine, "close", None):
+            close()
 
     def _time(self, point: Point) -> float:
         """Raises ImpureProfileError where a profile point left its bucket."""
@@ -75,6 +97,15 @@ class BucketBench:
         if point.pure_bucket is not None:
             check_pure(point.pure_bucket, run)
         return run.e2e_s
+
+
+def bucket_engine(runtime: Runtime, plan: Plan, folder: Path) -> Engine:
+    """The engine of a plan: vLLM, whose model directory goes below `folder`, or the reference decoder."""
+    if plan.on_vllm:
+        from pytest_npubench.campaign.vllm_buckets import start_bucket_engine
+
+        return start_bucket_engine(plan, folder, getattr(runtime, "visible_devices", None))
+    return static_bucket_engine(runtime, plan)
 
 
 def static_bucket_engine(runtime: Runtime, plan: Plan) -> Engine:

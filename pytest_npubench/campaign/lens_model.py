@@ -13,6 +13,7 @@ from pytest_npubench.predictors.two_point import fit
 def profile(plan: Plan, measured: Measured, buckets: Sequence[int]) -> BucketProfile:
     """TTFT_b, TBT_b and the moves into these buckets, by the mean over all rounds.
 
+    Each prompt has its share of a prefill (Eq. 7), whether the engine takes one after the other or packs them.
     The mean, because an E2E is a sum of steps and the mean of a sum is the sum of the means; the median is not.
     """
     samples = {
@@ -26,7 +27,7 @@ def profile(plan: Plan, measured: Measured, buckets: Sequence[int]) -> BucketPro
     return fit(samples, batch_size=plan.batch_size, transitions_s=transitions_s or None)
 
 
-def predict(lens: BucketProfile, batch: Point) -> float:
-    """Seconds of one drawn batch, as the engine runs it: rows that ended are carried along frozen."""
+def predict(plan: Plan, lens: BucketProfile, batch: Point) -> float:
+    """Seconds of one drawn batch, as the plan's engine runs it."""
     lengths = [(item.input_tokens, item.output_tokens) for item in batch.requests]
-    return LensPredictor(lens).predict_batch(lengths, finished="freeze").e2e_s
+    return LensPredictor(lens).predict_batch(lengths, finished=plan.finished).e2e_s

@@ -13,18 +13,23 @@ import numpy.typing as npt
 from pytest_npubench.buckets import bucket_of
 from pytest_npubench.campaign.points import Point
 from pytest_npubench.case import Axes, Case
+from pytest_npubench.engines.protocol import Finished
 from pytest_npubench.hardware import HardwareSpec, RunSize
 from pytest_npubench.measurement import Request
 from pytest_npubench.predictors.two_point import ProfilePoint, plan_points
 from pytest_npubench.workloads import LengthSample, workload
 
 Lengths = npt.NDArray[np.int64]
+TORCH_FAMILIES = ("cpu", "cuda")
 PROFILE_VISIT_S = 1.0  # every prediction of a bucket rests on its two points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One device, model and batch size under one run size, with the limits its predictions are held to."""
+    """One device, model and batch size under one run size, with the limits its predictions are held to.
+
+    engine: "reference", the decoder that is compiled for these buckets, or "vllm".
+    """
 
     spec: HardwareSpec
     size: RunSize
@@ -32,31 +37,50 @@ class Plan:
     batch_size: int
     case_error: float
     mean_error: float
+    engine: str = "reference"
 
     @property
     def key(self) -> str:
-        return f"{self.spec.name}-{self.model}-b{self.batch_size}"
+        return f"{self.spec.name}-{self.model}-b{self.batch_size}" + ("-vllm" if self.on_vllm else "")
 
     @property
     def framework(self) -> str:
-        return "jax"
+        return "vllm" if self.on_vllm else "jax"
+
+    @property
+    def on_vllm(self) -> bool:
+        """vLLM pads as it will, if at all; the reference engines are compiled for the plan's buckets and no others."""
+        return self.engine == "vllm"
+
+    @property
+    def finished(self) -> Finished:
+        """What rows of a batch that ended early do: the reference decoder carries them along, vLLM drops them."""
+        return "drop" if self.on_vllm else "freeze"
 
     @property
     def limits(self) -> dict[str, float]:
         return {"case_error": self.case_error, "mean_error": self.mean_error}
 
     def includes(self, kind: str) -> bool:
-        return True
+        """Canary kernels run in vLLM's own process, in torch: not where torch has no such device."""
+        return kind != "canary" or not self.on_vllm or self.spec.family in TORCH_FAMILIES
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        return self.size.buckets
+        """Ascending; the hardware file's, and under vLLM the smaller ones that it pads to by itself."""
+        if not self.on_vllm:
+            return self.size.buckets
+        from pytest_npubench.engines.vllm.buckets import planned_buckets
+
+        return planned_buckets(self.spec.family, self.size.buckets)
 
     @property
     def settings(self) -> dict[str, object]:
         """What changes the meaning of a case, for its digest."""
         size = self.size
+        engine = {"engine": self.engine} if self.on_vllm else {}  # no other digest for what was there before
         return {
+            **engine,
             "buckets": self.buckets,
             "dtype": self.spec.dtype,
             "tensor_parallel": self.spec.tensor_parallel,
@@ -91,7 +115,9 @@ class Plan:
         return tuple(point for point in planned if point.bucket in buckets)
 
     def moves(self, buckets: Sequence[int]) -> tuple[Point, ...]:
-        """The moves into each of these buckets from its smaller neighbour in the set."""
+        """The moves into each of these buckets from its smaller neighbour in the set; none in a paged cache."""
+        if self.on_vllm:
+            return ()
         pairs = zip(self.buckets, self.buckets[1:], strict=False)
         return tuple(
             Point(name=f"move/{small}/{large}", move=(small, large)) for small, large in pairs if large in buckets

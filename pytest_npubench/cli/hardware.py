@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import add_command, columns, print_error
 from pytest_npubench.errors import ConfigError, HardwareFileError
 from pytest_npubench.hardware import Figure, HardwareSpec, RunSize, default_directory, load_all, load_hardware
+from pytest_npubench.server_spec import ServerSize, ServerSpec
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -57,6 +58,8 @@ def check(paths: Sequence[Path]) -> int:
 
 def describe(spec: HardwareSpec) -> list[str]:
     """Everything a hardware file says, with the source of each published figure."""
+    if spec.server is not None:
+        return _server(spec, spec.server)
     probe = f"{spec.tensor_parallel} together" if spec.tensor_parallel > 1 else "each alone"
     lines = [
         f"{spec.name}: {spec.title}",
@@ -68,11 +71,35 @@ def describe(spec: HardwareSpec) -> list[str]:
         f"limits    prediction error {spec.case_error:.0%} a case, {spec.mean_error:.0%} on average",
     ]
     lines += _peaks(spec)
+    return [*lines, *_slos(spec), *map(_size, spec.profiles)]
+
+
+def _server(spec: HardwareSpec, server: ServerSpec) -> list[str]:
+    """A file about a server has loads and limits instead of figures of a device."""
+    asking = server.asking
+    lines = [
+        f"{spec.name}: {spec.title}",
+        f"markers   {', '.join(spec.markers)}",
+        f"match     {', '.join(spec.match)} (names of models)",
+        f"asking    {asking.api} API, prompts of {asking.prompt}, {asking.max_total_tokens} tokens in all at most",
+        *(f"load      {load.workload} at {load.rate_per_s:g} requests/s" for load in server.loads),
+        f"limits    {server.attainment:.0%} of the arrived requests attain their SLO",
+    ]
+    return [*lines, *_slos(spec), *map(_server_size, server.profiles)]
+
+
+def _server_size(size: ServerSize) -> str:
+    return (
+        f"profile   {size.name}: {', '.join(size.workloads)}; {size.num_requests} requests a block, "
+        f"{size.min_rounds} to {size.max_rounds} rounds, {size.budget_s:g} s"
+    )
+
+
+def _slos(spec: HardwareSpec) -> Iterator[str]:
     for slo in spec.slos:
         limits = f"TTFT {slo.ttft_s * 1e3:g} ms, TBT {slo.tbt_s * 1e3:g} ms"
-        lines.append(f"slo       model {slo.model}, workload {slo.workload}: {limits}")
-        lines.append(f"          source: {slo.source}")
-    return [*lines, *map(_size, spec.profiles)]
+        yield f"slo       model {slo.model}, workload {slo.workload}: {limits}"
+        yield f"          source: {slo.source}"
 
 
 def _row(spec: HardwareSpec) -> tuple[str, str, str]:

@@ -19,6 +19,7 @@ from pytest_npubench.cli import (
     compare,
     hardware,
     history,
+    load,
     partition,
     predict,
     probe,
@@ -30,7 +31,21 @@ from pytest_npubench.cli import (
 from pytest_npubench.cli.arguments import print_error
 from pytest_npubench.errors import NpubenchError
 
-COMMANDS = (probe, hardware, workloads, profile, predict, simulate, partition, report, baseline, history, compare, ab)
+COMMANDS = (
+    probe,
+    hardware,
+    workloads,
+    profile,
+    predict,
+    simulate,
+    load,
+    partition,
+    report,
+    baseline,
+    history,
+    compare,
+    ab,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

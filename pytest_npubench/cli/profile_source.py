@@ -24,7 +24,7 @@ from pytest_npubench.store.json_text import JsonError, decode
 
 _POINT = re.compile(r"profile/(\d{1,9})/(\d{1,9})")
 _MOVE = re.compile(r"move/(\d{1,9})/(\d{1,9})")
-_BATCH = re.compile(r"-b(\d{1,9})$")
+_BATCH = re.compile(r"-b(\d{1,9})(?:-vllm)?$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
 from pytest_npubench.campaign.aihub.bench import GraphBench
 from pytest_npubench.campaign.aihub.plan import HubPlan
-from pytest_npubench.campaign.bucket_bench import BucketBench, static_bucket_engine
+from pytest_npubench.campaign.bucket_bench import BucketBench, bucket_engine, static_bucket_engine
 from pytest_npubench.campaign.campaign import Campaign, Site
 from pytest_npubench.campaign.offload.bench import OffloadBench
 from pytest_npubench.campaign.offload.plan import OffloadPlan
@@ -21,6 +22,8 @@ from pytest_npubench.campaign.partition.plan import PartitionPlan
 from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint
+from pytest_npubench.campaign.server.bench import ServerBench
+from pytest_npubench.campaign.server.plan import ServerPlan
 from pytest_npubench.campaign.serving.bench import ServingBench
 from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.comparison.observation import Key
@@ -71,7 +74,10 @@ class Campaigns:
         """The case's judgement, once its whole campaign is measured and judged. Raises DeviceBusyError."""
         key = (expanded.plan.key, devices)
         if key not in self._judged:
-            measured = self._campaign(expanded.plan, devices).measured()
+            campaign = self._campaign(expanded.plan, devices)
+            measured = campaign.measured()
+            for line in _policies_of_vllm(campaign):
+                self._session.note(line)
             self._judged[key] = self._judge(self._members[key], measured, devices)
             self._session.progress.done()
         return self._judged[key][expanded.case.key]
@@ -133,18 +139,40 @@ def make_bench(runtime: Runtime, plan: CampaignPlan, folder: Path) -> Bench[Any]
     """What measures a plan's points; `folder` holds the journal."""
     if isinstance(plan, HubPlan):
         return GraphBench(runtime, plan, folder / "aihub-jobs")
+    if isinstance(plan, ServerPlan):
+        return ServerBench(runtime, plan)
     if isinstance(plan, ServingPlan):
-        return ServingBench(runtime, plan)
+        return ServingBench(runtime, plan, folder / "models")
     if isinstance(plan, PartitionPlan):
         return PartitionBench(runtime, plan)
     if isinstance(plan, OffloadPlan):
         return OffloadBench(runtime, plan)
     assert isinstance(plan, Plan)
+    if plan.engine == "vllm":
+        return BucketBench(runtime, plan, partial(bucket_engine, folder=folder))
     return BucketBench(runtime, plan, static_bucket_engine)
 
 
+def _policies_of_vllm(campaign: Campaign) -> Iterator[str]:
+    """What each policy of a serving campaign was to vLLM, in words."""
+    plan = campaign.plan
+    if isinstance(plan, ServingPlan) and plan.engine == "vllm":
+        from pytest_npubench.campaign.serving.vllm_policies import mapping_lines
+
+        for line in mapping_lines(plan, campaign.points):
+            yield f"vLLM, {plan.model}, {line}"
+
+
 def within_limits(expanded: ExpandedCase, measured: Measured) -> Judgement:
-    """The case against its absolute limits; invalid with the reason where it was not, or not well, measured."""
+    """The case against its absolute limits; invalid with the reason where it was not, or not well, measured. Of another
+    engine than ours its detail says so."""
+    judgement = _judged(expanded, measured)
+    if expanded.plan.framework == "vllm":
+        return replace(judgement, detail={**judgement.detail, "engine": "vllm"})
+    return judgement
+
+
+def _judged(expanded: ExpandedCase, measured: Measured) -> Judgement:
     try:
         judgement = expanded.kind.judge(expanded.case, expanded.plan, measured)
     except NpubenchError as error:

@@ -38,6 +38,10 @@ class OpenDevices:
 
     def _open(self, devices: Devices, framework: str) -> Runtime:
         family = backends.backend(devices[0].family)
+        if framework == "vllm":
+            from pytest_npubench.campaign.vllm_runtime import VllmRuntime
+
+            return VllmRuntime(family, devices)
         if framework == "jax":
             return family.open(devices, self._cache)
         return backends.open_torch(family, devices)

@@ -16,6 +16,7 @@ MARKERS = (
     "neuron: needs an AWS Inferentia or Trainium device",
     "qualcomm: needs a Snapdragon device on Qualcomm AI Hub",
     "openvino: needs an Intel NPU or GPU",
+    "server: needs an OpenAI-compatible server at NPUBENCH_SERVER_URL; its suite has this marker too",
     "gpu: needs any GPU",
     "npu: needs any NPU",
     "buckets: bucket profiling and latency prediction",
@@ -54,6 +55,16 @@ def _profile(text: str) -> str:
     if text not in ("quick", "nightly", "full"):
         raise ValueError("want quick, nightly or full")
     return text
+
+
+def _engine(text: str) -> str:
+    from difflib import get_close_matches
+
+    if text in ENGINES:
+        return text
+    near = get_close_matches(text.lower(), ENGINES, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"want {' or '.join(ENGINES)}{hint}")
 
 
 def _number(text: str, want: str, fits: Callable[[float], bool]) -> float:
@@ -112,9 +123,11 @@ def _ordinals(text: str) -> tuple[int, ...]:
 
 
 DEFAULT_BASELINES = "baselines"
+ENGINES = ("reference", "vllm")
 OPTIONS = (
     Option("require", "NAME[,NAME]", "exit with code 4 unless cases of these markers or devices can run", _names, ()),
     Option("profile", "NAME", "run size: quick (default), nightly or full", _profile, "quick"),
+    Option("engine", "NAME", "what runs the models: reference (default, our own) or vllm", _engine, "reference"),
     Option("hardware", "DIR", "a folder of further hardware files", str),
     Option("devices", "N[,N]", "only these devices of a family, by number", _ordinals),
     Option("baselines", "DIR", "accepted baselines (default: baselines/ in the root)", str, DEFAULT_BASELINES),

@@ -73,6 +73,7 @@ def _command(
         "--rootdir": config.rootpath,
         "--npubench-journal": journal,
         "--npubench-profile": settings.profile,
+        "--npubench-engine": settings.engine,
         "--npubench-hardware": settings.hardware,
         "--npubench-devices": ",".join(str(device.ordinal) for device in devices),
         "--npubench-compile-cache": settings.compile_cache,

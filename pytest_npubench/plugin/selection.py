@@ -9,7 +9,9 @@ import pytest
 
 from pytest_npubench.backends import torch_missing
 from pytest_npubench.backends.protocol import Device, Probe
+from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.campaign.sharding import shard
+from pytest_npubench.errors import NpubenchError
 from pytest_npubench.hardware import FAMILIES, HardwareSpec
 from pytest_npubench.plugin.expansion import ExpandedCase
 
@@ -26,13 +28,16 @@ def select(session: BenchSession, items: list[pytest.Item]) -> None:
     # a shard without any case of a required name leaves it to the others; one with some must be able to run them
     runnable = _all_names(left_out) - _all_names(items)
     selected: list[pytest.Item] = []
+    served: set[str] = set()
     for item in items:
         placed = _place(session, item)
         selected.extend(placed)
         if any(DEVICES in found.stash for found in placed):
             runnable |= _names(item)
+            served |= _names(item) if _is_served(item) else set()
     items[:] = selected
-    _check_required(session, runnable)
+    # an engine that was asked for by name has to run: what does not need it speaks for nothing
+    _check_required(session, runnable - (session.not_served.keys() - served))
     session.plan_campaigns(items)
 
 
@@ -75,6 +80,13 @@ def _place(session: BenchSession, item: pytest.Item) -> list[pytest.Item]:
         spec, family = None, _own_family(item)
     else:
         return [item]
+    if missing := _not_served(expanded):  # before any device is looked for: nobody would use it
+        session.not_served.update(dict.fromkeys(_names(item), missing))
+        item.add_marker(pytest.mark.skip(reason=missing))
+        return [item]
+    if unsupported := _unsupported(expanded):
+        item.add_marker(pytest.mark.skip(reason=unsupported))
+        return [item]
     groups, reason = _groups(session.probe(family), spec, session.settings.devices)
     if groups and expanded is not None and expanded.plan.framework == "torch":
         groups, reason = ([], missing) if (missing := torch_missing(family)) else (groups, "")
@@ -83,6 +95,32 @@ def _place(session: BenchSession, item: pytest.Item) -> list[pytest.Item]:
         return [item]
     several = len(groups) > 1
     return [_on(item, group, several=several) for group in groups]
+
+
+def _is_served(item: pytest.Item) -> bool:
+    expanded = expanded_case(item)
+    return expanded is not None and expanded.plan.framework == "vllm"
+
+
+def _not_served(expanded: ExpandedCase | None) -> str:
+    """Why vLLM cannot serve the case's devices here; empty where it can, and where nobody asks it to."""
+    if expanded is None or expanded.plan.framework != "vllm":
+        return ""
+    from pytest_npubench.engines.vllm.installed import why_not_served
+
+    return why_not_served(expanded.plan.spec.family)
+
+
+def _unsupported(expanded: ExpandedCase | None) -> str:
+    """Why vLLM has no such policy as the case needs; empty where it has."""
+    if expanded is None or not isinstance(expanded.plan, ServingPlan) or expanded.plan.engine != "vllm":
+        return ""
+    from pytest_npubench.campaign.serving.vllm_policies import why_unsupported
+
+    try:
+        return why_unsupported(expanded.plan, expanded.kind.points(expanded.case, expanded.plan))
+    except NpubenchError:  # a workload that cannot be read: the case itself says so
+        return ""
 
 
 def _groups(

@@ -16,6 +16,7 @@ from pytest_npubench.campaign.offload.plan import offload_plans
 from pytest_npubench.campaign.partition.plan import partition_plans
 from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.protocol import CampaignPlan
+from pytest_npubench.campaign.server.plan import server_plans
 from pytest_npubench.campaign.serving.plan import serving_plans
 from pytest_npubench.campaign.sharding import known_durations
 from pytest_npubench.engines import moe_shapes, shapes
@@ -55,6 +56,8 @@ class BenchSession:
         self.progress = progress_for(config, self)
         self.specs = self._specs()
         self._probes: dict[str, Probe] = {}
+        self.not_served: dict[str, str] = {}
+        """Why the engine asked for serves no cases of these names, which are those of --npubench-require."""
         self.num_own_cases = 0
         self.num_in_other_shards = 0
         self.campaigns = Campaigns(self)
@@ -88,13 +91,15 @@ class BenchSession:
 
     def _plans_of(self, spec: HardwareSpec, suite: str) -> Iterator[CampaignPlan]:
         if suite == "scheduling":
-            return serving_plans(spec, self.settings.profile)
+            return serving_plans(spec, self.settings.profile, self.settings.engine)
         if suite == "partition":
             return partition_plans(spec, self.settings.profile)
         if suite == "offload":
             return offload_plans(spec, self.settings.profile)
+        if suite == "server":
+            return server_plans(spec, self.settings.profile)
         plans = self._bucket_plans(spec)
-        return map(hub_plan, plans) if is_hub(spec) else plans
+        return map(hub_plan, plans) if is_hub(spec) and self.settings.engine == "reference" else plans
 
     def _bucket_plans(self, spec: HardwareSpec) -> Iterator[Plan]:
         """One for each model and batch size."""
@@ -110,6 +115,7 @@ class BenchSession:
                     batch_size=batch_size,
                     case_error=case_error,
                     mean_error=mean_error,
+                    engine=self.settings.engine,
                 )
 
     def probe(self, family: str) -> Probe:
@@ -126,6 +132,8 @@ class BenchSession:
 
     def why_not(self, name: str) -> str:
         """Why no selected case runs on what --npubench-require calls `name`."""
+        if name in self.not_served:
+            return self.not_served[name]
         families = sorted({spec.family for spec in self.specs.values() if name in (*spec.markers, spec.name)})
         if not families:
             known = sorted({marker for spec in self.specs.values() for marker in (*spec.markers, spec.name)})

@@ -29,6 +29,7 @@ class Settings:
 
     require: tuple[str, ...]
     profile: str
+    engine: str
     hardware: Path | None
     devices: tuple[int, ...] | None
     baselines: Path

@@ -17,7 +17,7 @@ from pytest_npubench.reports.plot_parts import (
     milliseconds,
     vertical_lines,
 )
-from pytest_npubench.reports.record_fields import Record, as_number, kind_of, number, table
+from pytest_npubench.reports.record_fields import Record, as_number, kind_of, number, numbers, table
 
 _COST = ("binaries", "compile_s", "points", "repeats", "measure_s")
 
@@ -52,6 +52,7 @@ def steps_chart(records: Sequence[Record]) -> Chart | None:
         return None
     lengths, boundaries = sorted(times_s), tuple(details)
     inside = [length for length in _jumps_inside(details) if length in times_s]
+    continuous = all(detail.get("continuous") is True for detail in details.values())
     rows = tuple(
         (f"{length}", number_text.milliseconds(times_s[length]), _place(length, boundaries)) for length in lengths
     )
@@ -63,7 +64,7 @@ def steps_chart(records: Sequence[Record]) -> Chart | None:
         title="Latency steps by length",
         summary=f"Prefill time at {len(lengths)} lengths from {lengths[0]} to {lengths[-1]} tokens, with the bucket "
         f"boundaries {_listed(boundaries)}; {len(inside)} jumps inside a bucket.",
-        notes=(definitions.STEPS,),
+        notes=(definitions.SLOPE if continuous else definitions.STEPS,),
         figure={
             "data": data,
             "layout": layout(
@@ -160,6 +161,9 @@ def _jumps_inside(details: Mapping[int, Record]) -> list[int]:
     """The right ends of the jumps observed where no boundary is declared."""
     found = []
     for bucket, detail in details.items():
+        if detail.get("continuous") is True:  # elsewhere a slope, not a jump
+            found += [int(left) + 1 for left in numbers(detail, "extra")]
+            continue
         jumps = detail.get("jumps")
         for jump in jumps if isinstance(jumps, (list, tuple)) else ():
             if isinstance(jump, (list, tuple)) and len(jump) >= 3 and jump[2] == "observed":

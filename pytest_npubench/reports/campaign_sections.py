@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from pytest_npubench.reports import definitions, number_text, offload_notes, partition_notes
 from pytest_npubench.reports.bucket_charts import bucket_charts, cost_table, steps_chart
-from pytest_npubench.reports.drift import campaign_rounds, drift_chart
+from pytest_npubench.reports.continuous_lines import continuous_lines
+from pytest_npubench.reports.drift import VLLM, campaign_rounds, drift_chart
 from pytest_npubench.reports.experiment_tables import experiment_tables
 from pytest_npubench.reports.latency_tables import latency_table
 from pytest_npubench.reports.offload_charts import offload_charts
@@ -31,8 +32,10 @@ from pytest_npubench.reports.record_fields import (
     text,
 )
 from pytest_npubench.reports.scheduling_charts import scheduling_charts
-from pytest_npubench.reports.scheduling_lines import comparison_lines
+from pytest_npubench.reports.scheduling_lines import comparison_lines, vllm_policy_lines
 from pytest_npubench.reports.served_loads import served_loads
+from pytest_npubench.reports.server_lines import server_lines
+from pytest_npubench.reports.server_tables import server_tables
 from pytest_npubench.reports.serving_rounds import served_rounds
 from pytest_npubench.store.journal_reader import Journal
 
@@ -72,7 +75,7 @@ def _section(
 ) -> CampaignSection:
     device = key[-1]
     fingerprint = next((text(record, "fingerprint") for record in records if record.get("fingerprint")), None)
-    keys = dict.fromkeys(map(campaign_key, records))
+    keys = dict.fromkeys(campaign_key(record).removesuffix(VLLM) for record in records)  # an invalid one says no engine
     campaigns = [campaign_rounds(journal, campaign, fingerprint, sessions) for campaign in keys]
     rounds = [record for own in campaigns for record in own]
     own_callables = all(kind_of(record) == "callable" for record in records)
@@ -98,6 +101,7 @@ def _title(record: Record, own_callables: bool) -> str:
 
 def _timed(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
     """Of a campaign that times points of their own: buckets, workloads, callables."""
+    remarks = (*(f"{line}." for line in continuous_lines(records)), *_mean_errors(records))
     found = predictions(records)
     charts = [
         *bucket_charts(records),
@@ -105,7 +109,7 @@ def _timed(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
         drift_chart(rounds),
         *((error_chart(found), batch_chart(found), padding_chart(found)) if found else ()),
     ]
-    return tuple(chart for chart in charts if chart is not None), (cost_table(records),), tuple(_mean_errors(records))
+    return tuple(chart for chart in charts if chart is not None), (cost_table(records),), remarks
 
 
 def _served(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
@@ -115,7 +119,7 @@ def _served(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
     loads = served_loads(records)
     of_loads = (made for load in loads for made in (latency_table(load), policy_table(load)))
     tables = (*of_loads, *experiment_tables(records), *burst_tables(records))
-    return charts, tables, _sentences(comparison_lines(records))
+    return charts, tables, _sentences([*comparison_lines(records), *vllm_policy_lines(records)])
 
 
 def _partitioned(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
@@ -132,10 +136,16 @@ def _offloaded(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
     return charts, offload_tables(records), _sentences(offload_lines(records))
 
 
+def _loaded(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
+    """Of a campaign that sends requests to a server."""
+    return (), server_tables(records), _sentences(server_lines(records))
+
+
 PARTS: Mapping[str, Callable[[Sequence[Record], Sequence[Record]], Parts]] = {
     "scheduling": _served,
     "partition": _partitioned,
     "offload": _offloaded,
+    "server": _loaded,
 }
 """Suites whose sections have parts of their own."""
 

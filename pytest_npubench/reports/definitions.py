@@ -22,6 +22,10 @@ STEPS = (
     "Prefill time of one prompt at lengths around each bucket boundary (dotted): latency should jump there and "
     "nowhere else."
 )
+SLOPE = (
+    "Prefill time of one prompt at lengths around each nominal bucket boundary (dotted), on an engine that pads "
+    "nothing: latency rises with every token, and a jump between two lengths one token apart is a stair."
+)
 PREDICTION_ERROR = (
     "Prediction error: (predicted - measured) / measured; a case is held to the larger of the error of the sum over "
     "its batches and the mean of the absolute errors of its batches."

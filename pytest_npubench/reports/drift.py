@@ -18,6 +18,9 @@ from pytest_npubench.reports.record_fields import Record, finite, table
 from pytest_npubench.store.journal_reader import Journal
 
 Drift = tuple[float | None, ...]
+VLLM = "-vllm"
+DECLARED = "/declared"
+"""A series of what an engine says of itself, not of seconds."""
 
 _BUCKET_COLORS = {"profile": BLUE, "batch": ORANGE, "step": GREEN, "move": PURPLE}
 _POLICY_COLORS = {"layered": BLUE, "chunked": ORANGE, "hybrid": GREEN, "continuous": PURPLE, "static": PINK}
@@ -29,23 +32,32 @@ _COLORS = {**_BUCKET_COLORS, **_POLICY_COLORS, **_UNIT_COLORS, **_OFFLOAD_COLORS
 def campaign_rounds(
     journal: Journal, campaign: str, fingerprint: str | None, sessions: Collection[str]
 ) -> tuple[Record, ...]:
-    """The latest run of a campaign on this fingerprint among these sessions, whichever points it had."""
+    """The latest run of a campaign on this fingerprint among these sessions, whichever points it had.
+
+    Under vLLM a campaign has the key of the reference engine's with an ending; their fingerprints differ.
+    """
+    names = (campaign, f"{campaign}{VLLM}")
     digests = [
-        record["campaign_digest"]
+        (record["campaign"], record["campaign_digest"])
         for record in journal.records
         if record["record"] == "round"
-        and (record["campaign"], record["fingerprint"]) == (campaign, fingerprint)
+        and record["campaign"] in names
+        and record["fingerprint"] == fingerprint
         and record["session"] in sessions
     ]
     if not digests or fingerprint is None:
         return ()
-    return journal.rounds(campaign, digests[-1], fingerprint, sessions=sessions)
+    return journal.rounds(*digests[-1], fingerprint, sessions=sessions)
 
 
 def drifts(rounds: Sequence[Record]) -> dict[str, Drift]:
     """Point name -> one ratio a round, None where the round has no sample of it."""
     means = [
-        {name: fmean(found) for name, values in table(item, "points").items() if (found := finite(values))}
+        {
+            name: fmean(found)
+            for name, values in table(item, "points").items()
+            if not name.endswith(DECLARED) and (found := finite(values))
+        }
         for item in rounds
     ]
     overall: dict[str, list[float]] = defaultdict(list)

@@ -74,9 +74,10 @@ def what_of(record: Record) -> str:
 
 def campaign_key(record: Record) -> str:
     """The key of the campaign that measured a case: hardware-model-bN, of scheduling hardware-model-serving, of the
-    suites on a pair of units hardware-model-partition and hardware-offload-EXPERIMENT."""
+    suites on a pair of units hardware-model-partition and hardware-offload-EXPERIMENT; on vLLM with -vllm behind it."""
     suite, hardware, model = suite_of(record), text(record, "hardware"), text(record, "model")
     if suite == "offload":
         return f"{hardware}-offload-{MEASURED_FOR.get(kind_of(record), kind_of(record))}"
     ends = {"scheduling": "serving", "partition": "partition"}
-    return f"{hardware}-{model}-{ends.get(suite) or 'b' + text(record, 'batch_size')}"
+    engine = "-vllm" if table(record, "detail").get("engine") == "vllm" else ""
+    return f"{hardware}-{model}-{ends.get(suite) or 'b' + text(record, 'batch_size')}{engine}"

@@ -11,10 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pytest_npubench.reports.continuous_lines import continuous_lines
 from pytest_npubench.reports.offload_lines import offload_lines
 from pytest_npubench.reports.partition_lines import partition_lines
 from pytest_npubench.reports.record_fields import what_of
 from pytest_npubench.reports.scheduling_lines import comparison_lines
+from pytest_npubench.reports.server_lines import server_lines
 from pytest_npubench.stats.error import summarise
 
 Record = Mapping[str, Any]
@@ -65,8 +67,9 @@ def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
 
 
 def summary_lines(records: Sequence[Record]) -> list[str]:
-    """Prediction error over the run's predictions, profiling cost, layered against chunked prefill, what a solver and
-    llm.npu's techniques did, verdict counts; what is longer than 100 columns goes on in an indented line."""
+    """Prediction error over the run's predictions, profiling cost, devices without buckets, layered against chunked
+    prefill, what a solver and llm.npu's techniques did, verdict counts; what is longer than 100 columns goes on in an
+    indented line."""
     lines = []
     judged = [record for record in records if record["detail"].get("gate_error") is not None]
     if judged:
@@ -88,7 +91,8 @@ def summary_lines(records: Sequence[Record]) -> list[str]:
             f"{total['points']} points, {total['binaries']} binaries, "
             f"{total['compile_s']:.1f} s compiling, {total['measure_s']:.1f} s measuring"
         )
-    lines += [*comparison_lines(records), *partition_lines(records), *offload_lines(records)]
+    lines += continuous_lines(records)
+    lines += [*comparison_lines(records), *partition_lines(records), *offload_lines(records), *server_lines(records)]
     kinds = Counter(record["verdict"]["kind"] for record in records)
     lines.append("verdicts: " + ", ".join(f"{number} {kind}" for kind, number in kinds.most_common()))
     if waste := _padding_waste(records):
@@ -117,7 +121,7 @@ def _padding_waste(records: Sequence[Record]) -> str:
     """Each workload once: it depends on lengths and buckets, not on the batch size."""
     details = [record["detail"] for record in records if "prefill_padding_fraction" in record["detail"]]
     return "; ".join(
-        f"{name} {detail['prefill_padding_fraction']:.0%} and {detail['decode_padding_fraction']:.0%}"
+        f"{name} {detail['prefill_padding_fraction']:.0%} and {detail.get('decode_padding_fraction', 0.0):.0%}"
         for name, detail in {detail["workload"]: detail for detail in details}.items()
     )
 

@@ -24,6 +24,7 @@ NAMES = (
     "profile",
     "predict",
     "simulate",
+    "load",
     "partition",
     "report",
     "baseline",

@@ -68,5 +68,5 @@ def test_the_lines_have_both_models(request: pytest.FixtureRequest) -> None:
     records = _records(request, "qwen3-30b-a3b", ("expert_loads",)) + _records(request, "qwen3-8b", ("dense_control",))
     moe, where, dense, _, _ = summary_lines(records)
     assert moe.startswith("layered / chunked: expert bytes -")
-    assert where == "  at 1.3 req/s (layered-arxiv, qwen3-30b-a3b, 2 blocks)"
+    assert where == "  SLO attainment 100 % against 100 %, at 1.3 req/s (layered-arxiv, qwen3-30b-a3b, 2 blocks)"
     assert dense.startswith("dense control, layered / chunked: mean TTFT +")

@@ -15,6 +15,7 @@ FOLDERS = {
     "scheduling": "pytest_npubench.campaign.serving.kinds",
     "partition": "pytest_npubench.campaign.partition.kinds",
     "offload": "pytest_npubench.campaign.offload.kinds",
+    "server": "pytest_npubench.campaign.server.kinds",
 }
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from pytest_npubench.campaign.declared_buckets import NOMINAL, is_continuous
 from pytest_npubench.campaign.kinds.prediction import KIND as PREDICTION
 from pytest_npubench.campaign.kinds.prediction import prediction_error
 from pytest_npubench.campaign.plan import Plan
@@ -34,16 +36,21 @@ class MeanErrorKind:
         found = [prediction_error(plan, measured, workload) for workload in plan.size.workloads]
         signed = [item.error.gate_value * (1 if item.error.sum_error >= 0 else -1) for item in found]
         summary = summarise(signed)
+        gate = Gate(metric="mean prediction error", value=summary.mean, limit=plan.mean_error, unit="%")
+        verdict, continuous = judge_gates((gate,)), is_continuous(plan, measured)
+        if verdict.failing and continuous:
+            verdict = replace(verdict, reason=f"{verdict.reason} ({NOMINAL})")
         return Judgement(
-            verdict=judge_gates(
-                (Gate(metric="mean prediction error", value=summary.mean, limit=plan.mean_error, unit="%"),)
-            ),
+            verdict=verdict,
             what=f"E2E of {summary.num_cases} workloads",
             metrics=(Metric(name="mean_prediction_error", unit="", value=summary.mean, gate="difference"),),
             measured_s=sum(sum(item.measured_s) for item in found),
             predicted_s=sum(sum(item.predicted_s) for item in found),
             error=summary.mean,
-            detail={name: getattr(summary, name) for name in summary.__slots__},
+            detail={
+                **{name: getattr(summary, name) for name in summary.__slots__},
+                "continuous": continuous,
+            },
         )
 
     def settled(self, case: Case, plan: Plan, measured: Measured) -> bool:

@@ -2,6 +2,9 @@
 
 The prediction comes from the profile points alone; the batches it is judged on are other samples of the same rounds.
 The error of a case is the larger of |sum P - sum M| / sum M and the mean of |P - M| / M over its batches.
+
+Where the engine has no buckets (vLLM on a CPU) those of the plan are nominal, and the error is that of a stair held
+against a slope. The limit is the same: a prediction that is off by more is of no more use for that.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from statistics import stdev
 import numpy as np
 
 from pytest_npubench.buckets import bucket_of
+from pytest_npubench.campaign.declared_buckets import NOMINAL, is_continuous
 from pytest_npubench.campaign.lens_model import predict, profile
 from pytest_npubench.campaign.plan import Plan, many_requests
 from pytest_npubench.campaign.points import Measured, Point
@@ -57,16 +61,15 @@ class PredictionKind:
         total_s = sum(found.measured_s)
         rounds = zip(*(measured.round_means_s(point.name) for point in plan.draws(workload)), strict=False)
         gate = Gate(metric="prediction error", value=error.gate_value, limit=plan.case_error, unit="%")
-        padding = padding_fractions(plan, workload)
-        sample = plan.sample(workload)
+        padding, sample = _padding(plan, measured, workload), plan.sample(workload)
+        continuous = is_continuous(plan, measured)
         return Judgement(
-            verdict=_with_noise(judge_gates((gate,)), found),
+            verdict=_explained(judge_gates((gate,)), found, continuous),
             what=f"E2E of {len(found.measured_s)} batches",
             metrics=(
                 Metric(name="e2e_s", unit="s", value=total_s, samples=tuple(sum(row) for row in rounds)),
                 Metric(name="prediction_error", unit="", value=error.gate_value, gate="difference"),
-                Metric(name="prefill_padding_fraction", unit="", value=padding[0], gate="none"),
-                Metric(name="decode_padding_fraction", unit="", value=padding[1], gate="none"),
+                *(Metric(name=name, unit="", value=fraction, gate="none") for name, fraction in padding.items()),
             ),
             measured_s=total_s,
             predicted_s=sum(found.predicted_s),
@@ -82,8 +85,8 @@ class PredictionKind:
                 "dropped_fraction": sample.dropped_fraction,
                 "num_dropped": sample.num_dropped,
                 "num_drawn": sample.num_drawn,
-                "prefill_padding_fraction": padding[0],
-                "decode_padding_fraction": padding[1],
+                **padding,
+                "continuous": continuous,
             },
         )
 
@@ -92,12 +95,17 @@ class PredictionKind:
         return half_width is not None and half_width <= SETTLED_HALF_WIDTH
 
 
-def _with_noise(verdict: Verdict, found: PredictionError) -> Verdict:
-    """A failing verdict also says how well the error is known, so that noise is not taken for a wrong model."""
-    if not verdict.failing or found.half_width is None or found.repeat_error is None:
+def _explained(verdict: Verdict, found: PredictionError, continuous: bool) -> Verdict:
+    """A failing verdict also says how well the error is known, so that noise is not taken for a wrong model, and a
+    nominal bucket not for a real one."""
+    parts = []
+    if found.half_width is not None and found.repeat_error is not None:
+        parts.append(f"95 % interval ±{found.half_width:.1%}, repeat error {found.repeat_error:.1%}")
+    if continuous:
+        parts.append(NOMINAL)
+    if not verdict.failing or not parts:
         return verdict
-    noise = f"95 % interval ±{found.half_width:.1%}, repeat error {found.repeat_error:.1%}"
-    return replace(verdict, reason=f"{verdict.reason} ({noise})")
+    return replace(verdict, reason=f"{verdict.reason} ({'; '.join(parts)})")
 
 
 def prediction_error(plan: Plan, measured: Measured, workload: str) -> PredictionError:
@@ -119,7 +127,7 @@ def _seconds(plan: Plan, measured: Measured, workload: str) -> tuple[tuple[float
     batches = plan.draws(workload)
     lens = profile(plan, measured, plan.touched(batches))
     return (
-        tuple(predict(lens, batch) for batch in batches),
+        tuple(predict(plan, lens, batch) for batch in batches),
         tuple(measured.samples(batch.name).mean_s for batch in batches),
     )
 
@@ -139,6 +147,15 @@ def _half_width(plan: Plan, measured: Measured, workload: str) -> float | None:
         errors.append(case_error(*_seconds(plan, replace(measured, rounds=rounds), workload)).sum_error)
     standard_error = (num_rounds - 1) / math.sqrt(num_rounds) * stdev(errors)
     return float(student_quantile(0.975, num_rounds - 1)) * standard_error
+
+
+def _padding(plan: Plan, measured: Measured, workload: str) -> dict[str, float]:
+    """By name; under vLLM what is padded there: nothing without buckets, and prompts alone with them."""
+    if is_continuous(plan, measured):
+        return {}
+    prefill, decode = padding_fractions(plan, workload)
+    known = {"prefill_padding_fraction": prefill}
+    return known if plan.on_vllm else {**known, "decode_padding_fraction": decode}
 
 
 def padding_fractions(plan: Plan, workload: str, num_requests: int = 2000) -> tuple[float, float]:

@@ -1,20 +1,25 @@
 """TTFT_b and TBT_b of one bucket from two end-to-end points (LENS, Eq. 14 and 15), and what compiling it took.
 
+On an engine without buckets (vLLM on a CPU) the bucket is nominal: a length at which a slope is sampled, and the case
+says so.
+
 There is no absolute limit on a time: a profile case passes once it is measured, pure and finite. Later sessions are
 judged against accepted ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from pytest_npubench.campaign.declared_buckets import CONTINUOUS, boundaries, is_continuous
 from pytest_npubench.campaign.lens_model import profile
 from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Measured, Point
 from pytest_npubench.case import Axes, Case
 from pytest_npubench.measurement import CacheState, CompileRecord
 from pytest_npubench.predictors.two_point import count_cost
-from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.result import GateKind, Judgement, Metric
 from pytest_npubench.verdict import Gate, judge_gates
 
 COMPILE_MARGIN = 0.10  # one compile a session, and compilers search by the clock
@@ -25,7 +30,7 @@ class ProfileKind:
     suite = "buckets"
 
     def axes(self, plan: Plan) -> Iterable[Axes]:
-        return ((("bucket", bucket),) for bucket in plan.size.buckets)
+        return ((("bucket", bucket),) for bucket in plan.buckets)
 
     def points(self, case: Case, plan: Plan) -> tuple[Point, ...]:
         bucket = int(case.axis("bucket"))
@@ -43,9 +48,13 @@ class ProfileKind:
         planned = plan.profile_points((bucket,))
         samples = {item: point.samples_s for item, point in zip(planned, (low, high), strict=True)}
         cost = count_cost(binaries, samples, sessions=1)
-        gates = tuple(Gate(metric=name, value=getattr(cost, name), limit=2) for name in ("binaries", "points"))
+        counted = ("points",) if plan.on_vllm else ("binaries", "points")  # vLLM compiles for no bucket of its own
+        gates = tuple(Gate(metric=name, value=getattr(cost, name), limit=2) for name in counted)
+        verdict, continuous = judge_gates(gates), is_continuous(plan, measured)
+        if continuous:
+            verdict = replace(verdict, reason=f"{verdict.reason}; {CONTINUOUS}, bucket {bucket} is nominal")
         return Judgement(
-            verdict=judge_gates(gates),
+            verdict=verdict,
             what=f"TTFT of bucket {bucket}",
             metrics=(
                 Metric(
@@ -60,13 +69,7 @@ class ProfileKind:
                     value=tbt_s,
                     samples=tuple((long - short) / steps for short, long in pairs),
                 ),
-                Metric(
-                    name="compile_s",
-                    unit="s",
-                    value=cost.compile_s,
-                    margin=COMPILE_MARGIN,
-                    gate="none" if any(record.cache is CacheState.WARM for record in binaries) else "ratio",
-                ),
+                *(() if plan.on_vllm else (_compile_metric(cost.compile_s, binaries),)),
             ),
             measured_s=ttft_s,
             repeat_error=_relative(timing.ttft_error_s, ttft_s),
@@ -80,6 +83,8 @@ class ProfileKind:
                 "cost": {name: getattr(cost, name) for name in cost.__slots__},
                 "points_s": {point.name: measured.samples(point.name).mean_s for point in (first, second)},
                 "spread": high.relative_spread,
+                "continuous": continuous,
+                "declared": list(boundaries(plan, measured)),
             },
         )
 
@@ -94,6 +99,12 @@ def bucket_binaries(compiles: Iterable[CompileRecord], bucket: int) -> tuple[Com
         for record in compiles
         if record.name.startswith(("prefill-", "decode-")) and record.name.endswith(f"-{bucket}")
     )
+
+
+def _compile_metric(compile_s: float, binaries: Sequence[CompileRecord]) -> Metric:
+    warm = any(record.cache is CacheState.WARM for record in binaries)
+    gate: GateKind = "none" if warm else "ratio"
+    return Metric(name="compile_s", unit="s", value=compile_s, margin=COMPILE_MARGIN, gate=gate)
 
 
 def _relative(error_s: float | None, value_s: float) -> float | None:

@@ -7,16 +7,25 @@ interval lies inside the tolerance, and unclear otherwise.
 
 A jump inside the bucket fails (a bucket nobody declared). A declared boundary without a jump passes and is said: a
 larger bucket may cost the same (LENS, section 5.4.2).
+
+Where the engine itself says what it pads to (vLLM), its boundaries are the declared ones; where it pads nothing,
+latency rises with every token, and a stair is a jump between two lengths that are one token apart: from the middle of
+a bucket to its end there is a slope, told as a figure.
+
+Worked example: 192, 255, 256, 257 tokens take 10.0, 13.1, 13.2, 13.2 ms. Under a declared set x1.31 from 192 to 255
+fails; where nothing is declared it is the slope, and no stair is found.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from statistics import fmean, stdev
 
+from pytest_npubench.campaign.declared_buckets import CONTINUOUS, boundaries, is_continuous
 from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Measured, Point
 from pytest_npubench.case import Axes, Case
@@ -36,12 +45,31 @@ class Jump(Enum):
     UNCLEAR = "unclear"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two neighbouring lengths: whether latency jumps from one to the other, by which factor, and whether a boundary is
+    declared between them."""
+
+    left: int
+    right: int
+    jump: Jump
+    ratio: float
+    declared: bool
+
+    @property
+    def next_to_each_other(self) -> bool:
+        return self.right == self.left + 1
+
+    def __str__(self) -> str:
+        return f"{self.left} to {self.right}: x{self.ratio:.2f}"
+
+
 class StepsKind:
     name = "steps"
     suite = "buckets"
 
     def axes(self, plan: Plan) -> Iterable[Axes]:
-        return ((("bucket", bucket),) for bucket in plan.size.buckets)
+        return ((("bucket", bucket),) for bucket in plan.buckets)
 
     def points(self, case: Case, plan: Plan) -> tuple[Point, ...]:
         return tuple(_point(length) for length in lengths(plan.buckets, int(case.axis("bucket"))))
@@ -50,23 +78,23 @@ class StepsKind:
         bucket = int(case.axis("bucket"))
         around = lengths(plan.buckets, bucket)
         means_s = {length: measured.round_means_s(_point(length).name) for length in around}
-        jumps = [(left, right, *jump(means_s[left], means_s[right])) for left, right in pairwise(around)]
-        inside = [
-            f"{left} to {right}: x{ratio:.2f}"
-            for left, right, kind, ratio in jumps
-            if kind is Jump.OBSERVED and right <= bucket
-        ]
-        at_edge = next(((kind, ratio) for left, _, kind, ratio in jumps if left == bucket), None)
+        edges, continuous = boundaries(plan, measured), is_continuous(plan, measured)
+        pairs = [_pair(left, right, means_s, edges) for left, right in pairwise(around)]
+        # between lengths that lie apart a slope is none of a bucket's doing
+        tested = [pair for pair in pairs if pair.next_to_each_other] if continuous else pairs
         samples = measured.samples(_point(bucket).name)
         return Judgement(
-            verdict=_verdict(inside, at_edge, bucket),
+            verdict=_of_slope(pairs, tested, bucket) if continuous else _of_stair(pairs, bucket),
             what=f"prefill of {bucket} tokens",
             metrics=(Metric(name="prefill_s", unit="s", value=samples.mean_s, samples=samples.samples_s),),
             measured_s=samples.mean_s,
             detail={
                 "bucket": bucket,
                 "lengths_s": {str(length): measured.samples(_point(length).name).mean_s for length in around},
-                "jumps": [[left, right, kind.value, ratio] for left, right, kind, ratio in jumps],
+                "jumps": [[pair.left, pair.right, pair.jump.value, pair.ratio] for pair in pairs],
+                "continuous": continuous,
+                "declared": [edge for edge in edges if around[0] <= edge <= around[-1]],
+                **_discovery(tested),
             },
         )
 
@@ -100,19 +128,50 @@ def _point(length: int) -> Point:
     return Point(name=f"step/{length}", requests=(request,), visit_s=STEP_VISIT_S)
 
 
-def _verdict(inside: list[str], edge: tuple[Jump, float] | None, bucket: int) -> Verdict:
-    if inside:
+def _pair(left: int, right: int, means_s: dict[int, tuple[float, ...]], edges: Sequence[int]) -> Pair:
+    found, ratio = jump(means_s[left], means_s[right])
+    return Pair(left=left, right=right, jump=found, ratio=ratio, declared=any(left <= edge < right for edge in edges))
+
+
+def _discovery(pairs: Sequence[Pair]) -> dict[str, list[int]]:
+    """The lengths behind which a step was observed; of those the ones nobody declared, those declared without a step,
+    and where the samples do not tell."""
+    observed = [pair for pair in pairs if pair.jump is Jump.OBSERVED]
+    return {
+        "observed": [pair.left for pair in observed],
+        "extra": [pair.left for pair in observed if not pair.declared],
+        "missing": [pair.left for pair in pairs if pair.declared and pair.jump is Jump.ABSENT],
+        "inconclusive": [pair.left for pair in pairs if pair.jump is Jump.UNCLEAR],
+    }
+
+
+def _of_stair(pairs: Sequence[Pair], bucket: int) -> Verdict:
+    extra = [str(pair) for pair in pairs if pair.jump is Jump.OBSERVED and not pair.declared]
+    if extra:
         return Verdict(
             kind=VerdictKind.FAILED,
-            reason=f"latency jumps inside bucket {bucket}, where no boundary is declared: {'; '.join(inside)}",
+            reason=f"latency jumps inside bucket {bucket}, where no boundary is declared: {'; '.join(extra)}",
         )
+    edge = next((pair for pair in pairs if pair.left == bucket), None)
     if edge is None:
         return Verdict(kind=VerdictKind.PASSED, reason=f"flat inside {bucket}, the largest bucket")
-    kind, ratio = edge
     return Verdict(
         kind=VerdictKind.PASSED,
-        reason=f"flat inside {bucket}; jump to the next bucket {kind.value}: x{ratio:.2f}",
+        reason=f"flat inside {bucket}; jump to the next bucket {edge.jump.value}: x{edge.ratio:.2f}",
     )
+
+
+def _of_slope(pairs: Sequence[Pair], tested: Sequence[Pair], bucket: int) -> Verdict:
+    """Nothing is declared: a stair that is there all the same fails, like one inside a declared bucket."""
+    found = [str(pair) for pair in tested if pair.jump is Jump.OBSERVED]
+    if found:
+        return Verdict(
+            kind=VerdictKind.FAILED, reason=f"a stair at {bucket} that vLLM does not declare: {'; '.join(found)}"
+        )
+    unclear = [str(pair) for pair in tested if pair.jump is Jump.UNCLEAR]
+    said = f"no stair found at {bucket}" + (f" by these samples ({'; '.join(unclear)} unclear)" if unclear else "")
+    slopes = "; ".join(str(pair) for pair in pairs if pair not in tested)
+    return Verdict(kind=VerdictKind.PASSED, reason=f"{said}; {CONTINUOUS}" + (f", slope {slopes}" if slopes else ""))
 
 
 KIND = StepsKind()

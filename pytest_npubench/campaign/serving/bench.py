@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from time import perf_counter, sleep
+from typing import TYPE_CHECKING
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.telemetry import open_telemetry
@@ -18,13 +20,13 @@ from pytest_npubench.backends.telemetry.round_state import between
 from pytest_npubench.backends.telemetry.state import DeviceState
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.serving import pair
-from pytest_npubench.campaign.serving.blocks import to_samples
+from pytest_npubench.campaign.serving.blocks import to_samples, whole
 from pytest_npubench.campaign.serving.calibration import TBT_BATCH_SIZE, Calibration
-from pytest_npubench.campaign.serving.decoding import decode_steps
+from pytest_npubench.campaign.serving.decoding import DecodeSteps, decode_steps
 from pytest_npubench.campaign.serving.load import block, lengths
 from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.campaign.serving.points import DecodePoint, IdlePoint, PromptPoint, ServedPoint, ServingPoint
-from pytest_npubench.campaign.serving.policies import served
+from pytest_npubench.campaign.serving.policies import prompt_in_chunks, served
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.iteration import Executor
 from pytest_npubench.serving.clock import WallClock
@@ -36,6 +38,9 @@ from pytest_npubench.serving.schedulers import make_scheduler
 from pytest_npubench.serving.two_devices import TwoDevices
 from pytest_npubench.serving_spec import LoadSpec
 
+if TYPE_CHECKING:
+    from pytest_npubench.campaign.serving.vllm_server import VllmServer
+
 IDS_PER_ROUND = 10_000
 CALIBRATION_ROUND = 99  # requests that no round serves
 NUM_CALIBRATION_REQUESTS = 6
@@ -43,13 +48,17 @@ NUM_DECODE_STEPS = 4
 NUM_WARM_UP_REQUESTS = 2
 SETTLE_S = 1.0  # clocks and power of a GPU fall within a second of its last kernel
 IDLE_S = 1.0
+MODELS = Path(".npubench", "models")
 
 
 class ServingBench:
     """campaign.protocol.Bench of one model on one device."""
 
-    def __init__(self, runtime: Runtime, plan: ServingPlan) -> None:
-        self._plan = plan
+    def __init__(self, runtime: Runtime, plan: ServingPlan, folder: Path = MODELS) -> None:
+        """`folder` is where model directories go, for engines that read one."""
+        self._plan, self._folder = plan, folder
+        self._visible_devices: str | None = getattr(runtime, "visible_devices", None)
+        self._vllm: VllmServer | None = None
         self._telemetry = open_telemetry(runtime)
         self._device = str(runtime.devices[0])
         self._executor: Executor | None = None
@@ -64,7 +73,10 @@ class ServingBench:
         """Weights and KV cache, then what each workload's points must know of the device: as earlier rounds knew it,
         else measured. A workload that cannot be had takes its points along, the others go on."""
         stage("making weights")
-        self._executor = _torch_executor(self._plan, self._device)
+        if self._plan.engine == "vllm":
+            self._start_vllm(points, stage)
+        else:
+            self._executor = _torch_executor(self._plan, self._device)
         failures: dict[str, str] = {}
         for workload in dict.fromkeys(point.load.workload for point in points if isinstance(point, ServedPoint)):
             own = [point for point in points if isinstance(point, ServedPoint) and point.load.workload == workload]
@@ -77,6 +89,18 @@ class ServingBench:
             except Exception as error:  # noqa: BLE001 - a workload that cannot be read, no memory: its cases say so
                 failures |= {point.name: failure_reason(point.name, error) for point in own}
         return failures
+
+    def _start_vllm(self, points: Sequence[ServingPoint], stage: Callable[[str], None]) -> None:
+        from pytest_npubench.campaign.serving.vllm_server import VllmServer  # imported where it is asked for
+
+        self._vllm = VllmServer(self._plan, self._folder, self._visible_devices)
+        stage("starting vLLM")
+        self._vllm.start([point for point in points if isinstance(point, ServedPoint)])
+
+    def close(self) -> None:
+        """End what was started in processes of its own."""
+        if self._vllm is not None:
+            self._vllm.close()
 
     def warm_up(self, point: ServingPoint) -> tuple[float, bool]:
         """A few requests under the point's policy."""
@@ -114,12 +138,7 @@ class ServingBench:
 
     def _prompt(self, point: PromptPoint) -> Mapping[str, Sequence[float]]:
         request = ServingRequest(id=0, arrival_s=0.0, prompt_tokens=point.prompt_tokens, output_tokens=1)
-        chunked = ServedPoint(
-            policy="chunked",
-            load=LoadSpec(model=self._plan.model, workload="one prompt"),
-            settings=(("chunk_size_tokens", point.chunk_size_tokens),),
-        )
-        result = self._serve(chunked, (request,))
+        result = whole(self._serve(prompt_in_chunks(self._plan, point), (request,)))
         return {
             f"{point.name}/prefill_s": (result.records[0].ttft_s,),
             f"{point.name}/expert_load_bytes": (sum(result.log.expert_load_bytes),),
@@ -139,7 +158,7 @@ class ServingBench:
         return DeviceState.now() if self._telemetry is None else self._telemetry.read()
 
     def _decode(self, point: DecodePoint) -> Mapping[str, Sequence[float]]:
-        steps = decode_steps(self._ready, point.batch_size, point.context_tokens, NUM_DECODE_STEPS)
+        steps = self._decode_steps(point.batch_size, point.context_tokens)
         return {
             f"{point.name}/step_s": steps.step_s,
             f"{point.name}/expert_activations": steps.expert_activations,
@@ -150,13 +169,18 @@ class ServingBench:
         chunked = served("chunked", self._plan, load)
         every = self._at_once(load, NUM_CALIBRATION_REQUESTS)
         self._serve(chunked, every[: NUM_CALIBRATION_REQUESTS // 2])
-        result = self._serve(chunked, every)
+        result = whole(self._serve(chunked, every))
         mean_prompt = round(sum(request.prompt_tokens for request in every) / len(every))
         batch_size = min(TBT_BATCH_SIZE, self._plan.serving.max_batch_size)
-        steps = decode_steps(self._ready, batch_size, min(mean_prompt, self._room(batch_size)), NUM_DECODE_STEPS)
+        steps = self._decode_steps(batch_size, min(mean_prompt, self._room(batch_size)))
         return Calibration(
             full_rate_per_s=len(every) / (result.ended_s - result.started_s), decode_step_s=min(steps.step_s)
         )
+
+    def _decode_steps(self, batch_size: int, context_tokens: int) -> DecodeSteps:
+        if self._vllm is not None:
+            return self._vllm.decode_steps(batch_size, context_tokens, NUM_DECODE_STEPS)
+        return decode_steps(self._ready, batch_size, context_tokens, NUM_DECODE_STEPS)
 
     def _room(self, batch_size: int) -> int:
         """Tokens of context that the KV cache has for each request of a decode batch, in whole blocks."""
@@ -205,6 +229,8 @@ class ServingBench:
         return nullcontext(partial(self._serve, point))
 
     def _serve(self, point: ServedPoint, requests: Sequence[ServingRequest]) -> ServingResult:
+        if self._vllm is not None:
+            return self._vllm.serve(point, requests)
         executor, serving = self._ready, self._plan.serving
         scheduler = make_scheduler(
             point.policy,

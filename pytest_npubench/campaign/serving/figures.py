@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from pytest_npubench.campaign.serving.blocks import Block, pooled
+from pytest_npubench.campaign.serving.blocks import Block, failures_of, pooled
 from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.errors import MeasurementError
 from pytest_npubench.result import Metric
 from pytest_npubench.serving.metrics import ServingMetric, summarize
 from pytest_npubench.serving.metrics.metric import GateKind
@@ -25,15 +26,37 @@ MAX_LOG = 700.0  # exp of more overflows
 
 def metrics_of(found: Sequence[Block], shape: MoeShape) -> tuple[tuple[Metric, ...], Mapping[str, object]]:
     """The metrics that have a value, and everything else about them as plain data: definitions, intervals, notes."""
-    whole = _summary(pooled(found), shape)
-    of_each = [{metric.name: metric.value for metric in _summary(block, shape)} for block in found]
+    return reported(_summary(pooled(found), shape), [_summary(block, shape) for block in found])
+
+
+def reported(
+    whole: Sequence[ServingMetric], of_blocks: Sequence[Sequence[ServingMetric]]
+) -> tuple[tuple[Metric, ...], Mapping[str, object]]:
+    """The same of figures that are known already: of all blocks as one run, and of each block."""
+    of_each = [{metric.name: metric.value for metric in own} for own in of_blocks]
     metrics = tuple(_metric(metric, [values[metric.name] for values in of_each]) for metric in whole)
     return tuple(metric for metric in metrics if metric is not None), {metric.name: _about(metric) for metric in whole}
 
 
 def paired_ratios(left: Sequence[Block], right: Sequence[Block], figure: Callable[[Block], float]) -> tuple[float, ...]:
-    """left / right of each pair of blocks, which served the same requests at the same times."""
+    """left / right of each pair of blocks, which served the same requests at the same times.
+
+    Raises MeasurementError where a request of either failed: fewer requests are another load.
+    """
+    check_whole(left)
+    check_whole(right)
     return tuple(figure(one) / figure(other) for one, other in zip(left, right, strict=True))
+
+
+def check_whole(found: Sequence[Block]) -> None:
+    """Raises MeasurementError with how many requests failed, and why."""
+    if reason := failures_in(found):
+        raise MeasurementError(reason)
+
+
+def failures_in(found: Sequence[Block]) -> str:
+    """Over all blocks: "2 of 24 requests failed: the engine died"; empty where none did."""
+    return failures_of([record for block in found for record in block.records])
 
 
 def ratio_metric(name: str, ratios: Sequence[float]) -> Metric:
@@ -52,7 +75,16 @@ def ratio_bounds(ratios: Sequence[float]) -> tuple[float, float]:
 
 
 def mean_ttft_s(block: Block) -> float:
-    return float(np.mean([record.ttft_s for record in block.records]))
+    """Of the requests that have a first token. Raises MeasurementError where none has."""
+    return mean_of_first_tokens([block])
+
+
+def mean_of_first_tokens(found: Sequence[Block]) -> float:
+    """Mean TTFT over the requests of all blocks that have a first token. Raises MeasurementError where none has."""
+    ttfts_s = [record.ttft_s for block in found for record in block.records if record.token_times_s]
+    if not ttfts_s:
+        raise MeasurementError(failures_in(found) or "no request has a token")
+    return float(np.mean(ttfts_s))
 
 
 def mean_e2e_s(block: Block) -> float:

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_npubench.case import Axes, Case
 from pytest_npubench.engines.moe_shapes import MoeShape, moe_shape
 from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.serving_spec import LoadSpec, ServingSize, ServingSpec
 
+VLLM_BLOCK_TOKENS = 32  # its faster attention on x86 processors wants multiples of it
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingPlan:
-    """One hardware file, model and run size."""
+    """One hardware file, model and run size; the engine is "reference" (engines/torch_moe) or "vllm"."""
 
     spec: HardwareSpec
     serving: ServingSpec
     size: ServingSize
     model: str
+    engine: str = "reference"
 
     @property
     def key(self) -> str:
-        return f"{self.spec.name}-{self.model}-serving"
+        return f"{self.spec.name}-{self.model}-serving" + ("-vllm" if self.engine == "vllm" else "")
 
     @property
     def framework(self) -> str:
-        return "torch"
+        return "vllm" if self.engine == "vllm" else "torch"
 
     @property
     def shape(self) -> MoeShape:
@@ -40,7 +43,9 @@ class ServingPlan:
     @property
     def settings(self) -> Mapping[str, object]:
         serving = self.serving
+        engine = {"engine": self.engine} if self.engine != "reference" else {}  # what was measured before it was named
         return {
+            **engine,
             "dtype": serving.dtype,
             "max_batch_size": serving.max_batch_size,
             "kv_capacity_tokens": serving.kv_capacity_tokens,
@@ -78,10 +83,12 @@ class ServingPlan:
         )
 
 
-def serving_plans(spec: HardwareSpec, profile: str) -> Iterator[ServingPlan]:
-    """One for each model that the hardware file serves in this profile."""
+def serving_plans(spec: HardwareSpec, profile: str, engine: str = "reference") -> Iterator[ServingPlan]:
+    """One for each model that the hardware file serves in this profile; under vLLM with blocks that it takes."""
     serving = spec.serving
     size = serving.size(profile) if serving else None
     if serving and size:
+        if engine == "vllm":
+            serving = replace(serving, block_size_tokens=max(serving.block_size_tokens, VLLM_BLOCK_TOKENS))
         for model in size.models:
-            yield ServingPlan(spec=spec, serving=serving, size=size, model=model)
+            yield ServingPlan(spec=spec, serving=serving, size=size, model=model, engine=engine)

@@ -74,10 +74,13 @@ class Endpoint:
 
     def tls(self) -> ssl.SSLContext:
         """Certificates are always verified. Raises ConfigError on a ca_file that holds none."""
-        try:
-            return ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"{self.ca_file}: no certificates to trust: {error}") from error
+        context = ssl.create_default_context()
+        if self.ca_file is not None:
+            try:
+                context.load_verify_locations(str(self.ca_file))
+            except (OSError, ssl.SSLError) as error:
+                raise ConfigError(f"{self.ca_file}: no certificates to trust: {error}") from error
+        return context
 
     def body(self, prompt: str | tuple[int, ...], output_tokens: int) -> dict[str, object]:
         """One request. Token ids go to the completions API alone; raises ConfigError for them elsewhere."""

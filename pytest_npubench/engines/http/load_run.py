@@ -50,14 +50,14 @@ async def _run(
     endpoint: Endpoint, requests: Sequence[HttpRequest], on_answer: Callable[[HttpAnswer], None] | None
 ) -> HttpRun:
     async with open_session(endpoint) as session:
-        started_s = time.monotonic()
-
-        def now_s() -> float:
-            return time.monotonic() - started_s
-
-        stalls: list[float] = []
-        watch = asyncio.create_task(_watch(stalls))
         with no_collection():
+            started_s = time.monotonic()  # behind the collection, which would put the first requests off
+
+            def now_s() -> float:
+                return time.monotonic() - started_s
+
+            stalls: list[float] = []
+            watch = asyncio.create_task(_watch(stalls))
             tasks = []
             for request in requests:
                 await _until(request.arrival_s, now_s)
@@ -66,7 +66,7 @@ async def _run(
                     task.add_done_callback(lambda done: on_answer(done.result()))
                 tasks.append(task)
             answers = await asyncio.gather(*tasks)
-        ended_s = now_s()
+            ended_s = now_s()
         watch.cancel()
         with suppress(asyncio.CancelledError):
             await watch

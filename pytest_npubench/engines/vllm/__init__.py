@@ -9,6 +9,7 @@
     expert_hooks        distinct experts of each iteration, counted behind the routers
     process, worker     an engine in a child process, in this interpreter or in one of another environment
     bucket_engine       engines.protocol.Engine for the bucket suite
+    canaries            the canary kernels in torch, in the same child
 
 vllm and torch are imported in the child alone, once it has read its settings.
 """

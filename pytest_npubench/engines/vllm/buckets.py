@@ -50,6 +50,10 @@ _CONFIGURED = {
 }
 
 Step = Literal["step", "flat", "inconclusive"]
+_OF_PROMPTS = ("context_encoding", "tokens", "cudagraph")
+"""Kinds that pad a prompt which is alone in its iteration."""
+_SMALLEST = {"tpu": 16}
+"""The token padding that vLLM starts from, where that is below what hardware files name; the next ones double."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +121,32 @@ def declared_in_log(lines: Iterable[str]) -> tuple[DeclaredBuckets, ...]:
             if values:
                 found[kind] = _declared(kind, values, f"log, line {number}")
     return tuple(found.values())
+
+
+def prompt_buckets(declared: Iterable[DeclaredBuckets], largest: int) -> tuple[int, ...]:
+    """The lengths, up to `largest`, that a prompt alone in its iteration is padded to; empty where nothing pads it.
+
+    Worked example: tokens (16, 32, 64, 128) and requests (8, 16) declared, largest 64: (16, 32, 64).
+    """
+    by_kind = {found.kind: found.buckets for found in declared}
+    padded = next((by_kind[kind] for kind in _OF_PROMPTS if kind in by_kind), ())
+    return tuple(bucket for bucket in padded if bucket <= largest)
+
+
+def planned_buckets(family: str, buckets: Sequence[int]) -> tuple[int, ...]:
+    """A hardware file's buckets with the smaller ones that vLLM on this family pads to as well.
+
+    vLLM on TPU pads the tokens of an iteration to powers of two from 16, unless VLLM_TPU_BUCKET_PADDING_GAP is set;
+    NxD Inference to powers of two from 128; on CPUs and eager GPUs nothing is padded. What an engine then declares is
+    held against this set.
+
+    Worked example: tpu and (128, 256): (16, 32, 64, 128, 256). cpu: (128, 256).
+    """
+    smaller, smallest = [], _SMALLEST.get(family, buckets[0])
+    while smallest < buckets[0]:
+        smaller.append(smallest)
+        smallest *= 2
+    return (*smaller, *buckets)
 
 
 def boundary_lengths(buckets: Sequence[int]) -> tuple[int, ...]:

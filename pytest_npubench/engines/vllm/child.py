@@ -45,7 +45,7 @@ class Child:
             stdout=self._output,
             stderr=subprocess.STDOUT,
             pass_fds=(theirs.fileno(), lifeline),
-            env={**os.environ, **_import_path(python), **environment},
+            env={**os.environ, **import_path(python), **environment},
         )
         os.close(lifeline)
         theirs.close()
@@ -60,6 +60,14 @@ class Child:
     @property
     def is_open(self) -> bool:
         return self._end.alive and self._process.poll() is None
+
+    def log(self) -> tuple[str, ...]:
+        """The lines it has written so far; read past the offset, which it writes on at. Empty once it is closed."""
+        if self._output.closed:
+            return ()
+        number = self._output.fileno()
+        text = os.pread(number, os.fstat(number).st_size, 0)
+        return tuple(text.decode(errors="replace").splitlines())
 
     def call(self, *message: object, timeout_s: float) -> Any:
         """Send a message and wait for its answer. Raises the child's named error; UnitLostError, with its last words,
@@ -102,7 +110,7 @@ class Child:
         return "; its last words: " + " | ".join(lines) if lines else ""
 
 
-def _import_path(python: str) -> dict[str, str]:
+def import_path(python: str) -> dict[str, str]:
     """PYTHONPATH of the child: all of ours for the same interpreter, else this package's folder alone."""
     if python == sys.executable:
         return {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -46,6 +46,18 @@ class VllmEngine:
         return self._engine.vllm_config.model_config.hf_text_config
 
     @property
+    def config(self) -> Any:
+        """The VllmConfig that is in force."""
+        return self._engine.vllm_config
+
+    @property
+    def device_type(self) -> str:
+        """The device as torch names it."""
+        from vllm.platforms import current_platform
+
+        return str(current_platform.device_type)
+
+    @property
     def has_unfinished(self) -> bool:
         return bool(self._engine.has_unfinished_requests())
 
@@ -73,6 +85,18 @@ class VllmEngine:
         """What the latest iteration ran; None where it ran nothing."""
         return self._watch.take()
 
+    def set_chunk(self, tokens: int) -> None:
+        """The tokens of an iteration from the next one on. Raises ConfigError for an engine without room for them."""
+        room = self.settings.room_tokens
+        if self.settings.policy != "chunked" or room is None or not 1 <= tokens <= room:
+            raise ConfigError(
+                f"chunk_size_tokens {tokens} under {self.settings.policy} with room for {room or 'no other'}; want a "
+                "chunked engine with that room"
+            )
+        scheduler = self._scheduler
+        scheduler.max_num_scheduled_tokens = tokens
+        scheduler.max_num_active_reqs = min(self.settings.max_batch_size, tokens)  # each needs a token of the chunk
+
     def apply_model(self, function: Callable[[Any], Any]) -> Any:
         """What function gives of the torch module, on the one rank there is."""
         return self._engine.apply_model(function)[0]
@@ -92,6 +116,7 @@ class VllmEngine:
         config = self._engine.vllm_config
         found = {
             "max_num_batched_tokens": config.scheduler_config.max_num_batched_tokens,
+            "max_num_scheduled_tokens": config.scheduler_config.max_num_scheduled_tokens,
             "max_num_seqs": config.scheduler_config.max_num_seqs,
             "enable_chunked_prefill": config.scheduler_config.enable_chunked_prefill,
             "async_scheduling": bool(config.scheduler_config.async_scheduling),

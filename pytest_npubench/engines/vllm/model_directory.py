@@ -20,7 +20,7 @@ from typing import Any
 from pytest_npubench.engines.moe_shapes import MOE_SHAPES, MoeShape
 from pytest_npubench.engines.shapes import SHAPES, DecoderShape, RopeScaling
 from pytest_npubench.engines.vllm.random_tensors import RandomTensors
-from pytest_npubench.engines.vllm.safetensors_file import num_bytes, write_safetensors
+from pytest_npubench.engines.vllm.safetensors_file import is_whole, num_bytes, write_safetensors
 from pytest_npubench.errors import ConfigError, RegistryError
 
 CONFIG_FILE = "config.json"
@@ -39,13 +39,20 @@ def named_shape(name: str) -> MoeShape | DecoderShape:
     return shape
 
 
-def write_model_directory(folder: Path, shape: MoeShape | DecoderShape, *, seed: int = 0, dtype: str = "fp32") -> Path:
+def write_model_directory(
+    folder: Path, shape: MoeShape | DecoderShape, *, seed: int = 0, dtype: str = "fp32", is_ours: bool = False
+) -> Path:
     """The directory, written unless it is there. Raises ConfigError for a shape or dtype that cannot be written, a
-    folder that holds something else, and a disk without room."""
+    folder that holds something else, and a disk without room.
+
+    is_ours: nobody else writes there, so what holds something else, or lacks a part, is removed and written anew.
+    """
     tensors = RandomTensors(shape=_as_moe_shape(shape), qk_norm=_has_qk_norm(shape), seed=seed)
     origin = {"format": FORMAT, "shape": shape.name, "seed": seed, "dtype": dtype, "config": model_config(shape, dtype)}
-    if (folder / ORIGIN_FILE).is_file() and _read(folder / ORIGIN_FILE) == origin:
+    if _holds(folder, origin):
         return folder
+    if is_ours:
+        _remove(folder)
     if folder.exists():
         raise ConfigError(f"{folder}: is there, and no directory of {shape.name} with seed {seed} in {dtype}")
     dims = tensors.shapes()
@@ -58,6 +65,25 @@ def write_model_directory(folder: Path, shape: MoeShape | DecoderShape, *, seed:
         (written / ORIGIN_FILE).write_text(json.dumps(origin), encoding="utf-8")
         _rename(written, folder)
     return folder
+
+
+def _holds(folder: Path, origin: dict[str, Any]) -> bool:
+    """Whether the directory is of that origin, with all its weights."""
+    try:
+        found, config = (_read(folder / name) for name in (ORIGIN_FILE, CONFIG_FILE))
+    except ConfigError:
+        return False
+    return found == origin and config == origin["config"] and is_whole(folder / WEIGHTS_FILE)
+
+
+def _remove(folder: Path) -> None:
+    try:
+        if folder.is_dir() and not folder.is_symlink():
+            shutil.rmtree(folder)
+        else:
+            folder.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder}: is no whole model directory and cannot be removed: {error}") from error
 
 
 def check_model_directory(folder: Path) -> dict[str, Any]:

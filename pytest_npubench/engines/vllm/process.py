@@ -11,19 +11,30 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pytest_npubench.engines.vllm.answer import VllmAnswer, VllmRequest, VllmRun
+from pytest_npubench.engines.vllm.buckets import DeclaredBuckets, declared_in_log
 from pytest_npubench.engines.vllm.child import Child
+from pytest_npubench.engines.vllm.compiles import late_compiles
 from pytest_npubench.engines.vllm.serving_run import check_requests
 from pytest_npubench.engines.vllm.settings import EngineSettings, environment, map_policy
 from pytest_npubench.engines.vllm.version import supported_vllm
-from pytest_npubench.errors import DeviceUnavailableError, UnitLostError
+from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, UnitLostError
 
 PYTHON_VARIABLE = "NPUBENCH_VLLM_PYTHON"
 START_S = 900.0  # importing takes half a minute, large weights and compilation minutes
 SERVE_S = 3600.0
+ASK_S = 120.0
 WORKER = "pytest_npubench.engines.vllm.worker"
+LOGGING = {"VLLM_LOGGING_LEVEL": "INFO"}  # compiles are told at this level; the log goes to a file of its own
+_late_compiles: dict[int, int] = {}  # by the child's pid
+
+
+def num_late_compiles() -> int:
+    """Compiles after warm-up, over all engines that this process started, as far as their logs tell."""
+    return sum(_late_compiles.values())
 
 
 class VllmProcess:
@@ -41,7 +52,7 @@ class VllmProcess:
         python = python or vllm_python()
         if python == sys.executable:
             supported_vllm()  # of another environment only the child can tell
-        self._child = Child(python, WORKER, name="the vLLM process", environment=environment(settings))
+        self._child = Child(python, WORKER, name="the vLLM process", environment={**LOGGING, **environment(settings)})
         try:
             self.about: dict[str, str | None] = self._child.call("start", settings, timeout_s=start_timeout_s)
         except BaseException:
@@ -57,18 +68,45 @@ class VllmProcess:
         return self._child.is_open
 
     def serve(
-        self, requests: Sequence[VllmRequest], *, count_experts: bool = False, timeout_s: float = SERVE_S
+        self,
+        requests: Sequence[VllmRequest],
+        *,
+        count_experts: bool = False,
+        chunk_size_tokens: int | None = None,
+        timeout_s: float = SERVE_S,
     ) -> VllmRun:
-        """Open loop. A child that is lost on the way leaves a run in which every request failed, with the reason."""
+        """Open loop. A child that is lost on the way leaves a run in which every request failed, with the reason.
+
+        chunk_size_tokens: of a chunked engine with room for more (EngineSettings.room_tokens), for this run alone.
+        """
         check_requests(requests)
         try:
-            run: VllmRun = self._child.call("serve", tuple(requests), count_experts, timeout_s=timeout_s)
+            run: VllmRun = self._child.call(
+                "serve", tuple(requests), count_experts, chunk_size_tokens, timeout_s=timeout_s
+            )
         except UnitLostError as error:
             answers = tuple(VllmAnswer(request=request, failed=str(error)) for request in requests)
             return VllmRun(answers=answers, iterations=(), ended_s=requests[-1].arrival_s, lost=str(error))
+        self._count_compiles()
         if run.lost:
             self.close()  # an engine that failed may still hold anything
         return run
+
+    def declared(self) -> tuple[DeclaredBuckets, ...]:
+        """The sets of lengths that this vLLM says it pads to, by its configuration and its log; of CUDA graphs only the
+        configuration in force tells."""
+        logged = (found for found in declared_in_log(self._child.log()) if found.kind != "cudagraph")
+        configured: tuple[DeclaredBuckets, ...] = self._child.call("declared", timeout_s=ASK_S)
+        return tuple({found.kind: found for found in (*logged, *configured)}.values())
+
+    def time_canary(self, kernel: str) -> float:
+        """Seconds of one call of a canary kernel in that process. Raises MeasurementError where it cannot run there."""
+        duration_s: float = self._child.call("time_canary", kernel, timeout_s=ASK_S)
+        return duration_s
+
+    def _count_compiles(self) -> None:
+        with suppress(MeasurementError):  # a log that does not say where warm-up ended tells nothing
+            _late_compiles[self.pid] = len(late_compiles(self._child.log()))
 
     def close(self) -> None:
         """End the child and wait for it. May be called twice."""

@@ -70,3 +70,16 @@ def _known(dtype: str) -> tuple[str, int]:
     if dtype not in DTYPES:
         raise ConfigError(f"dtype {dtype!r}; weights are written in {', '.join(DTYPES)}")
     return DTYPES[dtype]
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file is there, has a header and as many bytes as that says."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            size = path.stat().st_size
+            header = json.loads(file.read(min(length, size)))
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        return bool(8 + length + max(ends) == size)
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError):
+        return False

@@ -36,7 +36,9 @@ class EngineSettings:
     kv_capacity_tokens is a multiple of block_size_tokens; on x86 CPUs vLLM's faster attention wants blocks of a
     multiple of 32. max_model_tokens: the longest request, prompt and answer; None: what the cache holds. eager: no
     compilation and no CUDA graphs, which counting experts needs. async_scheduling overlaps an iteration's scheduling
-    with the one before; without it iterations are what they seem, and layered prefill needs that.
+    with the one before; without it iterations are what they seem, and layered prefill needs that. room_tokens: a
+    chunked engine that can change its chunk up to that many tokens, since starting one for each takes half a minute;
+    None: the one chunk. visible_devices: CUDA_VISIBLE_DEVICES of the engine; None: as it is here.
     """
 
     model: Path
@@ -51,6 +53,8 @@ class EngineSettings:
     seed: int = 0
     eager: bool = True
     async_scheduling: bool = False
+    room_tokens: int | None = None
+    visible_devices: str | None = None
 
     @property
     def longest_request(self) -> int:
@@ -115,6 +119,7 @@ def environment(settings: EngineSettings) -> dict[str, str]:
         "VLLM_HOST_IP": "127.0.0.1",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
+        **({} if settings.visible_devices is None else {"CUDA_VISIBLE_DEVICES": settings.visible_devices}),
         **map_policy(settings).environment,
     }
 
@@ -132,9 +137,14 @@ def _chunked(settings: EngineSettings, chosen: dict[str, Any]) -> PolicyMapping:
     notes = ["decode tokens count inside the chunk"]
     if running < settings.max_batch_size:
         notes.append(f"{running} requests run at most, not {settings.max_batch_size}: one token of the chunk each")
+    tokens = {"max_num_batched_tokens": chunk}
+    if settings.room_tokens is not None:
+        if settings.room_tokens < chunk:
+            raise ConfigError(f"room_tokens is {settings.room_tokens}; want at least the chunk's {chunk}")
+        tokens = {"max_num_batched_tokens": settings.room_tokens, "max_num_scheduled_tokens": chunk}
     return PolicyMapping(
         policy="chunked",
-        arguments={"max_num_batched_tokens": chunk, "enable_chunked_prefill": True, "max_num_seqs": running},
+        arguments={**tokens, "enable_chunked_prefill": True, "max_num_seqs": running},
         environment={},
         notes=tuple(notes),
     )

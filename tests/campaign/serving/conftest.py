@@ -39,6 +39,8 @@ KINDS = (
     "relaxed_slo",
     "timeline",
 )
+OF_TENSORS = ("identical_tokens",)
+"""Kinds that need tokens, which the cost model does not make."""
 RATES = {"qwen3-30b-a3b": 1.3, "qwen3-8b": 1.0}
 
 
@@ -57,7 +59,7 @@ def serving_plan(model: str = "qwen3-30b-a3b", **changes) -> ServingPlan:
     size = ServingSize(
         name="quick",
         models=tuple(RATES),
-        experiments=KINDS,
+        experiments=(*KINDS, *OF_TENSORS),
         policies=("static", "continuous", "chunked", "layered", "hybrid"),
         num_requests=10,
         min_rounds=2,

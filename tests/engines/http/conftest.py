@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 
@@ -13,8 +14,9 @@ from aiohttp import web
 class Server:
     """Serves an application until the test ends."""
 
-    def __init__(self, application) -> None:
+    def __init__(self, application, tls: ssl.SSLContext | None = None) -> None:
         self.port = 0
+        self._tls = tls
         self._started = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, args=(application,), daemon=True)
@@ -23,13 +25,13 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}/v1"
 
     def _serve(self, application) -> None:
         asyncio.set_event_loop(self._loop)
         runner = web.AppRunner(application, handler_cancellation=True)
         self._loop.run_until_complete(runner.setup())
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self._tls)
         self._loop.run_until_complete(site.start())
         self.port = runner.addresses[0][1]
         self._started.set()

@@ -64,5 +64,5 @@ def test_an_interpreter_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_environment_gets_none_of_this_ones_packages() -> None:
-    path = child._import_path("/another/bin/python")["PYTHONPATH"]
+    path = child.import_path("/another/bin/python")["PYTHONPATH"]
     assert "site-packages" not in path

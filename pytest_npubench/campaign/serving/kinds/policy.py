@@ -2,20 +2,25 @@
 
 A case fails where fewer than 90 % of the arrived requests attain their SLO (section 5.2 of the paper draws its line
 there) under a policy that is meant to keep it; static and continuous batching are shown beside them without that gate.
+Requests that failed have arrived, so they count as missed, and are told with their reason; mean TTFT is that of the
+requests with a first token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.serving.blocks import blocks
+from pytest_npubench.campaign.serving.blocks import Block, blocks
 from pytest_npubench.campaign.serving.experiment import Experiment
-from pytest_npubench.campaign.serving.figures import mean_ttft_s, metrics_of
+from pytest_npubench.campaign.serving.figures import failures_in, mean_of_first_tokens, metrics_of
 from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.campaign.serving.points import ServedPoint
 from pytest_npubench.campaign.serving.policies import served
+from pytest_npubench.campaign.serving.vllm_policies import settings_of
 from pytest_npubench.case import Axes, Case
+from pytest_npubench.engines.vllm.settings import map_policy
 from pytest_npubench.result import Judgement
 from pytest_npubench.serving.metrics import slo_attainment
 from pytest_npubench.stats.error import repeat_error
@@ -47,12 +52,13 @@ class PolicyKind(Experiment):
         attained = slo_attainment(records, found[0].slo)
         missed = Gate(metric="requests that miss the SLO", value=1 - attained, limit=MAX_MISSED, unit="%")
         metrics, about = metrics_of(found, plan.shape)
-        ttft_s = [mean_ttft_s(block) for block in found]
+        ttft_s = [mean_of_first_tokens([block]) for block in found if _has_tokens(block)]
+        verdict, failed = judge_gates((missed,) if point.policy in STALL_FREE else ()), failures_in(found)
         return Judgement(
-            verdict=judge_gates((missed,) if point.policy in STALL_FREE else ()),
+            verdict=replace(verdict, reason=f"{verdict.reason}; {failed}") if failed else verdict,
             what=f"mean TTFT, {point.policy}, {found[0].rate_per_s:.3g} req/s",
             metrics=metrics,
-            measured_s=sum(record.ttft_s for record in records) / len(records),
+            measured_s=mean_of_first_tokens(found),
             repeat_error=repeat_error(ttft_s),
             detail={
                 "policy": point.policy,
@@ -62,9 +68,20 @@ class PolicyKind(Experiment):
                 "clock": "wall",
                 "slo": {"ttft_s": found[0].slo.ttft_s, "tbt_s": found[0].slo.tbt_s},
                 "num_blocks": len(found),
+                "failed": failed,
+                **_of_vllm(plan, point),
                 "figures": about,
             },
         )
+
+
+def _of_vllm(plan: ServingPlan, point: ServedPoint) -> dict[str, str]:
+    """Its settings in words, where it served."""
+    return {"vllm": str(map_policy(settings_of(plan, point)))} if plan.engine == "vllm" else {}
+
+
+def _has_tokens(block: Block) -> bool:
+    return any(record.token_times_s for record in block.records)
 
 
 KIND = PolicyKind()

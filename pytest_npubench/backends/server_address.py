@@ -1,0 +1,117 @@
+"""Where the server is and who asks it, as the environment says: four variables, of which one is needed.
+
+    NPUBENCH_SERVER_URL           the base that clients of OpenAI are given, http://127.0.0.1:8000/v1
+    NPUBENCH_SERVER_MODEL         the model's name; not needed where one is served
+    NPUBENCH_SERVER_KEY_VARIABLE  the variable that holds the API key (default OPENAI_API_KEY)
+    NPUBENCH_SERVER_CA_FILE       a file of certificates to trust
+
+The key itself is read when it is sent: it is in no record, no message and no repr.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pytest_npubench.errors import ConfigError
+
+URL, MODEL = "NPUBENCH_SERVER_URL", "NPUBENCH_SERVER_MODEL"
+KEY_VARIABLE, CA_FILE = "NPUBENCH_SERVER_KEY_VARIABLE", "NPUBENCH_SERVER_CA_FILE"
+DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
+DIGITS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAddress:
+    """key_variable: None where no key is sent. Raises ConfigError on an address that cannot be used."""
+
+    url: str
+    model: str | None = None
+    key_variable: str | None = None
+    ca_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.url)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port or an IPv6 address that is none
+            usable = False
+        if not usable or not self.url.isprintable() or " " in self.url:
+            raise ConfigError("a server's address: want http:// or https:// with a host, as http://HOST:PORT/v1")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ConfigError(
+                "a server's address carries no password and no query; name a variable that holds the API key"
+            )
+
+    @property
+    def host(self) -> str:
+        return (urlsplit(self.url).hostname or "").lower()
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is this machine's own."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def host_digest(self) -> str:
+        """Tells hosts apart without naming them: baselines are read by more people than run servers."""
+        return _digest(self.host)
+
+    @property
+    def digest(self) -> str:
+        return _digest(self.url.rstrip("/"))
+
+    def key(self) -> str:
+        """The API key, empty for none. Raises ConfigError where its variable is not set or no header can carry it."""
+        if self.key_variable is None:
+            return ""
+        key = os.environ.get(self.key_variable, "")
+        if not key:
+            raise ConfigError(f"environment variable {self.key_variable} is not set; it holds the API key")
+        if not key.isascii() or not key.isprintable() or " " in key:
+            raise ConfigError(f"the API key in {self.key_variable} has a space or a sign that no header can carry")
+        return key
+
+    def tls(self) -> ssl.SSLContext:
+        """The system's certificates, and those of ca_file. Raises ConfigError on a file that holds none."""
+        context = ssl.create_default_context()
+        if self.ca_file is not None:
+            try:
+                context.load_verify_locations(str(self.ca_file))
+            except (OSError, ssl.SSLError) as error:
+                raise ConfigError(f"{self.ca_file}: no certificates to trust: {error}") from error
+        return context
+
+
+def address_of(environment: Mapping[str, str]) -> ServerAddress | None:
+    """None where no address is set. Raises ConfigError naming the variable that cannot be used."""
+    url = environment.get(URL, "").strip()
+    if not url:
+        return None
+    named = environment.get(KEY_VARIABLE, "").strip()
+    if named and not environment.get(named):
+        raise ConfigError(f"{KEY_VARIABLE} = {named}: no such variable is set; it holds the API key")
+    variable = named or (DEFAULT_KEY_VARIABLE if environment.get(DEFAULT_KEY_VARIABLE) else None)
+    ca_file = environment.get(CA_FILE, "").strip()
+    try:
+        return ServerAddress(
+            url=url,
+            model=environment.get(MODEL, "").strip() or None,
+            key_variable=variable,
+            ca_file=Path(ca_file) if ca_file else None,
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{URL}: {error}") from None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]

@@ -1,0 +1,1 @@
+"""The server suite: any OpenAI-compatible server under open loads, measured from outside."""

@@ -1,0 +1,214 @@
+"""`npubench load`: requests of a workload to an OpenAI-compatible server at a rate; latency, attainment, throughput.
+
+One block of what the server suite measures in rounds, without journal and baselines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from pytest_npubench.cli.arguments import add_command, positive_integer, print_error, seconds
+from pytest_npubench.errors import ConfigError, NpubenchError
+from pytest_npubench.server_spec import APIS, OURS, PROMPTS, Asking
+
+if TYPE_CHECKING:
+    from pytest_npubench.backends.server_address import ServerAddress
+    from pytest_npubench.campaign.server.blocks import LoadBlock
+    from pytest_npubench.cli.arguments import Commands
+    from pytest_npubench.serving.metrics import Slo
+
+ANSWER_S = 10.0
+NOT_ATTAINED, NOT_MEASURED = 1, 2
+IGNORE_EOS = {"ignore_eos": True}
+EXAMPLE = (
+    "npubench load --url http://127.0.0.1:8000/v1 --workload layered-sharegpt --rate 2 --slo-ttft 5s --slo-tbt 125ms"
+)
+
+
+def add_parser(commands: Commands) -> None:
+    parser = add_command(commands, "load", "load an OpenAI-compatible server and time every token", EXAMPLE)
+    parser.description = (
+        "load an OpenAI-compatible server and time every token: requests are sent when they are due, whether or not\n"
+        "others were answered, and a request that fails counts against the SLO.\n"
+        "Exit status: 0 measured, and attained where limits are given; 1 too few requests attain their SLO;\n"
+        "2 not measured: no server, no such model, no answer, or a client that was late itself."
+    )
+    parser.add_argument("--url", help="such as http://127.0.0.1:8000/v1 (default: $NPUBENCH_SERVER_URL)")
+    parser.add_argument("--model", metavar="NAME", help="(default: $NPUBENCH_SERVER_MODEL, or the only one served)")
+    parser.add_argument("--workload", metavar="NAME_OR_PATH", required=True, help="as `npubench workloads` lists them")
+    parser.add_argument("--rate", metavar="PER_S", type=_positive, required=True, help="requests a second, Poisson")
+    parser.add_argument("--num-requests", metavar="N", type=positive_integer, default=100, help="default 100")
+    parser.add_argument("--seed", type=_seed, default=0, help="of lengths and arrivals (default 0); prompts are new")
+    parser.add_argument("--slo-ttft", metavar="TIME", help="limit on the first token, such as 5s")
+    parser.add_argument("--slo-tbt", metavar="TIME", help="limit on every gap between tokens, such as 125ms")
+    parser.add_argument("--attainment", metavar="FRACTION", type=_fraction, help="that must attain (default 0.9)")
+    parser.add_argument("--api", choices=APIS, default="completions", help="default completions")
+    parser.add_argument("--prompt", choices=PROMPTS, help="token ids or words (default: tokens; chat: words)")
+    parser.add_argument(
+        "--max-total-tokens", metavar="N", type=positive_integer, default=16_384, help="longest prompt and answer"
+    )
+    parser.add_argument("--extra-body", metavar="JSON", type=_object, help='default {"ignore_eos": true}')
+    parser.add_argument("--timeout", metavar="SECONDS", type=seconds, default=600.0, help="for an answer, default 600")
+    parser.add_argument("--key-variable", metavar="NAME", help="holds the API key (default: OPENAI_API_KEY, if set)")
+    parser.add_argument("--ca-file", metavar="PATH", help="certificates to trust beside the system's")
+    parser.add_argument("--json", action="store_true", help="print JSON, every metric with unit and definition")
+    parser.set_defaults(run=lambda arguments: run(parser, arguments))
+
+
+def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    """NOT_MEASURED for whatever keeps it from being measured, which one line on stderr names."""
+    if (arguments.slo_ttft is None) != (arguments.slo_tbt is None):
+        parser.error("want --slo-ttft and --slo-tbt together: a request attains both or neither")
+    if arguments.attainment is not None and arguments.slo_ttft is None:
+        parser.error("--attainment is of an SLO: want --slo-ttft and --slo-tbt")
+    try:
+        answer = loaded(arguments)
+    except NpubenchError as error:
+        print_error(error)
+        return NOT_MEASURED
+    if arguments.json:
+        print(json.dumps(answer, indent=2))
+    else:
+        from pytest_npubench.cli.load_table import rendered
+
+        print(rendered(answer), end="")
+    if answer["client"]["late"]:
+        print_error(answer["client"]["late"])
+        return NOT_MEASURED
+    return NOT_ATTAINED if answer["attained"] is False else 0
+
+
+def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What was asked for and what came out, as plain data. Raises NpubenchError."""
+    from pytest_npubench.backends.server_facts import ask_server
+    from pytest_npubench.campaign.server.blocks import of_columns, to_columns
+    from pytest_npubench.campaign.server.loader import Loader
+
+    slo, address, asking = _slo(arguments), _address(arguments), _asking(arguments)
+    facts = ask_server(address, ANSWER_S)
+    model = facts.model(address.model)
+    loader = Loader(address, model.name, model.context_tokens, asking)
+    requests = loader.requests(arguments.workload, arguments.num_requests, arguments.rate, arguments.seed)
+    span_s = requests[-1].arrival_s
+    print(f"sending {len(requests)} requests in {span_s:.0f} s to {model.name}", file=sys.stderr, flush=True)
+    run = loader.send(requests, str(arguments.seed))
+    block = of_columns(to_columns(run, requests, rate_per_s=arguments.rate, slo=slo))
+    return {
+        "clock": "wall",
+        "server": {"url": address.url, "software": facts.software, **asdict(model)},
+        "api": asking.api,
+        "prompt": asking.prompt,
+        "workload": arguments.workload,
+        "num_requests": len(requests),
+        "rate_per_s": arguments.rate,
+        "seed": arguments.seed,
+        **_outcome(block, 0.9 if arguments.attainment is None else arguments.attainment),
+    }
+
+
+def _outcome(block: LoadBlock, wanted: float) -> dict[str, Any]:
+    from pytest_npubench.campaign.server.failures import by_name
+    from pytest_npubench.campaign.server.figures import seen_from_outside
+    from pytest_npubench.campaign.server.lateness import dispatch_lag_p99_s, why_late
+    from pytest_npubench.serving.metrics import slo_attainment
+
+    slo = block.slo
+    return {
+        "slo": None if slo is None else {**asdict(slo), "attainment": wanted},
+        "attained": None if slo is None else slo_attainment(block.records, slo) >= wanted,
+        "failures": by_name(block.failures),
+        "counted_by": dict(Counter(filter(None, block.counted_by))),
+        "client": {
+            "dispatch_lag_p99_s": dispatch_lag_p99_s(block),
+            "loop_stall_p99_s": block.stalls_s[1],
+            "loop_stall_worst_s": block.stalls_s[2],
+            "late": why_late(block),
+        },
+        "metrics": [asdict(metric) for metric in seen_from_outside(block)],
+    }
+
+
+def _slo(arguments: argparse.Namespace) -> Slo | None:
+    from pytest_npubench.serving.metrics import Slo
+
+    return None if arguments.slo_ttft is None else Slo.parse(arguments.slo_ttft, arguments.slo_tbt)
+
+
+def _address(arguments: argparse.Namespace) -> ServerAddress:
+    """The command line before the environment."""
+    from pytest_npubench.backends.server_address import CA_FILE, KEY_VARIABLE, MODEL, URL, address_of
+
+    given = {
+        URL: arguments.url,
+        MODEL: arguments.model,
+        KEY_VARIABLE: arguments.key_variable,
+        CA_FILE: arguments.ca_file,
+    }
+    address = address_of({**os.environ, **{name: value for name, value in given.items() if value is not None}})
+    if address is None:
+        raise ConfigError(f"no server: want --url or {URL}, such as http://127.0.0.1:8000/v1")
+    return address
+
+
+def _asking(arguments: argparse.Namespace) -> Asking:
+    from importlib.util import find_spec
+
+    if not find_spec("aiohttp"):
+        raise ConfigError("aiohttp is not installed: pip install pytest-npubench[http]")
+    prompt = arguments.prompt or ("words" if arguments.api == "chat" else "tokens")
+    if (arguments.api, prompt) == ("chat", "tokens"):
+        raise ConfigError("the chat API takes no token ids; want --prompt words")
+    return Asking(
+        api=arguments.api,
+        prompt=prompt,
+        extra_body=IGNORE_EOS if arguments.extra_body is None else arguments.extra_body,
+        max_total_tokens=arguments.max_total_tokens,
+        idle_timeout_s=arguments.timeout,
+        answer_timeout_s=arguments.timeout,
+    )
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r}: want a JSON object, such as {{}}")
+    if ours := [name for name in value if name in OURS]:
+        raise argparse.ArgumentTypeError(f"{ours[0]} is not for it to say")
+    return value
+
+
+def _positive(text: str) -> float:
+    value = _number(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: want a finite number above 0")
+    return value
+
+
+def _fraction(text: str) -> float:
+    value = _number(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: want a fraction above 0 and up to 1, such as 0.9")
+    return value
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r}: want a whole number of at least 0")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

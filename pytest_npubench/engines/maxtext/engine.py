@@ -1,0 +1,159 @@
+"""engines.protocol.Engine on MaxText: prompts one after the other into slots, then all slots step by step.
+
+What LENS must know of it: each prompt is prefilled alone (prefill_shared is False), padded to the smallest declared
+length that holds it; a slot goes on stepping when its request has ended, and its position with it (finished = "grow");
+decode has one bucket and the state is one block, so nothing ever moves. Prefill is timed with the copy into its slot,
+which the first token does not wait for on a server but the batch's end does.
+
+Every call is waited for and its tokens are fetched, as a server that streams them must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from pytest_npubench.engines.jax_dense.trace import RunTrace
+from pytest_npubench.engines.maxtext.interface import MaxEngine, ResultTokens
+from pytest_npubench.engines.maxtext.lengths import declared_lengths
+from pytest_npubench.engines.protocol import Finished
+from pytest_npubench.engines.request_batch import Prompt, as_requests, check_batch, random_prompts
+from pytest_npubench.errors import ConfigError
+from pytest_npubench.measurement import CacheState, CompileRecord, Move, Phase, Request, Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """A run and the tokens it produced: one tuple a request, in the order the requests were given."""
+
+    run: Run
+    tokens: tuple[tuple[int, ...], ...]
+
+
+class MaxTextEngine:
+    """On an open MaxEngine, whose parameters it loads. Raises ConfigError for lengths that are not declared rightly.
+
+    compiles: one record for generate and one for each prefill length, each the seconds of the calls that compile it,
+    which run it a few times; all count as cold, as MaxText does not tell what its compilation cache held.
+    """
+
+    name = "maxtext"
+    prefill_shared = False
+    finished: Finished = "grow"
+
+    def __init__(self, engine: MaxEngine, *, seed: int = 0) -> None:
+        self.lengths = declared_lengths(engine.config)
+        self.buckets = self.lengths.buckets
+        self.batch_size = engine.max_concurrent_decodes
+        self.compiles: Sequence[CompileRecord] = ()
+        self._engine, self._seed = engine, seed
+        self._params = engine.load_params()
+        self._state: Any = None
+
+    def load(self, buckets: Sequence[int]) -> None:
+        """Compile generate, and prefill of these lengths. Raises ConfigError for one that is not declared."""
+        for bucket in buckets:
+            if bucket not in self.buckets:
+                raise ConfigError(f"bucket {bucket} is not in the engine's set {self.buckets}")
+        self._make_state()
+        for bucket in buckets:
+            name = f"prefill-{bucket}"
+            if bucket in self.lengths.keys.prefill_buckets and name not in {one.name for one in self.compiles}:
+                self._record(name, partial(self._warm_up, bucket))
+
+    def run(self, requests: Sequence[Request]) -> Run:
+        """Run seeded random prompts of these lengths; see generate()."""
+        check_batch(requests, self.batch_size)
+        prompts = random_prompts(requests, self._engine.config.vocab_size, seed=self._seed)
+        return self.generate(prompts, [request.output_tokens for request in requests]).run
+
+    def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> Generation:
+        """Tokens of each prompt (int32 [l_in]), its own number of them, with the timing of the whole batch.
+
+        Raises LengthError for a batch or a length that does not fit.
+        """
+        requests = as_requests(prompts, output_tokens)
+        check_batch(requests, self.batch_size)
+        self.lengths.check(requests)
+        keys = self.lengths.keys
+        prefill_buckets = [keys.prefill_key(len(prompt)) for prompt in prompts]
+        (decode_bucket,) = keys.decode_buckets
+        self.load(sorted(set(prefill_buckets)))
+        trace, first = RunTrace(), []
+        for slot, (prompt, bucket) in enumerate(zip(prompts, prefill_buckets, strict=True)):
+            with trace.segment(Phase.PREFILL, bucket):
+                first.append(self._prefill(prompt, bucket, slot))
+        steps = [first]
+        for _ in range(max(output_tokens) - 1):
+            with trace.segment(Phase.DECODE, decode_bucket):
+                steps.append(self._step())
+        run = trace.finish()
+        tokens = tuple(tuple(step[slot] for step in steps[:count]) for slot, count in enumerate(output_tokens))
+        return Generation(run=run, tokens=tokens)
+
+    def time_move(self, from_bucket: int, to_bucket: int) -> Move:
+        """Raises ConfigError: the decode state is one block of max_target_length and never moves."""
+        raise ConfigError(f"move {from_bucket} -> {to_bucket}: MaxText's decode state has one length and never moves")
+
+    def _prefill(self, prompt: Prompt, bucket: int, slot: int) -> int:
+        """Its first token, once its keys and values are in the slot."""
+        padded = _zeros(bucket)
+        padded[: len(prompt)] = prompt
+        prefix, result = self._engine.prefill(params=self._params, padded_tokens=padded, true_length=len(prompt))
+        self._state = self._engine.insert(prefix, self._take_state(), slot)
+        return self._fetch(result)[0]
+
+    def _step(self) -> list[int]:
+        """One token a slot."""
+        self._state, result = self._engine.generate(self._params, self._take_state())
+        return self._fetch(result)
+
+    def _take_state(self) -> Any:
+        """The state, for a call that consumes it; one that fails leaves none."""
+        state, self._state = self._state, None
+        return state
+
+    def _make_state(self) -> None:
+        """A state where there is none, stepped once.
+
+        MaxText compiles insert and generate anew for a state that came out of init_decode_state, generate or insert:
+        after this one and _warm_up, every pair of them that a run meets has been met.
+        """
+        if self._state is None:
+            self._state = self._engine.init_decode_state()
+            self._record(f"generate-{self.lengths.keys.max_kv_tokens}", lambda: (self._step(), self._step()))
+
+    def _warm_up(self, bucket: int) -> None:
+        """Into a state of generate, into one of insert, and a step from there."""
+        self._prefill(_zeros(bucket), bucket, 0)
+        self._prefill(_zeros(bucket), bucket, 0)
+        self._step()
+
+    def _fetch(self, result: ResultTokens) -> list[int]:
+        _wait_for((self._state, result.data))
+        first, stop = result.tokens_idx
+        tokens: list[int] = np.asarray(result.data)[:, first:stop].reshape(-1).tolist()
+        return tokens
+
+    def _record(self, name: str, call: Callable[[], object]) -> None:
+        """Call it; the first time its seconds go on record."""
+        started_s = perf_counter()
+        call()
+        record = CompileRecord(name=name, compile_s=perf_counter() - started_s, cache=CacheState.COLD)
+        if name not in {one.name for one in self.compiles}:
+            self.compiles = (*self.compiles, record)
+
+
+def _zeros(bucket: int) -> Prompt:
+    return np.zeros(bucket, np.int32)
+
+
+def _wait_for(arrays: Any) -> None:
+    import jax
+
+    jax.block_until_ready(arrays)

@@ -1,0 +1,73 @@
+"""A model of NxD Inference, compiled for its buckets and loaded.
+
+    open_model("neuronx_distributed_inference.models.llama.modeling_llama:NeuronLlamaForCausalLM", Path("llama"),
+               compiled=Path("llama-neuron"), batch_size=4, seq_len=1024, enable_bucketing=True, tp_degree=2)
+
+Nothing of NxD Inference is imported before that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from pytest_npubench.engines.nxd.interface import NeuronModel
+from pytest_npubench.errors import ConfigError, DeviceUnavailableError
+from pytest_npubench.measurement import CacheState, CompileRecord
+
+PACKAGE = "neuronx_distributed_inference"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedModel:
+    """A loaded model, and one record of the call that compiled all its buckets.
+
+    It counts as cold, as NxD Inference does not tell what the Neuron compiler's own cache held.
+    """
+
+    model: NeuronModel
+    compiles: tuple[CompileRecord, ...]
+
+
+def open_model(class_path: str, directory: Path, *, compiled: Path, **settings: Any) -> OpenedModel:
+    """`class_path` is MODULE:CLASS, `directory` a Hugging Face checkpoint, `compiled` the folder the compiled one goes
+    to, `settings` NeuronConfig's.
+
+    Raises DeviceUnavailableError without NxD Inference, ConfigError for a class that is none, a checkpoint that is not
+    there, and settings that are refused.
+    """
+    adapter = _import(f"{PACKAGE}.utils.hf_adapter")
+    module, _, name = class_path.partition(":")
+    model_class = getattr(_import(module, is_chosen=True), name, None) if module and name else None
+    if model_class is None:
+        raise ConfigError(f"no model {class_path!r}; want MODULE:CLASS, as in {PACKAGE}.models")
+    if not (directory / "config.json").is_file():
+        raise ConfigError(f"{directory}: no config.json in it; want a Hugging Face checkpoint")
+    try:
+        config_class = model_class.get_config_cls()
+        neuron_config = config_class.get_neuron_config_cls()(**settings)
+        config = config_class(neuron_config, load_config=adapter.load_pretrained_config(str(directory)))
+    except (AssertionError, TypeError, ValueError) as error:
+        raise ConfigError(f"NxD Inference refuses the settings of {name}: {error}") from error
+    model = model_class(str(directory), config)
+    started_s = perf_counter()
+    model.compile(str(compiled))
+    record = CompileRecord(name=name, compile_s=perf_counter() - started_s, cache=CacheState.COLD)
+    model.load(str(compiled))
+    return OpenedModel(model=model, compiles=(record,))
+
+
+def _import(name: str, *, is_chosen: bool = False) -> Any:
+    """`is_chosen`: the user named this module, so that one which is not there is not a missing package."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if is_chosen and f"{name}.".startswith(f"{error.name}."):
+            raise ConfigError(f"no module {name!r}; want MODULE:CLASS, as in {PACKAGE}.models") from error
+        raise DeviceUnavailableError(
+            f"NxD Inference needs {error.name}, which is not installed; want neuronx-distributed-inference of the AWS "
+            "Neuron SDK, on a machine with Neuron devices (docs/adapters.md)"
+        ) from error

@@ -1,0 +1,53 @@
+"""What adapters of other people's engines do with a batch before it runs: check it, and make prompts of its lengths.
+
+Worked example: requests of 3 and 5 prompt tokens under seed 0 get the first 3 and 5 draws of the streams (0, 0) and
+(0, 1): the same ones in every run, so that two runs of a batch do the same work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_npubench.errors import ConfigError, LengthError
+from pytest_npubench.measurement import Request
+
+Prompt = npt.NDArray[np.int32]
+
+
+def as_requests(prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[Request]:
+    """Raises LengthError where there are not as many of each."""
+    if len(prompts) != len(output_tokens):
+        raise LengthError(f"{len(prompts)} prompts with {len(output_tokens)} output lengths; want as many of each")
+    return [
+        Request(input_tokens=len(prompt), output_tokens=count)
+        for prompt, count in zip(prompts, output_tokens, strict=True)
+    ]
+
+
+def check_batch(requests: Sequence[Request], batch_size: int) -> None:
+    """Raises LengthError for an empty batch, one above batch_size, or a request without a token of either kind."""
+    if not 1 <= len(requests) <= batch_size:
+        raise LengthError(f"{len(requests)} requests; the engine takes 1..{batch_size}")
+    for row, request in enumerate(requests):
+        if request.input_tokens < 1 or request.output_tokens < 1:
+            raise LengthError(
+                f"request {row}: {request.input_tokens} prompt and {request.output_tokens} output tokens; "
+                "want at least 1 of each"
+            )
+
+
+def random_prompts(
+    requests: Sequence[Request], vocab_size: int, *, seed: int = 0, avoid: int | None = None
+) -> list[Prompt]:
+    """A prompt a request, int32 [l_in], of seeded tokens; `avoid` is a token that none holds (an engine's padding)."""
+    num_tokens = vocab_size if avoid is None else vocab_size - 1
+    if num_tokens < 1:
+        raise ConfigError(f"a vocabulary of {vocab_size} tokens; want one that prompts can be drawn from")
+    prompts = []
+    for index, request in enumerate(requests):
+        drawn = np.random.default_rng((seed, index)).integers(0, num_tokens, request.input_tokens, dtype=np.int32)
+        prompts.append(drawn if avoid is None else drawn + (drawn >= avoid).astype(np.int32))
+    return prompts

@@ -1,0 +1,80 @@
+"""A plan of one load on a server, and stand-ins of servers that end with the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install pytest-npubench[http]")
+
+from pytest_npubench.backends import backend
+from pytest_npubench.backends.server import ServerRuntime
+from pytest_npubench.campaign.server.plan import ServerPlan
+from pytest_npubench.hardware import default_directory, load_all
+from pytest_npubench.server_spec import Asking, ServerLoad, ServerSize, ServerSpec
+from pytest_npubench.workloads import registry
+from pytest_npubench.workloads.trace import TraceWorkload
+
+from .stand_in import StandIn
+
+SPEC = load_all([default_directory()])["openai-server"]
+LOAD = ServerLoad(workload="short-chats", rate_per_s=100.0)
+LENGTHS = ((5, 4), (9, 3), (14, 5), (20, 2))
+NUM_REQUESTS = 6
+
+
+@pytest.fixture(autouse=True)
+def short_chats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A workload of short requests."""
+    inputs, outputs = zip(*LENGTHS, strict=True)
+    trace = TraceWorkload(
+        name=LOAD.workload,
+        kind="trace",
+        source="the test's own",
+        note="",
+        input_tokens=inputs,
+        output_tokens=outputs,
+        arrival_s=None,
+        num_unusable=0,
+    )
+    monkeypatch.setitem(registry._registered, LOAD.workload, trace)
+
+
+@pytest.fixture
+def plan() -> ServerPlan:
+    return server_plan()
+
+
+def server_plan(*, slo: tuple[float, float] | None = (2.0, 1.0), attainment: float = 0.9, **asking: Any) -> ServerPlan:
+    size = ServerSize(
+        name="quick",
+        workloads=(LOAD.workload,),
+        num_requests=NUM_REQUESTS,
+        min_rounds=2,
+        max_rounds=2,
+        budget_s=1.0,
+    )
+    server = ServerSpec(asking=Asking(**asking), attainment=attainment, loads=(LOAD,), profiles=(size,))
+    slos = () if slo is None else (replace(SPEC.slos[0], ttft_s=slo[0], tbt_s=slo[1]),)
+    return ServerPlan(spec=replace(SPEC, server=server, slos=slos), server=server, size=size)
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ServerRuntime]]:
+    """runtime(stand_in) opens the model that the stand-in serves, by the way that the plugin takes."""
+    servers = []
+
+    def opened(stand_in: StandIn) -> ServerRuntime:
+        servers.append(stand_in.start())
+        monkeypatch.setenv("NPUBENCH_SERVER_URL", servers[-1].url)
+        (device,) = backend("server").probe(10.0).devices
+        found = backend("server").open((device,), None)
+        assert isinstance(found, ServerRuntime)
+        return found
+
+    yield opened
+    for server in servers:
+        server.stop()

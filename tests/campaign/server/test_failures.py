@@ -1,0 +1,94 @@
+"""Why requests fail, by classes: every way of the real client has one, and no key is in what is kept."""
+
+from __future__ import annotations
+
+import json
+import string
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_npubench.campaign.server.failures import WINDOW, by_name, code_of, in_words, name_of, without_key
+from pytest_npubench.engines.http.answer import HttpRequest
+from pytest_npubench.engines.http.endpoint import Endpoint
+from pytest_npubench.engines.http.load_run import run_load
+
+from .stand_in import TOKEN, StandIn, refuses, streams
+
+FALLING = [json.dumps({"choices": [{"text": "a"}], "usage": {"completion_tokens": count}}) for count in (3, 1, 2)]
+BACKWARDS = json.dumps({"choices": [{"text": "a"}], "usage": {"completion_tokens": 1}})
+ENDED = json.dumps({"error": {"message": "out of blocks"}})
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        (refuses(400), "HTTP 400"),
+        (refuses(404), "HTTP 404"),
+        (refuses(429), "HTTP 429"),
+        (refuses(500), "HTTP 500"),
+        (streams(TOKEN, cut=True), "disconnected"),
+        (streams(TOKEN), "stopped before its end"),
+        (streams(TOKEN, "{oops"), "malformed stream"),
+        (streams(TOKEN, "[]"), "malformed stream"),
+        (streams(TOKEN, ENDED), "ended by the server with an error"),
+        (streams(TOKEN, "[DONE]"), "another number of tokens than asked for"),
+        (streams(*FALLING, "[DONE]"), "token counts that contradict the stream"),
+        (streams(TOKEN, TOKEN, BACKWARDS, "[DONE]"), "token counts that contradict the stream"),
+        (streams(TOKEN, wait_s=5.0), "timed out"),
+    ],
+)
+def test_every_way_to_fail_of_the_real_client_has_its_class(fault, name):
+    server = StandIn(fault=fault).start()
+    endpoint = Endpoint(url=server.url, model="m", answer_timeout_s=1.0)
+    try:
+        (answer,) = run_load(endpoint, [HttpRequest(id=0, arrival_s=0.0, prompt=(1,), output_tokens=4)]).answers
+    finally:
+        server.stop()
+    assert name_of(code_of(answer.failed)) == name, answer.failed
+
+
+def test_nobody_there_and_a_retried_request_have_their_classes():
+    server = StandIn().start()
+    server.stop()
+    request = HttpRequest(id=0, arrival_s=0.0, prompt=(1,), output_tokens=2)
+    (answer,) = run_load(Endpoint(url=server.url, model="m"), [request]).answers
+    assert name_of(code_of(answer.failed)) == "no connection"
+    assert (
+        name_of(code_of("answered after 2 retries, which is a failure: HTTP 429 : later")) == "answered after retries"
+    )
+
+
+def test_a_whole_answer_has_no_code_and_an_unknown_reason_is_a_failure():
+    assert code_of(None) == 0
+    assert name_of(code_of("a reason of a later version")) == "failed"
+    assert name_of(7000) == "HTTP 7000"
+
+
+def test_failures_are_named_by_count_the_most_common_first():
+    codes = (0, 2, 429, 429, 0)
+    assert by_name(codes) == {"HTTP 429": 2, "disconnected": 1}
+    assert in_words(by_name(codes), 5) == "2 of 5: HTTP 429; 1 of 5: disconnected"
+    assert in_words(by_name((0, 0)), 2) == ""
+
+
+KEYS = st.text(alphabet=string.ascii_letters + string.digits + "-_.", min_size=1, max_size=60)
+TEXTS = st.text(alphabet=string.printable, max_size=80)
+
+
+@settings(max_examples=200, deadline=None)
+@given(key=KEYS, before=TEXTS, behind=TEXTS, data=st.data())
+def test_no_piece_of_a_key_is_kept(key, before, behind, data):
+    """A server may send the key back whole or cut short at any place."""
+    length = data.draw(st.integers(min(len(key), WINDOW), len(key)))
+    start = data.draw(st.integers(0, len(key) - length))
+    piece = key[start : start + length]
+    shown = without_key(before + piece + behind, key)
+    assert piece not in shown
+
+
+@given(text=st.text(max_size=100))
+def test_text_without_the_key_stays(text):
+    assert without_key(text, "") == text
+    assert without_key(text, "a key that no text holds") == text

@@ -1,0 +1,165 @@
+"""npubench load: what it prints, its exit status, and everything that keeps it from measuring."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install pytest-npubench[http]")
+
+from campaign.server.stand_in import StandIn, refuses, sometimes
+
+from pytest_npubench.campaign.server import lateness
+from pytest_npubench.engines.http.known_answer import KnownAnswer
+
+KEY = "sk-0123456789-abcdefghijklmnop"
+KNOWN = KnownAnswer(ttft_s=0.06, itl_s=0.02)
+LENGTHS = "input_tokens,output_tokens\n5,3\n9,2\n14,4\n20,3\n"
+
+
+@pytest.fixture
+def load(call, tmp_path, monkeypatch):
+    """load(stand_in, ...) is eight requests to it at 40 a second."""
+    for name in ("URL", "MODEL", "KEY_VARIABLE", "CA_FILE"):
+        monkeypatch.delenv(f"NPUBENCH_SERVER_{name}", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr(lateness, "SHARE", 1e6)  # what the machine does besides puts the client off
+    path = tmp_path / "lengths.csv"
+    path.write_text(LENGTHS, encoding="utf-8")
+
+    def run(stand_in, *arguments):
+        server = stand_in.start()
+        try:
+            fixed = ("--url", server.url, "--workload", path, "--rate", 40, "--num-requests", 8)
+            return call("load", *fixed, *arguments)
+        finally:
+            server.stop()
+
+    return run
+
+
+SLO = ("--slo-ttft", "20s", "--slo-tbt", "10s")
+
+
+def test_json_has_every_metric_and_how_the_client_kept_up(load):
+    stand_in = StandIn(known=KNOWN)
+    answer = load(stand_in, *SLO, "--json").json
+    metrics = {metric["name"]: metric for metric in answer["metrics"]}
+    assert metrics["slo_attainment"]["value"] == 1.0
+    assert metrics["ttft_p50_s"]["value"] >= 0.06
+    assert {"tbt_worst_s", "e2e_p99_s", "output_tokens_per_s"} <= set(metrics)
+    assert all(metric["value"] is not None or metric["note"] for metric in answer["metrics"])
+    assert answer["attained"] is True
+    assert answer["failures"] == {}
+    assert answer["server"]["software"] == "vllm 0.32.0"
+    assert answer["client"]["late"] is None
+    assert len(stand_in.bodies) == 8
+
+
+def test_the_table_says_who_was_asked_and_what_came_out(load):
+    answer = load(StandIn(known=KNOWN), *SLO)
+    assert answer.status == 0, answer.err
+    for words in (
+        "server     m by vllm 0.32.0 at http://127.0.0.1",
+        "failed     none",
+        "counted    8 by running usage",
+        "SLO        TTFT 20 s and every TBT 10000 ms: attained (100.00% of the arrived requests, 90% wanted)",
+        "ttft_mean_s",
+        "tbt_worst_s",
+        "loop_stall_p99_s",
+    ):
+        assert words in answer.out
+    assert "expert" not in answer.out
+
+
+def test_without_limits_nothing_is_judged(load):
+    answer = load(StandIn(known=KNOWN), "--json").json
+    assert (answer["slo"], answer["attained"]) == (None, None)
+
+
+@pytest.mark.parametrize(("attainment", "status"), [("0.75", 0), ("0.76", 1)])
+def test_the_exit_status_is_1_where_too_few_attain(load, attainment, status):
+    """Every fourth request is refused."""
+    stand_in = StandIn(known=KNOWN, fault=sometimes(refuses(429), every=4))
+    answer = load(stand_in, *SLO, "--attainment", attainment)
+    assert answer.status == status, answer.err
+    assert "failed     2 HTTP 429" in answer.out
+
+
+def test_the_chat_api_and_a_body_of_ones_own(load):
+    stand_in = StandIn(known=KNOWN)
+    assert load(stand_in, "--api", "chat", "--extra-body", '{"top_k": 1}').status == 0
+    assert all("messages" in body and body["top_k"] == 1 for body in stand_in.bodies)
+
+
+def test_the_seed_gives_the_same_lengths_and_new_prompts(load):
+    first, second = StandIn(known=KNOWN), StandIn(known=KNOWN)
+    assert load(first, "--seed", 3).status == load(second, "--seed", 3).status == 0
+    lengths = [[(len(body["prompt"]), body["max_tokens"]) for body in one.bodies] for one in (first, second)]
+    assert lengths[0] == lengths[1]
+    assert first.bodies[0]["prompt"] != second.bodies[0]["prompt"]
+
+
+def test_a_late_client_is_shown_and_is_no_measurement(load, monkeypatch):
+    monkeypatch.setattr(lateness, "SHARE", 1e-9)
+    answer = load(StandIn(known=KNOWN), *SLO)
+    assert answer.status == 2
+    assert "ttft_mean_s" in answer.out
+    assert "the client was late itself" in answer.err
+
+
+def test_no_answer_is_no_measurement_and_names_the_failures(load, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    answer = load(StandIn(fault=refuses(500, f"bad key {KEY}")))
+    assert answer.status == 2
+    assert "no request was answered: 8 of 8: HTTP 500" in answer.err
+    assert KEY not in answer.err + answer.out
+    assert answer.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--model", "x"), "the server serves no model 'x'; it serves m"),
+        (("--key-variable", "NOT_THERE"), "NOT_THERE: no such variable is set"),
+        (("--workload", "nobody-knows-it"), "no workload is named 'nobody-knows-it'"),
+        (("--slo-ttft", "5", "--slo-tbt", "1s"), "want a number with a unit"),
+        (("--api", "chat", "--prompt", "tokens"), "the chat API takes no token ids"),
+        (("--max-total-tokens", 2), "max_total_tokens=2"),
+        (("--slo-ttft", "5s"), "want --slo-ttft and --slo-tbt together"),
+        (("--attainment", "0.9"), "--attainment is of an SLO"),
+        (("--attainment", "1.5", *SLO), "want a fraction above 0 and up to 1"),
+        (("--rate", "0"), "want a finite number above 0"),
+        (("--rate", "x"), "want a finite number above 0"),
+        (("--seed", "-1"), "want a whole number of at least 0"),
+        (("--extra-body", "[]"), "want a JSON object"),
+        (("--extra-body", "{"), "no JSON"),
+        (("--extra-body", '{"model": "x"}'), "model is not for it to say"),
+    ],
+)
+def test_what_cannot_be_measured_is_named(load, arguments, words):
+    stand_in = StandIn()
+    answer = load(stand_in, *arguments)
+    assert answer.status == 2
+    assert words in answer.err
+    assert "Traceback" not in answer.err
+    assert stand_in.bodies == []
+
+
+def test_no_server_is_named(call, monkeypatch):
+    monkeypatch.delenv("NPUBENCH_SERVER_URL", raising=False)
+    answer = call("load", "--workload", "layered-sharegpt", "--rate", 1)
+    assert answer.status == 2
+    assert "want --url or NPUBENCH_SERVER_URL" in answer.err
+
+
+def test_help_says_what_the_exit_status_means(call):
+    answer = call("load", "--help")
+    assert answer.status == 0
+    assert "1 too few requests attain their SLO" in answer.out
+    assert "example: npubench load --url" in answer.out
+
+
+def test_the_answer_is_plain_json(load):
+    assert json.loads(json.dumps(load(StandIn(known=KNOWN), "--json").json))["clock"] == "wall"

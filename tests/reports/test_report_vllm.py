@@ -1,0 +1,91 @@
+"""What a report says of the bucket suite on vLLM: no buckets where none are declared, and its campaign's own rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_npubench.campaign.declared_buckets import series_name
+from pytest_npubench.cli.profile_source import profile_from_journal
+from pytest_npubench.reports import html
+from pytest_npubench.reports.continuous_lines import continuous_lines
+from pytest_npubench.reports.drift import drifts
+from pytest_npubench.store.journal import Journal, read_journal
+
+from .journals import BUCKETS, TBT_S, TTFT_S, Measurement, make_plan, measure, write_run
+from .page import Element, figures, read
+
+SAID = "vLLM on cuda:0 has no buckets: latency is continuous; LENS's error here is "
+
+
+def journal_of(path: Path, measurement: Measurement) -> Journal:
+    write_run(path / "journal.jsonl", measurement)
+    return read_journal(path / "journal.jsonl")
+
+
+def page_of(journal: Journal) -> Element:
+    return read(html.render_html(_cases(journal), journal))
+
+
+def _cases(journal: Journal) -> list[Mapping[str, Any]]:
+    return [record for record in journal.records if record["record"] == "case"]
+
+
+@pytest.fixture
+def measurement() -> Measurement:
+    """The table's times on a vLLM that declares nothing."""
+    return measure(replace(make_plan(), engine="vllm"))
+
+
+def with_declared(measurement: Measurement) -> Measurement:
+    rounds = [
+        {**row, **{series_name(name): tuple(map(float, BUCKETS)) for name in row}}
+        for row in measurement.measured.rounds
+    ]
+    return replace(measurement, measured=replace(measurement.measured, rounds=rounds))
+
+
+def test_a_section_says_that_latency_is_continuous(tmp_path: Path, small: None, measurement: Measurement) -> None:
+    page = page_of(journal_of(tmp_path, measurement))
+    assert SAID in page.text
+    assert "stairs found behind 128, 256)" in page.text  # the table is one
+    charts = figures(page)
+    assert "Padding waste by workload" not in charts
+    (crosses,) = [trace for trace in charts["Latency steps by length"]["data"] if trace["mode"] == "markers"]
+    assert crosses["x"] == [129, 257]
+    assert "Drift from round to round" in charts  # its rounds are found by another key than the reference engine's
+
+
+def test_declared_buckets_are_no_drift_and_no_slope(tmp_path: Path, small: None, measurement: Measurement) -> None:
+    journal = journal_of(tmp_path, with_declared(measurement))
+    page = page_of(journal)
+    assert "latency is continuous" not in page.text
+    assert "Padding waste by workload" in figures(page)
+    assert drifts(journal.rounds(measurement.plan.key, measurement.digest, _fingerprint(journal))).keys() == {
+        point.name for point in measurement.points
+    }
+
+
+def _fingerprint(journal: Journal) -> str:
+    return next(str(record["fingerprint"]) for record in journal.records if record["record"] == "round")
+
+
+def test_each_device_has_its_line_and_one_that_was_not_judged_says_so() -> None:
+    profile = {"case": "buckets/profile/a", "device": "cpu:0", "detail": {"continuous": True}}
+    steps = {"case": "buckets/steps/a", "device": "cuda:1", "detail": {"continuous": True, "extra": []}}
+    said = "has no buckets: latency is continuous; LENS was not judged here"
+    assert continuous_lines([profile, steps]) == (f"vLLM on cpu:0 {said}", f"vLLM on cuda:1 {said} (no stair found)")
+    unclear = {**steps, "detail": {"continuous": True, "extra": [], "inconclusive": [127, 128]}}
+    assert continuous_lines([steps, unclear]) == (f"vLLM on cuda:1 {said} (no stair found, 1 of 2 boundaries unclear)",)
+    assert continuous_lines([{**profile, "detail": {"continuous": False}}, {"case": "own/x"}]) == ()
+
+
+def test_a_profile_is_read_from_the_rounds_of_such_a_campaign(tmp_path: Path, measurement: Measurement) -> None:
+    journal = journal_of(tmp_path, with_declared(measurement))
+    found = profile_from_journal(journal, "cpu-tiny-llama-b1-vllm").profile
+    assert {bucket: timing.ttft_s for bucket, timing in found.buckets.items()} == pytest.approx(TTFT_S)
+    assert {bucket: timing.tbt_s for bucket, timing in found.buckets.items()} == pytest.approx(TBT_S)
