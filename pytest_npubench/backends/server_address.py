@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.server_access import api_key, tls_context
 
 URL, MODEL = "NPUBENCH_SERVER_URL", "NPUBENCH_SERVER_MODEL"
 KEY_VARIABLE, CA_FILE = "NPUBENCH_SERVER_KEY_VARIABLE", "NPUBENCH_SERVER_CA_FILE"
@@ -71,25 +71,12 @@ class ServerAddress:
         return _digest(self.url.rstrip("/"))
 
     def key(self) -> str:
-        """The API key, empty for none. Raises ConfigError where its variable is not set or no header can carry it."""
-        if self.key_variable is None:
-            return ""
-        key = os.environ.get(self.key_variable, "")
-        if not key:
-            raise ConfigError(f"environment variable {self.key_variable} is not set; it holds the API key")
-        if not key.isascii() or not key.isprintable() or " " in key:
-            raise ConfigError(f"the API key in {self.key_variable} has a space or a sign that no header can carry")
-        return key
+        """The API key, empty for none. Raises ConfigError as api_key does."""
+        return api_key(self.key_variable)
 
     def tls(self) -> ssl.SSLContext:
-        """The system's certificates, and those of ca_file. Raises ConfigError on a file that holds none."""
-        context = ssl.create_default_context()
-        if self.ca_file is not None:
-            try:
-                context.load_verify_locations(str(self.ca_file))
-            except (OSError, ssl.SSLError) as error:
-                raise ConfigError(f"{self.ca_file}: no certificates to trust: {error}") from error
-        return context
+        """Raises ConfigError as tls_context does."""
+        return tls_context(self.ca_file)
 
 
 def address_of(environment: Mapping[str, str]) -> ServerAddress | None:

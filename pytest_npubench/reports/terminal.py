@@ -42,7 +42,7 @@ def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
     table.add_column("what", min_width=10)
     figures = [name for name in FIGURES if name not in PREDICTED or any(_figure(record, name) for record in records)]
     for name in figures:
-        table.add_column(name, justify="right", width=max(map(len, name.split())))
+        table.add_column(name, justify="right", width=max(len("-12.34"), *map(len, name.split())))
     is_compared = any(record["verdict"]["ratio"] is not None for record in records)
     if is_compared:
         table.add_column("change %", justify="right", width=8)

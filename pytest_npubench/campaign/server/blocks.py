@@ -18,7 +18,6 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPoint
 from pytest_npubench.campaign.server.failures import code_of, name_of
 from pytest_npubench.engines.http.token_times import EVENTS, LISTED, RUNNING, SPREAD
-from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.metrics import RequestRecord, Slo
 from pytest_npubench.serving.request import ServingRequest
@@ -108,15 +107,7 @@ def of_columns(columns: Mapping[str, Sequence[float]]) -> LoadBlock:
 
 def blocks(measured: Measured, point: CampaignPoint) -> tuple[LoadBlock, ...]:
     """The blocks of a point, one a round. Raises MeasurementError with the reason where it failed."""
-    measured.check(point.name)
-    prefix = f"{point.name}/"
-    rounds = [
-        {name.removeprefix(prefix): values for name, values in row.items() if name.startswith(prefix)}
-        for row in measured.rounds
-    ]
-    if not any(rounds):
-        raise MeasurementError(f"{point.name}: no block was sent")
-    return tuple(of_columns(row) for row in rounds if row)
+    return tuple(map(of_columns, measured.columns(point.name)))
 
 
 def pooled(found: Sequence[LoadBlock]) -> LoadBlock:

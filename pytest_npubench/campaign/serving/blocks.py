@@ -103,15 +103,7 @@ def failures_of(records: Sequence[RequestRecord]) -> str:
 
 def blocks(measured: Measured, point: CampaignPoint) -> tuple[Block, ...]:
     """The blocks of a point, one a round. Raises MeasurementError with the reason where it failed."""
-    measured.check(point.name)
-    prefix = f"{point.name}/"
-    rounds = [
-        {name.removeprefix(prefix): values for name, values in row.items() if name.startswith(prefix)}
-        for row in measured.rounds
-    ]
-    if not any(rounds):
-        raise MeasurementError(f"{point.name}: no block was served")
-    return tuple(_block(row) for row in rounds if row)
+    return tuple(map(_block, measured.columns(point.name)))
 
 
 def pooled(found: Sequence[Block]) -> Block:

@@ -5,7 +5,6 @@ The API key is read from an environment variable when a run begins; it is in no 
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.server_access import api_key, tls_context
 
 APIS = ("completions", "chat")
 PATHS = {"completions": "completions", "chat": "chat/completions"}
@@ -63,24 +63,13 @@ class Endpoint:
         return f"{self.url.rstrip('/')}/{PATHS[self.api]}"
 
     def headers(self) -> dict[str, str]:
-        """Raises ConfigError where the variable of the key is not set."""
-        headers = {"Accept": "text/event-stream"}
-        if self.api_key_variable:
-            key = os.environ.get(self.api_key_variable, "")
-            if not key:
-                raise ConfigError(f"environment variable {self.api_key_variable} is not set; it holds the API key")
-            headers["Authorization"] = f"Bearer {key}"
-        return headers
+        """Raises ConfigError where the API key cannot be had."""
+        key = api_key(self.api_key_variable)
+        return {"Accept": "text/event-stream", **({"Authorization": f"Bearer {key}"} if key else {})}
 
     def tls(self) -> ssl.SSLContext:
-        """Certificates are always verified. Raises ConfigError on a ca_file that holds none."""
-        context = ssl.create_default_context()
-        if self.ca_file is not None:
-            try:
-                context.load_verify_locations(str(self.ca_file))
-            except (OSError, ssl.SSLError) as error:
-                raise ConfigError(f"{self.ca_file}: no certificates to trust: {error}") from error
-        return context
+        """Raises ConfigError as tls_context does."""
+        return tls_context(self.ca_file)
 
     def body(self, prompt: str | tuple[int, ...], output_tokens: int) -> dict[str, object]:
         """One request. Token ids go to the completions API alone; raises ConfigError for them elsewhere."""

@@ -114,7 +114,7 @@ def test_rounds_of_a_point_are_its_blocks_and_another_points_are_not():
     columns = to_columns(http_run(), REQUESTS, rate_per_s=1.0, slo=SLO)
     row = {f"{name}/{column}": tuple(own) for name in (point.name, point.name + "5") for column, own in columns.items()}
     assert len(blocks(Measured(rounds=[row, row, {}]), point)) == 2
-    with pytest.raises(MeasurementError, match="no block was sent"):
+    with pytest.raises(MeasurementError, match="no round has samples of it"):
         blocks(Measured(rounds=[{}]), point)
     with pytest.raises(MeasurementError, match="HTTP 404"):
         blocks(Measured(rounds=[row], failures={point.name: "4 of 4: HTTP 404"}), point)

@@ -1,0 +1,33 @@
+"""What a client of somebody else's server must be let in with: its API key and the certificates that it trusts."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+
+from pytest_npubench.errors import ConfigError
+
+
+def api_key(variable: str | None) -> str:
+    """The key in an environment variable, empty where none is named. Raises ConfigError where the variable is not set
+    or no header can carry what it holds; the message names the variable, never the key."""
+    if variable is None:
+        return ""
+    key = os.environ.get(variable, "")
+    if not key:
+        raise ConfigError(f"environment variable {variable} is not set; it holds the API key")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError(f"the API key in {variable} has a space or a sign that no header can carry")
+    return key
+
+
+def tls_context(ca_file: Path | None) -> ssl.SSLContext:
+    """Always verifies certificates: the system's, and those of ca_file. Raises ConfigError on a file without any."""
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(str(ca_file))
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"{ca_file}: no certificates to trust: {error}") from error
+    return context
