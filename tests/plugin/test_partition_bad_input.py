@@ -72,7 +72,8 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[SplitProject, Fi
     project.hardware("split-nobody", pair="nobody", experiments=sync)
     project.hardware("split-npu", pair="openvino:NPU,GPU", experiments=sync)
     project.hardware("split-cuda", pair="cuda-host", experiments=sync)
-    project.hardware("split-huge", model="huge-split", experiments='["gpu_linear", "sync_cost", "solver"]')
+    experiments = '["gpu_linear", "sync_cost", "solver"]'
+    project.hardware("split-huge", model="huge-split", experiments=experiments, num_rounds=4)
     project.hardware(
         "split-odd",
         model="one-split",
