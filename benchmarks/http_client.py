@@ -3,7 +3,7 @@
 A server in a process of its own sends every token at a time given beforehand, and tells when it really did. Printed:
 how late requests were sent; what the client adds to a first token (from its own start of a request to the server's, and
 from the server's sending to its own reading) and to a gap between tokens; and how far the measured times are from those
-given, with the server's own lateness in them.
+given, with the server's own lateness in them. Requests that go ahead open the connections, which are then used again.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pytest_npubench.engines.http.load_run import run_load
 from pytest_npubench.serving.arrivals import poisson
 
 TTFT_S, ITL_S, OUTPUT_TOKENS = 0.05, 0.02, 8
+NUM_CONNECTIONS, AHEAD_S = 100, 2.0
 
 
 def main() -> None:
@@ -40,18 +41,19 @@ def main() -> None:
     try:
         _wait_for(port)
         endpoint = Endpoint(url=f"http://127.0.0.1:{port}/v1", model="known")
+        arrivals_s = [0.0] * NUM_CONNECTIONS + [AHEAD_S + at_s for at_s in poisson(rate, number, seed=0)]
         requests = [
-            HttpRequest(id=index, arrival_s=1 + arrival_s, prompt=(index,), output_tokens=OUTPUT_TOKENS)
-            for index, arrival_s in enumerate(poisson(rate, number, seed=0))
+            HttpRequest(id=index, arrival_s=arrival_s, prompt=(index,), output_tokens=OUTPUT_TOKENS)
+            for index, arrival_s in enumerate(arrivals_s)
         ]
         run = run_load(endpoint, requests)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/sent") as response:
             sent = {record["prompt"][0]: record for record in json.load(response)}
     finally:
         server.kill()
-    answers = [answer for answer in run.answers if answer.failed is None]
+    answers = [answer for answer in run.answers[NUM_CONNECTIONS:] if answer.failed is None]
     print(f"{len(answers)} of {number} answered at {rate:g} requests/s, {OUTPUT_TOKENS} tokens each")
-    _show("dispatch lag", run.dispatch_lags_s)
+    _show("dispatch lag", run.dispatch_lags_s[NUM_CONNECTIONS:])
     ttft_s = [one.token_times_s[0] - one.dispatched_s for one in answers]
     theirs_s = [_first_s(sent[one.request.id]) for one in answers]
     _show("client adds to TTFT", [mine - server for mine, server in zip(ttft_s, theirs_s, strict=True)])
