@@ -1,7 +1,7 @@
 """A child process that answers one message after another: a fresh interpreter, of this environment or another one.
 
-partition/units/child.py has the same for compute units; engines and partition do not import each other, and this one
-differs where the interpreter does: what this environment has installed must not get in the other one's way, so only
+partition/units/child.py has compute units in the same way (lifeline.py is what both share). This one differs where the
+interpreter does: what this environment has installed must not get in the other one's way, so only
 the folder of this package goes with it, and not where it is a folder of installed packages.
 """
 
@@ -15,15 +15,15 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Mapping
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import IO, Any
 
 from pytest_npubench import errors
-from pytest_npubench.errors import MeasurementError, NpubenchError, UnitLostError
+from pytest_npubench.errors import UnitLostError
+from pytest_npubench.lifeline import end_process, last_words, named_error
 
 GRACE_S = 5.0
-_LAST_LINES = 8
 _PACKAGE_FOLDER = Path(errors.__file__).parent.parent
 
 
@@ -50,7 +50,7 @@ class Child:
         os.close(lifeline)
         theirs.close()
         self._end = weakref.finalize(
-            self, _end_process, self._process, self._connection, self._lifeline_end, self._output
+            self, end_process, self._process, self._connection, self._lifeline_end, self._output, GRACE_S
         )
 
     @property
@@ -85,29 +85,22 @@ class Child:
             self.close(grace_s=0.0)  # interrupted: its answer would be taken for the next one's
             raise
         if kind == "error":
-            raise _named_error(*value)
+            raise named_error(*value)
         return value
 
     def close(self, *, grace_s: float = GRACE_S) -> None:
         """End the process and wait for it, by force after grace_s. May be called twice."""
         if self._end.detach() is not None:
-            _end_process(self._process, self._connection, self._lifeline_end, self._output, grace_s)
+            end_process(self._process, self._connection, self._lifeline_end, self._output, grace_s)
 
     def _lost(self, how: str, *, wait_s: float) -> UnitLostError:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(wait_s)
         code = self._process.poll()
         ended = "" if code is None else f": killed by signal {-code}" if code < 0 else f": exit status {code}"
-        words = self._last_words()
+        words = last_words(self._output)
         self.close(grace_s=0.0)
         return UnitLostError(f"{self.name} {self.pid} {how}{ended}{words}")
-
-    def _last_words(self) -> str:
-        if self._output.closed:
-            return ""
-        self._output.seek(0)
-        lines = self._output.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
-        return "; its last words: " + " | ".join(lines) if lines else ""
 
 
 def import_path(python: str) -> dict[str, str]:
@@ -115,28 +108,3 @@ def import_path(python: str) -> dict[str, str]:
     if python == sys.executable:
         return {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return {"PYTHONPATH": "" if _PACKAGE_FOLDER.name.endswith("-packages") else str(_PACKAGE_FOLDER)}
-
-
-def _end_process(
-    process: subprocess.Popen[bytes],
-    connection: Connection[Any, Any],
-    lifeline_end: int,
-    output: IO[bytes],
-    grace_s: float = GRACE_S,
-) -> None:
-    connection.close()
-    os.close(lifeline_end)  # the child ends now
-    try:
-        process.wait(grace_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    output.close()
-
-
-def _named_error(name: str, text: str) -> NpubenchError:
-    """The child's error with our name, MeasurementError for any other."""
-    kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, NpubenchError):
-        return kind(text)
-    return MeasurementError(f"{name}: {text}")

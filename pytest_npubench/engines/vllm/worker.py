@@ -6,9 +6,7 @@ its owner's end of the lifeline closes, even where the owner was killed.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -23,6 +21,7 @@ from pytest_npubench.engines.vllm.expert_hooks import ExpertCounter
 from pytest_npubench.engines.vllm.serving_run import serve
 from pytest_npubench.engines.vllm.settings import EngineSettings
 from pytest_npubench.errors import ConfigError, NpubenchError
+from pytest_npubench.lifeline import end_with
 
 
 class Worker:
@@ -74,7 +73,7 @@ class Worker:
 def main() -> None:
     arguments = json.loads(sys.argv[1])
     connection: Connection[Any, Any] = Connection(arguments["connection_fd"])
-    threading.Thread(target=_end_with, args=(arguments["lifeline_fd"],), daemon=True, name="lifeline").start()
+    threading.Thread(target=end_with, args=(arguments["lifeline_fd"],), daemon=True, name="lifeline").start()
     worker = Worker()
     while True:
         try:
@@ -85,13 +84,6 @@ def main() -> None:
             connection.send(("ok", getattr(worker, name)(*values)))
         except NpubenchError as error:
             connection.send(("error", (type(error).__name__, str(error))))
-
-
-def _end_with(lifeline: int) -> None:
-    """Ends this process once the owner's end of the pipe is closed; there is no one to tidy up for."""
-    with contextlib.suppress(OSError):
-        os.read(lifeline, 1)
-    os._exit(0)
 
 
 if __name__ == "__main__":

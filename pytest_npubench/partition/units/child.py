@@ -21,12 +21,11 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe
 from typing import IO, Any
 
-from pytest_npubench import errors
 from pytest_npubench.errors import DeviceUnavailableError, NpubenchError, UnitLostError
+from pytest_npubench.lifeline import end_process, end_with, last_words, named_error
 
 GRACE_S = 2.0
 START_S = 120.0
-_LAST_LINES = 8
 
 
 class ChildProcess:
@@ -52,7 +51,7 @@ class ChildProcess:
         os.close(lifeline)
         theirs.close()
         self._end = weakref.finalize(
-            self, _end_process, self._process, self.connection, self._lifeline_end, self._output
+            self, end_process, self._process, self.connection, self._lifeline_end, self._output, GRACE_S
         )
 
     @property
@@ -87,7 +86,7 @@ class ChildProcess:
         except (EOFError, OSError):
             raise self.lost() from None
         if kind == "error":
-            raise _named_error(*value)
+            raise named_error(*value)
         return value
 
     def started(self) -> Any:
@@ -101,7 +100,7 @@ class ChildProcess:
 
     def hung(self, limit_s: float) -> UnitLostError:
         """The error for a child that gives no answer; it is ended, since what it does next is unknown."""
-        words = self._last_words()
+        words = last_words(self._output)
         self.close(grace_s=0.0)
         return UnitLostError(
             f"{self.name} (process {self.pid}) gave no answer within {limit_s:g} s; it was ended{words}"
@@ -110,7 +109,7 @@ class ChildProcess:
     def lost(self) -> UnitLostError:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(GRACE_S)
-        code, words = self._process.poll(), self._last_words()
+        code, words = self._process.poll(), last_words(self._output)
         self.close(grace_s=0.0)
         how = f"killed by signal {-code}" if code is not None and code < 0 else f"exit status {code}"
         return UnitLostError(f"{self.name} (process {self.pid}) was lost: {how}{words}")
@@ -118,31 +117,7 @@ class ChildProcess:
     def close(self, *, grace_s: float = GRACE_S) -> None:
         """End the process and wait for it, by force after grace_s. May be called twice."""
         if self._end.detach() is not None:
-            _end_process(self._process, self.connection, self._lifeline_end, self._output, grace_s)
-
-    def _last_words(self) -> str:
-        if self._output.closed:
-            return ""
-        self._output.seek(0)
-        lines = self._output.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
-        return "; its last words: " + " | ".join(lines) if lines else ""
-
-
-def _end_process(
-    process: subprocess.Popen[bytes],
-    connection: Connection[Any, Any],
-    lifeline_end: int,
-    output: IO[bytes],
-    grace_s: float = GRACE_S,
-) -> None:
-    connection.close()
-    os.close(lifeline_end)  # the child ends now
-    try:
-        process.wait(grace_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    output.close()
+            end_process(self._process, self.connection, self._lifeline_end, self._output, grace_s)
 
 
 class Owner:
@@ -151,28 +126,13 @@ class Owner:
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         self.connection: Connection[Any, Any] = Connection(arguments["connection_fd"])
         lifeline = arguments["lifeline_fd"]
-        threading.Thread(target=_end_with, args=(lifeline,), daemon=True, name="lifeline").start()
+        threading.Thread(target=end_with, args=(lifeline,), daemon=True, name="lifeline").start()
 
     def answer(self, value: object) -> None:
         self.connection.send(("ok", value))
 
     def answer_error(self, error: Exception) -> None:
         self.connection.send(("error", (type(error).__name__, str(error))))
-
-
-def _end_with(lifeline: int) -> None:
-    """Ends this process once the owner's end of the pipe is closed. No clean-up: there is no one to tidy up for."""
-    with contextlib.suppress(OSError):
-        os.read(lifeline, 1)
-    os._exit(0)
-
-
-def _named_error(name: str, text: str) -> NpubenchError:
-    """The child's error with our name, MeasurementError for any other."""
-    kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, NpubenchError):
-        return kind(text)
-    return errors.MeasurementError(f"{name}: {text}")
 
 
 def pin_to(core: int) -> None:

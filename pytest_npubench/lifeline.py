@@ -1,0 +1,62 @@
+"""What the owner of a child process and the child do when the other one ends.
+
+A child holds the reading end of a lifeline, a pipe that nobody writes to: when the owner ends, even by kill -9, the
+pipe closes and a thread of the child ends the process. What a child prints goes to a file without a name; its last
+lines are the last words in UnitLostError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from multiprocessing.connection import Connection
+from typing import IO, Any
+
+from pytest_npubench import errors
+from pytest_npubench.errors import MeasurementError, NpubenchError
+
+LAST_LINES = 8
+
+
+def end_with(lifeline: int) -> None:
+    """In the child: end this process once the owner's end of the pipe is closed. No clean-up: there is no one to tidy
+    up for."""
+    with contextlib.suppress(OSError):
+        os.read(lifeline, 1)
+    os._exit(0)
+
+
+def end_process(
+    process: subprocess.Popen[bytes],
+    connection: Connection[Any, Any],
+    lifeline_end: int,
+    output: IO[bytes],
+    grace_s: float,
+) -> None:
+    """End a child and wait for it, by force after grace_s."""
+    connection.close()
+    os.close(lifeline_end)  # the child ends now
+    try:
+        process.wait(grace_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    output.close()
+
+
+def last_words(output: IO[bytes]) -> str:
+    """The end of what a child wrote, for an error's message; empty where it wrote nothing or was ended before."""
+    if output.closed:
+        return ""
+    output.seek(0)
+    lines = output.read().decode(errors="replace").splitlines()[-LAST_LINES:]
+    return "; its last words: " + " | ".join(lines) if lines else ""
+
+
+def named_error(name: str, text: str) -> NpubenchError:
+    """The child's error with our name, MeasurementError for any other."""
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, NpubenchError):
+        return kind(text)
+    return MeasurementError(f"{name}: {text}")
