@@ -17,54 +17,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
-from typing import Any, overload
+from typing import Any
 
-import numpy as np
-
-from pytest_npubench.buckets import bucket_of, check_buckets
+from pytest_npubench.buckets import Lengths, SmallestBucket, bucket_of, check_buckets
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.lengths import IntArray, check_fits, check_lengths
+from pytest_npubench.lengths import check_lengths
 
 SMALLEST_EXPONENT = 7  # 128 tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FirstFit:
-    """buckets.BucketKeys of NxD Inference: see the module. Raises ConfigError for a set that is none."""
-
-    prefill_buckets: tuple[int, ...]
-    decode_buckets: tuple[int, ...]
+class FirstFit(SmallestBucket):
+    """buckets.BucketKeys of NxD Inference: Eq. 1 but for prompts that fill their bucket, see the module. Raises
+    ConfigError, with NxD's names, for a set that is none."""
 
     def __post_init__(self) -> None:
         check_buckets(self.prefill_buckets, "context_encoding_buckets")
         check_buckets(self.decode_buckets, "token_generation_buckets")
 
-    @property
-    def max_input_tokens(self) -> int:
-        return self.prefill_buckets[-1]
-
-    @property
-    def max_kv_tokens(self) -> int:
-        return self.decode_buckets[-1]
-
-    @overload
-    def prefill_key(self, input_tokens: int) -> int: ...
-    @overload
-    def prefill_key(self, input_tokens: IntArray) -> IntArray: ...
-    def prefill_key(self, input_tokens: int | IntArray) -> int | IntArray:
+    def prefill_key(self, input_tokens: Lengths) -> Lengths:
         """The first bucket larger than the prompt, or the largest one for a prompt of its length."""
-        edges, lengths = self.prefill_buckets, check_lengths("input_tokens", input_tokens)
-        check_fits("input_tokens", lengths, edges)
-        found = np.asarray(edges)[np.minimum(np.searchsorted(edges, lengths, side="right"), len(edges) - 1)]
-        return found if isinstance(input_tokens, np.ndarray) else int(found)
-
-    @overload
-    def decode_key(self, kv_tokens: int, batch_size: int) -> int: ...
-    @overload
-    def decode_key(self, kv_tokens: IntArray, batch_size: int) -> IntArray: ...
-    def decode_key(self, kv_tokens: int | IntArray, batch_size: int) -> int | IntArray:
-        """The smallest bucket that holds the KV cache, with the step's own token in it."""
-        return bucket_of(self.decode_buckets, kv_tokens)
+        check_lengths("input_tokens", input_tokens)  # no prompt at all must not become one token
+        return bucket_of(self.prefill_buckets, input_tokens + (input_tokens < self.prefill_buckets[-1]))
 
 
 def declared_buckets(neuron_config: Any) -> FirstFit:

@@ -37,10 +37,11 @@ def test_lengths_run_where_the_wrapper_puts_them(buckets):
     assert [keys.prefill_key(int(length)) for length in lengths] == keys.prefill_key(lengths).tolist()
 
 
-def test_a_length_above_the_largest_bucket_is_named():
+@pytest.mark.parametrize("prompt", [0, 129])
+def test_a_length_that_no_bucket_is_for_is_named(prompt):
     keys = FirstFit(prefill_buckets=(128,), decode_buckets=(128, 256))
     with pytest.raises(LengthError):
-        keys.prefill_key(129)
+        keys.prefill_key(prompt)
     with pytest.raises(LengthError):
         keys.decode_key(257, 1)
 
