@@ -18,7 +18,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from pytest_npubench.partition.units.arena import SharedArena
-from pytest_npubench.partition.units.child import ChildProcess, Owner
+from pytest_npubench.partition.units.child import ChildProcess
+from pytest_npubench.processes.child import Owner
 
 ELEMENTS = 8 << 20
 IDLE_S = 1e-3

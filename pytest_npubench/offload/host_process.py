@@ -18,8 +18,9 @@ from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.offload.experiments import experiment, name_of
 from pytest_npubench.offload.units import OffloadBench, Units
 from pytest_npubench.partition.units.arena import SharedArena
-from pytest_npubench.partition.units.child import Owner, pin_to
+from pytest_npubench.partition.units.child import pin_to
 from pytest_npubench.partition.units.xla_worker import XlaWorker
+from pytest_npubench.processes.child import Owner
 
 
 class OffloadHost:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pytest_npubench.engines.vllm.answer import VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.buckets import DeclaredBuckets, declared_in_log
-from pytest_npubench.engines.vllm.child import Child
+from pytest_npubench.engines.vllm.child import OtherInterpreter
 from pytest_npubench.engines.vllm.compiles import late_compiles
 from pytest_npubench.engines.vllm.serving_run import check_requests
 from pytest_npubench.engines.vllm.settings import EngineSettings, environment, map_policy
@@ -52,7 +52,8 @@ class VllmProcess:
         python = python or vllm_python()
         if python == sys.executable:
             supported_vllm()  # of another environment only the child can tell
-        self._child = Child(python, WORKER, name="the vLLM process", environment={**LOGGING, **environment(settings)})
+        variables = {**LOGGING, **environment(settings)}
+        self._child = OtherInterpreter(python, WORKER, name="the vLLM process", environment=variables)
         try:
             self.about: dict[str, str | None] = self._child.call("start", settings, timeout_s=start_timeout_s)
         except BaseException:

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
-from typing import Any
 
 from pytest_npubench.engines.vllm.answer import VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.buckets import DeclaredBuckets, declared_in_config
@@ -21,7 +18,7 @@ from pytest_npubench.engines.vllm.expert_hooks import ExpertCounter
 from pytest_npubench.engines.vllm.serving_run import serve
 from pytest_npubench.engines.vllm.settings import EngineSettings
 from pytest_npubench.errors import ConfigError, NpubenchError
-from pytest_npubench.lifeline import end_with
+from pytest_npubench.processes.child import Owner
 
 
 class Worker:
@@ -71,19 +68,17 @@ class Worker:
 
 
 def main() -> None:
-    arguments = json.loads(sys.argv[1])
-    connection: Connection[Any, Any] = Connection(arguments["connection_fd"])
-    threading.Thread(target=end_with, args=(arguments["lifeline_fd"],), daemon=True, name="lifeline").start()
+    owner = Owner(json.loads(sys.argv[1]))
     worker = Worker()
     while True:
         try:
-            name, *values = connection.recv()
+            name, *values = owner.connection.recv()
         except (EOFError, OSError):
             return
         try:
-            connection.send(("ok", getattr(worker, name)(*values)))
+            owner.answer(getattr(worker, name)(*values))
         except NpubenchError as error:
-            connection.send(("error", (type(error).__name__, str(error))))
+            owner.answer_error(error)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from pytest_npubench.partition.units.arena import SharedArena
-from pytest_npubench.partition.units.child import Owner
+from pytest_npubench.processes.child import Owner
 
 
 def main() -> None:

@@ -20,8 +20,9 @@ from typing import Any
 from pytest_npubench.errors import DeviceUnavailableError, NpubenchError
 from pytest_npubench.partition.units import xla_channel as words
 from pytest_npubench.partition.units.arena import SharedArena
-from pytest_npubench.partition.units.child import Owner, pin_to
+from pytest_npubench.partition.units.child import pin_to
 from pytest_npubench.partition.units.signals import FLAG, MECHANISMS, Doorbell, fence, poll_word
+from pytest_npubench.processes.child import Owner
 
 LINGER_S = 0.005
 _SPINS = 256

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pytest_npubench.engines.vllm import child
-from pytest_npubench.engines.vllm.child import Child
+from pytest_npubench.engines.vllm.child import OtherInterpreter
 from pytest_npubench.engines.vllm.process import PYTHON_VARIABLE, vllm_python
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError, MeasurementError, UnitLostError
 
@@ -16,28 +16,28 @@ from . import child_program_name
 
 
 @pytest.fixture
-def started() -> Iterator[Child]:
-    made = Child(sys.executable, child_program_name(), name="the test's child", environment={})
+def started() -> Iterator[OtherInterpreter]:
+    made = OtherInterpreter(sys.executable, child_program_name(), name="the test's child", environment={})
     yield made
     made.close()
 
 
-def test_answers_come_back(started: Child) -> None:
+def test_answers_come_back(started: OtherInterpreter) -> None:
     assert started.call("echo", 1, (2, 3), timeout_s=60) == [1, (2, 3)]
 
 
-def test_a_named_error_keeps_its_name(started: Child) -> None:
+def test_a_named_error_keeps_its_name(started: OtherInterpreter) -> None:
     with pytest.raises(ConfigError, match="no such thing"):
         started.call("refuse", "ConfigError", "no such thing", timeout_s=60)
     assert started.call("echo", timeout_s=60) == []
 
 
-def test_any_other_error_says_what_it_was(started: Child) -> None:
+def test_any_other_error_says_what_it_was(started: OtherInterpreter) -> None:
     with pytest.raises(MeasurementError, match="ZeroDivisionError: by zero"):
         started.call("refuse", "ZeroDivisionError", "by zero", timeout_s=60)
 
 
-def test_one_that_dies(started: Child) -> None:
+def test_one_that_dies(started: OtherInterpreter) -> None:
     with pytest.raises(UnitLostError, match=r"was lost: exit status 7; its last words: something broke"):
         started.call("die", timeout_s=60)
     assert not started.is_open
@@ -45,14 +45,14 @@ def test_one_that_dies(started: Child) -> None:
         started.call("echo", timeout_s=60)
 
 
-def test_one_that_hangs(started: Child) -> None:
+def test_one_that_hangs(started: OtherInterpreter) -> None:
     started.call("echo", timeout_s=60)
     with pytest.raises(UnitLostError, match=r"gave no answer within 0\.2 s"):
         started.call("hang", timeout_s=0.2)
     assert not started.is_open
 
 
-def test_closing_twice(started: Child) -> None:
+def test_closing_twice(started: OtherInterpreter) -> None:
     started.close()
     started.close()
 
