@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -37,6 +37,12 @@ def backend(family: str) -> Backend:
 def torch_missing(family: str) -> str:
     """Why torch cannot be used, empty where it can. Imports nothing."""
     return "" if find_spec("torch") else f"torch is not installed: pip install pytest-npubench[{family}]"
+
+
+def visible(backend: Backend, devices: Sequence[Device]) -> Mapping[str, str]:
+    """The environment in which a process sees these devices alone; empty where the family has no such thing."""
+    hide: Callable[[Sequence[Device]], Mapping[str, str]] | None = getattr(backend, "visible", None)
+    return {} if hide is None else hide(devices)
 
 
 def open_torch(backend: Backend, devices: Sequence[Device]) -> Runtime:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_npubench.backends.jax_probe import probe_jax
@@ -22,6 +23,13 @@ class CudaBackend:
             return probe
         devices = (dataclasses.replace(device, uuid=uuid) for device, uuid in zip(probe.devices, uuids, strict=True))
         return dataclasses.replace(probe, devices=tuple(devices))
+
+    def visible(self, devices: Sequence[Device]) -> Mapping[str, str]:
+        """By the names that hide others already, else by CUDA's own numbers, which are the probe's."""
+        here = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        names = [name.strip() for name in here.split(",")] if here else []
+        chosen = [names[one.ordinal] if one.ordinal < len(names) else str(one.ordinal) for one in devices]
+        return {"CUDA_VISIBLE_DEVICES": ",".join(chosen)}
 
     def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
         from pytest_npubench.backends.jax_runtime import JaxRuntime

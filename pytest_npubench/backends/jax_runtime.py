@@ -61,9 +61,9 @@ class JaxRuntime:
         self._name = devices[0].name
         _use_compilation_cache(cache_dir)
         present = jax.devices(PLATFORMS[family])
-        if missing := [device.id for device in devices if device.ordinal >= len(present)]:
+        if missing := [device.id for device in devices if device.index >= len(present)]:
             raise DeviceUnavailableError(f"{', '.join(missing)}: jax has {len(present)} devices of {PLATFORMS[family]}")
-        self._devices = [present[device.ordinal] for device in devices]
+        self._devices = [present[device.index] for device in devices]
 
     @property
     def devices(self) -> Sequence[Any]:

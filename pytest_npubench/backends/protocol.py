@@ -16,13 +16,22 @@ from pytest_npubench.measurement import CompileRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One device as its driver names it. `ordinal` counts within the family; uuid is None where there is none."""
+    """One device as its driver names it. `ordinal` counts within the family; uuid is None where there is none.
+
+    visible_index is its place among the devices that this process sees, where the environment hides others from it.
+    """
 
     family: str
     ordinal: int
     name: str
     uuid: str | None = None
     memory_bytes: int | None = None
+    visible_index: int | None = None
+
+    @property
+    def index(self) -> int:
+        """Where a runtime of this process finds it."""
+        return self.ordinal if self.visible_index is None else self.visible_index
 
     @property
     def id(self) -> str:
@@ -116,6 +125,9 @@ class Backend(Protocol):
     # open_torch(devices) -> Runtime: one in torch, for suites that run there. A backend may do without it.
     # bare_stack(devices) -> Stack: what is known of devices that nobody opened: driver, firmware, modes; runtime and
     # compiler None. A backend may do without it.
+
+    # visible(devices) -> Mapping[str, str]: the environment in which a process sees these devices alone, in their
+    # order. A backend may do without it.
 
     def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
         """Reads the state of devices that nobody opened; None where nothing tells it. A backend may do without."""

@@ -29,10 +29,10 @@ class TorchRuntime:
         self._family = family
         self._name = devices[0].name
         num_present = torch.cuda.device_count() if family == "cuda" else 1
-        if missing := [device.id for device in devices if device.ordinal >= num_present]:
+        if missing := [device.id for device in devices if device.index >= num_present]:
             build = f"torch {torch.__version__} sees {num_present} devices of {family}"
             raise DeviceUnavailableError(f"{', '.join(missing)}: {build}")
-        self._devices = [f"{family}:{device.ordinal}" if family != "cpu" else "cpu" for device in devices]
+        self._devices = [f"{family}:{device.index}" if family != "cpu" else "cpu" for device in devices]
 
     @property
     def devices(self) -> Sequence[Any]:

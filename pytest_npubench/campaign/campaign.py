@@ -1,4 +1,4 @@
-"""One campaign from its points to its samples: lock, compile, warm up, measure in rounds, journal each round.
+"""One campaign from its points to its samples: compile, warm up, measure in rounds, journal each round.
 
 Where the journal holds rounds of the same campaign on the same fingerprint they are taken over and measuring goes on
 after them; where they were enough, the device is not touched again.
@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from pytest_npubench.backends.protocol import Device, Runtime
 from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
-from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint, campaign_digest
@@ -25,21 +24,26 @@ from pytest_npubench.campaign.rounds import failure_reason, measure_round
 from pytest_npubench.campaign.watch import Watch, Watched
 from pytest_npubench.errors import DeviceUnavailableError, JournalError
 from pytest_npubench.measurement import CacheState, CompileRecord
-from pytest_npubench.store.journal import Journal, JournalWriter
+from pytest_npubench.store.journal import Journal
 
 MIN_DISTURBED_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where a campaign runs: the open runtime of its devices, their fingerprint's digest, how long to wait, and how
-    much disturbance a round may have seen."""
+    """Where a campaign runs: the open runtime of its devices, which nobody else uses meanwhile, their fingerprint's
+    digest, and how much disturbance a round may have seen."""
 
     devices: tuple[Device, ...]
     runtime: Runtime
     fingerprint: str
-    lock_timeout_s: float
     limits: DisturbanceLimits = field(default_factory=DisturbanceLimits)
+
+
+class Records(Protocol):
+    """Where records go; each is on the disk when `append` returns."""
+
+    def append(self, record: Mapping[str, object]) -> None: ...
 
 
 class Campaign:
@@ -53,7 +57,7 @@ class Campaign:
         site: Site,
         make_bench: Callable[[Runtime], Bench[Any]],
         settled: Callable[[Measured], bool],
-        journal: JournalWriter,
+        journal: Records,
         earlier: Journal | None,
         progress: Progress,
     ) -> None:
@@ -70,7 +74,7 @@ class Campaign:
         self._next_round = 0
 
     def measured(self) -> Measured:
-        """The samples of all points. Raises DeviceBusyError; what a point or the bench raises fails its points."""
+        """The samples of all points; what a point or the bench raises fails its points."""
         if self._measured is None:
             measured, complete = self._resumed()
             self._measured = measured if complete else self._measure(measured)
@@ -110,7 +114,7 @@ class Campaign:
         return tuple(found.values())
 
     def _measure(self, measured: Measured) -> Measured:
-        with device_lock(self._site.devices, self._site.lock_timeout_s), ExitStack() as ends:
+        with ExitStack() as ends:
             try:
                 bench = self._load(measured, ends)
             except JournalError:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Backend, Device, Stack, class_of
 from pytest_npubench.backends.telemetry.state import Telemetry
 from pytest_npubench.engines.vllm.installed import vllm_there, why_not_served
@@ -42,11 +43,7 @@ class VllmRuntime:
     @property
     def visible_devices(self) -> str | None:
         """CUDA_VISIBLE_DEVICES with which an engine sees these devices and no others; None where it means nothing."""
-        if self._backend.family != "cuda":
-            return None
-        here = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        names = [name.strip() for name in here.split(",")] if here else []
-        return ",".join(names[one.ordinal] if names else str(one.ordinal) for one in self._devices)
+        return backends.visible(self._backend, self._devices).get("CUDA_VISIBLE_DEVICES")
 
     @property
     def num_process_compiles(self) -> int:

@@ -5,13 +5,14 @@ Every pytest run that has the distribution installed imports this file, so it im
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_npubench.plugin.options import add_options, register_markers
+from pytest_npubench.plugin.options import CHILD, add_options, register_markers
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.own_case import Measure
@@ -93,8 +94,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.config.stash.setdefault(_USAGE_ERROR, error)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """A process that measures a campaign for another one runs no test."""
+    if CHILD not in os.environ:
+        return None
+    from pytest_npubench.plugin.campaign_child import measure_for_owner
+
+    measure_for_owner(_session(session.config), session.items)
+    return True
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if CHILD in os.environ:
+        return
     try:
         _select(config, items)
     except pytest.UsageError as error:

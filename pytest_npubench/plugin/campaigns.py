@@ -1,52 +1,40 @@
-"""The campaigns of a run: which cases belong together, measuring them once, and judging them jointly."""
+"""The campaigns of a run: which cases belong together, measuring them once in a child process, judging them jointly."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pytest_npubench.backends.protocol import Runtime
-from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
-from pytest_npubench.campaign.aihub.bench import GraphBench
-from pytest_npubench.campaign.aihub.plan import HubPlan
-from pytest_npubench.campaign.bucket_bench import BucketBench, bucket_engine, static_bucket_engine
-from pytest_npubench.campaign.campaign import Campaign, Site
-from pytest_npubench.campaign.offload.bench import OffloadBench
-from pytest_npubench.campaign.offload.plan import OffloadPlan
-from pytest_npubench.campaign.partition.bench import PartitionBench
-from pytest_npubench.campaign.partition.plan import PartitionPlan
-from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint
-from pytest_npubench.campaign.server.bench import ServerBench
-from pytest_npubench.campaign.server.plan import ServerPlan
-from pytest_npubench.campaign.serving.bench import ServingBench
-from pytest_npubench.campaign.serving.plan import ServingPlan
+from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.comparison.observation import Key
-from pytest_npubench.errors import NpubenchError
+from pytest_npubench.errors import JournalError, MeasurementError, NpubenchError
+from pytest_npubench.plugin import remeasure
+from pytest_npubench.plugin.campaign_process import CampaignTask, Heard, run_campaign
 from pytest_npubench.plugin.expansion import ExpandedCase
 from pytest_npubench.plugin.open_devices import Devices
 from pytest_npubench.plugin.regression import MeasuredCase
-from pytest_npubench.plugin.remeasure import measure_again
 from pytest_npubench.result import Judgement
+from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.verdict import Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
 
 REMEASURE_S = 30.0
+UNUSABLE = frozenset({VerdictKind.INVALID, VerdictKind.FAILED})
+CampaignKey = tuple[str, Devices]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A selected case with the id of its test, without the device's number."""
+    """A selected case with the test function that has it: its file's absolute path and its names."""
 
     expanded: ExpandedCase
-    node_id: str
+    test: str
 
 
 class Campaigns:
@@ -54,60 +42,93 @@ class Campaigns:
 
     def __init__(self, session: BenchSession) -> None:
         self._session = session
-        self._members: dict[tuple[str, Devices], list[Member]] = {}
-        self._running: dict[tuple[str, Devices], Campaign] = {}
-        self._judged: dict[tuple[str, Devices], Mapping[str, Judgement]] = {}
+        self._members: dict[CampaignKey, list[Member]] = {}
+        self._begun: set[CampaignKey] = set()
+        self._judged: dict[CampaignKey, Mapping[str, Judgement] | NpubenchError] = {}
+        self._fingerprints: dict[tuple[Devices, str], Fingerprint] = {}
 
     def add(self, member: Member, devices: Devices) -> None:
         self._members.setdefault((member.expanded.plan.key, devices), []).append(member)
 
     @property
-    def families(self) -> set[str]:
-        return {devices[0].family for _, devices in self._members}
-
-    @property
     def remaining(self) -> list[CampaignPlan]:
         """The plans whose campaigns have not begun."""
-        return [members[0].expanded.plan for key, members in self._members.items() if key not in self._running]
+        return [members[0].expanded.plan for key, members in self._members.items() if key not in self._begun]
+
+    def fingerprint(self, plan: CampaignPlan, devices: Devices) -> str | None:
+        """The digest of the stack that measures a plan, None where no child has opened the devices yet."""
+        found = self._fingerprints.get((devices, plan.framework))
+        return None if found is None else found.digest()
+
+    def found_fingerprint(self, expanded: ExpandedCase, devices: Devices) -> str:
+        """The same, by a child that does no more than tell it. Raises what opening the devices raises."""
+        plan = expanded.plan
+        if (devices, plan.framework) not in self._fingerprints:
+            self._run(plan, self._members[plan.key, devices][:1], devices, fingerprint_only=True)
+        return self._fingerprints[devices, plan.framework].digest()
 
     def judgement(self, expanded: ExpandedCase, devices: Devices) -> Judgement:
-        """The case's judgement, once its whole campaign is measured and judged. Raises DeviceBusyError."""
+        """The case's judgement, once its whole campaign is measured and judged.
+
+        Raises the error that ended the campaign, such as DeviceBusyError: the same for all its cases.
+        """
         key = (expanded.plan.key, devices)
         if key not in self._judged:
-            campaign = self._campaign(expanded.plan, devices)
-            measured = campaign.measured()
-            for line in _policies_of_vllm(campaign):
-                self._session.note(line)
-            self._judged[key] = self._judge(self._members[key], measured, devices)
+            self._begun.add(key)
+            try:
+                measured = self._run(expanded.plan, self._members[key], devices)
+                self._judged[key] = self._judge(self._members[key], measured, devices)
+            except JournalError:
+                raise
+            except NpubenchError as error:
+                self._judged[key] = error
             self._session.progress.done()
-        return self._judged[key][expanded.case.key]
+        judged = self._judged[key]
+        if isinstance(judged, NpubenchError):
+            raise judged
+        return judged[expanded.case.key]
 
-    @property
-    def _at_least_s(self) -> float:
-        """A few cases settle in seconds, which a neighbour's burst can fill: a second look has to last."""
-        return REMEASURE_S if self._session.settings.remeasuring else 0.0
+    def _run(
+        self,
+        plan: CampaignPlan,
+        members: Sequence[Member],
+        devices: Devices,
+        *,
+        fingerprint_only: bool = False,
+        again: bool = False,
+    ) -> Measured:
+        """Measure these members' cases in a child, or have it tell the fingerprint and end."""
+        session, settings = self._session, self._session.settings
+        session.devices.release()  # a test of the user's own may have opened them
+        stack = (devices, plan.framework)
 
-    def _campaign(self, plan: CampaignPlan, devices: Devices) -> Campaign:
-        key, session = (plan.key, devices), self._session
-        if key not in self._running:
-            cases = [member.expanded for member in self._members[key]]
-            self._running[key] = Campaign(
-                plan,
-                list(_points(cases)),
-                site=Site(
-                    devices=devices,
-                    runtime=session.devices.runtime(devices, plan.framework),
-                    fingerprint=session.devices.digest(devices, plan.framework),
-                    lock_timeout_s=session.lock_timeout_s,
-                    limits=DisturbanceLimits(other_load=session.settings.other_load),
-                ),
-                make_bench=lambda runtime: make_bench(runtime, plan, session.settings.journal.parent),
-                settled=lambda measured: measured.measure_s >= self._at_least_s and _settled(cases, measured),
-                journal=session.journal,
-                earlier=session.earlier,
-                progress=session.progress,
-            )
-        return self._running[key]
+        def on_fingerprint(found: Fingerprint) -> None:
+            known = self._fingerprints.setdefault(stack, found).key()
+            if differences := known.differences(found.key()):
+                raise MeasurementError(f"the fresh process runs on another stack: {'; '.join(differences)}")
+            if not again:
+                session.journal.device(found)
+
+        def on_record(record: Mapping[str, object]) -> None:
+            if not again:  # its samples stand beside the first ones, in the records of its cases
+                session.journal.append(record)
+
+        task = CampaignTask(
+            campaign=plan.key,
+            cases=frozenset(member.expanded.case.key for member in members if not fingerprint_only),
+            tests=tuple(dict.fromkeys(member.test for member in members)),
+            devices=devices,
+            framework=plan.framework,
+            environment=session.visible(devices, plan.framework),
+            lock_timeout_s=session.lock_timeout_s,
+            at_least_s=REMEASURE_S if again else 0.0,
+            resume=settings.resume and not again,
+            again=again,
+        )
+        heard = Heard(
+            fingerprint=on_fingerprint, record=on_record, note=session.note, progress=session.progress, plan=plan
+        )
+        return run_campaign(session.config, settings, task, heard)
 
     def _judge(self, members: Sequence[Member], measured: Measured, devices: Devices) -> Mapping[str, Judgement]:
         cases = [
@@ -118,49 +139,29 @@ class Campaigns:
             )
             for member in members
         ]
-        node_ids = {member.expanded.case.key: member.node_id for member in members}
         plan = members[0].expanded.plan
-
-        def again(suspects: Sequence[str], index: int) -> Mapping[Key, tuple[float, ...]]:
-            session = self._session
-            what = f"{len(suspects)} suspect{'s' if len(suspects) > 1 else ''} again"
-            session.progress.stage(plan.key, f"measuring {what}, process {index + 1}/{session.settings.remeasure}")
-            session.devices.release()
-            chosen = [node_ids[case] for case in suspects]
-            return measure_again(session.config, session.settings, chosen, devices).samples
-
-        compared = self._session.regression.judge(cases, self._session.devices.key(devices, plan.framework), again)
+        key = self._fingerprints[devices, plan.framework].key()
+        compared = self._session.regression.judge(cases, key, partial(self._again, members, devices))
         for unit, verdict in compared.suites.items():
             self._session.note(f"{plan.key}, metrics in {unit}: {verdict.kind.value}: {verdict.reason}")
         return compared.judgements
 
-
-def make_bench(runtime: Runtime, plan: CampaignPlan, folder: Path) -> Bench[Any]:
-    """What measures a plan's points; `folder` holds the journal."""
-    if isinstance(plan, HubPlan):
-        return GraphBench(runtime, plan, folder / "aihub-jobs")
-    if isinstance(plan, ServerPlan):
-        return ServerBench(runtime, plan)
-    if isinstance(plan, ServingPlan):
-        return ServingBench(runtime, plan, folder / "models")
-    if isinstance(plan, PartitionPlan):
-        return PartitionBench(runtime, plan)
-    if isinstance(plan, OffloadPlan):
-        return OffloadBench(runtime, plan)
-    assert isinstance(plan, Plan)
-    if plan.engine == "vllm":
-        return BucketBench(runtime, plan, partial(bucket_engine, folder=folder))
-    return BucketBench(runtime, plan, static_bucket_engine)
-
-
-def _policies_of_vllm(campaign: Campaign) -> Iterator[str]:
-    """What each policy of a serving campaign was to vLLM, in words."""
-    plan = campaign.plan
-    if isinstance(plan, ServingPlan) and plan.engine == "vllm":
-        from pytest_npubench.campaign.serving.vllm_policies import mapping_lines
-
-        for line in mapping_lines(plan, campaign.points):
-            yield f"vLLM, {plan.model}, {line}"
+    def _again(
+        self, members: Sequence[Member], devices: Devices, suspects: Sequence[str], index: int
+    ) -> Mapping[Key, tuple[float, ...]]:
+        """The suspects' samples by (case, metric) from one fresh process. Raises NpubenchError where it has none."""
+        plan, number = members[0].expanded.plan, self._session.settings.remeasure
+        what = f"{len(suspects)} suspect{'s' if len(suspects) > 1 else ''} again"
+        self._session.progress.stage(plan.key, f"measuring {what}, process {index + 1}/{number}")
+        time.sleep(remeasure.COOLDOWN_S)
+        chosen = [member for member in members if member.expanded.case.key in suspects]
+        measured = self._run(plan, chosen, devices, again=True)
+        judgements = {member.expanded.case.key: within_limits(member.expanded, measured) for member in chosen}
+        usable = {case: found for case, found in judgements.items() if found.verdict.kind not in UNUSABLE}
+        if not usable:
+            why = next(iter(judgements.values())).verdict.reason
+            raise MeasurementError(f"the fresh process measured nothing: {why}")
+        return {(case, metric.name): metric.processes[0] for case, found in usable.items() for metric in found.metrics}
 
 
 def within_limits(expanded: ExpandedCase, measured: Measured) -> Judgement:
@@ -184,16 +185,3 @@ def _judged(expanded: ExpandedCase, measured: Measured) -> Judgement:
     if measured.disturbed is not None:  # what was measured on a throttled or shared device is shown, not judged
         return replace(judgement, verdict=Verdict(kind=VerdictKind.INVALID, reason=measured.disturbed))
     return judgement
-
-
-def _points(cases: Sequence[ExpandedCase]) -> Iterator[CampaignPoint]:
-    for expanded in cases:
-        with suppress(NpubenchError):  # a workload that cannot be read: its own case will say so, the others go on
-            yield from expanded.kind.points(expanded.case, expanded.plan)
-
-
-def _settled(cases: Sequence[ExpandedCase], measured: Measured) -> bool:
-    try:
-        return all(expanded.kind.settled(expanded.case, expanded.plan, measured) for expanded in cases)
-    except NpubenchError:  # a failed point: its case will say so, more rounds would not mend it
-        return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from pytest_npubench import backends
@@ -51,7 +51,10 @@ class OpenDevices:
         return self._fingerprint(devices, framework)[1]
 
     def key(self, devices: Devices, framework: str = "jax") -> FingerprintKey:
-        return self._fingerprint(devices, framework)[0].key()
+        return self.fingerprint(devices, framework).key()
+
+    def fingerprint(self, devices: Devices, framework: str = "jax") -> Fingerprint:
+        return self._fingerprint(devices, framework)[0]
 
     def release(self) -> None:
         """Close every runtime, so that another process can use the devices; they open again on next use."""
@@ -79,3 +82,11 @@ class OpenDevices:
             fingerprint = collect(facts, self._root)
             self._fingerprints[devices, framework] = fingerprint, self._on_fingerprint(fingerprint)
         return self._fingerprints[devices, framework]
+
+
+def limit_jax(families: Collection[str]) -> None:
+    """Let jax touch these families' platforms and the host only."""
+    if not {"cpu", "cuda", "tpu"}.isdisjoint(families):
+        from pytest_npubench.backends.jax_runtime import limit_platforms
+
+        limit_platforms(sorted(families))

@@ -122,6 +122,7 @@ def _ordinals(text: str) -> tuple[int, ...]:
         raise ValueError("want device numbers separated by commas, such as 0,2") from None
 
 
+CHILD = "NPUBENCH_CHILD"  # set in the environment of a process that measures a campaign for another one
 DEFAULT_BASELINES = "baselines"
 ENGINES = ("reference", "vllm")
 OPTIONS = (
@@ -146,6 +147,13 @@ OPTIONS = (
     Option("durations", "JOURNAL", "balance the shards by what cases took here; the same file for every shard", str),
     Option("lock_timeout", "SECONDS", "wait so long for a device in use; -1: for ever (default 10)", _wait, 10.0),
     Option("probe_timeout", "SECONDS", "give a device so long to answer (default 120)", _seconds, 120.0),
+    Option(
+        "stall_timeout",
+        "SECONDS",
+        "end a campaign that says nothing for so long (default 3600; -1: never)",
+        _wait,
+        3600.0,
+    ),
 )
 FLAGS = (
     ("accept", "accept this run's results as a baseline session, if every case is green"),

@@ -145,8 +145,9 @@ class Measure:
         """The device stays open, since arrays of the test may lie on it."""
         if self._devices[0].family in ONE_PROCESS:
             raise MeasurementError(f"this process holds the {self._devices[0].family}, so no other can measure on it")
-        session, node_id = self._session, self._request.node.stash[NODE_ID]
-        return measure_again(session.config, session.settings, [node_id], self._devices).samples
+        session, node = self._session, self._request.node
+        test = f"{node.path}::{node.stash[NODE_ID].partition('::')[2]}"
+        return measure_again(session.config, session.settings, [test], self._devices).samples
 
     def _case(self) -> Case:
         device = self._devices[0]

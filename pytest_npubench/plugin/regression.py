@@ -1,7 +1,8 @@
 """Held against the baselines: every metric of a campaign's cases, jointly, with suspects measured again first.
 
 The campaign is the family: its cases share the device and the night. A suspect is measured in fresh processes before
-anybody is alarmed; where that fails, or shows nothing, a regression that rests on one process is called inconclusive.
+anybody is alarmed; where they do not show it, a regression that rests on one process is called inconclusive. Where they
+could not measure it the gate cannot look, and the regression stands.
 """
 
 from __future__ import annotations
@@ -141,18 +142,18 @@ def _confirmed(
     trouble: Exception | None = None,
 ) -> dict[Key, Verdict]:
     """A regression that the fresh processes by themselves do not make suspicious is inconclusive: however slow one
-    process was, it may have been the process. Nor is one that none of them could measure."""
+    process was, it may have been the process. One that none of them could measure stands, and says why."""
     checked = dict(verdicts)
     for name, verdict in verdicts.items():
         observation = observations[name]
         if verdict.kind is VerdictKind.REGRESSED and observation.gate != "exact":
             num_fresh = len(observation.processes) - 1
-            missing = trouble or (None if num_fresh else "no fresh process could measure it")
-            if missing is None and observation.case not in suspects_alone:
-                missing = f"{num_fresh} fresh process{'es do' if num_fresh > 1 else ' does'} not show it"
-            if missing is not None:
-                reason = f"{verdict.reason}; not confirmed: {missing}"
-                checked[name] = replace(verdict, kind=VerdictKind.INCONCLUSIVE, reason=reason)
+            if trouble is not None or not num_fresh:
+                why = f"could not be measured again: {trouble or 'no fresh process could measure it'}"
+                checked[name] = replace(verdict, reason=f"{verdict.reason}; {why}")
+            elif observation.case not in suspects_alone:
+                why = f"not confirmed: {num_fresh} fresh process{'es do' if num_fresh > 1 else ' does'} not show it"
+                checked[name] = replace(verdict, kind=VerdictKind.INCONCLUSIVE, reason=f"{verdict.reason}; {why}")
     return checked
 
 

@@ -1,5 +1,5 @@
-"""Measuring cases once more in a fresh process: another pytest with the same settings, these cases and a journal of its
-own, whose samples are all that is taken from it.
+"""Measuring a test of the user's own once more in a fresh process: another pytest with the same settings, this test and
+a journal of its own, whose samples are all that is taken from it.
 
 A fresh process has its own memory layout, its own compiled binaries and, on some devices, its own clocks: what one
 process measures twice agrees better than two processes do.
@@ -7,9 +7,7 @@ process measures twice agrees better than two processes do.
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from pytest_npubench.backends.protocol import Device
 from pytest_npubench.comparison.observation import Key, of_record
 from pytest_npubench.errors import MeasurementError, StoreError
 from pytest_npubench.plugin.again_folder import again_folder
+from pytest_npubench.plugin.fresh_process import fresh_command, fresh_environment
 from pytest_npubench.plugin.settings import REMEASURING, Settings
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.store.journal_reader import Record
@@ -38,18 +37,22 @@ class Remeasured:
 
 
 def measure_again(
-    config: pytest.Config, settings: Settings, node_ids: Sequence[str], devices: Sequence[Device]
+    config: pytest.Config, settings: Settings, tests: Sequence[str], devices: Sequence[Device]
 ) -> Remeasured:
-    """One fresh process. Raises MeasurementError with the reason, or its last words, where it measured nothing."""
+    """One fresh process; `tests` with absolute paths.
+
+    Raises MeasurementError with the reason, or its last words, where it measured nothing.
+    """
     time.sleep(COOLDOWN_S)
     with again_folder() as folder:
         journal = folder / "journal.jsonl"
-        command = _command(config, settings, node_ids, devices, journal)
+        ordinals = ",".join(str(device.ordinal) for device in devices)
+        options = {"--npubench-journal": journal, "--npubench-devices": ordinals}
         try:
             done = subprocess.run(
-                command,
-                cwd=config.rootpath,
-                env=_environment(),
+                fresh_command(config, tests, options),
+                cwd=config.invocation_params.dir,
+                env=fresh_environment(**{REMEASURING: "1"}),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -64,39 +67,6 @@ def measure_again(
     if not samples:
         raise MeasurementError(f"the fresh process measured nothing: {_why(records, done)}")
     return Remeasured(samples=samples)
-
-
-def _command(
-    config: pytest.Config, settings: Settings, node_ids: Sequence[str], devices: Sequence[Device], journal: Path
-) -> list[str]:
-    asked: dict[str, object] = {
-        "--rootdir": config.rootpath,
-        "--npubench-journal": journal,
-        "--npubench-profile": settings.profile,
-        "--npubench-engine": settings.engine,
-        "--npubench-hardware": settings.hardware,
-        "--npubench-devices": ",".join(str(device.ordinal) for device in devices),
-        "--npubench-compile-cache": settings.compile_cache,
-        "--npubench-lock-timeout": settings.lock_timeout,
-        "--npubench-probe-timeout": settings.probe_timeout,
-        "--npubench-other-load": settings.other_load,
-    }
-    options = [f"{flag}={value}" for flag, value in asked.items() if value is not None]
-    if config.inipath is not None:
-        options.append(f"--config-file={config.inipath}")
-    plugins = [text for name in config.option.plugins for text in ("-p", name)]
-    overrides = [text for pair in config.option.override_ini or () for text in ("-o", pair)]
-    if config.pluginmanager.hasplugin("xdist"):
-        options.append("-n0")
-    if config.pluginmanager.hasplugin("benchmark") and not config.getoption("benchmark_only", False):
-        options.append("--benchmark-disable")
-    return [sys.executable, "-m", "pytest", "-q", *plugins, *overrides, *options, *node_ids]
-
-
-def _environment() -> dict[str, str]:
-    private = ("PYTEST_XDIST", "PYTEST_CURRENT_TEST")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(private)}
-    return kept | {REMEASURING: "1"}
 
 
 def _case_records(path: Path) -> list[Record]:

@@ -26,7 +26,7 @@ from pytest_npubench.partition import strategies
 from pytest_npubench.plugin.again_folder import remove_left_over
 from pytest_npubench.plugin.campaigns import Campaigns, Member
 from pytest_npubench.plugin.expansion import ExpandedCase
-from pytest_npubench.plugin.open_devices import OpenDevices
+from pytest_npubench.plugin.open_devices import OpenDevices, limit_jax
 from pytest_npubench.plugin.outcome import accept_results, upload_history, write_report
 from pytest_npubench.plugin.progress import progress_for
 from pytest_npubench.plugin.regression import Regression
@@ -123,6 +123,14 @@ class BenchSession:
             self._probes[family] = backends.backend(family).probe(self.settings.probe_timeout)
         return self._probes[family]
 
+    def visible(self, devices: Sequence[Device], framework: str) -> Mapping[str, str]:
+        """The environment in which a process sees these devices alone; empty where they are all there are, and where
+        nothing can hide the others. vLLM's processes are told theirs by themselves."""
+        family = devices[0].family
+        if framework == "vllm" or len(self.probe(family).devices) == len(devices):
+            return {}
+        return backends.visible(backends.backend(family), devices)
+
     def hardware_name(self, device: Device) -> str:
         """The hardware file that describes a device, else its family."""
         fitting = (
@@ -149,16 +157,19 @@ class BenchSession:
     def plan_campaigns(self, items: Sequence[pytest.Item]) -> None:
         """Group the cases that will run by what they share. Raises pytest.UsageError for a journal or baselines that
         cannot be used, before anything is measured."""
+        own_families: set[str] = set()
         for item in items:
             expanded = expanded_case(item)
             if DEVICES in item.stash:
                 self.num_cases += 1
                 if expanded is not None:
-                    self.campaigns.add(Member(expanded=expanded, node_id=item.stash[NODE_ID]), item.stash[DEVICES])
+                    test = f"{item.path}::{item.stash[NODE_ID].partition('::')[2].partition('[')[0]}"
+                    self.campaigns.add(Member(expanded=expanded, test=test), item.stash[DEVICES])
                 else:
                     self.num_own_cases += 1
-        if self.campaigns.families:
-            _limit_jax(self.campaigns.families)
+                    own_families.add(item.stash[DEVICES][0].family)
+        if own_families:
+            limit_jax(own_families)
         if self.num_cases:
             if not self.settings.remeasuring:
                 remove_left_over()
@@ -221,13 +232,15 @@ class BenchSession:
         except StoreError as error:
             raise pytest.UsageError(str(error)) from None
 
-    def earlier_case(self, expanded: ExpandedCase, fingerprint: str) -> Mapping[str, Any] | None:
+    def earlier_case(self, expanded: ExpandedCase, devices: tuple[Device, ...]) -> Mapping[str, Any] | None:
         """What the resumed journal says of this very case on this very fingerprint, under the same limits.
 
-        An invalid case was not measured (the device was busy, or out of memory): it gets another try.
+        An invalid case was not measured (the device was busy, or out of memory): it gets another try. Raises what
+        opening the devices raises.
         """
         if self.earlier is None:
             return None
+        fingerprint = self.campaigns.found_fingerprint(expanded, devices)
         record = self.earlier.cases(fingerprint).get((expanded.case.key, expanded.digest))
         if record is None or record.get("limits") != expanded.limits or record["verdict"]["kind"] == "invalid":
             return None
@@ -295,13 +308,6 @@ class BenchSession:
             self.notes.append(f"error: {error}")
             return exit_status or int(pytest.ExitCode.TESTS_FAILED)
         return 0
-
-
-def _limit_jax(families: set[str]) -> None:
-    if families & {"cpu", "cuda", "tpu"}:
-        from pytest_npubench.backends.jax_runtime import limit_platforms
-
-        limit_platforms(sorted(families))
 
 
 def _tightened(name: str, asked: float | None, limit: float) -> float:

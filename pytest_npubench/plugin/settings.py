@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_npubench.errors import HistoryError
-from pytest_npubench.plugin.options import DEFAULT_BASELINES, OPTIONS, Option
+from pytest_npubench.plugin.options import CHILD, DEFAULT_BASELINES, OPTIONS, Option
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -48,10 +48,12 @@ class Settings:
     durations: Path | None
     lock_timeout: float
     probe_timeout: float
+    stall_timeout: float
     accept: bool
     resume: bool
     is_default_baselines: bool
     remeasuring: bool
+    child: bool
 
     @classmethod
     def from_pytest_config(cls, config: pytest.Config) -> Settings:
@@ -59,8 +61,8 @@ class Settings:
         table = _table(config.rootpath / "pyproject.toml")
         values = {option.name: _value(option, config, table) for option in OPTIONS}
         root, here = config.rootpath, config.invocation_params.dir
-        remeasuring = REMEASURING in os.environ
-        if remeasuring:  # samples are wanted, and nothing else
+        remeasuring, child = REMEASURING in os.environ, CHILD in os.environ
+        if remeasuring or child:  # samples are wanted, and nothing else
             values |= {"require": (), "report": None, "history": None, "shard": None, "remeasure": 0}
         return cls(
             **{
@@ -73,10 +75,11 @@ class Settings:
                 "history": _history(values["history"]),
                 "compile_cache": here / values["compile_cache"] if values["compile_cache"] else None,
             },
-            accept=config.getoption("npubench_accept") and not remeasuring,
-            resume=config.getoption("npubench_resume") and not remeasuring,
+            accept=config.getoption("npubench_accept") and not (remeasuring or child),
+            resume=config.getoption("npubench_resume") and not (remeasuring or child),
             is_default_baselines=values["baselines"] == DEFAULT_BASELINES,
             remeasuring=remeasuring,
+            child=child,
         )
 
 

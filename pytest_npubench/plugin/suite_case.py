@@ -59,18 +59,18 @@ class SuiteCase:
 
     def _judge(self) -> tuple[Judgement, str | None, bool]:
         """The judgement, the fingerprint where the device could be opened, and whether it is an earlier run's."""
-        expanded, fingerprint = self._expanded, None
+        expanded, devices, session = self._expanded, self._devices, self._session
+        resumed = False
         try:
-            fingerprint = self._session.devices.digest(self._devices, expanded.plan.framework)
-            earlier = self._session.earlier_case(expanded, fingerprint)
-            if earlier is not None:
-                return judgement_from_json(earlier), fingerprint, True
-            return self._session.campaigns.judgement(expanded, self._devices), fingerprint, False
+            earlier = session.earlier_case(expanded, devices)
+            resumed = earlier is not None
+            judgement = judgement_from_json(earlier) if earlier else session.campaigns.judgement(expanded, devices)
         except JournalError:
             raise
         except NpubenchError as error:
-            self._session.progress.done()
-            return Judgement(verdict=Verdict(kind=VerdictKind.INVALID, reason=str(error))), fingerprint, False
+            session.progress.done()
+            judgement = Judgement(verdict=Verdict(kind=VerdictKind.INVALID, reason=str(error)))
+        return judgement, session.campaigns.fingerprint(expanded.plan, devices), resumed
 
 
 @contextmanager

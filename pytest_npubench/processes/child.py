@@ -90,6 +90,15 @@ class Child:
         except OSError:
             raise self.lost() from None
 
+    def has_message(self, timeout_s: float) -> bool:
+        """Whether a message, or the child's end, can be received; waits for it so long at most."""
+        return self.connection.poll(timeout_s)
+
+    def wait(self, timeout_s: float) -> None:
+        """Let the child end by itself, for so long at most."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+
     def receive(self, timeout_s: float | None) -> Any:
         """The next message; None waits for ever. Raises UnitLostError where the child dies or sends none in time."""
         try:

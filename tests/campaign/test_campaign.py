@@ -8,7 +8,6 @@ import pytest
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.bucket_bench import BucketBench
 from pytest_npubench.campaign.campaign import Campaign, Site
-from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.campaign.points import Point
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.errors import JournalError
@@ -71,7 +70,7 @@ class Bench:
 
         journal = JournalWriter.open(self.path, host=collect_host(self.path.parent), settings={})
         known = {
-            "site": Site(devices=DEVICES, runtime=runtime, fingerprint=fingerprint, lock_timeout_s=0.0),
+            "site": Site(devices=DEVICES, runtime=runtime, fingerprint=fingerprint),
             "make_bench": lambda runtime: BucketBench(runtime, plan, make_engine),
             "settled": settled,
             "journal": journal,
@@ -130,8 +129,7 @@ def test_how_many_rounds(bench, plan, changes, settled_after, expected):
 def test_a_complete_campaign_is_taken_over_without_its_device(bench, plan):
     points = profile(plan, 16, 32)
     first = bench.campaign(points).measured()
-    with device_lock(DEVICES, 0.0):  # whoever else holds it
-        again = bench.campaign(points[::-1], earlier=read_journal(bench.path)).measured()
+    again = bench.campaign(points[::-1], earlier=read_journal(bench.path)).measured()
     assert len(bench.engines) == 1
     assert again.rounds == first.rounds
     assert again.compiles == first.compiles
@@ -225,8 +223,6 @@ def test_a_journal_that_cannot_be_written_ends_the_campaign(bench, plan):
     campaign._journal = journal
     with pytest.raises(JournalError):
         campaign.measured()
-    with device_lock(DEVICES, 0.0):  # and lets go of the device
-        pass
 
 
 def test_a_point_that_never_settles_is_named_in_its_rounds(bench, plan, monkeypatch):

@@ -59,7 +59,6 @@ def campaign(tmp_path, monkeypatch, plan):
                 devices=(Device(family="fake", ordinal=0, name="Fake accelerator"),),
                 runtime=runtime,
                 fingerprint="f",
-                lock_timeout_s=0.0,
             ),
             make_bench=lambda runtime: BucketBench(
                 runtime, plan, lambda runtime, plan: SimpleNamespace(load=lambda buckets: None, run=run)

@@ -218,7 +218,6 @@ def test_the_limits_come_with_the_site(bench, plan):
         devices=DEVICES,
         runtime=runtime,
         fingerprint="f",
-        lock_timeout_s=0.0,
         limits=DisturbanceLimits(wall_jump_s=-1.0),  # any clock jumps by more than that
     )
     measured = bench.campaign(profile(plan, 16), site=strict).measured()

@@ -182,7 +182,7 @@ def text(value: str | bytes) -> str:
 def _handle(nvml: Any, device: Device) -> Any:
     """By UUID where it is known, else by what CUDA_VISIBLE_DEVICES has in its place, else by number."""
     visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    name = device.uuid or (visible[device.ordinal] if device.ordinal < len(visible) else str(device.ordinal))
+    name = device.uuid or (visible[device.index] if device.index < len(visible) else str(device.ordinal))
     if name.isdigit():
         return nvml.nvmlDeviceGetHandleByIndex(int(name))
     return nvml.nvmlDeviceGetHandleByUUID(name)

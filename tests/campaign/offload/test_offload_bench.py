@@ -46,7 +46,7 @@ def campaign(tmp_path, monkeypatch):
         return pair, Campaign(
             plan,
             points,
-            site=Site(devices=DEVICES, runtime=runtime, fingerprint="f", lock_timeout_s=0.0),
+            site=Site(devices=DEVICES, runtime=runtime, fingerprint="f"),
             make_bench=lambda runtime: OffloadBench(runtime, plan),
             settled=lambda measured: False,
             journal=journals[-1],

@@ -220,7 +220,7 @@ def campaign(tmp_path, monkeypatch):
         return units, Campaign(
             plan,
             points,
-            site=Site(devices=DEVICES, runtime=runtime, fingerprint="f", lock_timeout_s=0.0),
+            site=Site(devices=DEVICES, runtime=runtime, fingerprint="f"),
             make_bench=lambda runtime: PartitionBench(runtime, plan),
             settled=lambda measured: False,
             journal=journals[-1],

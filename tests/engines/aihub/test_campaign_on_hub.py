@@ -61,7 +61,7 @@ class Bed:
         return Campaign(
             plan,
             points,
-            site=Site(devices=(device,), runtime=runtime, fingerprint="f", lock_timeout_s=5.0),
+            site=Site(devices=(device,), runtime=runtime, fingerprint="f"),
             make_bench=lambda runtime: GraphBench(
                 runtime, plan, self.folder / "aihub-jobs", self._quick(units=plan.units, **options)
             ),

@@ -1,0 +1,184 @@
+"""The child's side of campaign_process.py: a pytest that collects, runs no test, and measures one campaign instead."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
+from pytest_npubench.campaign.aihub.bench import GraphBench
+from pytest_npubench.campaign.aihub.plan import HubPlan
+from pytest_npubench.campaign.bucket_bench import BucketBench, bucket_engine, static_bucket_engine
+from pytest_npubench.campaign.campaign import Campaign, Site
+from pytest_npubench.campaign.lock import device_lock
+from pytest_npubench.campaign.offload.bench import OffloadBench
+from pytest_npubench.campaign.offload.plan import OffloadPlan
+from pytest_npubench.campaign.partition.bench import PartitionBench
+from pytest_npubench.campaign.partition.plan import PartitionPlan
+from pytest_npubench.campaign.plan import Plan
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.progress import Progress
+from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint
+from pytest_npubench.campaign.server.bench import ServerBench
+from pytest_npubench.campaign.server.plan import ServerPlan
+from pytest_npubench.campaign.serving.bench import ServingBench
+from pytest_npubench.campaign.serving.plan import ServingPlan
+from pytest_npubench.errors import MeasurementError, NpubenchError
+from pytest_npubench.plugin.campaign_process import CampaignTask
+from pytest_npubench.plugin.expansion import ExpandedCase
+from pytest_npubench.plugin.open_devices import OpenDevices, limit_jax
+from pytest_npubench.plugin.options import CHILD
+from pytest_npubench.plugin.selection import expanded_case
+from pytest_npubench.processes.child import Owner
+from pytest_npubench.store.fingerprint import Fingerprint
+from pytest_npubench.store.journal import read_journal
+
+if TYPE_CHECKING:
+    from pytest_npubench.plugin.session import BenchSession
+
+TELL_S = 0.5  # how often samples are counted to the owner, who would else wake up in the middle of others
+
+
+def measure_for_owner(session: BenchSession, items: Sequence[pytest.Item]) -> None:
+    """Take the task from the process that started this one, measure it, and hand over what came of it."""
+    owner = Owner(json.loads(os.environ.pop(CHILD)))  # a process started from here is nobody's child but ours
+    (task,) = owner.connection.recv()
+    told = _Told(owner)
+    try:
+        measured = _measured(session, items, task, told)
+    except Exception as error:  # noqa: BLE001 - the owner hears of it; named errors keep their name
+        told("error", type(error).__name__, str(error))
+    else:
+        told("measured", measured)
+
+
+class _Told(Progress):
+    """Everything that the owner is told. A record is on the disk once `append` returns."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._connection = owner.connection
+        self._num_samples = 0
+        self._told_at_s = 0.0
+
+    def __call__(self, kind: str, *values: object) -> None:
+        self._connection.send((kind, *values))
+
+    def append(self, record: Mapping[str, object]) -> None:
+        self("record", record)
+        self._connection.recv()
+
+    def stage(self, campaign: str, text: str) -> None:
+        self("stage", text)
+
+    def begin_round(self, plan: CampaignPlan, index: int, num_samples: int, measured_s: float) -> None:
+        self._num_samples = 0
+        self("round", index, num_samples, measured_s)
+
+    def sample(self) -> None:
+        self._num_samples += 1
+        if monotonic() - self._told_at_s >= TELL_S:
+            self("samples", self._num_samples)
+            self._num_samples, self._told_at_s = 0, monotonic()
+
+
+def _measured(session: BenchSession, items: Sequence[pytest.Item], task: CampaignTask, told: _Told) -> Measured:
+    cases = _cases(items, task)
+    told("waiting")
+    with device_lock(task.devices, task.lock_timeout_s):
+        told("locked")
+        runtime, fingerprint = _open(session, task)
+        told("fingerprint", fingerprint)
+        if not cases:
+            return Measured()
+        plan, settings = cases[0].plan, session.settings
+        campaign = Campaign(
+            plan,
+            list(_points(cases)),
+            site=Site(
+                devices=task.devices,
+                runtime=runtime,
+                fingerprint=fingerprint.digest(),
+                limits=DisturbanceLimits(other_load=settings.other_load),
+            ),
+            make_bench=lambda runtime: make_bench(runtime, plan, settings.journal.parent),
+            settled=lambda measured: measured.measure_s >= task.at_least_s and _settled(cases, measured),
+            journal=told,
+            earlier=read_journal(settings.journal) if task.resume else None,
+            progress=told,
+        )
+        measured = campaign.measured()
+        for line in () if task.again else _policies_of_vllm(campaign):
+            told("note", line)
+        return measured
+
+
+def _cases(items: Sequence[pytest.Item], task: CampaignTask) -> list[ExpandedCase]:
+    """The task's cases among the tests that were collected. Raises MeasurementError where one is not."""
+    collected = [case for item in items if (case := expanded_case(item)) is not None]
+    cases = {
+        case.case.key: case for case in collected if case.plan.key == task.campaign and case.case.key in task.cases
+    }
+    if missing := task.cases - cases.keys():
+        raise MeasurementError(f"the process of {task.campaign} did not collect {min(missing)}")
+    return list(cases.values())
+
+
+def _open(session: BenchSession, task: CampaignTask) -> tuple[Runtime, Fingerprint]:
+    """Open the devices. Where the environment hides all others, what is there are these, in their order."""
+    devices = task.devices
+    limit_jax({devices[0].family})
+    if task.environment:
+        devices = tuple(replace(device, visible_index=index) for index, device in enumerate(devices))
+    opened = OpenDevices(session.config.rootpath, session.settings.compile_cache, Fingerprint.digest)
+    return opened.runtime(devices, task.framework), opened.fingerprint(devices, task.framework)
+
+
+def make_bench(runtime: Runtime, plan: CampaignPlan, folder: Path) -> Bench[Any]:
+    """What measures a plan's points; `folder` holds the journal."""
+    if isinstance(plan, HubPlan):
+        return GraphBench(runtime, plan, folder / "aihub-jobs")
+    if isinstance(plan, ServerPlan):
+        return ServerBench(runtime, plan)
+    if isinstance(plan, ServingPlan):
+        return ServingBench(runtime, plan, folder / "models")
+    if isinstance(plan, PartitionPlan):
+        return PartitionBench(runtime, plan)
+    if isinstance(plan, OffloadPlan):
+        return OffloadBench(runtime, plan)
+    assert isinstance(plan, Plan)
+    if plan.engine == "vllm":
+        return BucketBench(runtime, plan, partial(bucket_engine, folder=folder))
+    return BucketBench(runtime, plan, static_bucket_engine)
+
+
+def _policies_of_vllm(campaign: Campaign) -> Sequence[str]:
+    """What each policy of a serving campaign was to vLLM, in words."""
+    plan = campaign.plan
+    if not isinstance(plan, ServingPlan) or plan.engine != "vllm":
+        return ()
+    from pytest_npubench.campaign.serving.vllm_policies import mapping_lines
+
+    return [f"vLLM, {plan.model}, {line}" for line in mapping_lines(plan, campaign.points)]
+
+
+def _points(cases: Sequence[ExpandedCase]) -> Iterator[CampaignPoint]:
+    for expanded in cases:
+        with suppress(NpubenchError):  # a workload that cannot be read: its own case will say so, the others go on
+            yield from expanded.kind.points(expanded.case, expanded.plan)
+
+
+def _settled(cases: Sequence[ExpandedCase], measured: Measured) -> bool:
+    try:
+        return all(expanded.kind.settled(expanded.case, expanded.plan, measured) for expanded in cases)
+    except NpubenchError:  # a failed point: its case will say so, more rounds would not mend it
+        return True
