@@ -13,6 +13,7 @@ import pytest
 
 from pytest_npubench.plugin.options import OPTIONS
 
+UNUSED = ("no:hypothesispytest",)  # half a second to import, for tests that none of these are
 OF_THE_RUN = frozenset({"journal", "devices"})  # which the fresh process is told anew
 
 
@@ -26,7 +27,7 @@ def fresh_command(config: pytest.Config, tests: Sequence[str], options: Mapping[
     asked = [f"{flag}={value}" for flag, value in {"--rootdir": config.rootpath, **options}.items()]
     if config.inipath is not None:
         asked.append(f"--config-file={config.inipath}")
-    plugins = [text for name in config.option.plugins for text in ("-p", name)]
+    plugins = [text for name in (*config.option.plugins, *UNUSED) for text in ("-p", name)]
     overrides = [text for pair in config.option.override_ini or () for text in ("-o", pair)]
     if config.pluginmanager.hasplugin("xdist"):
         asked.append("-n0")

@@ -16,8 +16,8 @@ import pytest
 
 from pytest_npubench.engines.vllm.safetensors_file import is_whole
 from pytest_npubench.engines.vllm.version import installed_vllm
+from pytest_npubench.plugin.fresh_process import fresh_command
 from pytest_npubench.plugin.options import ENGINES
-from pytest_npubench.plugin.remeasure import _command
 from pytest_npubench.plugin.settings import Settings
 
 from .project import Project, make_project
@@ -136,9 +136,8 @@ def test_an_unknown_engine_is_refused_with_those_there_are(settings, name, hint)
     assert str(error.value).endswith(hint)
 
 
-def test_suspects_are_measured_again_on_the_same_engine(pytester, settings):
-    found = settings(ENGINE)
-    assert ENGINE in _command(pytester.parseconfig(ENGINE), found, [], [], Path("journal.jsonl"))
+def test_a_campaign_is_measured_on_the_same_engine(pytester):
+    assert ENGINE in fresh_command(pytester.parseconfig(ENGINE), [], {})
 
 
 def test_the_suite_runs_on_vllm(served):

@@ -5,10 +5,12 @@ import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
 from pytest_npubench.comparison.observation import Observation
+from pytest_npubench.plugin import campaigns
 from pytest_npubench.plugin.again_folder import PREFIX, again_folder, remove_left_over
 from pytest_npubench.plugin.campaigns import REMEASURE_S, Campaigns
 from pytest_npubench.plugin.regression import _of_canary
@@ -40,15 +42,21 @@ def test_a_canary_alarms_nobody_by_itself(kind):
         assert found.kind is kind
 
 
-@pytest.mark.parametrize(("remeasuring", "least_s"), [(True, REMEASURE_S), (False, 0.0)])
-def test_a_second_look_lasts(remeasuring, least_s):
+@pytest.mark.parametrize(("again", "least_s"), [(True, REMEASURE_S), (False, 0.0)])
+def test_a_second_look_lasts(monkeypatch, again, least_s):
     """A campaign of one case settles within seconds; in a fresh process it goes on."""
-    session = SimpleNamespace(settings=SimpleNamespace(remeasuring=remeasuring))
-    assert Campaigns(session)._at_least_s == least_s
+    tasks = []
+    monkeypatch.setattr(campaigns, "run_campaign", lambda config, settings, task, heard: tasks.append(task))
+    plan = SimpleNamespace(key="cpu-tiny-b1", framework="jax")
+    session = MagicMock(lock_timeout_s=1.0)
+    Campaigns(session)._run(plan, [], (), again=again)
+    assert [task.at_least_s for task in tasks] == [least_s]
+    assert [task.resume for task in tasks] == [bool(session.settings.resume) and not again]
 
 
 OWNER = """
 import sys
+from pytest_npubench.plugin import campaigns
 from pytest_npubench.plugin.again_folder import again_folder
 
 with again_folder() as folder:
