@@ -10,13 +10,14 @@ SESSION@DEVICE. So the same run is recognised however often, and by whatever par
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pytest_npubench.errors import JournalError, RunNotAcceptedError
 from pytest_npubench.store.acceptance import CaseResult, MetricResult
+from pytest_npubench.store.accepted_session import BETTER, GATES, JUDGED
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal_reader import Journal, Record, Session
 from pytest_npubench.store.journal_runs import run_of
@@ -147,7 +148,13 @@ def _result(record: Record) -> CaseResult:
             for name in metrics
             if take(metrics, name, (Mapping,), "metrics").get("gate") != "none"
         ),
+        frozen=_frozen(record),
     )
+
+
+def _frozen(record: Record) -> dict[str, float]:
+    found = take(record, "frozen", (Mapping,)) if "frozen" in record else {}
+    return {name: float(take(found, name, (int, float), "frozen")) for name in found}
 
 
 def _metric(name: str, metric: Record) -> MetricResult:
@@ -155,9 +162,18 @@ def _metric(name: str, metric: Record) -> MetricResult:
     return MetricResult(
         name=name,
         unit=take(metric, "unit", (str,), place),
-        better=take(metric, "better", (str,), place),
+        better=BETTER[_one_of(metric, "better", tuple(BETTER), place)],
+        gate=GATES[_one_of(metric, "gate", JUDGED, place)] if "gate" in metric else "ratio",
+        margin=take(metric, "margin", (int, float), place) if metric.get("margin") is not None else None,
         processes=_processes(metric, place),
     )
+
+
+def _one_of(metric: Record, name: str, allowed: Collection[str], place: str) -> str:
+    found: str = take(metric, name, (str,), place)
+    if found not in allowed:
+        raise JsonError(f"{place}.{name}: want {' or '.join(allowed)}, found {found!r}")
+    return found
 
 
 def _processes(metric: Record, place: str) -> tuple[tuple[float, ...], ...]:

@@ -6,7 +6,7 @@ the sessions of its old ones.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -94,6 +94,23 @@ class Baselines:
                     by_key.setdefault(file.key, []).append(file.cases[name].sessions)
         histories = [merged(found) for found in by_key.values()]
         return tuple(sorted(histories, key=lambda sessions: sessions[0].accepted_time))
+
+    def frozen(
+        self, case: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
+    ) -> Mapping[str, float]:
+        """What the first accepted session of a case fixed, by name; empty where it fixed nothing or there is none.
+
+        The arguments are those of `histories`. Where several keys match, `key` itself comes first, then the oldest.
+        """
+        names = dict(self.aliases.names(case, digest))
+        found = [
+            (file.key != key, *entry.frozen.age, entry.frozen.values)
+            for file in self.files
+            if not file.key.differences(key, across)
+            for name, entry in file.cases.items()
+            if entry.digest == names.get(name) and entry.frozen is not None
+        ]
+        return dict(min(found, key=lambda one: one[:3])[3]) if found else {}
 
     def mismatches(
         self, case: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()

@@ -101,7 +101,7 @@ def test_the_processes_of_a_suspect_its_samples_or_its_value(write, path, direct
         "ttft_s": metric(5.0, 6.0),
         "ratio": metric(unit="", processes=[]),
         "detail_s": metric(1.0, gate="none"),
-        "kept_s": metric(1.5, gate="relative"),
+        "kept_s": metric(1.5, gate="difference", margin=0.02),
     }
     write(lambda digest: case(digest, metrics=metrics))
     accept(path, directory)
@@ -110,6 +110,10 @@ def test_the_processes_of_a_suspect_its_samples_or_its_value(write, path, direct
     assert found(directory, key, metric="ratio") == [[[7.0]]]
     assert found(directory, key, metric="detail_s") == []
     assert found(directory, key, metric="kept_s") == [[[1.5]]]
+    (file,) = Baselines.load(directory).files
+    kept = file.cases[CASE].metrics
+    assert (kept["kept_s"].gate, kept["kept_s"].margin) == ("difference", 0.02)
+    assert (kept["tbt_s"].gate, kept["tbt_s"].margin) == ("ratio", None)  # a record from before metrics had gates
 
 
 def test_every_verdict_that_does_not_fail_is_green():
@@ -216,6 +220,12 @@ def test_the_workers_of_one_run_enter_together_and_one_red_worker_keeps_all_out(
         ({"metrics": {"tbt_s": 5}}, r"metrics\.tbt_s: want an object"),
         ({"metrics": []}, "metrics: want an object"),
         ({"metrics": {"tbt_s": {"value": 1.0}}}, r"metrics\.tbt_s\.unit: missing"),
+        (
+            {"metrics": {"tbt_s": metric(1.0, gate="relative")}},
+            r"metrics\.tbt_s\.gate: want ratio or difference or exact",
+        ),
+        ({"metrics": {"tbt_s": metric(1.0, better="more")}}, r"metrics\.tbt_s\.better: want lower or higher"),
+        ({"frozen": {"rate": "x"}}, r"frozen\.rate: want"),
         ({"metrics": {"tbt_s": metric("x")}}, r"metrics\.tbt_s\.samples\[0\]: want"),
         ({"metrics": {"tbt_s": metric(processes=[1.0])}}, r"metrics\.tbt_s\.processes\[0\]: want a list"),
         ({"metrics": {"tbt_s": metric(processes=[["x"]])}}, r"metrics\.tbt_s\.processes\[0\]: want"),
