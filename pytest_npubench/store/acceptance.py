@@ -15,12 +15,14 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from pytest_npubench.errors import BaselineError
 from pytest_npubench.result import Better, GateKind
-from pytest_npubench.store.accepted_session import BETTER, JUDGED, AcceptedSession, KeptSamples, Quantity
+from pytest_npubench.store.accepted_session import BETTER, JUDGED, AcceptedSession, KeptSamples, Quantity, began_at
 from pytest_npubench.store.baseline_file import PUBLISHED
 from pytest_npubench.store.baseline_format import BaselineCase
+from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.frozen_values import Frozen
 from pytest_npubench.store.session_window import Sessions, joins_anchor, kept
 
@@ -60,6 +62,16 @@ class CaseResult:
         return self.case.partition("/")[0]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionResults:
+    """What one baseline session measured under one key, and the git revision of its suite."""
+
+    session: str
+    key: FingerprintKey
+    git_revision: str | None
+    results: tuple[CaseResult, ...]
+
+
 def is_case_key(case: str) -> bool:
     """Whether a text can be a case's key: SUITE/KIND/ID, the suite such that it can begin a file's name."""
     return FILE_NAME.fullmatch(case.partition("/")[0]) is not None and case.count("/") >= 2
@@ -69,7 +81,7 @@ def check_results(results: Iterable[CaseResult]) -> None:
     """Raises BaselineError naming case and metric where a result cannot be accepted, or a case has two."""
     seen = set()
     for result in results:
-        _check_result(result)
+        check_result(result)
         if (result.hardware, result.case) in seen:
             raise BaselineError(f"{result.case}: two results in one session; want one")
         seen.add((result.hardware, result.case))
@@ -82,6 +94,10 @@ class Acceptance:
     session: str
     accepted_at: str
     git_revision: str | None
+
+    @property
+    def began_at(self) -> datetime:
+        return began_at(self.session, self.accepted_at)
 
 
 def with_result(
@@ -148,7 +164,8 @@ def _thinned(samples: tuple[float, ...], exact: bool) -> tuple[float, ...]:
     return (ordered[0], *chosen[1:-1], ordered[-1]) if exact else tuple(chosen)
 
 
-def _check_result(result: CaseResult) -> None:
+def check_result(result: CaseResult) -> None:
+    """Raises BaselineError naming case and metric where it cannot be accepted."""
     if not FILE_NAME.fullmatch(result.hardware) or result.hardware == PUBLISHED:
         raise BaselineError(f"hardware {result.hardware!r} cannot name a folder; want letters, digits and . _ -")
     if not is_case_key(result.case):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any, get_args
 
 from pytest_npubench.result import Better, GateKind
@@ -95,6 +95,10 @@ class AcceptedSession:
     metrics: Mapping[str, KeptSamples]
 
     @property
+    def began_at(self) -> datetime:
+        return began_at(self.session, self.accepted_at)
+
+    @property
     def accepted_time(self) -> datetime:
         return datetime.fromisoformat(self.accepted_at)
 
@@ -143,6 +147,15 @@ class AcceptedSession:
 
     def _checked(self, case: str, digest: str, quantities: Mapping[str, Quantity], version: int) -> list[Any]:
         return [case, digest, {name: quantities[name].checked(version) for name in self.metrics}, self._fields()]
+
+
+def began_at(session: str, accepted_at: str) -> datetime:
+    """When a session began, by the name that its run gave it (20261121T130500-3f9a1c07); else when it was accepted."""
+    try:
+        began = datetime.strptime(session.partition("-")[0], "%Y%m%dT%H%M%S")
+    except ValueError:
+        return datetime.fromisoformat(accepted_at)
+    return began.replace(tzinfo=timezone.utc)
 
 
 def _accepted_at(content: Any, place: str) -> str:
