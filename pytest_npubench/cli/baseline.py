@@ -33,6 +33,7 @@ def add_parser(commands: Commands) -> None:
         _anchor,
         _prune,
         _rename,
+        _merge,
     ):
         add_baselines_option(add(actions))
 
@@ -105,6 +106,14 @@ def _rename(actions: Commands) -> argparse.ArgumentParser:
     parser.add_argument("old", metavar="OLD", help="the case's key before: SUITE/KIND/ID")
     parser.add_argument("new", metavar="NEW", help="the case's key now")
     parser.set_defaults(run=run_rename)
+    return parser
+
+
+def _merge(actions: Commands) -> argparse.ArgumentParser:
+    example = "npubench baseline merge ../other-runner/baselines"
+    parser = add_command(actions, "merge", "take in the sessions of another folder of baselines", example)
+    parser.add_argument("other", metavar="OTHER_DIR", type=Path, help="the other folder, which stays as it is")
+    parser.set_defaults(run=run_merge)
     return parser
 
 
@@ -185,6 +194,19 @@ def run_rename(arguments: argparse.Namespace) -> int:
     bound = f"digest {done.alias.case_digest}" if done.alias.case_digest else "digest from its first accepted session"
     print(f"{done.alias.case} takes over {done.num_sessions} sessions of {done.old}")
     print(f"digest {done.alias.digest} -> {bound}; wrote {done.path}")
+    return 0
+
+
+def run_merge(arguments: argparse.Namespace) -> int:
+    """Raises BaselineError where the two do not go together."""
+    from pytest_npubench.store.baseline_merge import merge
+
+    change = merge(arguments.baselines, arguments.other)
+    if not change.paths:
+        print(f"{arguments.baselines} holds all of {arguments.other} already")
+    else:
+        files = ", ".join(map(str, change.paths))
+        print(f"merged {len(change.sessions)} new sessions of {arguments.other}: {change.num_cases} cases in {files}")
     return 0
 
 
