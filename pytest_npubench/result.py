@@ -52,6 +52,8 @@ class Judgement:
 
     measured_s and predicted_s are seconds; error is the signed relative error and error_interval its 95 % interval;
     repeat_error is the relative standard error of measured_s over the rounds. detail is plain data for reports.
+    `frozen` are the values by name (a rate, a limit) that the case was held to and that its first acceptance fixes for
+    later runs: store.baselines.Baselines.frozen finds them again.
     """
 
     verdict: Verdict
@@ -63,6 +65,13 @@ class Judgement:
     error_interval: tuple[float, float] | None = None
     repeat_error: float | None = None
     detail: Mapping[str, object] = field(default_factory=dict)
+    frozen: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises MeasurementError where a frozen value is not finite."""
+        for name, value in self.frozen.items():
+            if not math.isfinite(value):
+                raise MeasurementError(f"frozen {name} is {value}; want a finite number")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +119,7 @@ class JudgedCase:
             "repeat_error": judgement.repeat_error,
             "metrics": {metric.name: _metric_json(metric) for metric in judgement.metrics},
             "detail": dict(judgement.detail),
+            **({"frozen": dict(judgement.frozen)} if judgement.frozen else {}),
         }
 
 
@@ -128,6 +138,7 @@ def judgement_from_json(record: Mapping[str, object]) -> Judgement:
         error_interval=_pair(record.get("error_interval")),
         repeat_error=record.get("repeat_error"),  # type: ignore[arg-type]
         detail=record.get("detail") or {},  # type: ignore[arg-type]
+        frozen=record.get("frozen") or {},  # type: ignore[arg-type]
     )
 
 

@@ -20,9 +20,21 @@ EXAMPLE = "npubench baseline list"
 
 
 def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "baseline", "list, show, accept, reject, anchor, prune or rename baselines", EXAMPLE)
+    parser = add_command(
+        commands, "baseline", "list, show, accept, reject, reset, anchor, prune, rename or merge baselines", EXAMPLE
+    )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    for add in (baseline_list.add_parser, baseline_show.add_parser, _accept, _reject, _anchor, _prune, _rename):
+    for add in (
+        baseline_list.add_parser,
+        baseline_show.add_parser,
+        _accept,
+        _reject,
+        _reset,
+        _anchor,
+        _prune,
+        _rename,
+        _merge,
+    ):
         add_baselines_option(add(actions))
 
 
@@ -34,7 +46,7 @@ def add_baselines_option(parser: argparse.ArgumentParser) -> None:
 
 def _accept(actions: Commands) -> argparse.ArgumentParser:
     example = "npubench baseline accept .npubench/journal.jsonl"
-    parser = add_command(actions, "accept", "accept a finished green run as a baseline session", example)
+    parser = add_command(actions, "accept", "accept the green cases of a finished run", example)
     parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
     parser.add_argument("--session", metavar="ID", help="this session only (default: the latest run that has cases)")
     parser.set_defaults(run=run_accept)
@@ -47,6 +59,18 @@ def _reject(actions: Commands) -> argparse.ArgumentParser:
     parser.add_argument("session", metavar="SESSION", help="the session, or SESSION@DEVICE")
     parser.add_argument("--reason", metavar="TEXT", default="", help="kept beside the session's name")
     parser.set_defaults(run=run_reject)
+    return parser
+
+
+def _reset(actions: Commands) -> argparse.ArgumentParser:
+    example = 'npubench baseline reset buckets/profile/cpu-tiny-llama-b4-bucket128 --reason "fp8 cache, issue 71"'
+    parser = add_command(actions, "reset", "let cases begin anew after an intended change", example)
+    parser.add_argument("cases", metavar="CASE", nargs="+", help="SUITE/KIND/ID, or a pattern: 'buckets/steps/*'")
+    parser.add_argument("--reason", metavar="TEXT", required=True, help="kept in the file, with the date")
+    parser.add_argument(
+        "--hardware", metavar="NAME", action="append", default=[], help="only on this hardware; may be repeated"
+    )
+    parser.set_defaults(run=run_reset)
     return parser
 
 
@@ -85,6 +109,14 @@ def _rename(actions: Commands) -> argparse.ArgumentParser:
     return parser
 
 
+def _merge(actions: Commands) -> argparse.ArgumentParser:
+    example = "npubench baseline merge ../other-runner/baselines"
+    parser = add_command(actions, "merge", "take in the sessions of another folder of baselines", example)
+    parser.add_argument("other", metavar="OTHER_DIR", type=Path, help="the other folder, which stays as it is")
+    parser.set_defaults(run=run_merge)
+    return parser
+
+
 def run_accept(arguments: argparse.Namespace) -> int:
     """Raises JournalError for a journal or session that cannot be used, BaselineError where it is not accepted."""
     from pytest_npubench.store.accept_run import accept_run
@@ -103,6 +135,16 @@ def run_reject(arguments: argparse.Namespace) -> int:
 
     change = reject(arguments.baselines, arguments.session, reason=arguments.reason)
     print(_said("rejected", change) if change.paths else f"rejected before: {', '.join(change.sessions)}")
+    return 0
+
+
+def run_reset(arguments: argparse.Namespace) -> int:
+    """Raises BaselineError where no file knows a case."""
+    from pytest_npubench.store.baseline_changes import reset
+
+    change = reset(arguments.baselines, arguments.cases, reason=arguments.reason, hardware=arguments.hardware)
+    files = ", ".join(map(str, change.paths))
+    print(f"reset {change.num_cases} cases in {files}: {len(change.sessions)} sessions of theirs went")
     return 0
 
 
@@ -152,6 +194,19 @@ def run_rename(arguments: argparse.Namespace) -> int:
     bound = f"digest {done.alias.case_digest}" if done.alias.case_digest else "digest from its first accepted session"
     print(f"{done.alias.case} takes over {done.num_sessions} sessions of {done.old}")
     print(f"digest {done.alias.digest} -> {bound}; wrote {done.path}")
+    return 0
+
+
+def run_merge(arguments: argparse.Namespace) -> int:
+    """Raises BaselineError where the two do not go together."""
+    from pytest_npubench.store.baseline_merge import merge
+
+    change = merge(arguments.baselines, arguments.other)
+    if not change.paths:
+        print(f"{arguments.baselines} holds all of {arguments.other} already")
+    else:
+        files = ", ".join(map(str, change.paths))
+        print(f"merged {len(change.sessions)} new sessions of {arguments.other}: {change.num_cases} cases in {files}")
     return 0
 
 

@@ -81,7 +81,6 @@ def _session(journal: Journal, run: Run, place: Place, records: Sequence[Record]
         started_at=min(session.header["started_at"] for session in run),
         facts=fingerprint_facts(journal.fingerprint(digest), device),
         whole=True,
-        knows_gates=True,
         observations=observations,
         invalid={
             record["case"]: str(record["verdict"].get("reason") or "invalid")

@@ -1,5 +1,7 @@
 """What two sides have in common: one member for each metric of each case, with the samples of both, and what is on one
-side only. A case that is measured in another way now (another digest) is on both sides and yet incomparable."""
+side only. Of a case that is measured in another way now (another digest), and of a metric of which the newest source
+does not say how it is judged, both sides hold samples and yet are incomparable.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,10 @@ from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.observations import Scale, Session
 
 Sessions = Mapping[str, Session]
+GATE_UNKNOWN = (
+    "B does not say how it is judged: it was written by an earlier version. Accept a night into these baselines, or "
+    "upload the journal again"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +71,12 @@ def common(old: Sequence[SideSession], new: Sequence[SideSession], metrics: Coll
     incomparable: list[tuple[Observation, Verdict]] = []
     for key in after:
         if key in before:
-            definition, comparable = _definition(before[key], after[key])
-            if comparable:
+            definition = _definition(before[key], after[key])
+            if (verdict := _incomparable(before[key], definition)) is not None:
+                incomparable.append((definition, verdict))
+            elif definition.gate != "none":
                 digest = definition.digest
                 members.append(Member(definition=definition, old=_of(before[key], digest), new=_of(after[key], digest)))
-            else:
-                incomparable.append((definition, _other_digest(before[key], definition)))
     return Common(
         members=tuple(members),
         incomparable=tuple(incomparable),
@@ -103,17 +109,21 @@ def _num_cases(found: Mapping[Key, Found]) -> int:
     return len({case for case, _ in found})
 
 
-def _definition(before: Found, after: Found) -> tuple[Observation, bool]:
-    """The newest observation with the gate of the newest source that knows gates; whether digests meet."""
-    session, newest = list(after.values())[-1]
-    digests = {observation.digest for _, observation in before.values()}
+def _definition(before: Found, after: Found) -> Observation:
+    """The newest observation."""
+    _, newest = list(after.values())[-1]
     if newest.digest == ANY_DIGEST:
-        newest = replace(newest, digest=list(before.values())[-1][1].digest)
-    if not session.knows_gates:
-        known = [one for source, one in (*before.values(), *after.values()) if source.knows_gates]
-        if known:
-            newest = replace(newest, gate=known[-1].gate, margin=known[-1].margin)
-    return newest, ANY_DIGEST in digests or newest.digest in digests
+        return replace(newest, digest=list(before.values())[-1][1].digest)
+    return newest
+
+
+def _incomparable(before: Found, definition: Observation) -> Verdict | None:
+    digests = {observation.digest for _, observation in before.values()}
+    if ANY_DIGEST not in digests and definition.digest not in digests:
+        return _other_digest(before, definition)
+    if definition.gate is None:
+        return Verdict(kind=VerdictKind.INCOMPARABLE, reason=GATE_UNKNOWN)
+    return None
 
 
 def _of(found: Found, digest: str) -> Sessions:

@@ -16,14 +16,17 @@ GATES = frozenset(get_args(GateKind))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """processes: processes x samples in `unit`. `key` tells it among all metrics of all cases."""
+    """processes: processes x samples in `unit`. `key` tells it among all metrics of all cases.
+
+    `gate` is None where an old baseline or history does not say how the metric is judged.
+    """
 
     case: str
     digest: str
     metric: str
     unit: str
     better: Literal["lower", "higher"]
-    gate: GateKind
+    gate: GateKind | None
     margin: float | None
     processes: tuple[tuple[float, ...], ...]
 
@@ -43,7 +46,7 @@ class Observation:
         other cases have in common.
         """
         margin = "" if self.margin is None else f"{self.margin:g}"
-        return CANARY if self.is_canary else "", self.gate, self.better, self.unit or self.metric, margin
+        return CANARY if self.is_canary else "", self.gate or "", self.better, self.unit or self.metric, margin
 
     @classmethod
     def of_metric(cls, case: str, digest: str, metric: Metric) -> Observation:

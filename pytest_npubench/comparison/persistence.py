@@ -7,6 +7,7 @@ with a chance below 1 in 1024.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from itertools import takewhile
 from typing import Any
 
@@ -17,12 +18,15 @@ from pytest_npubench.verdict import Verdict, VerdictKind
 Record = Mapping[str, Any]
 
 
-def nights_in_doubt(journal: Journal, observation: Observation, margin: float, but_session: str) -> int:
+def nights_in_doubt(
+    journal: Journal, observation: Observation, margin: float, but_session: str, since: datetime | None = None
+) -> int:
     """In how many of the journal's latest sessions, up to the last other one, the metric was inconclusive and worse.
 
-    The session `but_session`, this run's own, does not count. Nor does a result taken over from an earlier run.
+    The session `but_session`, this run's own, does not count. Nor does one that began before `since`, when the case was
+    reset, nor a result taken over from an earlier run.
     """
-    verdicts = _verdicts(journal, observation, but_session)
+    verdicts = _verdicts(journal, observation, but_session, since)
     return sum(1 for _ in takewhile(lambda entry: _in_doubt(entry, observation, margin), verdicts))
 
 
@@ -31,9 +35,11 @@ def is_in_doubt(verdict: Verdict, observation: Observation, margin: float) -> bo
     return verdict.kind is VerdictKind.INCONCLUSIVE and _worse(verdict.ratio, observation, margin)
 
 
-def _verdicts(journal: Journal, observation: Observation, but_session: str) -> Iterator[Record]:
+def _verdicts(journal: Journal, observation: Observation, but_session: str, since: datetime | None) -> Iterator[Record]:
     """The metric's verdicts, newest session first, one a session."""
     for session in reversed(journal.sessions):
+        if since is not None and datetime.fromisoformat(session.header["started_at"]) < since:
+            continue
         if session.id != but_session and (found := list(_of_session(session.records, observation))):
             yield found[-1]
 

@@ -10,18 +10,17 @@ Worked example: "history:.npubench/history.db?driver=570.86&since=2026-11-01".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal
 from urllib.parse import parse_qsl, urlencode
 
 from pytest_npubench.comparison.journal_sessions import journal_sessions
 from pytest_npubench.comparison.observation import Key, Observation
 from pytest_npubench.comparison.sides import ANY_DIGEST, UNKNOWN, Side, SideSession, key_facts, make_side
 from pytest_npubench.errors import BaselineError, ConfigError, HistoryError
-from pytest_npubench.result import GateKind
+from pytest_npubench.store.accepted_session import BETTER, GATES
 from pytest_npubench.store.aliases import Aliases
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
@@ -31,7 +30,6 @@ from pytest_npubench.store.journal_reader import read_journal
 
 HISTORY = "history:"
 SELECTORS = (*FingerprintKey.__slots__, "device", "git_revision", "hardware", "host", "session")
-Better = Literal["lower", "higher"]
 
 
 def load_side(text: str) -> Side:
@@ -70,7 +68,6 @@ class _Open:
             started_at=self.started_at,
             facts=self.facts,
             whole=False,
-            knows_gates=False,
             observations=self.observations,
             invalid={},
         )
@@ -90,8 +87,15 @@ def _baselines_side(label: str, directory: Path) -> Side:
                 own = found.setdefault((session.session, file.key), _Open(started_at=began, facts=facts))
                 for metric, kept in session.metrics.items():
                     quantity = case.metrics[metric]
-                    own.observations[current, metric] = _guessed(
-                        current, digest, metric, quantity.unit, quantity.better, kept.processes
+                    own.observations[current, metric] = Observation(
+                        case=current,
+                        digest=digest,
+                        metric=metric,
+                        unit=quantity.unit,
+                        better=quantity.better,
+                        gate=quantity.gate,
+                        margin=quantity.margin,
+                        processes=kept.processes,
                     )
     return make_side(label, (own.closed(name, [name]) for (name, _), own in found.items()))
 
@@ -107,22 +111,19 @@ def _history_side(text: str) -> Side:
     url, where, since = _query(text)
     ended = {row.session for row in history_sessions(url, since=since) if row.exit_status is not None}
     rows = history_series(url, where=where, since=since)
-    found: dict[tuple[str, str], _Open] = {}
+    found: dict[tuple[str, str, FingerprintKey], _Open] = {}
     for row in rows:
-        if row.session in ended:
+        if row.session in ended and row.gate != "none":
             facts = _row_facts(row)
-            own = found.setdefault((row.session, row.device), _Open(started_at=row.started_at, facts=facts))
-            samples = row.samples or (row.value,)
-            own.observations[row.case, row.metric] = _guessed(
-                row.case, row.digest, row.metric, row.unit, row.better, (samples,)
-            )
-    devices = [session for session, _ in found]
+            own = found.setdefault((row.session, row.device, row.key), _Open(started_at=row.started_at, facts=facts))
+            own.observations[row.case, row.metric] = _row_observation(row)
+    places = [session for session, _, _ in found]
     num_running = len({row.session for row in rows} - ended)
     return make_side(
         f"{HISTORY}{masked(text.removeprefix(HISTORY))}",
         (
-            own.closed(*_names(session, device, several=devices.count(session) > 1))
-            for (session, device), own in found.items()
+            own.closed(*_names(session, device, several=places.count(session) > 1))
+            for (session, device, _), own in found.items()
         ),
         [f"{num_running} sessions without an end record are left out"] if num_running else [],
     )
@@ -141,6 +142,19 @@ def _row_facts(row: SeriesRow) -> dict[str, str]:
         "host": row.host or UNKNOWN,
         "device": row.device,
     }
+
+
+def _row_observation(row: SeriesRow) -> Observation:
+    return Observation(
+        case=row.case,
+        digest=row.digest,
+        metric=row.metric,
+        unit=row.unit,
+        better=BETTER[row.better],
+        gate=GATES.get(row.gate or ""),
+        margin=row.margin,
+        processes=row.processes,
+    )
 
 
 def _query(text: str) -> tuple[str, dict[str, str], datetime | None]:
@@ -164,21 +178,3 @@ def _moment(text: str | None) -> datetime | None:
     except ValueError:
         raise HistoryError(f"history query: since={text}: want a date such as 2026-11-21 or 2026-11-21T13:00") from None
     return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
-
-
-def _guessed(
-    case: str, digest: str, metric: str, unit: str, better: str, processes: tuple[tuple[float, ...], ...]
-) -> Observation:
-    """What has no unit is an error or a fraction, which may be 0: it is judged by its difference."""
-    gate: GateKind = "ratio" if unit else "difference"
-    ways: Mapping[str, Better] = {"lower": "lower", "higher": "higher"}
-    return Observation(
-        case=case,
-        digest=digest,
-        metric=metric,
-        unit=unit,
-        better=ways.get(better, "lower"),
-        gate=gate,
-        margin=None,
-        processes=processes,
-    )

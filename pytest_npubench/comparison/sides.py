@@ -23,9 +23,8 @@ class SideSession:
     """started_at is ISO 8601 in UTC. `ids` are the names under which other sources know the same samples.
 
     `facts` are the parts of the fingerprint key by their names, then whatever else is known; `whole` says that all of
-    the fingerprint is among them, so that a name that is missing is a thing that was not there. Where `knows_gates` is
-    false, the source does not tell how a metric is judged, and that of an observation is guessed by its unit. `invalid`
-    maps the cases that could not be measured to the reason.
+    the fingerprint is among them, so that a name that is missing is a thing that was not there. `invalid` maps the
+    cases that could not be measured to the reason.
     """
 
     name: str
@@ -33,7 +32,6 @@ class SideSession:
     started_at: str
     facts: Facts
     whole: bool
-    knows_gates: bool
     observations: Mapping[Key, Observation]
     invalid: Mapping[str, str]
 

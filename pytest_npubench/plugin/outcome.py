@@ -17,7 +17,7 @@ UPLOAD_TIMEOUT_S = 30.0
 
 
 def accept_results(settings: Settings, exit_status: int, session: str | None) -> str:
-    """Add a green run to the baselines; says in words what was done, or why nothing was.
+    """Add a run's green cases to the baselines; says in words what was done and which are left out, or why all are.
 
     `session` is this process's session in the journal, None where workers wrote it. Raises StoreError where a baseline
     or the journal cannot be read or written.

@@ -95,17 +95,19 @@ class Regression:
                 verdicts = _confirmed(findings.verdicts, observations, alone.suspects)
             except NpubenchError as error:
                 verdicts = _confirmed(findings.verdicts, observations, (), trouble=error)
-        verdicts = {name: self._escalated(observations[name], verdict) for name, verdict in verdicts.items()}
+        verdicts = {name: self._escalated(observations[name], verdict, key) for name, verdict in verdicts.items()}
         verdicts |= {name: _of_canary(verdict) for name, verdict in verdicts.items() if is_canary(name[0])}
         judgements = {case.case: _with_verdicts(case, observations, verdicts) for case in cases}
         return Compared(judgements=judgements, suites=findings.suites)
 
-    def _escalated(self, observation: Observation, verdict: Verdict) -> Verdict:
-        """Inconclusive and worse for so many sessions in a row is a regression."""
+    def _escalated(self, observation: Observation, verdict: Verdict, key: FingerprintKey) -> Verdict:
+        """Inconclusive and worse for so many sessions in a row, since the case's last reset, is a regression."""
         if not self.max_in_doubt or self.earlier is None or not is_in_doubt(verdict, observation, self.margin):
             return verdict
         journal, session = self.earlier()
-        num_nights = 1 + nights_in_doubt(journal, observation, self.margin, session)
+        reset = self.baselines.reset_of(observation.case, key)
+        since = None if reset is None else reset.time
+        num_nights = 1 + nights_in_doubt(journal, observation, self.margin, session, since)
         reason = f"{verdict.reason}; inconclusive and worse in {num_nights} sessions in a row"
         kind = VerdictKind.REGRESSED if num_nights >= self.max_in_doubt else verdict.kind
         return replace(verdict, kind=kind, reason=reason) if num_nights > 1 else verdict

@@ -1,23 +1,29 @@
-"""Accepting a finished run: the cases that its sessions left in a journal become one baseline session each.
+"""Accepting a finished run, case by case: what its sessions left in a journal becomes baseline sessions.
 
-Only a green run enters: every session of it has ended with exit status 0, and no case of it is failed, invalid (also
-one that was throttled or shared its device) or regressed. Results that a resumed run took over from an earlier one are
-left out, since an earlier run's samples are not a new session; so are metrics that nothing is judged by (gate "none").
+Every green case enters that was measured and has a metric to judge by; every other is named with its reason: it is
+failed, invalid (also one that was throttled or shared its device) or regressed, nothing is judged by its metrics (gate
+"none"), its session was rejected, it was reset since, or an earlier run measured it. A run that was killed, interrupted
+or ended by an internal error enters not at all, and neither does one that failed while each of its cases is green:
+something else is wrong with it.
 
 A baseline session is named as the journal's session that measured it; where that session measured on several devices,
-SESSION@DEVICE. So the same run is recognised however often, and by whatever part, it is accepted.
+or with several stacks on one, SESSION@DEVICE. So the same run is recognised however often, and by whatever part, it is
+accepted. Two stacks on one device, such as jax and torch, have keys and files of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_npubench.errors import JournalError, RunNotAcceptedError
-from pytest_npubench.store.acceptance import CaseResult, MetricResult
+from pytest_npubench.errors import BaselineError, JournalError, RunNotAcceptedError
+from pytest_npubench.store.acceptance import CaseResult, MetricResult, SessionResults
+from pytest_npubench.store.accepted_session import BETTER, GATES, JUDGED
 from pytest_npubench.store.baselines import Baselines
+from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.store.journal_reader import Journal, Record, Session
 from pytest_npubench.store.journal_runs import run_of
 from pytest_npubench.store.json_fields import items
@@ -25,114 +31,201 @@ from pytest_npubench.store.json_text import JsonError, take
 
 # nothing that fails, and nothing that was not measured
 GREEN = frozenset({"passed", "unchanged", "improved", "no-baseline", "inconclusive", "incomparable"})
-NUM_NAMED = 3
+TESTS_FAILED = 1
+ENDINGS = {2: "interrupted", 3: "an internal error", 4: "a usage error", 5: "no tests"}
+NUM_ON_ONE_LINE = 3
+RESUMED = "was taken over from an earlier run"
+NOT_JUDGEABLE = "has no metric to judge by"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A case of the run that was not accepted, and why: "is failed (...)"."""
+
+    case: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.case} {self.reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedRun:
-    """What accepting a run did: baseline sessions, how many cases, and files changed (none: they held them already)."""
+    """What accepting a run did: baseline sessions, how many cases, which not, and files changed (none: they held them
+    already). left_out has the cases that were taken over from an earlier run too, num_resumed of them."""
 
     sessions: tuple[str, ...]
     num_cases: int
     num_resumed: int
+    left_out: tuple[LeftOut, ...]
     paths: tuple[Path, ...]
 
     def __str__(self) -> str:
         """In words, as run and command line say it."""
         where = ", ".join(map(str, self.paths)) or "files that held them already"
         rest = f"; {self.num_resumed} cases taken over from an earlier run are left out" if self.num_resumed else ""
-        return f"accepted {self.num_cases} cases into {where}{rest}"
+        named = [found for found in self.left_out if found.reason != RESUMED]
+        of = f" of {self.num_cases + len(named)}" if named else ""
+        return f"accepted {self.num_cases}{of} cases into {where}{rest}{f': {_listed(named)}' if named else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """What measured a case: the journal's session, the run's own name for the device, and the fingerprint."""
+
+    session: str
+    device: str
+    fingerprint: str
+
+
+@dataclass(slots=True)
+class _Sorted:
+    """The records of a run: results by baseline session and key, and what is left out before anything is written."""
+
+    groups: dict[tuple[str, FingerprintKey], tuple[Fingerprint, dict[str, CaseResult]]]
+    left_out: list[LeftOut]
 
 
 def accept_run(
     journal: Journal, sessions: Sequence[Session], directory: Path, *, exit_status: int | None = None
 ) -> AcceptedRun:
-    """Accept the cases of a run's sessions into the baselines in `directory`, which is made where it is missing.
+    """Accept the green cases of a run's sessions into the baselines in `directory`, which is made where it is missing.
 
     `exit_status` is the whole run's where the caller knows it; the sessions' own count in any case. Raises
-    RunNotAcceptedError with the reason where the run is not green, JournalError where a record cannot be used,
-    BaselineError as Baselines.accept: then nothing was written, or the groups of devices before.
+    RunNotAcceptedError with the reasons where no case can be accepted, JournalError where a record cannot be used,
+    BaselineError where a baseline cannot be read or written, or a case would be lost without a word.
     """
     _check_ended(journal, sessions, exit_status)
-    records = _latest(record for session in sessions for record in session.records if record["record"] == "case")
-    _check_green(records)
-    measured = [record for record in records if not record.get("resumed", False)]
-    groups = {name: results for name, results in _groups(journal, measured).items() if results[1]}
-    if not groups:
-        raise RunNotAcceptedError(_nothing(len(records), len(measured)))
-    paths: set[Path] = set()
-    for name, (digest, results) in groups.items():
-        fingerprint = journal.fingerprint(digest)
-        paths.update(
-            Baselines(directory=directory, files=()).accept(
-                results, session=name, key=fingerprint.key(), git_revision=fingerprint.host.git_revision
-            )
+    records = _latest(journal, (record for session in sessions for record in session.records if _is_case(record)))
+    found = _sorted_out(journal, records)
+    groups = tuple(
+        SessionResults(
+            session=name, key=key, git_revision=fingerprint.host.git_revision, results=tuple(results.values())
         )
+        for (name, key), (fingerprint, results) in found.groups.items()
+        if results
+    )
+    num_green = sum(len(group.results) for group in groups)
+    if num_green + len(found.left_out) != len(records):
+        raise BaselineError(
+            f"journal {journal.path}: of {len(records)} cases {num_green} can be accepted and {len(found.left_out)} "
+            "are left out: some would be lost without a word; nothing was accepted, please report this"
+        )
+    if not groups:
+        raise RunNotAcceptedError(_nothing(len(records), found.left_out))
+    accepted = Baselines(directory=directory, files=()).accept_sessions(groups)
+    refused = [LeftOut(case=case, reason=f"is refused ({why})") for case, why in accepted.refused]
+    left_out, num_cases = (*found.left_out, *refused), num_green - len(refused)
+    if not num_cases:
+        raise RunNotAcceptedError(_nothing(len(records), left_out))
     return AcceptedRun(
-        sessions=tuple(groups),
-        num_cases=sum(len(results) for _, results in groups.values()),
-        num_resumed=len(records) - len(measured),
-        paths=tuple(sorted(paths)),
+        sessions=tuple(dict.fromkeys(group.session for group in groups)),
+        num_cases=num_cases,
+        num_resumed=sum(one.reason == RESUMED for one in left_out),
+        left_out=left_out,
+        paths=accepted.paths,
     )
 
 
+def _is_case(record: Record) -> bool:
+    return bool(record["record"] == "case")
+
+
 def _check_ended(journal: Journal, sessions: Iterable[Session], exit_status: int | None) -> None:
-    """One worker that failed makes the whole run red, also where another worker's session is accepted."""
-    if exit_status:
-        raise RunNotAcceptedError(f"the run ended with exit status {exit_status}")
-    for session in (member for chosen in sessions for member in run_of(journal, chosen)):
+    """A worker that was killed or interrupted keeps the whole run out, also where another worker's is accepted."""
+    run = list({member.id: member for chosen in sessions for member in run_of(journal, chosen)}.values())
+    ends = [("the run", exit_status)] if exit_status is not None else []
+    for session in run:
         if session.end is None:
             raise RunNotAcceptedError(f"session {session.id} has no end record: it still runs or was killed")
-        if session.end["exit_status"] != 0:
-            raise RunNotAcceptedError(f"session {session.id} ended with exit status {session.end['exit_status']}")
+        ends.append((f"session {session.id}", session.end["exit_status"]))
+    for who, status in ends:
+        if status not in (0, TESTS_FAILED):
+            why = f" ({ENDINGS[status]})" if status in ENDINGS else ""
+            raise RunNotAcceptedError(f"{who} ended with exit status {status}{why}")
+    cases = [record for session in run for record in session.records if _is_case(record)]
+    failed = [who for who, status in ends if status == TESTS_FAILED]
+    if failed and all(map(_is_green, cases)):
+        raise RunNotAcceptedError(f"{failed[0]} ended with exit status 1, and no case is red: something else failed")
 
 
-def _check_green(records: Iterable[Record]) -> None:
-    red = [record for record in records if record["verdict"]["kind"] not in GREEN]
-    if red:
-        named = [f"{record['case']} is {record['verdict']['kind']}{_reason(record)}" for record in red[:NUM_NAMED]]
-        more = [f"{len(red) - NUM_NAMED} more are not green"] if len(red) > NUM_NAMED else []
-        raise RunNotAcceptedError("; ".join(named + more))
+def _is_green(record: Record) -> bool:
+    return record["verdict"]["kind"] in GREEN
 
 
-def _reason(record: Record) -> str:
-    reason = record["verdict"].get("reason")
-    return f" ({reason})" if reason else ""
-
-
-def _nothing(num_cases: int, num_measured: int) -> str:
+def _nothing(num_cases: int, left_out: Sequence[LeftOut]) -> str:
+    named = [found for found in left_out if found.reason != RESUMED]
     if not num_cases:
         return "no case ran"
-    if not num_measured:
+    if not named:
         return f"no case was measured: {num_cases} were taken over from an earlier run"
-    return "no case has a metric to judge by"
+    return _listed(named)
 
 
-def _latest(records: Iterable[Record]) -> list[Record]:
-    """A case that a session repeated counts once, with its latest record."""
+def _listed(left_out: Sequence[LeftOut]) -> str:
+    if len(left_out) <= NUM_ON_ONE_LINE:
+        return "; ".join(map(str, left_out))
+    return "".join(f"\n  {found}" for found in left_out)
+
+
+def _latest(journal: Journal, records: Iterable[Record]) -> list[Record]:
+    """A case that a session repeated on a device counts once for each key, with its latest record. One whose device
+    could not be opened at first, and could then, counts with what came of it."""
+    key_of = cache(lambda digest: journal.fingerprint(digest).key())
     latest: dict[tuple[Any, ...], Record] = {}
     for record in records:
-        place = (record["session"], record["fingerprint"], record.get("device"), record["case"], record["digest"])
+        about = (record["session"], record.get("device"), record["case"])
+        latest.pop((*about, None), None)
+        place = (*about, None if record["fingerprint"] is None else key_of(record["fingerprint"]))
+        latest.pop(place, None)
         latest[place] = record
     return list(latest.values())
 
 
-def _groups(journal: Journal, records: Sequence[Record]) -> dict[str, tuple[str, list[CaseResult]]]:
-    """Baseline session -> fingerprint digest and results: one for each journal session and device."""
-    by_place: dict[tuple[str, str, str], list[CaseResult]] = {}
+def _sorted_out(journal: Journal, records: Sequence[Record]) -> _Sorted:
+    found = _Sorted({}, [])
+    names = _session_names(records)
+    fingerprint_of = cache(journal.fingerprint)
     for record in records:
-        try:
-            place = (record["session"], take(record, "fingerprint", (str,)), take(record, "device", (str,)))
-            results = by_place.setdefault(place, [])
-            result = _result(record)
-        except JsonError as error:
-            raise JournalError(f"journal {journal.path}: case record {record['case']}: {error}") from None
-        if result.metrics:
-            results.append(result)
-    devices = [session for session, _, _ in by_place]
+        reason = RESUMED if record.get("resumed", False) else None if _is_green(record) else _red(record)
+        if reason is None:
+            try:
+                place, result = _place(record), _result(record)
+            except JsonError as error:
+                raise JournalError(f"journal {journal.path}: case record {record['case']}: {error}") from None
+            fingerprint = fingerprint_of(place.fingerprint)
+            _, results = found.groups.setdefault((names[place], fingerprint.key()), (fingerprint, {}))
+            if result.metrics:
+                results[result.case] = result
+            else:
+                reason = NOT_JUDGEABLE
+        if reason is not None:
+            found.left_out.append(LeftOut(case=record["case"], reason=reason))
+    return found
+
+
+def _red(record: Record) -> str:
+    reason = record["verdict"].get("reason")
+    return f"is {record['verdict']['kind']}" + (f" ({reason})" if reason else "")
+
+
+def _place(record: Record) -> _Place:
+    return _Place(
+        session=record["session"],
+        device=take(record, "device", (str,)),
+        fingerprint=take(record, "fingerprint", (str,)),
+    )
+
+
+def _session_names(records: Iterable[Record]) -> dict[_Place, str]:
+    """The name of the baseline session of each place; the colour of its cases does not change it."""
+    measured = [record for record in records if not record.get("resumed", False)]
+    known = [record for record in measured if isinstance(record.get("device"), str) and record["fingerprint"]]
+    places = list(dict.fromkeys(map(_place, known)))
+    num_places = [place.session for place in places]
     return {
-        session if devices.count(session) == 1 else f"{session}@{device}": (digest, results)
-        for (session, digest, device), results in by_place.items()
+        place: place.session if num_places.count(place.session) == 1 else f"{place.session}@{place.device}"
+        for place in places
     }
 
 
@@ -147,7 +240,13 @@ def _result(record: Record) -> CaseResult:
             for name in metrics
             if take(metrics, name, (Mapping,), "metrics").get("gate") != "none"
         ),
+        frozen=_frozen(record),
     )
+
+
+def _frozen(record: Record) -> dict[str, float]:
+    found = take(record, "frozen", (Mapping,)) if "frozen" in record else {}
+    return {name: float(take(found, name, (int, float), "frozen")) for name in found}
 
 
 def _metric(name: str, metric: Record) -> MetricResult:
@@ -155,9 +254,18 @@ def _metric(name: str, metric: Record) -> MetricResult:
     return MetricResult(
         name=name,
         unit=take(metric, "unit", (str,), place),
-        better=take(metric, "better", (str,), place),
+        better=BETTER[_one_of(metric, "better", tuple(BETTER), place)],
+        gate=GATES[_one_of(metric, "gate", JUDGED, place)] if "gate" in metric else "ratio",
+        margin=take(metric, "margin", (int, float), place) if metric.get("margin") is not None else None,
         processes=_processes(metric, place),
     )
+
+
+def _one_of(metric: Record, name: str, allowed: Collection[str], place: str) -> str:
+    found: str = take(metric, name, (str,), place)
+    if found not in allowed:
+        raise JsonError(f"{place}.{name}: want {' or '.join(allowed)}, found {found!r}")
+    return found
 
 
 def _processes(metric: Record, place: str) -> tuple[tuple[float, ...], ...]:

@@ -1,10 +1,12 @@
 """What accepting a session does to a case's baseline: what can be accepted, and which samples are kept.
 
 Which sessions are kept is said in session_window. Kept of a process: all samples up to 31, else 31 order statistics,
-the sorted samples at the ranks floor((i + 1/2) n / 31), i = 0..30. Each is a value that was measured, the middle one
-(i = 15) is the median, and the outer 1.6 % at each end are lost. Rounded to 6 digits.
+the sorted samples at the ranks floor((i + 1/2) n / 31), i = 0..30. Each is a value that was measured, bit by bit, and
+the middle one (i = 15) is the median. The outer 1.6 % at each end are lost, but for metrics that are judged exactly:
+the smallest and the largest take their places there.
 
 Worked example: of the 93 samples 1, 2, .. 93 these are kept: 2, 5, 8, .. 92; the middle one is 47, the median of all.
+Of a counter: 1, 5, 8, .. 89, 93.
 """
 
 from __future__ import annotations
@@ -12,12 +14,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from pytest_npubench.errors import BaselineError
-from pytest_npubench.store.accepted_session import BETTER, AcceptedSession, KeptSamples, Quantity
+from pytest_npubench.result import Better, GateKind
+from pytest_npubench.store.accepted_session import BETTER, JUDGED, AcceptedSession, KeptSamples, Quantity, began_at
 from pytest_npubench.store.baseline_file import PUBLISHED
 from pytest_npubench.store.baseline_format import BaselineCase
+from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.frozen_values import Frozen
 from pytest_npubench.store.session_window import Sessions, joins_anchor, kept
 
 NUM_KEPT_SAMPLES = 31
@@ -26,26 +32,44 @@ FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricResult:
-    """One metric of a case to accept: processes is processes x samples in `unit`; better is "lower" or "higher"."""
+    """One metric of a case to accept, as result.Metric; processes is processes x samples in `unit`."""
 
     name: str
     unit: str
-    better: str
+    better: Better
     processes: tuple[tuple[float, ...], ...]
+    gate: GateKind = "ratio"
+    margin: float | None = None
+
+    @property
+    def quantity(self) -> Quantity:
+        return Quantity(unit=self.unit, better=self.better, gate=self.gate, margin=self.margin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """A case to accept: its hardware, its key (suite/kind/id), the digest of what was measured, its metrics."""
+    """A case to accept: its hardware, its key (suite/kind/id), the digest of what was measured, its metrics, and what
+    it was held to that its first acceptance fixes."""
 
     hardware: str
     case: str
     digest: str
     metrics: tuple[MetricResult, ...]
+    frozen: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def suite(self) -> str:
         return self.case.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionResults:
+    """What one baseline session measured under one key, and the git revision of its suite."""
+
+    session: str
+    key: FingerprintKey
+    git_revision: str | None
+    results: tuple[CaseResult, ...]
 
 
 def is_case_key(case: str) -> bool:
@@ -57,7 +81,7 @@ def check_results(results: Iterable[CaseResult]) -> None:
     """Raises BaselineError naming case and metric where a result cannot be accepted, or a case has two."""
     seen = set()
     for result in results:
-        _check_result(result)
+        check_result(result)
         if (result.hardware, result.case) in seen:
             raise BaselineError(f"{result.case}: two results in one session; want one")
         seen.add((result.hardware, result.case))
@@ -71,6 +95,10 @@ class Acceptance:
     accepted_at: str
     git_revision: str | None
 
+    @property
+    def began_at(self) -> datetime:
+        return began_at(self.session, self.accepted_at)
+
 
 def with_result(
     case: BaselineCase | None, result: CaseResult, acceptance: Acceptance, *, history: Sessions
@@ -79,46 +107,65 @@ def with_result(
 
     `history` is what was accepted for the same measurement so far, under older names too: it decides on the anchor. A
     case whose digest changed measures something else: its sessions go, and `result` is the first of the new ones.
-    Raises BaselineError where the session is there with other samples, or a metric changed its unit or direction.
+    How a metric is judged is what the newest session says. Raises BaselineError where the session is there with other
+    samples, or a metric changed its unit or direction.
     """
-    quantities = {metric.name: Quantity(unit=metric.unit, better=metric.better) for metric in result.metrics}
+    quantities = {metric.name: metric.quantity for metric in result.metrics}
     new = AcceptedSession(
         session=acceptance.session,
         accepted_at=acceptance.accepted_at,
         git_revision=acceptance.git_revision,
         anchor=joins_anchor(history),
-        metrics={metric.name: kept_samples(metric.processes) for metric in result.metrics},
+        metrics={
+            metric.name: kept_samples(metric.processes, exact=metric.gate == "exact") for metric in result.metrics
+        },
     )
+    frozen = _frozen(result, acceptance)
     if case is None or case.digest != result.digest:
-        return BaselineCase(digest=result.digest, metrics=quantities, sessions=(new,))
+        return BaselineCase(digest=result.digest, metrics=quantities, sessions=(new,), frozen=frozen)
     _check_quantities(result.case, case.metrics, quantities)
     for old in case.sessions:
         if old.session == new.session:
             if old.metrics != new.metrics:
                 raise BaselineError(f"{result.case}: the session {old.session} is accepted already, with other samples")
             return case
-    return BaselineCase(
-        digest=case.digest, metrics={**case.metrics, **quantities}, sessions=kept((*case.sessions, new))
+    return replace(
+        case,
+        metrics={**case.metrics, **quantities},
+        sessions=kept((*case.sessions, new)),
+        frozen=case.frozen or frozen,
     )
 
 
-def kept_samples(processes: tuple[tuple[float, ...], ...]) -> KeptSamples:
-    """All samples in their order up to NUM_KEPT_SAMPLES a process, else that many order statistics; rounded."""
+def kept_samples(processes: tuple[tuple[float, ...], ...], *, exact: bool = False) -> KeptSamples:
+    """All samples in their order up to NUM_KEPT_SAMPLES a process, else that many order statistics."""
     return KeptSamples(
-        processes=tuple(tuple(float(f"{value:.6g}") for value in _thinned(samples)) for samples in processes),
+        processes=tuple(tuple(map(float, _thinned(samples, exact))) for samples in processes),
         num_measured=tuple(len(samples) for samples in processes),
     )
 
 
-def _thinned(samples: tuple[float, ...]) -> tuple[float, ...]:
+def _frozen(result: CaseResult, acceptance: Acceptance) -> Frozen | None:
+    if not result.frozen:
+        return None
+    return Frozen(
+        session=acceptance.session,
+        accepted_at=acceptance.accepted_at,
+        values={name: float(value) for name, value in result.frozen.items()},
+    )
+
+
+def _thinned(samples: tuple[float, ...], exact: bool) -> tuple[float, ...]:
     if len(samples) <= NUM_KEPT_SAMPLES:
         return samples
     ordered = sorted(samples)
     # floor((i + 1/2) n / 31) in whole numbers
-    return tuple(ordered[(2 * i + 1) * len(ordered) // (2 * NUM_KEPT_SAMPLES)] for i in range(NUM_KEPT_SAMPLES))
+    chosen = [ordered[(2 * i + 1) * len(ordered) // (2 * NUM_KEPT_SAMPLES)] for i in range(NUM_KEPT_SAMPLES)]
+    return (ordered[0], *chosen[1:-1], ordered[-1]) if exact else tuple(chosen)
 
 
-def _check_result(result: CaseResult) -> None:
+def check_result(result: CaseResult) -> None:
+    """Raises BaselineError naming case and metric where it cannot be accepted."""
     if not FILE_NAME.fullmatch(result.hardware) or result.hardware == PUBLISHED:
         raise BaselineError(f"hardware {result.hardware!r} cannot name a folder; want letters, digits and . _ -")
     if not is_case_key(result.case):
@@ -128,11 +175,18 @@ def _check_result(result: CaseResult) -> None:
         raise BaselineError(f"{result.case}: want at least one metric and no name twice, found {names}")
     for metric in result.metrics:
         _check_metric(f"{result.case}, metric {metric.name}", metric)
+    for name, value in result.frozen.items():
+        if not math.isfinite(value):
+            raise BaselineError(f"{result.case}, frozen {name}: {value!r} is not a finite number")
 
 
 def _check_metric(place: str, metric: MetricResult) -> None:
     if metric.better not in BETTER:
         raise BaselineError(f"{place}: better is {metric.better!r}; want {' or '.join(BETTER)}")
+    if metric.gate not in JUDGED:
+        raise BaselineError(f"{place}: gate is {metric.gate!r}; want {', '.join(JUDGED)}")
+    if metric.margin is not None and not math.isfinite(metric.margin):
+        raise BaselineError(f"{place}: margin {metric.margin!r} is not a finite number")
     if not metric.processes:
         raise BaselineError(f"{place}: no processes")
     for index, samples in enumerate(metric.processes):
@@ -145,7 +199,7 @@ def _check_metric(place: str, metric: MetricResult) -> None:
 def _check_quantities(case: str, old: Mapping[str, Quantity], new: Mapping[str, Quantity]) -> None:
     for name, quantity in new.items():
         accepted = old.get(name, quantity)
-        if accepted != quantity:
+        if (accepted.unit, accepted.better) != (quantity.unit, quantity.better):
             raise BaselineError(
                 f"{case}, metric {name}: accepted in {accepted.unit!r}, {accepted.better} is better; "
                 f"now in {quantity.unit!r}, {quantity.better}"

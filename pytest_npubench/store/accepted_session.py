@@ -1,38 +1,59 @@
 """One accepted session of a case in a baseline file: its samples, process by process, for each metric.
 
-A session's entry carries a check sum over the case's name and digest, the units of its metrics and everything in it.
+A session's entry carries a check sum over the case's name and digest, what its metrics are and everything in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timezone
+from typing import Any, get_args
 
+from pytest_npubench.result import Better, GateKind
 from pytest_npubench.store.json_fields import check_sum, checked_time, items, only, verify_sum
 from pytest_npubench.store.json_text import JsonError, take
 
-BETTER = ("lower", "higher")
+BETTER: Mapping[str, Better] = {name: name for name in get_args(Better)}
+GATES: Mapping[str, GateKind] = {name: name for name in get_args(GateKind)}
+JUDGED = tuple(gate for gate in GATES if gate != "none")
+SINCE_GATES = 3  # the format version from which on a file says how a metric is judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A metric's unit and direction (one of BETTER), which all its sessions share."""
+    """What a metric is, besides its name: unit, direction, and how it is judged; all its sessions share it.
+
+    `gate` is None where a file of an earlier format did not say; `margin` is the metric's own, None for the run's.
+    """
 
     unit: str
-    better: str
+    better: Better
+    gate: GateKind | None
+    margin: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {"unit": self.unit, "better": self.better}
+        return {**self._as_in_2(), "gate": self.gate, "margin": self.margin}
+
+    def checked(self, version: int) -> dict[str, Any]:
+        """What of it stands under the check sums of a format version."""
+        return self._as_in_2() if version < SINCE_GATES else self.to_json()
 
     @classmethod
-    def from_json(cls, content: Any, place: str) -> Quantity:
-        only(content, place, "unit", "better")
+    def from_json(cls, content: Any, place: str, version: int) -> Quantity:
+        since_3 = () if version < SINCE_GATES else ("gate", "margin")
+        only(content, place, "unit", "better", *since_3)
         better = take(content, "better", (str,), place)
         if better not in BETTER:
             raise JsonError(f"{place}.better: want {' or '.join(BETTER)}, found {better!r}")
-        return cls(unit=take(content, "unit", (str,), place), better=better)
+        gate = take(content, "gate", (str, type(None)), place) if since_3 else None
+        if gate not in (*JUDGED, None):
+            raise JsonError(f"{place}.gate: want {', '.join(JUDGED)} or null, found {gate!r}")
+        margin = take(content, "margin", (int, float, type(None)), place) if since_3 else None
+        return cls(unit=take(content, "unit", (str,), place), better=BETTER[better], gate=gate, margin=margin)
+
+    def _as_in_2(self) -> dict[str, Any]:
+        return {"unit": self.unit, "better": self.better}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,18 +95,22 @@ class AcceptedSession:
     metrics: Mapping[str, KeptSamples]
 
     @property
+    def began_at(self) -> datetime:
+        return began_at(self.session, self.accepted_at)
+
+    @property
     def accepted_time(self) -> datetime:
         return datetime.fromisoformat(self.accepted_at)
 
     def to_json(self, case: str, digest: str, quantities: Mapping[str, Quantity]) -> dict[str, Any]:
         """Its entry under a case, with the check sum."""
-        return self._fields() | {"check": check_sum(self._checked(case, digest, quantities))}
+        return self._fields() | {"check": check_sum(self._checked(case, digest, quantities, SINCE_GATES))}
 
     @classmethod
     def from_json(
-        cls, content: Any, place: str, case: str, digest: str, quantities: Mapping[str, Quantity]
+        cls, content: Any, place: str, case: str, digest: str, quantities: Mapping[str, Quantity], version: int
     ) -> AcceptedSession:
-        """Raises JsonError naming the place, also where the check sum does not fit."""
+        """An entry of version 2 or later. Raises JsonError naming the place, also where the check sum does not fit."""
         only(content, place, "session", "accepted_at", "git_revision", "anchor", "metrics", "check")
         read = cls(
             session=take(content, "session", (str,), place),
@@ -94,7 +119,7 @@ class AcceptedSession:
             anchor=take(content, "anchor", (bool,), place),
             metrics=_metrics(content, place, quantities),
         )
-        verify_sum(content, place, read._checked(case, digest, quantities))
+        verify_sum(content, place, read._checked(case, digest, quantities, version))
         return read
 
     @classmethod
@@ -120,8 +145,17 @@ class AcceptedSession:
             "metrics": {name: kept.to_json() for name, kept in self.metrics.items()},
         }
 
-    def _checked(self, case: str, digest: str, quantities: Mapping[str, Quantity]) -> list[Any]:
-        return [case, digest, {name: quantities[name].to_json() for name in self.metrics}, self._fields()]
+    def _checked(self, case: str, digest: str, quantities: Mapping[str, Quantity], version: int) -> list[Any]:
+        return [case, digest, {name: quantities[name].checked(version) for name in self.metrics}, self._fields()]
+
+
+def began_at(session: str, accepted_at: str) -> datetime:
+    """When a session began, by the name that its run gave it (20261121T130500-3f9a1c07); else when it was accepted."""
+    try:
+        began = datetime.strptime(session.partition("-")[0], "%Y%m%dT%H%M%S")
+    except ValueError:
+        return datetime.fromisoformat(accepted_at)
+    return began.replace(tzinfo=timezone.utc)
 
 
 def _accepted_at(content: Any, place: str) -> str:

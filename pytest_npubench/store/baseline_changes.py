@@ -1,4 +1,4 @@
-"""What a person does to accepted baselines: reject a session, drop the keys that nobody runs any more.
+"""What a person does to accepted baselines: reject a session, let cases begin anew, drop the keys that nobody runs.
 
 Each change reads all files under the directory's lock, and replaces those that differ one by one. A kill between two of
 them leaves whole files, and the same command again does the rest.
@@ -6,14 +6,16 @@ them leaves whole files, and the same command again does the rest.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import difflib
+import fnmatch
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from pytest_npubench.errors import BaselineError
 from pytest_npubench.store.baseline_file import remove_baseline_file
-from pytest_npubench.store.baseline_format import BaselineFile, Rejection
+from pytest_npubench.store.baseline_format import BaselineFile, Rejection, Reset
 from pytest_npubench.store.baselines import Baselines, changing, now, write_changes
 
 NUM_NAMED = 5
@@ -64,6 +66,30 @@ def reject(directory: Path, session: str, *, reason: str = "") -> Change:
     return Change(sessions=tuple(sorted(names)), num_cases=num_cases, paths=paths)
 
 
+def reset(directory: Path, cases: Collection[str], *, reason: str, hardware: Collection[str] = ()) -> Change:
+    """Let cases begin anew after an intended change: what was accepted for them goes, under every key.
+
+    `cases` are case keys or patterns of them (`buckets/profile/*-bucket128`); `hardware` narrows them to its folders.
+    The reason stands in each file that held the case, with the date: sessions that began before are not accepted for it
+    any more, and their doubts do not count. Raises BaselineError where no file knows a case, or there is no reason.
+    """
+    if not reason.strip():
+        raise BaselineError("a reset needs a reason, which stands in the file")
+    with changing(directory) as old:
+        if unknown := sorted(set(hardware) - {file.hardware for file in old.files}):
+            known = ", ".join(sorted({file.hardware for file in old.files})) or "none"
+            raise BaselineError(f"baselines {directory}: nothing was accepted on {unknown[0]!r}; hardware: {known}")
+        files = [file for file in old.files if not hardware or file.hardware in hardware]
+        names = {name: old.aliases.latest_name(name) for file in files for name in (*file.cases, *file.resets)}
+        chosen = {latest for wanted in cases for latest in _meant(directory, names, wanted)}
+        new = Reset(reset_at=now(), reason=reason)
+        gone = [(name, case) for file in files for name, case in file.cases.items() if names[name] in chosen]
+        changed = [_anew(file, {name for name, latest in names.items() if latest in chosen}, new) for file in files]
+        paths = write_changes(old, old.with_files(*changed))
+    sessions = {session.session for _, case in gone for session in case.sessions}
+    return Change(sessions=tuple(sorted(sessions)), num_cases=len(chosen), paths=paths)
+
+
 def prune(
     directory: Path,
     *,
@@ -112,6 +138,26 @@ def _without(file: BaselineFile, names: Collection[str], rejection: Rejection) -
         file,
         cases={name: case for name, case in cases.items() if case.sessions},
         rejected={**file.rejected, **dict.fromkeys(names, rejection)},
+    )
+
+
+def _meant(directory: Path, names: Mapping[str, str], wanted: str) -> set[str]:
+    """The cases, by their latest names, that a key or a pattern means. Raises BaselineError where there are none."""
+    exact = {latest for name, latest in names.items() if wanted in (name, latest)}
+    found = exact or {latest for name, latest in names.items() if fnmatch.fnmatchcase(name, wanted)}
+    if not found:
+        near = difflib.get_close_matches(wanted, sorted(names), n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(near)}?" if near else "; `npubench baseline list` lists the files"
+        raise BaselineError(f"baselines {directory}: no accepted case {wanted!r}{hint}")
+    return found
+
+
+def _anew(file: BaselineFile, names: Collection[str], new: Reset) -> BaselineFile:
+    known = {name for name in names if name in file.cases or name in file.resets}
+    return replace(
+        file,
+        cases={name: case for name, case in file.cases.items() if name not in known},
+        resets={**file.resets, **dict.fromkeys(sorted(known), new)},
     )
 
 

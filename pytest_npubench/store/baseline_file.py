@@ -23,7 +23,7 @@ from pytest_npubench.store.line_file import sync_directory
 
 LOCK_TIMEOUT_S = 60
 PUBLISHED = "published"  # figures out of papers, in a format of their own
-MAX_BYTES = 64 * 1024 * 1024  # 100 cases of 25 sessions are 3 MB: what is larger is another file by mistake
+MAX_BYTES = 64 * 1024 * 1024  # 100 cases of 25 sessions are 5 MB: what is larger is another file by mistake
 
 _Read = TypeVar("_Read")
 

@@ -6,14 +6,22 @@ the sessions of its old ones.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from pytest_npubench.errors import BaselineError
-from pytest_npubench.store.acceptance import Acceptance, CaseResult, MetricResult, check_results, with_result
+from pytest_npubench.store.acceptance import (
+    Acceptance,
+    CaseResult,
+    MetricResult,
+    SessionResults,
+    check_result,
+    check_results,
+    with_result,
+)
 from pytest_npubench.store.accepted_session import AcceptedSession
 from pytest_npubench.store.aliases import Aliases
 from pytest_npubench.store.baseline_claims import check_claims
@@ -25,7 +33,7 @@ from pytest_npubench.store.baseline_file import (
     write_aliases,
     write_baseline_file,
 )
-from pytest_npubench.store.baseline_format import BaselineFile
+from pytest_npubench.store.baseline_format import BaselineFile, Reset
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.json_fields import checked_time
 from pytest_npubench.store.json_text import JsonError
@@ -34,6 +42,14 @@ from pytest_npubench.store.session_window import Sessions, merged
 __all__ = ["Baselines", "CaseResult", "MetricResult"]
 
 Samples = list[list[list[float]]]  # sessions x processes x samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """The files that an acceptance changed, and the cases that it left out, each with the reason."""
+
+    paths: tuple[Path, ...]
+    refused: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +111,23 @@ class Baselines:
         histories = [merged(found) for found in by_key.values()]
         return tuple(sorted(histories, key=lambda sessions: sessions[0].accepted_time))
 
+    def frozen(
+        self, case: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
+    ) -> Mapping[str, float]:
+        """What the first accepted session of a case fixed, by name; empty where it fixed nothing or there is none.
+
+        The arguments are those of `histories`. Where several keys match, `key` itself comes first, then the oldest.
+        """
+        names = dict(self.aliases.names(case, digest))
+        found = [
+            (file.key != key, *entry.frozen.age, entry.frozen.values)
+            for file in self.files
+            if not file.key.differences(key, across)
+            for name, entry in file.cases.items()
+            if entry.digest == names.get(name) and entry.frozen is not None
+        ]
+        return dict(min(found, key=lambda one: one[:3])[3]) if found else {}
+
     def mismatches(
         self, case: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
     ) -> tuple[str, ...]:
@@ -128,16 +161,47 @@ class Baselines:
         Raises BaselineError on results that cannot be accepted (see acceptance) or whose session was rejected, before
         any file is written, and where a file cannot be read or written.
         """
-        accepted_at = accepted_at or now()
-        acceptance = Acceptance(session=session, accepted_at=accepted_at, git_revision=git_revision)
-        results = tuple(results)
-        check_results(results)
+        group = SessionResults(session=session, key=key, git_revision=git_revision, results=tuple(results))
+        check_results(group.results)
+        return self._accept([group], accepted_at or now(), strict=True).paths
+
+    def accept_sessions(self, groups: Iterable[SessionResults], *, accepted_at: str | None = None) -> Accepted:
+        """Add several sessions at once, case by case: a case that cannot be accepted (see acceptance; its session was
+        rejected, or it was reset since) is left out and named, the others enter.
+
+        Raises BaselineError, before any file is written, where a file cannot be read.
+        """
+        return self._accept(groups, accepted_at or now(), strict=False)
+
+    def _accept(self, groups: Iterable[SessionResults], accepted_at: str, *, strict: bool) -> Accepted:
         with changing(self.directory, missing_ok=True) as current:
             checked_time(accepted_at, "accepted_at")
-            current._refuse_rejected(session)
-            bound = current.aliases.bound({result.case: result.digest for result in results})
-            paths = write_changes(current, replace(current, aliases=bound)._with_results(results, acceptance, key))
-            return tuple(path for path in paths if path.parent != self.directory)
+            changed, refused = current, []
+            for group in groups:
+                acceptance = Acceptance(session=group.session, accepted_at=accepted_at, git_revision=group.git_revision)
+                for result in group.results:
+                    try:
+                        changed = changed._with_result(result, acceptance, group.key)
+                    except BaselineError as error:
+                        if strict:
+                            raise
+                        why = str(error).removeprefix(result.case)
+                        refused.append((result.case, why.removeprefix(": ").removeprefix(", ")))
+            paths = write_changes(current, changed)
+        return Accepted(paths=tuple(path for path in paths if path.parent != self.directory), refused=tuple(refused))
+
+    def reset_of(self, case: str, key: FingerprintKey) -> Reset | None:
+        """When and why a person last let the case begin anew, under any of its names and any key of that device;
+        None for never."""
+        latest = self.aliases.latest_name(case)
+        resets = [
+            reset
+            for file in self.files
+            if (file.key.accelerator, file.key.device_class) == (key.accelerator, key.device_class)
+            for name, reset in file.resets.items()
+            if self.aliases.latest_name(name) == latest
+        ]
+        return max(resets, key=lambda reset: reset.time, default=None)
 
     def file_of(self, hardware: str, suite: str, key: FingerprintKey) -> BaselineFile:
         """The file of one suite on one hardware under one key; an empty one where nothing was accepted yet."""
@@ -158,14 +222,20 @@ class Baselines:
                     f"{rejection.rejected_at[:10]}{why}"
                 )
 
-    def _with_results(self, results: Iterable[CaseResult], acceptance: Acceptance, key: FingerprintKey) -> Baselines:
-        changed = self
-        for result in results:
-            file = changed.file_of(result.hardware, result.suite, key)
-            history = tuple(s for one in self.histories(result.case, key, digest=result.digest) for s in one)
-            case = with_result(file.cases.get(result.case), result, acceptance, history=history)
-            changed = changed.with_files(replace(file, cases={**file.cases, result.case: case}))
-        return changed
+    def _with_result(self, result: CaseResult, acceptance: Acceptance, key: FingerprintKey) -> Baselines:
+        """Raises BaselineError where it cannot be accepted."""
+        check_result(result)
+        self._refuse_rejected(acceptance.session)
+        if (reset := self.reset_of(result.case, key)) is not None and acceptance.began_at < reset.time:
+            raise BaselineError(
+                f"{result.case}: was reset on {reset.reset_at[:10]} ({reset.reason}), and the session "
+                f"{acceptance.session} began before"
+            )
+        bound = replace(self, aliases=self.aliases.bound({result.case: result.digest}))
+        file = bound.file_of(result.hardware, result.suite, key)
+        history = tuple(s for one in bound.histories(result.case, key, digest=result.digest) for s in one)
+        case = with_result(file.cases.get(result.case), result, acceptance, history=history)
+        return bound.with_files(replace(file, cases={**file.cases, result.case: case}))
 
 
 def now() -> str:

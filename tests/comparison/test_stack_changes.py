@@ -15,7 +15,6 @@ def session(name, day=1, whole=True, **facts):
         started_at=f"2026-11-{day:02}T00:00:00+00:00",
         facts={key: value for key, value in known.items() if value is not None},
         whole=whole,
-        knows_gates=True,
         observations={("buckets/profile/a", "tbt_s"): None},
         invalid={},
     )

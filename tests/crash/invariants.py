@@ -78,19 +78,19 @@ def check_baselines(project: Project, sessions: Mapping[str, tuple[Journal, Sess
 
 
 def _acceptable(journal: Journal, session: Session, file: Any) -> dict[str, Any]:
-    """Case -> digest and samples, 6 digits of them, of what the session measured for a baseline file."""
+    """Case -> digest and samples of what the session measured for a baseline file."""
     expected = {}
     for (case, digest, _), record in latest_cases(session.records).items():
         own = record["hardware"] == file.hardware and case.partition("/")[0] == file.suite
         if own and not record["resumed"] and journal.fingerprint(record["fingerprint"]).key() == file.key:
             gated = {name: metric for name, metric in record["metrics"].items() if metric["gate"] != "none"}
             if gated:
-                expected[case] = digest, {name: (_rounded(metric),) for name, metric in gated.items()}
+                expected[case] = digest, {name: (_samples(metric),) for name, metric in gated.items()}
     return expected
 
 
-def _rounded(metric: Mapping[str, Any]) -> tuple[float, ...]:
-    return tuple(float(f"{value:.6g}") for value in metric["samples"] or [metric["value"]])
+def _samples(metric: Mapping[str, Any]) -> tuple[float, ...]:
+    return tuple(metric["samples"] or [metric["value"]])
 
 
 def check_history(project: Project, sessions: Mapping[str, tuple[Journal, Session]]) -> None:

@@ -127,5 +127,7 @@ def test_a_throttled_run_never_enters(nights, tmp_path):
         assert record["verdict"]["reason"].endswith("rounds disturbed: throttled: hw_thermal_slowdown")
         assert record["metrics"]  # shown, not judged
         assert not any("verdict" in metric for metric in record["metrics"].values())
-    assert "nothing accepted: the run ended with exit status 1" in result.outlines
+    (line,) = (number for number, line in enumerate(result.outlines) if line.startswith("nothing accepted:"))
+    named = [text.split()[:3] for text in result.outlines[line + 1 : line + 1 + len(kinds(project))]]
+    assert sorted(named) == sorted([case, "is", "invalid"] for case in kinds(project))
     assert baseline(project) == baseline(nights.project)

@@ -153,10 +153,16 @@ def test_pytest_benchmark_has_the_samples_of_the_first_process(slow):
     assert mirrored["extra_info"]["npubench"]["verdict"] == "regressed"
 
 
-def test_a_regressed_run_never_enters(slow, nights):
+def test_a_regressed_case_never_enters_and_keeps_no_other_out(slow, nights):
     project, result = slow
-    assert "nothing accepted: the run ended with exit status 1" in result.outlines
-    assert baseline(project) == baseline(nights.project)
+    (path,) = (project.root / "baselines" / "fake").glob("*.json")
+    (line,) = (line for line in result.outlines if line.startswith("accepted "))
+    assert line.startswith(f"accepted 5 of 6 cases into {path}: {SLOW_CASE} is regressed (ttft_s: ")
+    before, after = (json.loads(baseline(one))["cases"] for one in (nights.project, project))
+    assert after.pop(SLOW_CASE) == before.pop(SLOW_CASE)
+    session = project.journal().sessions[-1].id
+    assert {entry["sessions"][-1]["session"] for entry in after.values()} == {session}
+    assert {case: len(entry["sessions"]) for case, entry in after.items()} == dict.fromkeys(before, 5)
 
 
 def test_the_history_has_the_runs_and_nothing_of_the_fresh_processes(slow):

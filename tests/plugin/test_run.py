@@ -175,7 +175,7 @@ def test_a_tightened_limit_fails_with_one_clean_line(green):
     assert " > 1e-07 %" in line
     assert "Traceback" not in text
     assert ".py:" not in text.partition("FAILURES")[2].partition("= npubench =")[0]
-    assert "nothing accepted: the run ended with exit status 1" in text
+    assert "nothing accepted: buckets/prediction/mini-mini-llama-b2-lengths.csv is failed (prediction error" in text
     assert not (green.project.root / "none").exists()
     (session,) = read_journal(green.project.root / "tight.jsonl").sessions
     assert session.end["exit_status"] == 1

@@ -131,8 +131,10 @@ def _key(row: RowMapping) -> FingerprintKey:
 
 def _series_row(row: RowMapping) -> SeriesRow:
     names = SeriesRow.__slots__
-    plain = {name: row[name] for name in names if name not in ("key", "samples")}
-    return SeriesRow(key=_key(row), samples=tuple(row["samples"] or ()), **plain)
+    plain = {name: row[name] for name in names if name not in ("key", "samples", "processes")}
+    samples = tuple(row["samples"] or ())
+    processes = tuple(map(tuple, row["processes"] or [samples or [row["value"]]]))
+    return SeriesRow(key=_key(row), samples=samples, processes=processes, **plain)
 
 
 def _session_row(connection: Connection, row: RowMapping) -> SessionRow:

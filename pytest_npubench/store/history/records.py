@@ -43,7 +43,10 @@ class SessionRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesRow:
     """One metric of a case in one session on one device. value is the metric's own figure in `unit`; samples are the
-    raw values behind it, none where it is derived; better is "lower" or "higher"."""
+    raw values behind it, none where it is derived; better is "lower" or "higher".
+
+    gate and margin are those of result.Metric, gate None where an upload of schema version 1 did not say. processes are
+    the samples of each process that measured it, this row's first, or the value alone."""
 
     session: str
     started_at: str
@@ -62,3 +65,6 @@ class SeriesRow:
     median: float
     """The median of the samples, the value where there are none."""
     samples: tuple[float, ...]
+    gate: str | None
+    margin: float | None
+    processes: tuple[tuple[float, ...], ...]

@@ -196,9 +196,18 @@ def _metric_rows(session: str, key: tuple[str, str, str], record: Record) -> lis
                 "median": statistics.median(samples) if samples else value,
                 "num_samples": len(samples),
                 "samples": samples,
+                "gate": _text(entry.get("gate", "ratio")),  # a record from before metrics had gates
+                "margin": _number(entry.get("margin")),
+                "processes": _processes(entry.get("processes")),
             }
         )
     return rows
+
+
+def _processes(value: object) -> list[list[float]] | None:
+    """None where there is one process, or none that could be kept."""
+    found: Sequence[object] = value if isinstance(value, (list, tuple)) else ()
+    return [samples for samples in map(_numbers, found) if samples] or None
 
 
 def _number(value: object) -> float | None:

@@ -1,0 +1,194 @@
+"""Two folders of baselines made one: what two runners, or two branches, accepted apart.
+
+Sessions are known by their names: one that both folders hold counts once, and with other samples it is an error. What
+comes out does not depend on which folder takes the other in:
+
+- sessions stand by the time they were accepted; all that either folder calls anchor are, of more than 5 the oldest;
+  where a person moved the anchor in one folder alone, it is that folder's;
+- gate and margin of a metric are those of the newest session, frozen values those that were first;
+- of a case that measures something else in one folder (another digest) the newer one stays;
+- what either folder rejected or reset is rejected or reset.
+
+Worked example: one runner accepted s1 and s3, another s2: merged either way, both folders hold s1, s2 and s3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from pytest_npubench.errors import BaselineError
+from pytest_npubench.store.accepted_session import AcceptedSession, Quantity, began_at
+from pytest_npubench.store.aliases import Alias, Aliases
+from pytest_npubench.store.baseline_changes import Change
+from pytest_npubench.store.baseline_format import BaselineCase, BaselineFile, Rejection, Reset
+from pytest_npubench.store.baselines import Baselines, changing, write_changes
+from pytest_npubench.store.frozen_values import Frozen
+from pytest_npubench.store.session_window import NUM_ANCHOR_SESSIONS, Sessions, kept
+
+Name = TypeVar("Name")
+Value = TypeVar("Value")
+
+
+def merge(directory: Path, other: Path) -> Change:
+    """Take the sessions of the baselines in `other` into those in `directory`, which is made where it is missing.
+
+    Returns the sessions that were not there. Raises BaselineError where a file of either cannot be read, a session has
+    other samples or a metric another unit in the other folder, or a case is renamed in two ways; then nothing was
+    written.
+    """
+    theirs = Baselines.load(other)
+    with changing(directory, missing_ok=True) as old:
+        new = merged_baselines(old, theirs)
+        paths = write_changes(old, new)
+    before = {name for file in old.files for name in file.session_names}
+    after = {name for file in new.files for name in file.session_names}
+    return Change(sessions=tuple(sorted(after - before)), num_cases=_num_changed(old, new), paths=paths)
+
+
+def merged_baselines(one: Baselines, other: Baselines) -> Baselines:
+    """Both in `one`'s directory. Raises BaselineError as `merge`."""
+    both = replace(one, files=(*one.files, *other.files), aliases=_merged_aliases(one.aliases, other.aliases))
+    ours, theirs = ({file.relative_path: _cleared(both, file) for file in side.files} for side in (one, other))
+    files = _merged(ours, theirs, lambda _, a, b: _merged_file(a, b))
+    return replace(both, files=tuple(files.values()))
+
+
+def _merged_file(one: BaselineFile, other: BaselineFile) -> BaselineFile:
+    return replace(
+        one,
+        cases=_merged(one.cases, other.cases, _merged_case),
+        rejected=_merged(one.rejected, other.rejected, _first_rejection),
+        resets=_merged(one.resets, other.resets, _last_reset),
+    )
+
+
+def _first_rejection(_: str, one: Rejection, other: Rejection) -> Rejection:
+    return min(one, other, key=lambda rejection: (datetime.fromisoformat(rejection.rejected_at), rejection.reason))
+
+
+def _last_reset(_: str, one: Reset, other: Reset) -> Reset:
+    return max(one, other, key=lambda reset: (reset.time, reset.reason))
+
+
+def _merged(
+    one: Mapping[Name, Value], other: Mapping[Name, Value], join: Callable[[Name, Value, Value], Value]
+) -> dict[Name, Value]:
+    return {
+        name: join(name, one[name], other[name]) if name in one and name in other else {**one, **other}[name]
+        for name in (*one, *(name for name in other if name not in one))
+    }
+
+
+def _merged_case(name: str, one: BaselineCase, other: BaselineCase) -> BaselineCase:
+    if one.digest != other.digest:
+        return max(one, other, key=lambda case: (_newest(case.sessions), case.digest))
+    older, newer = sorted((one, other), key=lambda case: _newest(case.sessions))
+    for metric in older.metrics.keys() & newer.metrics.keys():
+        _check_same(name, metric, older.metrics[metric], newer.metrics[metric])
+    return BaselineCase(
+        digest=one.digest,
+        metrics={**older.metrics, **_stated(newer.metrics, older.metrics)},
+        sessions=kept(_merged_sessions(name, one.sessions, other.sessions)),
+        frozen=_first(name, one.frozen, other.frozen),
+    )
+
+
+def _check_same(case: str, metric: str, one: Quantity, other: Quantity) -> None:
+    if (one.unit, one.better) != (other.unit, other.better):
+        raise BaselineError(
+            f"{case}, metric {metric}: accepted in {one.unit!r}, {one.better} is better, in one folder; "
+            f"in {other.unit!r}, {other.better}, in the other"
+        )
+
+
+def _stated(newer: Mapping[str, Quantity], older: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """The newer word on each metric, the older one where the newer file did not say how it is judged."""
+    return {
+        name: older[name] if quantity.gate is None and name in older else quantity for name, quantity in newer.items()
+    }
+
+
+def _merged_sessions(case: str, one: Sessions, other: Sessions) -> Sessions:
+    found = {session.session: session for session in one}
+    for session in other:
+        known = found.setdefault(session.session, session)
+        if known.metrics != session.metrics:
+            raise BaselineError(f"{case}: the session {session.session} stands in both folders, with other samples")
+        # accepted twice, by two runners: it counts from the first time on
+        found[session.session] = min(known, session, key=lambda entry: (entry.accepted_time, entry.git_revision or ""))
+    anchors = _anchors(one, other)
+    return tuple(
+        replace(session, anchor=session.session in anchors) for session in sorted(found.values(), key=_accepted)
+    )
+
+
+def _anchors(one: Sessions, other: Sessions) -> frozenset[str]:
+    moved = [sessions for sessions in (one, other) if _was_moved(sessions)]
+    if len(moved) == 1:
+        return frozenset(session.session for session in moved[0] if session.anchor)
+    oldest = sorted((session for session in (*one, *other) if session.anchor), key=_accepted)
+    return frozenset(list(dict.fromkeys(session.session for session in oldest))[:NUM_ANCHOR_SESSIONS])
+
+
+def _was_moved(sessions: Sessions) -> bool:
+    """Whether an anchor stands behind a session that is none: only a person puts it there."""
+    flags = [session.anchor for session in sessions]
+    return flags != sorted(flags, reverse=True)
+
+
+def _first(case: str, one: Frozen | None, other: Frozen | None) -> Frozen | None:
+    found = [frozen for frozen in (one, other) if frozen is not None]
+    if len(found) == 2 and found[0].session == found[1].session and found[0].values != found[1].values:
+        raise BaselineError(f"{case}: the session {found[0].session} fixed other values in the other folder")
+    return min(found, key=lambda frozen: frozen.age, default=None)
+
+
+def _cleared(both: Baselines, file: BaselineFile) -> BaselineFile:
+    """Without what either folder rejected or reset: before anything is joined, so that nothing of it has a say."""
+    rejected: dict[str, Rejection] = {}
+    for other in both.files:
+        for name in other.rejected.keys() & file.session_names:
+            rejected[name] = _first_rejection(name, other.rejected[name], rejected.get(name, other.rejected[name]))
+    cases = {}
+    for name, case in file.cases.items():
+        reset = both.reset_of(name, file.key)
+        sessions = tuple(
+            session
+            for session in case.sessions
+            if session.session not in rejected and (reset is None or session.began_at >= reset.time)
+        )
+        if sessions:
+            frozen = case.frozen
+            if frozen and reset and began_at(frozen.session, frozen.accepted_at) < reset.time:
+                frozen = None
+            cases[name] = replace(case, sessions=sessions, frozen=frozen)
+    return replace(file, cases=cases, rejected={**file.rejected, **rejected})
+
+
+def _merged_aliases(one: Aliases, other: Aliases) -> Aliases:
+    return Aliases(entries=_merged(one.entries, other.entries, _merged_alias))
+
+
+def _merged_alias(old: str, one: Alias, other: Alias) -> Alias:
+    bound = replace(one, case_digest=one.case_digest or other.case_digest)
+    if bound != replace(other, case_digest=other.case_digest or one.case_digest):
+        raise BaselineError(f"{old} is renamed to {one.case} in one folder and to {other.case} in the other")
+    return bound
+
+
+def _newest(sessions: Iterable[AcceptedSession]) -> tuple[object, ...]:
+    return max(_accepted(session) for session in sessions)
+
+
+def _accepted(session: AcceptedSession) -> tuple[datetime, str]:
+    return session.accepted_time, session.session
+
+
+def _num_changed(old: Baselines, new: Baselines) -> int:
+    before = {(file.relative_path, name): case for file in old.files for name, case in file.cases.items()}
+    after = {(file.relative_path, name): case for file in new.files for name, case in file.cases.items()}
+    return sum(before.get(place) != after.get(place) for place in before.keys() | after.keys())

@@ -1,0 +1,80 @@
+"""An intended change of one case: red, reset with a reason, accepted anew and judged again; every other is kept."""
+
+import json
+
+from .conftest import COMPARED
+
+CASE = "buckets/profile/fake-mini-llama-b2-bucket32"
+SLOWER = """
+
+def changed(requests, run):
+    if len(requests) == 2 and run.segments[0].bucket == 32{when}:
+        return dataclasses.replace(run, e2e_s=1.1 * run.e2e_s)
+    return run
+
+"""
+BASELINES = ("--npubench-remeasure", "1")
+
+
+def kinds(project):
+    return {case: record["verdict"]["kind"] for case, record in project.cases().items()}
+
+
+def stored(project):
+    (path,) = (project.root / "baselines" / "fake").glob("*.json")
+    return json.loads(path.read_text())
+
+
+def reset(project, *cases, reason):
+    from pytest_npubench.store.baseline_changes import reset as reset_cases
+
+    return reset_cases(project.root / "baselines", cases, reason=reason)
+
+
+def test_changed_red_reset_accepted_and_judged_again(nights, tmp_path):
+    project = nights.after(tmp_path / "project", SLOWER.format(when=""), "alter=changed")
+    before = stored(project)["cases"]
+    assert project.run(*COMPARED, *BASELINES, "--npubench-accept").ret == 1
+    red = project.journal().sessions[-1].id
+    assert kinds(project)[CASE] == "regressed"
+    change = reset(project, CASE, reason="the cache is kept in fp8 now")
+    assert (change.num_cases, len(change.sessions)) == (1, 4)
+    content = stored(project)
+    assert content["resets"][CASE]["reason"] == "the cache is kept in fp8 now"
+    assert CASE not in content["cases"]
+    for number in range(3):
+        result = project.run(*COMPARED, *BASELINES, "--npubench-accept")
+        assert result.ret == 0, result.stdout.str()
+        found = kinds(project)
+        assert found.pop(CASE) == "no-baseline", number
+        assert set(found.values()) == {"unchanged"}
+    content = stored(project)["cases"]
+    assert len(content.pop(CASE)["sessions"]) == 3
+    for case, entry in content.items():  # four nights, the red one, three since: nothing of theirs went
+        names = [session["session"] for session in entry["sessions"]]
+        assert names[:5] == [*(session["session"] for session in before[case]["sessions"]), red]
+        assert len(names) == 8
+    assert project.run(*COMPARED, *BASELINES).ret == 0
+    assert set(kinds(project).values()) == {"unchanged"}
+
+
+def test_a_reset_lets_the_count_of_doubtful_nights_begin_anew(nights, tmp_path):
+    """A case that was only ever escalated: of its nights before the reset none counts any more."""
+    code = SLOWER.format(when=" and 'NPUBENCH_REMEASURING' not in os.environ")
+    project = nights.after(tmp_path / "project", code, "alter=changed")
+    options = (*COMPARED, *BASELINES, "--npubench-doubtful-sessions", "2")
+    assert project.run(*options).ret == 0
+    assert kinds(project)[CASE] == "inconclusive"
+    files = {path: path.read_bytes() for path in (project.root / "baselines" / "fake").glob("*.json")}
+    reset(project, CASE, reason="another kernel")
+    # the sessions of before back in the file, as a branch that was merged late would bring them
+    content = stored(project)
+    (path,) = files
+    content["cases"][CASE] = json.loads(files[path])["cases"][CASE]
+    path.write_text(json.dumps(content))
+    assert project.run(*options).ret == 0
+    assert kinds(project)[CASE] == "inconclusive"
+    reason = project.cases()[CASE]["metrics"]["ttft_s"]["verdict"]["reason"]
+    assert "in a row" not in reason
+    assert project.run(*options).ret == 1
+    assert "inconclusive and worse in 2 sessions in a row" in project.cases()[CASE]["verdict"]["reason"]
