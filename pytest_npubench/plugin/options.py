@@ -148,7 +148,7 @@ OPTIONS = (
     Option("probe_timeout", "SECONDS", "give a device so long to answer (default 120)", _seconds, 120.0),
 )
 FLAGS = (
-    ("accept", "accept this run's results as a baseline session, if every case is green"),
+    ("accept", "accept this run's green cases as a baseline session, and name the others"),
     ("resume", "take over what the journal holds of the same fingerprint, and measure the rest"),
 )
 
