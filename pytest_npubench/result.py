@@ -77,7 +77,8 @@ class Judgement:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedCase:
     """A judged case on its device. `fingerprint` is the digest that the journal's device record explains; `limits` are
-    those of the run, so that a resumed verdict is one under the same limits."""
+    those of the run, so that a resumed verdict is one under the same limits. `campaign` is the key of the campaign that
+    measured it, as its round records name it; None where a case is measured by itself."""
 
     case: Case
     digest: str
@@ -88,6 +89,7 @@ class JudgedCase:
     judgement: Judgement
     limits: Mapping[str, float] = field(default_factory=dict)
     resumed: bool = False
+    campaign: str | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -109,6 +111,7 @@ class JudgedCase:
             "fingerprint": self.fingerprint,
             "duration_s": self.duration_s,
             "resumed": self.resumed,
+            **({} if self.campaign is None else {"campaign": self.campaign}),
             "limits": dict(self.limits),
             "verdict": _verdict_json(verdict),
             "what": judgement.what,

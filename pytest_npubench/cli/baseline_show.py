@@ -44,14 +44,19 @@ def run(arguments: argparse.Namespace) -> int:
 
     loaded = Baselines.load(arguments.baselines)
     case = _named(loaded, arguments.case)
-    answer = {"case": case, "renamed_to": _renamed_to(loaded, case), "keys": _keys(loaded, case)}
+    answer = {
+        "case": case,
+        "renamed_to": _renamed_to(loaded, case),
+        "reset": _reset(loaded, case),
+        "keys": _keys(loaded, case),
+    }
     print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_lines(answer)))
     return 0
 
 
 def _named(loaded: Baselines, wanted: str) -> str:
     """The case's key. A new name under which nothing was accepted yet counts: it has its old name's sessions."""
-    known = {name for file in loaded.files for name in file.cases}
+    known = {name for file in loaded.files for name in (*file.cases, *file.resets)}
     known |= {loaded.aliases.latest_name(name) for name in known}
     if wanted in known:
         return wanted
@@ -70,6 +75,12 @@ def _renamed_to(loaded: Baselines, case: str) -> str | None:
     return None if latest == case else latest
 
 
+def _reset(loaded: Baselines, case: str) -> dict[str, str] | None:
+    """The last time that a person let it begin anew, on any device."""
+    found = [reset for file in loaded.files if (reset := loaded.reset_of(case, file.key)) is not None]
+    return max(found, key=lambda reset: reset.time).to_json() if found else None
+
+
 def _keys(loaded: Baselines, case: str) -> list[dict[str, Any]]:
     """One entry for each key that has sessions of the case, the one begun first at the top."""
     found = []
@@ -79,10 +90,14 @@ def _keys(loaded: Baselines, case: str) -> list[dict[str, Any]]:
         for history in loaded.histories(case, key, digest=digest):
             names = [name for name, _ in loaded.aliases.names(case, digest)]
             held = [file.cases[name].metrics for file in files for name in names if name in file.cases]
-            units = {metric: quantity.unit for metrics in held for metric, quantity in metrics.items()}
+            quantities = {metric: quantity for metrics in held for metric, quantity in metrics.items()}
             rejected = {name: item.to_json() for file in files for name, item in sorted(file.rejected.items())}
             about = {"key": key.digest(), "stack": key.to_json(), "digest": digest, "rejected": rejected}
-            metrics = {metric: {"unit": units[metric], "sessions": _rows(metric, history)} for metric in sorted(units)}
+            about["frozen"] = dict(loaded.frozen(case, key, digest=digest))
+            metrics = {
+                metric: {**quantity.to_json(), "sessions": _rows(metric, history)}
+                for metric, quantity in sorted(quantities.items())
+            }
             found.append((history[0].accepted_time, about | {"metrics": metrics}))
     return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
 
@@ -140,10 +155,13 @@ def _lines(answer: dict[str, Any]) -> list[str]:
     lines = [answer["case"]]
     if answer["renamed_to"]:
         lines.append(f"renamed to {answer['renamed_to']}")
+    if answer["reset"]:
+        lines.append(f"reset on {answer['reset']['reset_at'][:10]}: {answer['reset']['reason']}")
     for entry in answer["keys"]:
         lines += ["", f"key {entry['key']}: {stack_text(entry['stack'])}"]
         for name, metric in entry["metrics"].items():
             lines += ["", *_metric_lines(name, metric["unit"], metric["sessions"])]
+        lines += [f"frozen  {name} {value:g}" for name, value in entry["frozen"].items()]
         lines += [_rejected_line(name, item) for name, item in entry["rejected"].items()]
     return lines
 

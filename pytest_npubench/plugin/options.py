@@ -156,7 +156,7 @@ OPTIONS = (
     ),
 )
 FLAGS = (
-    ("accept", "accept this run's results as a baseline session, if every case is green"),
+    ("accept", "accept this run's green cases as a baseline session, and name the others"),
     ("resume", "take over what the journal holds of the same fingerprint, and measure the rest"),
 )
 

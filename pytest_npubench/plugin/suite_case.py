@@ -53,6 +53,7 @@ class SuiteCase:
             judgement=judgement,
             limits=self._expanded.limits,
             resumed=resumed,
+            campaign=self._expanded.plan.key,
         )
         finish_case(self._request, self._session, judged)
         return judgement

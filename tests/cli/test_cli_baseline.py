@@ -166,6 +166,51 @@ def test_rename_keeps_the_history(work: Path, call: Run) -> None:
     assert f"{CASE} is renamed already" in call("baseline", "rename", CASE, OTHER).error
 
 
+def test_reset_lets_one_case_begin_anew(accepted: list[str], work: Path, call: Run) -> None:
+    error = call("baseline", "reset", "buckets/profile/tiny-bucket12", "--reason", "fp8").error
+    assert f"no accepted case 'buckets/profile/tiny-bucket12'; did you mean {CASE}" in error
+    assert (
+        "nothing was accepted on 'lab'; hardware: h200"
+        in call("baseline", "reset", CASE, "--reason", "fp8", "--hardware", "lab").error
+    )
+    assert "a reset needs a reason" in call("baseline", "reset", CASE, "--reason", " ").error
+    assert call("baseline", "reset", CASE).status == 2
+    out = call("baseline", "reset", "buckets/*/tiny-bucket128", "--reason", "fp8 cache", "--hardware", "h200").out
+    (path,) = work.glob("baselines/*/*.json")
+    assert out == f"reset 1 cases in {path.relative_to(work)}: 7 sessions of theirs went\n"
+    assert call("baseline", "show", CASE).out.splitlines()[1].startswith("reset on 20")
+    assert call("baseline", "show", CASE, "--json").json["keys"] == []
+    assert len(shown(call, OTHER)) == 7
+    accepted.append(write_run(work / "journal.jsonl", 8.0))
+    assert call("baseline", "accept", "journal.jsonl").status == 0
+    assert [row["session"] for row in shown(call)] == accepted[7:]
+    assert [row["session"] for row in shown(call, OTHER)] == accepted
+
+
+def test_a_night_from_before_a_reset_is_not_accepted_for_that_case(
+    work: Path, call: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(work / "journal.jsonl", 1.0)
+    assert call("baseline", "accept", "journal.jsonl").status == 0
+    session = write_run(work / "journal.jsonl", 2.0)
+    monkeypatch.setattr("pytest_npubench.store.baseline_changes.now", lambda: "2126-11-21T13:05:00+00:00")
+    assert call("baseline", "reset", CASE, "--reason", "fp8 cache").status == 0
+    out = call("baseline", "accept", "journal.jsonl").out
+    assert f": {CASE} is refused (was reset on 2126-11-21 (fp8 cache), and the session {session} began before)" in out
+    assert out.startswith("accepted 1 of 2 cases into ")
+
+
+def test_merge_takes_in_another_folder(accepted: list[str], work: Path, call: Run) -> None:
+    session = write_run(work / "other.jsonl", 9.0)
+    assert call("baseline", "accept", "other.jsonl", "--baselines", "other").status == 0
+    (path,) = work.glob("baselines/*/*.json")
+    out = call("baseline", "merge", "other").out
+    assert out == f"merged 1 new sessions of other: 2 cases in {path.relative_to(work)}\n"
+    assert {row["session"] for row in shown(call)} == {*accepted, session}
+    assert call("baseline", "merge", "other").out == "baselines holds all of other already\n"
+    assert "nowhere: No such file" in call("baseline", "merge", "nowhere").error
+
+
 @pytest.mark.usefixtures("accepted")
 def test_prune_says_what_goes(work: Path, call: Run) -> None:
     (path,) = work.glob("baselines/*/*.json")
@@ -182,7 +227,7 @@ def test_prune_says_what_goes(work: Path, call: Run) -> None:
         assert call("baseline", "prune", *usage).status == 2
 
 
-@pytest.mark.parametrize("action", ["list", "show", "accept", "reject", "anchor", "prune", "rename"])
+@pytest.mark.parametrize("action", ["list", "show", "accept", "reject", "reset", "anchor", "prune", "rename", "merge"])
 def test_each_action_has_help_with_an_example(call: Run, action: str) -> None:
     answer = call("baseline", action, "--help")
     assert answer.status == 0

@@ -50,6 +50,7 @@ def test_the_journal_tells_the_run_in_order(green):
     (device,) = green.records("device")
     measured = [record for record in session.records if record["record"] in ("compile", "round", "case")]
     assert {record["fingerprint"] for record in measured} == {device["digest"]}
+    assert {record["campaign"] for record in measured} == {"mini-mini-llama-b2"}
     assert device["fingerprint"]["device"]["family"] == "cpu"
     assert session.header["settings"]["profile"] == "quick"
     assert journal.torn == ()
