@@ -27,6 +27,8 @@ MAX_ATTEMPTS = 3
 SHORTEST_SAMPLE_S = 10e-6
 STEPS_A_SAMPLE = 100
 """Steps of the clock that a sample lasts at least: it is read to 1 %, the margin that the gate does not mind."""
+LONG_FOR_CERTAIN_S = 10e-3
+"""A call that took so long is not tried again to see whether an interrupt was all there was to it."""
 MAX_ITERATIONS = 4096
 REPEATS = 3
 """The shortest of so many speaks for a number of calls: an interrupt lengthens the others."""
@@ -36,9 +38,9 @@ REPEATS = 3
 class CallTiming:
     """Seconds of each call, whether the warm-up became steady, and the compiles while samples were taken.
 
-    Each sample is the mean of `iterations` calls; overhead_s is what loop and clock take of it, which is not
-    subtracted. `disturbed` says why these samples, the last of several attempts, should not count; state is the
-    device's meanwhile.
+    Each sample is the mean of `iterations` calls; overhead_s is what a call of nothing takes in the same loop by the
+    same clock, which is not subtracted. `disturbed` says why these samples, the last of several attempts, should not
+    count; state is the device's meanwhile.
     """
 
     samples_s: tuple[float, ...]
@@ -87,6 +89,8 @@ def time_callable(
 
 def _samples(call: RepeatedCall, num_calls: int, rounds: int) -> tuple[float, ...]:
     samples_s = []
+    if num_calls > 1:
+        call.seconds(num_calls)  # reading the device's state has displaced what a short call has in its caches
     for _ in range(rounds):
         samples_s.append(call.seconds(num_calls) / num_calls)
         gc.collect(0)  # what a call leaves behind in cycles does not pile up; quick, for it looks at the newest alone
@@ -97,7 +101,9 @@ def _iterations(call: RepeatedCall, latest_s: float) -> int:
     """The smallest power of two of calls that lasts long enough for the clock: a power, so that it seldom changes from
     run to run. 1 for a call that takes no time at all."""
     long_enough_s = max(SHORTEST_SAMPLE_S, STEPS_A_SAMPLE * clock_step_s())
-    num_calls, lasted_s = 1, latest_s
+    if latest_s >= max(LONG_FOR_CERTAIN_S, long_enough_s):
+        return 1
+    num_calls, lasted_s = 1, _shortest_s(call, 1)
     while lasted_s < long_enough_s and num_calls < MAX_ITERATIONS:
         num_calls *= 2
         lasted_s = _shortest_s(call, num_calls)

@@ -86,12 +86,14 @@ class Measure:
     @classmethod
     def of(cls, request: pytest.FixtureRequest, session: BenchSession) -> Measure:
         """Fails the test at its setup, before any device is opened, where its markers are wrong."""
+        wrong = wrong_families(request.node) if DEVICES not in request.node.stash else ""
         try:
-            if DEVICES not in request.node.stash:
-                raise ConfigError(wrong_families(request.node))
-            return cls(request, session, Limits.from_pytest_item(request.node))
+            limits = Limits.from_pytest_item(request.node)
         except ConfigError as error:
-            pytest.fail(str(error), pytrace=False)
+            wrong = wrong or str(error)
+        if wrong:
+            pytest.fail(wrong, pytrace=False)
+        return cls(request, session, limits)
 
     def __call__(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Samples:
         """Time function(*arguments, **keywords), waiting for the device after each call.
