@@ -64,6 +64,12 @@ class OpenVinoBackend:
 
         return OpenVinoRuntime(devices, cache_dir)
 
+    def classes(self, device: Device) -> tuple[str, ...]:
+        """The class of one device: OpenVINO's names of GPUs say iGPU or dGPU, the CPU plugin is of no class."""
+        if device.name.endswith(CPU_PLUGIN):
+            return ()
+        return ("gpu",) if "GPU" in device.name else ("npu",)
+
     def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
         """The processors' state for the CPU plugin. OpenVINO tells neither clock nor heat of an NPU or a GPU."""
         return CpuTelemetry() if all(device.name.endswith(CPU_PLUGIN) for device in devices) else None

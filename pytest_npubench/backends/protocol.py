@@ -123,6 +123,8 @@ class Backend(Protocol):
         ...
 
     # open_torch(devices) -> Runtime: one in torch, for suites that run there. A backend may do without it.
+    # classes(device) -> tuple[str, ...]: "gpu", "npu" or none, from a family that has devices of several classes. A
+    # backend may do without it.
     # bare_stack(devices) -> Stack: what is known of devices that nobody opened: driver, firmware, modes; runtime and
     # compiler None. A backend may do without it.
 

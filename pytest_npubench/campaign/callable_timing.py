@@ -1,34 +1,53 @@
 """Timing any callable on a device: warm up until steady, then samples that end when the device is done.
 
+A sample is one call. Where that is too short for the clock, it is the mean of several calls in a row, each of them
+waited for, so that it means the same: what a call takes until its result is there. The first call runs as the user
+left the process; from then on tracers and profilers are off (coverage has seen the callable by then) and garbage is
+collected between samples only.
+
 Where the device was disturbed while they were taken, they are taken again, at most twice; the last ones are kept
 whatever happened, with the reason.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import Any
 
 from pytest_npubench.backends.telemetry.round_state import RoundState
+from pytest_npubench.campaign.instrumentation import no_instrumentation
+from pytest_npubench.campaign.repeated_call import RepeatedCall, Synchronize, clock_step_s
 from pytest_npubench.campaign.warmup import warm_up
 from pytest_npubench.campaign.watch import Watch, Watched
+from pytest_npubench.engines.no_collection import no_collection
 
 MAX_ATTEMPTS = 3
-Synchronize = Callable[[Any], None]
+SHORTEST_SAMPLE_S = 10e-6
+STEPS_A_SAMPLE = 100
+"""Steps of the clock that a sample lasts at least: it is read to 1 %, the margin that the gate does not mind."""
+LONG_FOR_CERTAIN_S = 10e-3
+"""A call that took so long is not tried again to see whether an interrupt was all there was to it."""
+MAX_ITERATIONS = 4096
+REPEATS = 3
+"""The shortest of so many speaks for a number of calls: an interrupt lengthens the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTiming:
     """Seconds of each call, whether the warm-up became steady, and the compiles while samples were taken.
 
-    `disturbed` says why these samples, the last of several attempts, should not count; state is the device's meanwhile.
+    Each sample is the mean of `iterations` calls; overhead_s is what a call of nothing takes in the same loop by the
+    same clock, which is not subtracted. `disturbed` says why these samples, the last of several attempts, should not
+    count; state is the device's meanwhile.
     """
 
     samples_s: tuple[float, ...]
     steady: bool
     num_late_compiles: int
+    iterations: int
+    overhead_s: float
     disturbed: str | None = None
     state: RoundState | None = None
 
@@ -42,28 +61,57 @@ def time_callable(
     rounds: int,
     max_warmup: int,
     count_compiles: Callable[[], int],
+    iterations: int | None = None,
     watch: Watch | None = None,
 ) -> CallTiming:
-    """Time `rounds` calls of function(*arguments, **keywords), each waited for, after at most max_warmup calls.
+    """Time `rounds` samples of function(*arguments, **keywords), each call waited for, after at most max_warmup calls.
 
-    With a watch, raises DeviceUnavailableError where the device is lost.
+    `iterations` calls make a sample; None: as many as the clock needs, found after the warm-up. Raises MeasurementError
+    where the callable returns what has done nothing yet; with a watch, DeviceUnavailableError where the device is lost.
     """
+    with RepeatedCall(function, arguments, keywords, synchronize) as call:
+        first_s = call.first_s()
+        with no_instrumentation(), no_collection():
+            latest_s, steady = warm_up(lambda: call.seconds(1), earlier=[first_s], max_repeats=max_warmup)
+            num_calls = iterations or _iterations(call, latest_s)
+            compiles_before = count_compiles()
+            samples_s, watched = _attempts(lambda: _samples(call, num_calls, rounds), watch)
+            return CallTiming(
+                samples_s=samples_s,
+                steady=steady,
+                num_late_compiles=count_compiles() - compiles_before,
+                iterations=num_calls,
+                overhead_s=_shortest_s(call.of_nothing(), num_calls) / num_calls,
+                disturbed=watched.disturbed,
+                state=watched.state,
+            )
 
-    def call() -> float:
-        started_s = perf_counter()
-        synchronize(function(*arguments, **keywords))
-        return perf_counter() - started_s
 
-    _, steady = warm_up(call, max_repeats=max_warmup)
-    compiles_before = count_compiles()
-    samples_s, watched = _attempts(lambda: tuple([call() for _ in range(rounds)]), watch)
-    return CallTiming(
-        samples_s=samples_s,
-        steady=steady,
-        num_late_compiles=count_compiles() - compiles_before,
-        disturbed=watched.disturbed,
-        state=watched.state,
-    )
+def _samples(call: RepeatedCall, num_calls: int, rounds: int) -> tuple[float, ...]:
+    samples_s = []
+    if num_calls > 1:
+        call.seconds(num_calls)  # reading the device's state has displaced what a short call has in its caches
+    for _ in range(rounds):
+        samples_s.append(call.seconds(num_calls) / num_calls)
+        gc.collect(0)  # what a call leaves behind in cycles does not pile up; quick, for it looks at the newest alone
+    return tuple(samples_s)
+
+
+def _iterations(call: RepeatedCall, latest_s: float) -> int:
+    """The smallest power of two of calls that lasts long enough for the clock: a power, so that it seldom changes from
+    run to run. 1 for a call that takes no time at all."""
+    long_enough_s = max(SHORTEST_SAMPLE_S, STEPS_A_SAMPLE * clock_step_s())
+    if latest_s >= max(LONG_FOR_CERTAIN_S, long_enough_s):
+        return 1
+    num_calls, lasted_s = 1, _shortest_s(call, 1)
+    while lasted_s < long_enough_s and num_calls < MAX_ITERATIONS:
+        num_calls *= 2
+        lasted_s = _shortest_s(call, num_calls)
+    return num_calls if lasted_s > 0 else 1
+
+
+def _shortest_s(call: RepeatedCall, num_calls: int) -> float:
+    return min(call.seconds(num_calls) for _ in range(REPEATS))
 
 
 def _attempts(take: Callable[[], tuple[float, ...]], watch: Watch | None) -> tuple[tuple[float, ...], Watched]:

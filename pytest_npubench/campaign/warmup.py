@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 TOLERANCE = 0.15
 WINDOW = 3
+LEAST = 2
 MAX_REPEATS = 12
 MAX_S = 3.0
 
 
 def warm_up(
-    sample: Callable[[], float], *, tolerance: float = TOLERANCE, max_repeats: int = MAX_REPEATS, max_s: float = MAX_S
+    sample: Callable[[], float],
+    *,
+    earlier: Sequence[float] = (),
+    tolerance: float = TOLERANCE,
+    max_repeats: int = MAX_REPEATS,
+    max_s: float = MAX_S,
 ) -> tuple[float, bool]:
     """The latest sample in seconds, and whether the last three lay within `tolerance` of the smallest of them.
 
-    At least two samples are taken; then it ends when steady, after max_repeats, or once max_s were spent.
+    At least two samples are taken; then it ends when steady, after max_repeats, or once max_s were spent. `earlier`
+    are samples that were taken before; they count.
     """
-    samples = [sample(), sample()]
-    while not _steady(samples, tolerance) and len(samples) < max_repeats and sum(samples) < max_s:
+    samples = list(earlier)
+    while len(samples) < LEAST or (
+        not _steady(samples, tolerance) and len(samples) < max_repeats and sum(samples) < max_s
+    ):
         samples.append(sample())
     return samples[-1], _steady(samples, tolerance)
 

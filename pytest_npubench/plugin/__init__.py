@@ -51,6 +51,13 @@ class _Collector:
         if record := getattr(report, "npubench", None):
             self._records.append(record)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if any(_is_own(item) for item in items):
+            from pytest_npubench.plugin.own_families import keep_to_families
+
+            keep_to_families(items)
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         said = getattr(node, "workeroutput", {})  # a worker that died says nothing
@@ -92,6 +99,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             expand(metafunc, _session(metafunc.config))
         except pytest.UsageError as error:  # from here it would be a traceback in every test: see modifyitems
             metafunc.config.stash.setdefault(_USAGE_ERROR, error)
+    elif "npubench" in metafunc.fixturenames:
+        from pytest_npubench.plugin.own_families import expand_families
+
+        expand_families(metafunc)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -129,8 +140,11 @@ def _select(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _is_ours(item: pytest.Item) -> bool:
-    names = getattr(item, "fixturenames", ())
-    return "npubench_case" in names or "npubench" in names
+    return "npubench_case" in getattr(item, "fixturenames", ()) or _is_own(item)
+
+
+def _is_own(item: pytest.Item) -> bool:
+    return "npubench" in getattr(item, "fixturenames", ())
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -83,7 +83,10 @@ def mirror(request: pytest.FixtureRequest, judged: JudgedCase) -> None:
     samples_s = next((metric.samples for metric in judged.judgement.metrics if metric.samples), ())
     if not samples_s:
         benchmark.disabled = True  # a case without samples shows no statistics rather than invented ones
-    request.node.stash[_CLOCK].load(samples_s)
+    iterations = judged.judgement.detail.get("iterations", 1)
+    assert isinstance(iterations, int)
+    # it divides what it times by the calls it made
+    request.node.stash[_CLOCK].load(tuple(sample_s * iterations for sample_s in samples_s))
     benchmark.extra_info["npubench"] = {
         "case": judged.case.key,
         "verdict": judged.verdict.kind.value,
@@ -93,7 +96,7 @@ def mirror(request: pytest.FixtureRequest, judged: JudgedCase) -> None:
         "error": judged.judgement.error,
         "metrics": {metric.name: metric.value for metric in judged.judgement.metrics},
     }
-    benchmark.pedantic(_nothing, rounds=max(1, len(samples_s)))
+    benchmark.pedantic(_nothing, rounds=max(1, len(samples_s)), iterations=iterations)
 
 
 def _nothing() -> None:

@@ -24,7 +24,8 @@ MARKERS = (
     "partition: splits between compute units",
     "offload: offloading techniques",
     "npubench_cases(kind): expand the test into the cases of a kind, such as profile, prediction or policy",
-    "npubench(rounds, warmup, max_mean_s, max_median_s): limits and run size of a case that uses the npubench fixture",
+    "npubench(rounds, warmup, iterations, max_mean_s, max_median_s): limits and run size of a case that uses the "
+    "npubench fixture",
 )
 
 

@@ -23,6 +23,7 @@ from pytest_npubench.case import Case
 from pytest_npubench.comparison.observation import Key
 from pytest_npubench.errors import ConfigError, DeviceError, MeasurementError
 from pytest_npubench.measurement import Samples
+from pytest_npubench.plugin.own_families import wrong_families
 from pytest_npubench.plugin.regression import MeasuredCase
 from pytest_npubench.plugin.remeasure import measure_again
 from pytest_npubench.plugin.selection import DEVICES, NODE_ID
@@ -39,10 +40,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the npubench marker says: samples to take, calls to warm up with at most, limits in seconds."""
+    """What the npubench marker says: samples to take, calls to warm up with at most, calls in a sample (None: as many
+    as the clock needs), limits in seconds."""
 
     rounds: int = 30
     warmup: int = 20
+    iterations: int | None = None
     max_mean_s: float | None = None
     max_median_s: float | None = None
 
@@ -59,9 +62,9 @@ class Limits:
                 )
             given |= marker.kwargs
         limits = cls(**given)
-        for name, least in (("rounds", 1), ("warmup", 2)):
+        for name, least in (("rounds", 1), ("warmup", 2), ("iterations", 1)):
             value = getattr(limits, name)
-            if type(value) is not int or value < least:
+            if name in given and (type(value) is not int or value < least):
                 raise ConfigError(f"{item.nodeid}: marker npubench: {name} = {value!r}; want an integer >= {least}")
         for name in ("max_mean_s", "max_median_s"):
             value = getattr(limits, name)
@@ -73,40 +76,49 @@ class Limits:
 class Measure:
     """The fixture's value. One call a test."""
 
-    def __init__(self, request: pytest.FixtureRequest, session: BenchSession) -> None:
+    def __init__(self, request: pytest.FixtureRequest, session: BenchSession, limits: Limits) -> None:
         self._request = request
         self._session = session
+        self._limits = limits
         self._devices = request.node.stash[DEVICES]
         self._used = False
 
     @classmethod
     def of(cls, request: pytest.FixtureRequest, session: BenchSession) -> Measure:
-        return cls(request, session)
+        """Fails the test at its setup, before any device is opened, where its markers are wrong."""
+        wrong = wrong_families(request.node) if DEVICES not in request.node.stash else ""
+        try:
+            limits = Limits.from_pytest_item(request.node)
+        except ConfigError as error:
+            wrong = wrong or str(error)
+        if wrong:
+            pytest.fail(wrong, pytrace=False)
+        return cls(request, session, limits)
 
     def __call__(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Samples:
         """Time function(*arguments, **keywords), waiting for the device after each call.
 
         Returns the raw samples in seconds; fails the test where a limit of the marker is passed, something compiled
         while samples were taken, the device is busy or lost, or the callable returned nothing that can be waited for.
-        Raises ConfigError for marker keywords that are not known; what the callable raises passes through.
+        An awaitable is awaited first. Raises ConfigError where it is called twice; what the callable raises passes
+        through.
         """
         if self._used:
             raise ConfigError(f"{self._request.node.nodeid}: npubench was called twice; measure one thing a test")
         self._used = True
-        limits = Limits.from_pytest_item(self._request.node)
         started_s = perf_counter()
         fingerprint, samples = None, None
         try:
             with ending_with_the_journal():
                 fingerprint = self._session.devices.digest(self._devices)
-            timing = self._time(function, arguments, keywords, limits)
+            timing = self._time(function, arguments, keywords)
             samples = Samples(name=self._request.node.name, samples_s=timing.samples_s)
-            judgement = self._compared(_judge(samples, limits, timing))
+            judgement = self._compared(_judge(samples, self._limits, timing))
         except (DeviceError, MeasurementError) as error:
             judgement = Judgement(verdict=Verdict(kind=VerdictKind.INVALID, reason=str(error)), what="one call")
         judged = JudgedCase(
             case=self._case(),
-            digest=self._case().digest(),
+            digest=self._digest(),
             node_id=self._request.node.nodeid,
             device=", ".join(device.id for device in self._devices),
             fingerprint=fingerprint,
@@ -117,9 +129,7 @@ class Measure:
         assert samples is not None  # without samples the verdict is invalid, and the line above failed the test
         return samples
 
-    def _time(
-        self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], limits: Limits
-    ) -> CallTiming:
+    def _time(self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> CallTiming:
         runtime = self._session.devices.runtime(self._devices)
         limits_of_load = DisturbanceLimits(other_load=self._session.settings.other_load)
         with device_lock(self._devices, self._session.lock_timeout_s), Watch(runtime, limits_of_load) as watch:
@@ -128,9 +138,10 @@ class Measure:
                 arguments,
                 keywords,
                 runtime.synchronize,
-                rounds=limits.rounds,
-                max_warmup=limits.warmup,
+                rounds=self._limits.rounds,
+                max_warmup=self._limits.warmup,
                 count_compiles=lambda: runtime.num_process_compiles,
+                iterations=self._limits.iterations,
                 watch=watch,
             )
 
@@ -138,16 +149,25 @@ class Measure:
         """Held against the baselines. Cases of a user's own are judged one by one, so they share the false alarms."""
         session, case = self._session, self._case()
         regression = replace(session.regression, q=session.regression.q / max(1, session.num_own_cases))
-        measured = MeasuredCase(case=case.key, digest=case.digest(), judgement=judgement)
+        measured = MeasuredCase(case=case.key, digest=self._digest(), judgement=judgement)
         return regression.judge([measured], session.devices.key(self._devices), self._again).judgements[case.key]
 
     def _again(self, _cases: Sequence[str], _index: int) -> Mapping[Key, tuple[float, ...]]:
         """The device stays open, since arrays of the test may lie on it."""
-        if self._devices[0].family in ONE_PROCESS:
-            raise MeasurementError(f"this process holds the {self._devices[0].family}, so no other can measure on it")
         session, node = self._session, self._request.node
+        if self._devices[0].family in ONE_PROCESS:
+            raise MeasurementError(
+                f"this process keeps the {self._devices[0].family} until it exits, so no fresh one can measure on it: "
+                f"run the test once more by itself (pytest '{node.stash[NODE_ID]}'), or without a second look "
+                "(--npubench-remeasure 0)"
+            )
         test = f"{node.path}::{node.stash[NODE_ID].partition('::')[2]}"
         return measure_again(session.config, session.settings, [test], self._devices).samples
+
+    def _digest(self) -> str:
+        """A fixed number of calls in a sample is another measurement; one that was found is the clock's affair."""
+        fixed = self._limits.iterations
+        return self._case().digest(None if fixed is None else {"iterations": fixed})
 
     def _case(self) -> Case:
         device = self._devices[0]
@@ -173,11 +193,11 @@ def _judge(samples: Samples, limits: Limits, timing: CallTiming) -> Judgement:
     )
     return Judgement(
         verdict=_verdict(gates, timing),
-        what="one call",
+        what="one call" if timing.iterations == 1 else f"one call, mean of {timing.iterations}",
         metrics=(Metric(name="call_s", unit="s", value=samples.median_s, samples=samples.samples_s),),
         measured_s=samples.median_s,
         repeat_error=repeat_error(samples.samples_s) if samples.mean_s > 0 else None,
-        detail={"steady": timing.steady},
+        detail={"steady": timing.steady, "iterations": timing.iterations, "overhead_s": timing.overhead_s},
     )
 
 

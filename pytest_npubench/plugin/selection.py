@@ -12,8 +12,9 @@ from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.campaign.sharding import shard
 from pytest_npubench.errors import NpubenchError
-from pytest_npubench.hardware import FAMILIES, HardwareSpec
+from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.plugin.expansion import ExpandedCase
+from pytest_npubench.plugin.own_families import OneFamily, Siblings, families_of, is_own, wanted
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
@@ -28,14 +29,18 @@ def select(session: BenchSession, items: list[pytest.Item]) -> None:
     # a shard without any case of a required name leaves it to the others; one with some must be able to run them
     runnable = _all_names(left_out) - _all_names(items)
     selected: list[pytest.Item] = []
+    siblings = Siblings()
     served: set[str] = set()
     for item in items:
-        placed = _place(session, item)
+        placed = _place(session, item, siblings)
         selected.extend(placed)
         if any(DEVICES in found.stash for found in placed):
             runnable |= _names(item)
             served |= _names(item) if _is_served(item) else set()
-    items[:] = selected
+    needless = siblings.needless()
+    items[:] = [item for item in selected if item not in needless]
+    if needless:
+        session.config.hook.pytest_deselected(items=needless)
     # an engine that was asked for by name has to run: what does not need it speaks for nothing
     _check_required(session, runnable - (session.not_served.keys() - served))
     session.plan_campaigns(items)
@@ -61,7 +66,7 @@ def _group(item: pytest.Item) -> str | None:
     expanded = expanded_case(item)
     if expanded is not None:
         return expanded.plan.key
-    return item.nodeid if "npubench" in getattr(item, "fixturenames", ()) else None
+    return item.nodeid if is_own(item) else None
 
 
 def expanded_case(item: pytest.Item) -> ExpandedCase | None:
@@ -71,13 +76,13 @@ def expanded_case(item: pytest.Item) -> ExpandedCase | None:
     return found if isinstance(found, ExpandedCase) else None
 
 
-def _place(session: BenchSession, item: pytest.Item) -> list[pytest.Item]:
+def _place(session: BenchSession, item: pytest.Item, siblings: Siblings) -> list[pytest.Item]:
     """The item once for each group of devices that can run it; marked as skipped where there is none."""
     expanded = expanded_case(item)
     if expanded is not None:
         spec, family = expanded.plan.spec, expanded.plan.spec.family
-    elif "npubench" in getattr(item, "fixturenames", ()):
-        spec, family = None, _own_family(item)
+    elif is_own(item):
+        return _place_own(session, item, siblings)
     else:
         return [item]
     if missing := _not_served(expanded):  # before any device is looked for: nobody would use it
@@ -95,6 +100,20 @@ def _place(session: BenchSession, item: pytest.Item) -> list[pytest.Item]:
         return [item]
     several = len(groups) > 1
     return [_on(item, group, several=several) for group in groups]
+
+
+def _place_own(session: BenchSession, item: pytest.Item, siblings: Siblings) -> list[pytest.Item]:
+    """A test of the user's own. One without exactly one family stays without a device, which its fixture reports."""
+    families = families_of(item)
+    if len(families) != 1:
+        return [item]
+    groups, reason = _groups(wanted(item, session.probe(families[0])), None, session.settings.devices)
+    siblings.add(item, "" if groups else reason)
+    if not groups:
+        if not isinstance(item, OneFamily):
+            item.add_marker(pytest.mark.skip(reason=reason))
+        return [item]
+    return [_on(item, group, several=len(groups) > 1) for group in groups]
 
 
 def _is_served(item: pytest.Item) -> bool:
@@ -154,24 +173,13 @@ def _copy(item: pytest.Item, suffix: str) -> pytest.Item:
     """
     assert isinstance(item, pytest.Function)
     name = f"{item.name[:-1]}{suffix}]" if item.name.endswith("]") else f"{item.name}{suffix}"
-    copy = pytest.Function.from_parent(item.parent, name=name, callobj=item.obj, fixtureinfo=item._fixtureinfo)
+    copy = type(item).from_parent(item.parent, name=name, callobj=item.obj, fixtureinfo=item._fixtureinfo)
     copy.originalname = item.originalname
     if hasattr(item, "callspec"):
         copy.callspec = item.callspec
     copy.own_markers[:] = item.own_markers  # with those that were added after collection
     copy.keywords.update({mark.name: mark for mark in item.own_markers})
     return copy
-
-
-def _own_family(item: pytest.Item) -> str:
-    families = [name for name in FAMILIES if item.get_closest_marker(name)]
-    if len(families) != 1:
-        found = f"has the markers {', '.join(families)}" if families else "has none of them"
-        raise pytest.UsageError(
-            f"{item.nodeid}: a test with the npubench fixture needs exactly one of the markers "
-            f"{', '.join(FAMILIES)}; it {found}"
-        )
-    return families[0]
 
 
 def _all_names(items: Iterable[pytest.Item]) -> set[str]:

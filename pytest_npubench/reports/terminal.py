@@ -13,6 +13,7 @@ from rich.text import Text
 
 from pytest_npubench.reports.continuous_lines import continuous_lines
 from pytest_npubench.reports.offload_lines import offload_lines
+from pytest_npubench.reports.own_lines import own_lines
 from pytest_npubench.reports.partition_lines import partition_lines
 from pytest_npubench.reports.record_fields import what_of
 from pytest_npubench.reports.scheduling_lines import comparison_lines
@@ -60,7 +61,12 @@ def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
             record["verdict"]["reason"],
         )
     console = Console(
-        file=io.StringIO(), width=max(width, NARROWEST), force_terminal=color, no_color=not color, highlight=False
+        file=io.StringIO(),
+        width=max(width, NARROWEST),
+        force_terminal=color,
+        no_color=not color,
+        highlight=False,
+        markup=False,  # the [...] of a parametrised test's id is no style
     )
     console.print(table)
     return str(console.file.getvalue())  # type: ignore[attr-defined]
@@ -68,8 +74,8 @@ def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
 
 def summary_lines(records: Sequence[Record]) -> list[str]:
     """Prediction error over the run's predictions, profiling cost, devices without buckets, layered against chunked
-    prefill, what a solver and llm.npu's techniques did, verdict counts; what is longer than 100 columns goes on in an
-    indented line."""
+    prefill, what a solver and llm.npu's techniques did, short calls of one's own, verdict counts; what is longer than
+    100 columns goes on in an indented line."""
     lines = []
     judged = [record for record in records if record["detail"].get("gate_error") is not None]
     if judged:
@@ -91,7 +97,7 @@ def summary_lines(records: Sequence[Record]) -> list[str]:
             f"{total['points']} points, {total['binaries']} binaries, "
             f"{total['compile_s']:.1f} s compiling, {total['measure_s']:.1f} s measuring"
         )
-    lines += continuous_lines(records)
+    lines += [*continuous_lines(records), *own_lines(records)]
     lines += [*comparison_lines(records), *partition_lines(records), *offload_lines(records), *server_lines(records)]
     kinds = Counter(record["verdict"]["kind"] for record in records)
     lines.append("verdicts: " + ", ".join(f"{number} {kind}" for kind, number in kinds.most_common()))

@@ -236,6 +236,7 @@ def timed(telemetry, rounds=4):
             rounds=rounds,
             max_warmup=2,
             count_compiles=lambda: 0,
+            iterations=1,
             watch=watch,
         )
     assert telemetry.num_closed == 1

@@ -57,6 +57,20 @@ def test_negative_limit(npubench):
     npubench(len, ())
 
 
+@pytest.mark.npubench(iterations=2.5)
+def test_half_a_call(npubench):
+    npubench(len, ())
+
+
+@pytest.mark.npubench(iterations=3)
+def test_three_calls_a_sample(npubench):
+    npubench(len, ())
+
+
+def test_generator(npubench):
+    npubench(lambda: (number for number in ()))
+
+
 def test_twice(npubench):
     npubench(len, ())
     npubench(len, ())
@@ -89,8 +103,8 @@ def limits(tmp_path_factory):
     return project, project.run("test_own.py", "-rA", "-W", "error", "--benchmark-json=out.json")
 
 
-def failures(result: pytest.RunResult) -> dict[str, str]:
-    rows = [line.partition(" - ") for line in result.outlines if line.startswith("FAILED ")]
+def failures(result: pytest.RunResult, outcome: str = "FAILED") -> dict[str, str]:
+    rows = [line.partition(" - ") for line in result.outlines if line.startswith(f"{outcome} ")]
     return {head.rpartition("::")[2]: text for head, _, text in rows}
 
 
@@ -98,21 +112,36 @@ def test_limits_pass_and_fail(limits):
     _, result = limits
     assert result.ret == 1
     passed = {line.rpartition("::")[2] for line in result.outlines if line.startswith("PASSED ")}
-    assert passed == {"test_under", "test_keywords_add_up"}
+    assert passed == {"test_under", "test_keywords_add_up", "test_three_calls_a_sample"}
     assert re.fullmatch(r"Failed: mean \S+ s > 1e-12 s", failures(result)["test_over_mean"])
     assert re.fullmatch(r"Failed: median \S+ s > 1e-12 s", failures(result)["test_over_median"])
-    assert "errors" not in result.parseoutcomes()  # nor does pytest-benchmark add any for cases that failed early
+    # a wrong marker fails its test at the setup; nor does pytest-benchmark add any for cases that failed early
+    assert result.parseoutcomes()["errors"] == 5
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("test_unknown_keyword", "marker npubench does not take max_mean; allowed: max_mean_s, max_median_s, rounds"),
+        (
+            "test_unknown_keyword",
+            "marker npubench does not take max_mean; allowed: iterations, max_mean_s, max_median_",
+        ),
         ("test_positional", "marker npubench does not take a positional argument"),
         ("test_no_rounds", "marker npubench: rounds = 0; want an integer >= 1"),
         ("test_negative_limit", "marker npubench: max_mean_s = -1; want seconds above 0"),
+        ("test_half_a_call", "marker npubench: iterations = 2.5; want an integer >= 1"),
+    ],
+)
+def test_a_wrong_marker_is_named_before_anything_is_measured(limits, name, text):
+    assert text in failures(limits[1], "ERROR")[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
         ("test_twice", "npubench was called twice; measure one thing a test"),
         ("test_raises", "ZeroDivisionError: division by zero"),
+        ("test_generator", "Failed: invalid: the measured callable returned a generator, which does nothing until it"),
     ],
 )
 def test_a_wrong_use_is_named(limits, name, text):
@@ -127,6 +156,8 @@ def test_results_are_journalled_and_mirrored(limits):
         "test_over_mean",
         "test_over_median",
         "test_keywords_add_up",
+        "test_three_calls_a_sample",
+        "test_generator",
         "test_twice",
     }
     under = cases["own/callable/fake-callable-b1-test_own.py::test_under"]
@@ -140,17 +171,37 @@ def test_results_are_journalled_and_mirrored(limits):
     assert "test_raises" not in saved
 
 
-@pytest.mark.parametrize(
-    ("markers", "found"),
-    [("", "it has none of them"), ("@pytest.mark.cpu\n@pytest.mark.tpu\n", "it has the markers cpu, tpu")],
-    ids=["none", "two"],
-)
-def test_it_needs_one_device_marker(project, markers, found):
-    project.write("test_own.py", f"import pytest\n\n\n{markers}def test_own(npubench):\n    pass\n")
-    result = project.run("test_own.py")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "test_own.py::test_own: a test with the npubench fixture needs exactly one of" in result.errlines[0]
-    assert result.errlines[0].endswith(found)
+def test_calls_that_make_up_a_sample_are_on_record_and_shown(limits):
+    project, result = limits
+    details = {key.rpartition("::")[2]: case["detail"] for key, case in project.cases().items()}
+    assert details["test_three_calls_a_sample"]["iterations"] == 3
+    found = details["test_under"]["iterations"]
+    assert found in {2**power for power in range(1, 13)}  # sum([1, 2]) takes less than 10 us on any machine
+    assert 0 < details["test_under"]["overhead_s"] < 1e-4
+    case = project.cases()["own/callable/fake-callable-b1-test_own.py::test_under"]
+    assert case["what"] == f"one call, mean of {found}"
+    assert any(line.startswith("several calls a sample: ") for line in result.outlines)
+    saved = {item["name"]: item for item in json.loads((project.root / "out.json").read_text())["benchmarks"]}
+    assert saved["test_three_calls_a_sample"]["stats"]["iterations"] == 3
+    assert saved["test_under"]["stats"]["iterations"] == found
+
+
+def test_a_fixed_number_of_calls_is_another_measurement(limits):
+    """A found one is not: it may differ from run to run."""
+    from pytest_npubench.case import Case
+
+    for name, settings in (("test_three_calls_a_sample", {"iterations": 3}), ("test_under", None)):
+        record = limits[0].cases()[f"own/callable/fake-callable-b1-test_own.py::{name}"]
+        case = Case(
+            suite="own",
+            kind="callable",
+            hardware="fake",
+            family="openvino",
+            model="callable",
+            batch_size=1,
+            axes=(("test", f"test_own.py::{name}"),),
+        )
+        assert record["digest"] == case.digest(settings)
 
 
 def test_the_documents_example_and_a_call_that_compiles_anew(project):
@@ -196,10 +247,12 @@ def test_a_busy_device_is_a_verdict(project):
 
 
 CLOCK = """
+import os
 import random
 from pathlib import Path
 
-from pytest_npubench.campaign import callable_timing
+from pytest_npubench.campaign import repeated_call
+from pytest_npubench.plugin import own_case
 
 STARTS = Path("starts.txt")
 STARTS.touch()
@@ -213,8 +266,11 @@ def work(name, duration_s):
     now_s += duration_s * (1 + 0.003 * random.Random(f"{number}/{name}").gauss(0.0, 1.0))
 
 
-callable_timing.perf_counter = lambda: now_s  # a call takes what it says, however busy the machine
+repeated_call.perf_counter = lambda: now_s  # a call takes what it says, however busy the machine
+if "KEPT" in os.environ:
+    own_case.ONE_PROCESS = {"openvino"}
 """
+NO_TPU = "fake_device.FakeBackend(fake_device.Faults(absent='fake absence of tpu'), family='tpu')"
 TIMED = """
 import os
 
@@ -229,6 +285,7 @@ def test_steady(npubench):
     npubench(clock.work, "steady", 0.010)
 
 
+@pytest.mark.tpu
 def test_slowing(npubench):
     npubench(clock.work, "slowing", 0.020 * float(os.environ.get("TIMES", "1")))
 """
@@ -240,6 +297,8 @@ def timed(tmp_path_factory):
     project = make_project(tmp_path_factory.mktemp("timed"))
     project.fake("throttled=os.environ.get('THROTTLED') == '1'")
     project.in_front("")
+    conftest = (project.root / "conftest.py").read_text()
+    project.write("conftest.py", conftest.replace("return [fake_device", f"return [{NO_TPU}, fake_device"))
     project.write("clock.py", CLOCK)
     project.write("test_own.py", TIMED)
     for _ in range(4):
@@ -262,10 +321,22 @@ def test_an_own_case_that_became_slower_is_measured_again_and_regressed(timed, t
     (text,) = failures(result).values()
     assert text.startswith("Failed: regressed: call_s: ")
     assert starts(project) == starts(timed) + 3
-    metric = own(project, "test_slowing")["metrics"]["call_s"]
+    metric = own(project, "test_slowing[openvino]")["metrics"]["call_s"]
     assert [sorted(samples)[15] for samples in metric["processes"]] == pytest.approx([0.022] * 3, rel=0.015)
     assert metric["verdict"]["ratio"] == pytest.approx(1.1, abs=0.015)
     assert own(project, "test_steady")["verdict"]["kind"] == "unchanged"
+
+
+def test_on_a_device_that_the_process_keeps_the_reason_says_what_to_do(timed, tmp_path):
+    project = timed.copy(tmp_path / "project")
+    result = project.run("test_own.py", "-m", "openvino", env={"TIMES": "1.1", "KEPT": "1"})
+    reason = own(project, "test_slowing[openvino]")["verdict"]["reason"]
+    assert "this process keeps the openvino until it exits" in reason
+    assert "run the test once more by itself (pytest 'test_own.py::test_slowing[openvino]')" in reason
+    assert starts(project) == starts(timed) + 1
+    alone = project.run("test_own.py::test_slowing[openvino]", "--npubench-remeasure", "0", env={"TIMES": "1.1"})
+    assert alone.ret == 1
+    assert result.parseoutcomes()["deselected"] == 1
 
 
 def test_an_own_case_on_a_throttled_device_is_invalid(timed, tmp_path):
@@ -284,4 +355,4 @@ def test_a_call_that_takes_no_time_at_all_has_a_verdict(timed, tmp_path):
     assert result.ret == 1
     (text,) = failures(result).values()
     assert text.startswith("Failed: invalid: call_s: process 0: its better quartile is 0")
-    assert own(project, "test_slowing")["verdict"]["kind"] == "invalid"
+    assert own(project, "test_slowing[openvino]")["verdict"]["kind"] == "invalid"

@@ -64,3 +64,28 @@ def test_the_table_stays_readable(width: int) -> None:
     row = next(line for line in text.splitlines() if "400" in line)  # mean TTFT of chunked prefill in ms
     assert row.split().count("passed") == 1
     assert "%" not in row  # neither predicted nor an error
+
+
+def own_record(name: str, iterations: int, measured_s: float) -> dict[str, object]:
+    return {
+        **policy_record("layered"),
+        "case": f"own/callable/cpu-callable-b1-test_own.py::{name}",
+        "id": f"cpu-callable-b1-test_own.py::{name}",
+        "what": "one call" if iterations == 1 else f"one call, mean of {iterations}",
+        "measured_s": measured_s,
+        "detail": {"steady": True, "iterations": iterations, "overhead_s": 1e-7},
+    }
+
+
+def test_short_calls_of_ones_own_say_what_an_empty_call_takes() -> None:
+    records = [own_record("test_a[1]", 16, 1e-6), own_record("test_b", 2, 8e-6), own_record("test_c", 1, 1e-7)]
+    assert summary_lines(records)[:2] == [
+        "several calls a sample: 2 cases; an empty call in the same loop takes at most 10.0% of one",
+        "  (cpu-callable-b1-test_own.py::test_a[1])",
+    ]
+    assert summary_lines(records[2:]) == ["verdicts: 1 passed"]
+
+
+def test_brackets_of_an_id_are_no_style() -> None:
+    table = render_table([own_record("test_a[red-1]", 16, 1e-6)], width=200, color=False)
+    assert "cpu-callable-b1-test_own.py::test_a[red-1]" in table

@@ -1,0 +1,162 @@
+"""A callable with its arguments, called again and again: each call is waited for before the next one begins.
+
+What it returns decides what waiting means. An awaitable (a coroutine function's above all) is awaited on one event loop
+that lives as long as the measurement, then the device is waited for. What can be neither awaited nor waited for, a
+generator say, has done nothing yet when it is returned: that is an error rather than a meaningless time.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from itertools import pairwise, repeat
+from time import perf_counter
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pytest_npubench.errors import MeasurementError
+
+if TYPE_CHECKING:
+    import asyncio
+
+Synchronize = Callable[[Any], None]
+CLOCK_READINGS = 1000
+
+
+class RepeatedCall:
+    """To be used in a `with` statement, whose end closes the event loop where there is one."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        synchronize: Synchronize,
+    ) -> None:
+        self._function = function
+        self._arguments = arguments
+        self._keywords = keywords
+        self._synchronize = synchronize
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def first_s(self) -> float:
+        """Seconds of the first call, which finds out whether there is something to await.
+
+        Raises MeasurementError where the result has done nothing yet, or is to be awaited within a running event loop.
+        """
+        started_s = perf_counter()
+        value = self._function(*self._arguments, **self._keywords)
+        if inspect.isawaitable(value):
+            self._loop = _new_loop(value)
+            value = self._loop.run_until_complete(_awaited(value))
+        _check_done(value)
+        self._synchronize(value)
+        return perf_counter() - started_s
+
+    def seconds(self, num_calls: int) -> float:
+        """Seconds of so many calls in a row together, each waited for. After first_s()."""
+        if self._loop is not None:
+            return self._loop.run_until_complete(self._await_each(num_calls))
+        function, arguments, keywords, synchronize = self._function, self._arguments, self._keywords, self._synchronize
+        calls = repeat(None, num_calls)
+        started_s = perf_counter()
+        for _ in calls:
+            synchronize(function(*arguments, **keywords))
+        return perf_counter() - started_s
+
+    async def _await_each(self, num_calls: int) -> float:
+        function, arguments, keywords, synchronize = self._function, self._arguments, self._keywords, self._synchronize
+        calls = repeat(None, num_calls)
+        started_s = perf_counter()
+        for _ in calls:
+            synchronize(await function(*arguments, **keywords))
+        return perf_counter() - started_s
+
+    def of_nothing(self) -> RepeatedCall:
+        """The same loop, clock and event loop around a call that does nothing and waits for nothing."""
+        empty = RepeatedCall(_nothing if self._loop is None else _nothing_to_await, (), {}, _nothing)
+        empty._loop = self._loop
+        return empty
+
+    def __enter__(self) -> RepeatedCall:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._loop is not None:
+            _close(self._loop)
+
+
+def clock_step_s() -> float:
+    """The least time between two readings of the clock in a row: its resolution, and what a reading costs."""
+    readings = [perf_counter() for _ in range(CLOCK_READINGS)]
+    steps_s = [after - before for before, after in pairwise(readings) if after > before]
+    return min(steps_s, default=0.0)
+
+
+def _nothing(*_: Any) -> None:
+    """What is called, and waited for, to see what the loop around it takes."""
+
+
+async def _nothing_to_await() -> None:
+    """The same, to be awaited."""
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+def _check_done(value: Any) -> None:
+    """Raises MeasurementError for a result whose work has not been done."""
+    if inspect.isawaitable(value):
+        _give_up(value)
+        raise MeasurementError("what was awaited gave another awaitable, which nobody awaits: await it inside")
+    if inspect.isasyncgen(value) or inspect.isgenerator(value):
+        kind = "an async generator" if inspect.isasyncgen(value) else "a generator"
+        raise MeasurementError(
+            f"the measured callable returned {kind}, which does nothing until it is iterated over: measure a function "
+            "that iterates over it"
+        )
+    if isinstance(value, Future):
+        raise MeasurementError(
+            "the measured callable returned a concurrent.futures.Future, which nobody waits for: return its result()"
+        )
+
+
+def _new_loop(value: Any) -> asyncio.AbstractEventLoop:
+    """Raises MeasurementError where the test runs on an event loop itself; then nobody will await `value`."""
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.new_event_loop()
+    _give_up(value)
+    raise MeasurementError(
+        "the measured callable has to be awaited, but the test runs on an event loop itself: make the test a plain "
+        "function, npubench awaits the callable"
+    )
+
+
+def _give_up(value: Any) -> None:
+    """A coroutine that nobody will await; unclosed, Python warns of it once more."""
+    if inspect.iscoroutine(value):
+        value.close()
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """Ends what the callable left running, then the loop, as asyncio.run does."""
+    import asyncio
+
+    try:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
