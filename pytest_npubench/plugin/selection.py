@@ -38,12 +38,17 @@ def select(session: BenchSession, items: list[pytest.Item]) -> None:
             runnable |= _names(item)
             served |= _names(item) if _is_served(item) else set()
     needless = siblings.needless()
-    items[:] = [item for item in selected if item not in needless]
+    # a process that opens an accelerator may keep it, so tests that do so here come after what children measure
+    items[:] = sorted((item for item in selected if item not in needless), key=_opens_an_accelerator)
     if needless:
         session.config.hook.pytest_deselected(items=needless)
     # an engine that was asked for by name has to run: what does not need it speaks for nothing
     _check_required(session, runnable - (session.not_served.keys() - served))
     session.plan_campaigns(items)
+
+
+def _opens_an_accelerator(item: pytest.Item) -> bool:
+    return expanded_case(item) is None and DEVICES in item.stash and item.stash[DEVICES][0].family != "cpu"
 
 
 def _keep_shard(session: BenchSession, items: list[pytest.Item]) -> list[pytest.Item]:

@@ -203,3 +203,15 @@ def test_chips_of_a_tpu_host_are_made_visible(name, ordinals, seen):
 def test_a_device_is_found_by_its_place_among_the_visible():
     assert Device(family="cuda", ordinal=3, name="NVIDIA H100").index == 3
     assert Device(family="cuda", ordinal=3, name="NVIDIA H100", visible_index=0).index == 0
+
+
+def test_what_opens_an_accelerator_in_this_process_runs_last(project):
+    project.fake()
+    project.write(
+        "test_a_first.py",
+        "import pytest\n\n\n@pytest.mark.openvino\ndef test_own(npubench):\n    npubench(lambda: None)\n",
+    )
+    result = project.run("-k", "own or (fake and profile and bucket16)", "-v")
+    assert result.ret == 0, result.stdout.str()
+    order = [line.partition("::")[0] for line in result.outlines if "::test_" in line and " PASSED" in line]
+    assert order == ["test_profile.py", "test_a_first.py"]
