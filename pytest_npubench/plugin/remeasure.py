@@ -22,6 +22,7 @@ from pytest_npubench.comparison.observation import Key, of_record
 from pytest_npubench.errors import MeasurementError, StoreError
 from pytest_npubench.plugin.again_folder import again_folder
 from pytest_npubench.plugin.settings import REMEASURING, Settings
+from pytest_npubench.plugin.shipped import is_shipped
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.store.journal_reader import Record
 
@@ -84,6 +85,8 @@ def _command(
     options = [f"{flag}={value}" for flag, value in asked.items() if value is not None]
     if config.inipath is not None:
         options.append(f"--config-file={config.inipath}")
+    if any(map(is_shipped, node_ids)):
+        options.append("--pyargs")
     plugins = [text for name in config.option.plugins for text in ("-p", name)]
     overrides = [text for pair in config.option.override_ini or () for text in ("-o", pair)]
     if config.pluginmanager.hasplugin("xdist"):
