@@ -1,7 +1,7 @@
 """The plugin's settings are tested on pytest configurations made in process.
 
-pytest loads this file for `pytest --help` in the checkout too, with or without the packages that the tests need. Which of
-them are missing is said when tests are about to run.
+pytest loads this file for `pytest --help` in the checkout too, with or without the packages that the tests need. Which
+of them are missing is said when tests are about to run.
 """
 
 from __future__ import annotations
