@@ -5,6 +5,8 @@ VENV ?= .venv
 VLLM_VENV ?= .venv-vllm
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# an editable install holds a copy of the suites, made when it is installed
+SUITES := $(wildcard suites/*.py suites/*/*.py)
 TORCH :=
 # without an NVIDIA driver torch needs no gigabytes of CUDA; where PyTorch's index does not answer, pip's own one serves
 ifeq ($(wildcard /proc/driver/nvidia/version),)
@@ -33,17 +35,17 @@ lint: $(VENV)/.dev
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.bench: pyproject.toml constraints-cpu.txt | $(BIN)/python
+$(VENV)/.bench: pyproject.toml constraints-cpu.txt $(SUITES) | $(BIN)/python
 	$(TORCH)
 	$(PIP) --editable '.[cpu]'
 	touch $@
 
-$(VENV)/.test: pyproject.toml constraints-cpu.txt | $(BIN)/python
+$(VENV)/.test: pyproject.toml constraints-cpu.txt $(SUITES) | $(BIN)/python
 	$(TORCH)
 	$(PIP) --editable '.[test]'
 	touch $@
 
-$(VENV)/.dev: pyproject.toml constraints-cpu.txt | $(BIN)/python
+$(VENV)/.dev: pyproject.toml constraints-cpu.txt $(SUITES) | $(BIN)/python
 	$(TORCH)
 	$(PIP) --editable '.[dev]'
 	touch $@

@@ -1,15 +1,71 @@
-"""The plugin's settings are tested on pytest configurations made in process."""
+"""The plugin's settings are tested on pytest configurations made in process.
 
+pytest loads this file for `pytest --help` in the checkout too, with or without the packages that the tests need. Which
+of them are missing is said when tests are about to run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
 import signal
+import sys
+from importlib import metadata
+from pathlib import Path
 
-from hypothesis import settings
+import pytest
+from packaging.requirements import Requirement
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 pytest_plugins = ["pytester"]
+
+has_hypothesis = importlib.util.find_spec("hypothesis") is not None
 
 # A shell's background job ignores interrupts, and so would every process that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A deadline is an absolute time, which says more about the machine's load than about the code.
-settings.register_profile("no-deadline", deadline=None)
-settings.load_profile("no-deadline")
+if has_hypothesis:
+    from hypothesis import settings
+
+    # A deadline is an absolute time, which says more about the machine's load than about the code.
+    settings.register_profile("no-deadline", deadline=None)
+    settings.load_profile("no-deadline")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart() -> None:
+    if not has_hypothesis:  # every folder of tests needs it; a test that needs another package names it
+        raise pytest.UsageError(
+            f"the project's own tests need packages that are not installed: {', '.join(missing_packages())}; "
+            "`make test` installs them and runs the tests (the suites are `pytest -m cpu suites/` or `npubench run`)"
+        )
+
+
+def missing_packages() -> list[str]:
+    """What the extra `test` of pyproject.toml names and is not installed here."""
+    path = Path(__file__).parents[1] / "pyproject.toml"
+    extras = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    return sorted({name for name in _names(extras, "test") if not _is_installed(name)})
+
+
+def _names(extras: dict[str, list[str]], extra: str) -> list[str]:
+    """The distributions of an extra and of those it takes in, as far as they are for this interpreter."""
+    found = []
+    for requirement in map(Requirement, extras[extra]):
+        if requirement.name == "pytest-npubench":
+            found += [name for inner in requirement.extras for name in _names(extras, inner)]
+        elif requirement.marker is None or requirement.marker.evaluate():
+            found.append(requirement.name)
+    return found
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

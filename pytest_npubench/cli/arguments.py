@@ -6,13 +6,13 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
-def add_command(commands: Commands, name: str, help_text: str, example: str) -> argparse.ArgumentParser:
+def add_command(commands: Commands, name: str, help_text: str, example: str, **options: Any) -> argparse.ArgumentParser:
     """A command's parser, with its help and an example in it."""
     return commands.add_parser(
         name,
@@ -20,6 +20,7 @@ def add_command(commands: Commands, name: str, help_text: str, example: str) -> 
         description=f"{help_text}.",
         epilog=f"example: {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,  # others break the example inside a name
+        **options,
     )
 
 

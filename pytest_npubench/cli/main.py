@@ -25,6 +25,7 @@ from pytest_npubench.cli import (
     probe,
     profile,
     report,
+    run,
     simulate,
     workloads,
 )
@@ -32,6 +33,7 @@ from pytest_npubench.cli.arguments import print_error
 from pytest_npubench.errors import NpubenchError
 
 COMMANDS = (
+    run,
     probe,
     hardware,
     workloads,
@@ -71,8 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="npubench",
-        description="LLM-accelerator benchmarks from the command line: devices, profiles, predictions, reports.",
-        epilog="example: npubench probe cpu",
+        description="LLM-accelerator benchmarks from the command line: runs, devices, profiles, predictions, reports.",
+        epilog="example: npubench run -m cpu",
     )
     parser.add_argument("--version", action="version", version=f"npubench {pytest_npubench.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)

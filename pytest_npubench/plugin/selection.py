@@ -15,6 +15,7 @@ from pytest_npubench.errors import NpubenchError
 from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.plugin.expansion import ExpandedCase
 from pytest_npubench.plugin.own_families import OneFamily, Siblings, families_of, is_own, wanted
+from pytest_npubench.plugin.shipped import node_id
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
@@ -168,7 +169,7 @@ def _groups(
 def _on(item: pytest.Item, group: tuple[Device, ...], *, several: bool) -> pytest.Item:
     """The item on these devices. With several groups each gets an item of its own, named by its first device."""
     placed = _copy(item, f"@{group[0].ordinal}") if several else item
-    placed.stash[DEVICES], placed.stash[NODE_ID] = group, item.nodeid
+    placed.stash[DEVICES], placed.stash[NODE_ID] = group, node_id(item)
     return placed
 
 

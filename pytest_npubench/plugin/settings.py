@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_npubench.errors import HistoryError
+from pytest_npubench.plugin import shipped
 from pytest_npubench.plugin.options import CHILD, DEFAULT_BASELINES, OPTIONS, Option
 
 if sys.version_info >= (3, 11):
@@ -58,9 +59,9 @@ class Settings:
     @classmethod
     def from_pytest_config(cls, config: pytest.Config) -> Settings:
         """Raises pytest.UsageError naming the option or key, its value and what is allowed."""
-        table = _table(config.rootpath / "pyproject.toml")
+        root, here = shipped.root(config), config.invocation_params.dir
+        table = _table(root / "pyproject.toml")
         values = {option.name: _value(option, config, table) for option in OPTIONS}
-        root, here = config.rootpath, config.invocation_params.dir
         remeasuring, child = REMEASURING in os.environ, CHILD in os.environ
         if remeasuring or child:  # samples are wanted, and nothing else
             values |= {"require": (), "report": None, "history": None, "shard": None, "remeasure": 0}

@@ -14,6 +14,7 @@ from pytest_npubench.errors import JournalError, NpubenchError
 from pytest_npubench.plugin.benchmark_bridge import mirror
 from pytest_npubench.plugin.expansion import ExpandedCase
 from pytest_npubench.plugin.selection import DEVICES
+from pytest_npubench.plugin.shipped import node_id
 from pytest_npubench.result import JudgedCase, Judgement, judgement_from_json
 from pytest_npubench.verdict import Verdict, VerdictKind
 
@@ -46,7 +47,7 @@ class SuiteCase:
         judged = JudgedCase(
             case=self.case,
             digest=self._expanded.digest,
-            node_id=self._request.node.nodeid,
+            node_id=node_id(self._request.node),
             device=", ".join(device.id for device in self._devices),
             fingerprint=fingerprint,
             duration_s=perf_counter() - started_s,

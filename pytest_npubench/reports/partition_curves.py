@@ -117,11 +117,13 @@ def graph_chart(records: Iterable[Record]) -> Chart | None:
     slopes = [scaled(curve.detail, "slope_s_per_output", 1e9) for curve in found]
     words = [NONE_FOUND if slope is None else f"{plain(slope)} ms for each million outputs" for slope in slopes]
     printed = [
-        f"{reported('figure 8', 'generation', paper=HETERO_INFER, tokens=tokens)} ms at {tokens:,} tokens"
+        f"{reported('figure 14 preparation', 'generation', paper=HETERO_INFER, tokens=tokens)} ms at {tokens:,} tokens"
         for tokens in (135, 1000)
     ]
     theirs = reported_label(
-        conditions("figure 8", paper=HETERO_INFER), f"all graphs of the model, {', '.join(printed)}", paper=HETERO_INFER
+        conditions("figure 14 preparation", paper=HETERO_INFER),
+        f"all graphs of the model, {', '.join(printed)}",
+        paper=HETERO_INFER,
     )
     return Chart(
         title="Graph generation by tokens",

@@ -18,6 +18,7 @@ from pytest_npubench.cli import main as cli
 from .conftest import Answer
 
 NAMES = (
+    "run",
     "probe",
     "hardware",
     "workloads",

@@ -277,6 +277,7 @@ def test_stages_are_drawn_where_operators_agree(page: Element) -> None:
 def test_graph_generation_grows_or_does_not(page: Element) -> None:
     caption = caption_of(page, "Graph generation by tokens")
     assert "Growth: attention_q none found; ffn_down 80 ms for each million outputs." in caption
+    assert "HeteroInfer, Fig. 14, section 5.3.2: llama-8b on Snapdragon 8 Gen 3; all graphs of the model, " in caption
     assert "408.4 ms at 135 tokens, 2,050 ms at 1,000 tokens" in caption
     assert figures(page)["Graph generation by tokens"]["data"][0]["y"] == pytest.approx([20, 21, 30, 41])
 

@@ -1,0 +1,105 @@
+"""`npubench run`: pytest on the suites of the checkout around the current folder, or else on the shipped ones.
+
+    npubench run buckets -m cpu     in a checkout:  python -m pytest suites/buckets -m cpu
+                                    elsewhere:      python -m pytest --pyargs npubench_suites.buckets -m cpu
+
+pytest takes the place of this process, so its exit status is pytest's, and a signal meets pytest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_npubench.cli.arguments import add_command
+from pytest_npubench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pytest_npubench.cli.arguments import Commands
+
+PACKAGE = "npubench_suites"
+EXAMPLE = "npubench run buckets scheduling -m cpu --npubench-profile nightly"
+NO_PREFIX = "\0"  # a sign that no argument can hold: all that begins with "-" is pytest's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suites:
+    """The folder of the suites and, where they are the shipped ones, their package."""
+
+    folder: Path
+    package: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(path.parent.name for path in self.folder.glob("*/__init__.py")))
+
+    def targets(self, names: Sequence[str]) -> list[str]:
+        """What pytest is told to run these suites, or all of them."""
+        if self.package is not None:
+            return (
+                ["--pyargs", *(".".join([self.package, name]) for name in names)]
+                if names
+                else ["--pyargs", self.package]
+            )
+        return [os.path.relpath(self.folder / name) for name in names or (".",)]
+
+
+def add_parser(commands: Commands) -> None:
+    parser = add_command(commands, "run", "run the suites with pytest", EXAMPLE, prefix_chars=NO_PREFIX, add_help=False)
+    parser.usage = "npubench run [SUITE ...] [PYTEST ARGUMENT ...]"
+    parser.add_argument(
+        "arguments",
+        metavar="ARGUMENT",
+        nargs=argparse.REMAINDER,
+        help="names of suites (default: all of them), then what pytest is given; first of all -h or --help: this text",
+    )
+    parser.set_defaults(run=lambda arguments: run(parser, arguments.arguments))
+
+
+def run(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
+    """Raises ConfigError where there are no suites, or none of a name."""
+    if arguments and arguments[0] in ("-h", "--help"):
+        parser.print_help()
+        return 0
+    return replace_process(pytest_command(arguments, find_suites(Path.cwd())))
+
+
+def pytest_command(arguments: Sequence[str], suites: Suites) -> list[str]:
+    """The words in front are names of suites; from the first option on everything is pytest's."""
+    first = next((index for index, word in enumerate(arguments) if word.startswith("-")), len(arguments))
+    names = list(arguments[:first])
+    for name in names:
+        if name not in suites.names:
+            near = difflib.get_close_matches(name, suites.names, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(
+                f"no suite {name!r}{hint} (known: {', '.join(suites.names)}; pytest's own follow an option)"
+            )
+    return [sys.executable, "-m", "pytest", *suites.targets(names), *arguments[first:]]
+
+
+def find_suites(here: Path) -> Suites:
+    """Those of the checkout that `here` lies in, else the shipped ones. Raises ConfigError where neither is there."""
+    for folder in (here, *here.parents):
+        if (folder / "suites" / "__init__.py").is_file() and (folder / "pytest_npubench").is_dir():
+            return Suites(folder=folder / "suites")
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        raise ConfigError(
+            f"no suites: {here} is in no checkout, and {PACKAGE} is not installed: install pytest-npubench again"
+        )
+    return Suites(folder=Path(spec.origin).parent, package=PACKAGE)
+
+
+def replace_process(command: Sequence[str]) -> int:
+    """Does not return."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(command[0], list(command))

@@ -1,0 +1,1 @@
+"""What offloading to a static unit takes: chunks, outliers, order (llm.npu)."""

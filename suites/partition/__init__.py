@@ -1,0 +1,1 @@
+"""Operators split over two compute units (HeteroInfer)."""

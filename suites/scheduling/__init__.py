@@ -1,0 +1,1 @@
+"""Prefill scheduling policies on one engine (Layered Prefill)."""

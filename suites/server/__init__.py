@@ -1,0 +1,1 @@
+"""Any server that streams tokens, by its address."""
