@@ -156,7 +156,7 @@ def test_a_device_that_has_less_than_its_file_says_is_believed() -> None:
         return why_not_fit(case, kind, plan, devices)
 
     assert reason(None) == reason(85_000_000_000) == ""
-    assert "the device has 36.0 GB (90% of 40.0 GB); buckets up to 2048 fit" in reason(85_000_000_000, 40_000_000_000)
+    assert "the device has 36.0 GB (90% of 40.0 GB); buckets up to 4096 fit" in reason(85_000_000_000, 40_000_000_000)
 
 
 def test_a_processor_has_the_memory_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
