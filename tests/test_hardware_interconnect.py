@@ -12,7 +12,7 @@ from pytest_npubench.errors import HardwareFileError
 from pytest_npubench.hardware import default_directory, load_all, load_hardware
 
 SPECS = load_all([default_directory()])
-# B/s of one chip in one direction, half of what the tables of the makers print for both: 900, 900 and 600 GB/s; 1200 twice
+# B/s of one chip in one direction, half of what the makers print for both: 900, 900, 600, 1200 and 1200 GB/s
 PUBLISHED = {
     "nvidia-h100": 450e9,
     "nvidia-h200": 450e9,

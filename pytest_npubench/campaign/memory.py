@@ -26,6 +26,7 @@ from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.aihub.plan import HubPlan
 from pytest_npubench.campaign.kinds.protocol import CaseKind
 from pytest_npubench.campaign.plan import Plan
+from pytest_npubench.campaign.points import Point
 from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.case import Case
@@ -114,6 +115,28 @@ def why_not_fit(case: Case, kind: CaseKind[Any], plan: CampaignPlan, devices: Se
     return f"buckets up to {max(needed)} need {need}; {where} has {room}; {rest}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """A campaign against one device's memory. skipped: what gives way, in words; empty where everything fits."""
+
+    plan: CampaignPlan
+    need: MemoryNeed
+    room: MemoryRoom
+    skipped: str
+
+
+def fit(plan: CampaignPlan) -> Fit | None:
+    """By the hardware file alone; None where it says nothing. Raises RegistryError on a model that no shape has."""
+    room, need = memory_room(plan), campaign_need(plan)
+    if room is None or need is None:
+        return None
+    skipped = ""
+    if need.total_bytes > room.usable_bytes:
+        kept = fitting_buckets(plan, room) if isinstance(plan, Plan) else ()
+        skipped = f"buckets above {kept[-1]}" if kept else "all"
+    return Fit(plan=plan, need=need, room=room, skipped=skipped)
+
+
 def campaign_need(plan: CampaignPlan) -> MemoryNeed | None:
     """Of the whole campaign; None where it is not known. Raises RegistryError on a model that no shape has."""
     if isinstance(plan, ServingPlan):
@@ -136,7 +159,7 @@ def fitting_buckets(plan: Plan, room: MemoryRoom) -> tuple[int, ...]:
 
 def needed_buckets(case: Case, kind: CaseKind[Any], plan: Plan) -> tuple[int, ...]:
     """The buckets that a case's points run in or move between; none for canary kernels."""
-    points = kind.points(case, plan)
+    points: tuple[Point, ...] = kind.points(case, plan)  # type: ignore[assignment]  # those of a Plan
     moved = {bucket for point in points if point.move for bucket in point.move}
     return tuple(sorted(moved | set(plan.touched(point for point in points if point.requests))))
 

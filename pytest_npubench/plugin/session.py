@@ -14,7 +14,7 @@ from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.aihub.plan import hub_plan, is_hub
 from pytest_npubench.campaign.offload.plan import offload_plans
 from pytest_npubench.campaign.partition.plan import partition_plans
-from pytest_npubench.campaign.plan import Plan
+from pytest_npubench.campaign.plan import Plan, bucket_plans
 from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.campaign.server.plan import server_plans
 from pytest_npubench.campaign.serving.plan import serving_plans
@@ -104,21 +104,14 @@ class BenchSession:
         return map(hub_plan, plans) if is_hub(spec) and self.settings.engine == "reference" else plans
 
     def _bucket_plans(self, spec: HardwareSpec) -> Iterator[Plan]:
-        """One for each model and batch size."""
-        size = spec.profile(self.settings.profile)
-        case_error = _tightened("case_error", self.settings.case_error, spec.case_error)
-        mean_error = _tightened("mean_error", self.settings.mean_error, spec.mean_error)
-        for model in size.models:
-            for batch_size in spec.batch_sizes_of(model, size):
-                yield Plan(
-                    spec=spec,
-                    size=size,
-                    model=model,
-                    batch_size=batch_size,
-                    case_error=case_error,
-                    mean_error=mean_error,
-                    engine=self.settings.engine,
-                )
+        """One for each model and batch size, under limits that the settings may tighten."""
+        return bucket_plans(
+            spec,
+            self.settings.profile,
+            self.settings.engine,
+            case_error=_tightened("case_error", self.settings.case_error, spec.case_error),
+            mean_error=_tightened("mean_error", self.settings.mean_error, spec.mean_error),
+        )
 
     def probe(self, family: str) -> Probe:
         if family not in self._probes:

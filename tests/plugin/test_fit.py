@@ -1,4 +1,4 @@
-"""What does not fit a device is skipped with the numbers before anything is compiled; groups of devices side by side."""
+"""What does not fit a device is skipped with the numbers before anything is compiled; groups of devices of one host."""
 
 import re
 
