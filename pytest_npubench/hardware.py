@@ -244,7 +244,7 @@ def _in_group(spec: HardwareSpec, group: DeviceGroup) -> HardwareSpec:
     return replace(
         spec,
         name=f"{spec.name}-tp{group.num_devices}",
-        title=f"{spec.title}, {group.num_devices} {'device' if group.num_devices == 1 else 'devices'} together",
+        title=f"{spec.title}, {_together(group.num_devices)}",
         tensor_parallel=group.num_devices,
         models=group.models,
         max_batch_sizes=group.max_batch_sizes,
@@ -255,6 +255,10 @@ def _in_group(spec: HardwareSpec, group: DeviceGroup) -> HardwareSpec:
         groups=(),
         group_of=spec.name,
     )
+
+
+def _together(num_devices: int) -> str:
+    return "one device alone" if num_devices == 1 else f"{num_devices} devices together"
 
 
 def default_directory() -> Path:

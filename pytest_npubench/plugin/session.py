@@ -139,9 +139,9 @@ class BenchSession:
         found = ", ".join(device.name for probe in probes for device in probe.devices)
         nearest = self.misses.get(name)
         if nearest is None:
-            return f"found {found}, but no selected case is one of its"
+            return f"found {found}, but no case of it was selected"
         if nearest.miss is Miss.ANOTHER_DEVICE:
-            return nearest.reason
+            return nearest.reason if name in self.specs else f"found {found}, which no selected case is for"
         return f"found {found}, but {nearest.reason}"
 
     # -- what will run
