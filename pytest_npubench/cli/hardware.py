@@ -8,10 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.campaign.memory import Fit, fit
-from pytest_npubench.campaign.plan import bucket_plans
-from pytest_npubench.campaign.protocol import CampaignPlan
-from pytest_npubench.campaign.serving.plan import serving_plans
 from pytest_npubench.cli.arguments import add_command, columns, print_error
 from pytest_npubench.errors import ConfigError, HardwareFileError
 from pytest_npubench.hardware import (
@@ -28,6 +24,8 @@ from pytest_npubench.hardware import (
 from pytest_npubench.server_spec import ServerSize, ServerSpec
 
 if TYPE_CHECKING:
+    from pytest_npubench.campaign.memory import Fit
+    from pytest_npubench.campaign.protocol import CampaignPlan
     from pytest_npubench.cli.arguments import Commands
 
 
@@ -80,6 +78,11 @@ def check(paths: Sequence[Path]) -> int:
 
 def fit_rows(specs: Mapping[str, HardwareSpec]) -> Iterator[tuple[str, ...]]:
     """A head, then a row for each hardware, profile and suite: its largest campaign against one device's memory."""
+    # campaigns bring numpy along, which the light commands do without
+    from pytest_npubench.campaign.memory import fit
+    from pytest_npubench.campaign.plan import bucket_plans
+    from pytest_npubench.campaign.serving.plan import serving_plans
+
     yield ("HARDWARE", "PROFILE", "SUITE", "LARGEST CAMPAIGN", "WEIGHTS", "CACHE", "OTHER", "NEEDS", "HAS", "SKIPPED")
     for spec in with_groups(specs).values():
         for profile in PROFILES:
