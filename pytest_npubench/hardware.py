@@ -97,10 +97,23 @@ class RunSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceGroup:
+    """Another number of devices together than the file's `num_devices`, and the models that fit them.
+
+    max_batch_sizes: the largest batch of a model, for those models that have one.
+    """
+
+    num_devices: int
+    models: tuple[str, ...]
+    max_batch_sizes: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareSpec:
     """One hardware file. case_error and mean_error are the allowed prediction errors, as fractions.
 
     A file about a server has no buckets, models and batch sizes: none can be seen from outside.
+    `group_of` is the file's name where the spec is one of its further groups (`with_groups`), else None.
     """
 
     name: str
@@ -124,6 +137,14 @@ class HardwareSpec:
     partition: PartitionSpec | None = None
     offload: OffloadSpec | None = None
     server: ServerSpec | None = None
+    max_batch_sizes: tuple[tuple[str, int], ...] = ()
+    groups: tuple[DeviceGroup, ...] = ()
+    group_of: str | None = None
+
+    @property
+    def file_name(self) -> str:
+        """The hardware file's name, which all of its groups share."""
+        return self.group_of or self.name
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -146,11 +167,22 @@ class HardwareSpec:
         flops, bandwidth = dict(self.peak.flops_per_s).get(dtype), self.peak.memory_bandwidth_bytes_per_s
         return flops.value / bandwidth.value if flops and bandwidth else None
 
+    def batch_sizes_of(self, model: str, size: RunSize) -> tuple[int, ...]:
+        """The batch sizes of a run size that the model may have on these devices."""
+        most = dict(self.max_batch_sizes).get(model)
+        return tuple(batch for batch in size.batch_sizes if most is None or batch <= most)
+
+    @property
+    def device_memory_bytes(self) -> float | None:
+        """Memory of one device: a chip's, shared out evenly; None where it is not published."""
+        memory = self.peak.memory_bytes
+        return memory.value / self.devices_per_chip if memory else None
+
     @property
     def group_memory_bytes(self) -> float | None:
         """Memory of the chips that one tensor-parallel group runs on; None where it is not published."""
-        memory = self.peak.memory_bytes
-        return memory.value * self.tensor_parallel / self.devices_per_chip if memory else None
+        memory = self.device_memory_bytes
+        return memory * self.tensor_parallel if memory is not None else None
 
     def slo_for(self, model: str, workload: str) -> SloSpec | None:
         """The most specific entry: both names, then the model's, then the workload's, then the one for all."""
@@ -184,6 +216,51 @@ def load_all(directories: Sequence[Path]) -> dict[str, HardwareSpec]:
     return {name: load_hardware(found[name]) for name in sorted(found)}
 
 
+def with_groups(specs: Mapping[str, HardwareSpec]) -> dict[str, HardwareSpec]:
+    """The specs, each followed by one for every further group of its file. Raises HardwareFileError on a taken name.
+
+    A further group is a hardware of its own, so its ids, campaign keys and digests are: four chips of tpu-v5e are
+    `tpu-v5e`, one chip is `tpu-v5e-tp1`. Both carry the same markers.
+    """
+    found: dict[str, HardwareSpec] = {}
+    for name, spec in specs.items():
+        found[name] = spec
+        for group in spec.groups:
+            other = _in_group(spec, group)
+            if other.name in specs:
+                raise HardwareFileError(
+                    f"{name}: groups: {group.num_devices} devices together are called {other.name!r}, "
+                    "which is a hardware file's name; rename that file"
+                )
+            found[other.name] = other
+    return found
+
+
+def _in_group(spec: HardwareSpec, group: DeviceGroup) -> HardwareSpec:
+    """The spec on another number of devices: buckets alone, since torch and the compute units use no group."""
+    sizes = (
+        replace(size, models=tuple(model for model in size.models if model in group.models)) for size in spec.profiles
+    )
+    return replace(
+        spec,
+        name=f"{spec.name}-tp{group.num_devices}",
+        title=f"{spec.title}, {_together(group.num_devices)}",
+        tensor_parallel=group.num_devices,
+        models=group.models,
+        max_batch_sizes=group.max_batch_sizes,
+        profiles=tuple(sizes),
+        serving=None,
+        partition=None,
+        offload=None,
+        groups=(),
+        group_of=spec.name,
+    )
+
+
+def _together(num_devices: int) -> str:
+    return "one device alone" if num_devices == 1 else f"{num_devices} devices together"
+
+
 def default_directory() -> Path:
     """Where the hardware files that come with the package lie, installed from a wheel or from a checkout."""
     package = Path(__file__).resolve().parent
@@ -204,11 +281,12 @@ def _parse(text: str) -> dict[str, object]:
 def _spec(path: Path, document: dict[str, object]) -> HardwareSpec:
     if document.get("family") == SERVER:
         return _server(path, document)
-    keys = ("title", "family", "classes", "probe", "peak", "buckets", "models", "slo", "limits", "profile")
+    keys = ("title", "family", "classes", "probe", "peak", "buckets", "models", "group", "slo", "limits", "profile")
     root = Table(path, "", document, (*keys, "serving", "partition", "offload"))
     probe = root.table("probe", ("match", "num_devices", "devices_per_chip"))
     buckets = root.table("buckets", ("set", "source"))
-    models = root.table("models", ("default", "dtype", "batch_sizes"))
+    models = root.table("models", ("default", "dtype", "batch_sizes", "max_batch_size"))
+    names = models.strings("default")
     limits = Table(path, "limits", document.get("limits", {}), ("case_error", "mean_error"))
     spec = HardwareSpec(
         name=path.stem,
@@ -221,7 +299,7 @@ def _spec(path: Path, document: dict[str, object]) -> HardwareSpec:
         peak=_peak(root),
         buckets=buckets.increasing("set"),
         buckets_source=buckets.text("source"),
-        models=models.strings("default"),
+        models=names,
         dtype=models.choice("dtype", DTYPES),
         batch_sizes=models.increasing("batch_sizes"),
         slos=_slos(root),
@@ -232,7 +310,9 @@ def _spec(path: Path, document: dict[str, object]) -> HardwareSpec:
         serving=read_serving(root.table("serving", SERVING_KEYS), DTYPES) if "serving" in root else None,
         partition=read_partition(root.table("partition", PARTITION_KEYS)) if "partition" in root else None,
         offload=read_offload(root.table("offload", OFFLOAD_KEYS)) if "offload" in root else None,
+        max_batch_sizes=_max_batch_sizes(models, names),
     )
+    spec = replace(spec, groups=_groups(root, spec))
     return replace(spec, profiles=_profiles(root.table("profile", PROFILES), spec))
 
 
@@ -285,6 +365,27 @@ def _patterns(probe: Table) -> tuple[str, ...]:
         except re.error as error:
             raise probe.error("match", f"{pattern!r} is not a regular expression: {error}") from error
     return patterns
+
+
+def _groups(root: Table, spec: HardwareSpec) -> tuple[DeviceGroup, ...]:
+    groups: dict[int, DeviceGroup] = {}
+    for table in root.tables("group", ("num_devices", "models", "max_batch_size")):
+        num_devices = table.integer("num_devices")
+        if num_devices in (spec.tensor_parallel, *groups):
+            raise table.error("num_devices", f"a second group of {num_devices}; keep one ([probe] num_devices is one)")
+        models = table.strings("models", spec.models) if "models" in table else spec.models
+        groups[num_devices] = DeviceGroup(
+            num_devices=num_devices, models=models, max_batch_sizes=_max_batch_sizes(table, models)
+        )
+    return tuple(groups.values())
+
+
+def _max_batch_sizes(table: Table, models: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """The largest batch of each model that the table names."""
+    if "max_batch_size" not in table:
+        return ()
+    largest = table.table("max_batch_size", models)
+    return tuple((model, largest.integer(model)) for model in largest.entries)
 
 
 def _peak(root: Table) -> Peak:

@@ -9,7 +9,7 @@ that profile does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_npubench.toml_table import Table
 
@@ -70,7 +70,11 @@ class ServingSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingSpec:
-    """How a device serves: the engine's settings, the loads, the run sizes."""
+    """How a device serves: the engine's settings, the loads, the run sizes.
+
+    kv_capacity_tokens is that of every model; kv_capacities, where the file names models, holds each one's own, and
+    `for_model` puts it in place.
+    """
 
     models: tuple[str, ...]
     dtype: str
@@ -80,6 +84,12 @@ class ServingSpec:
     tokens_per_iteration: int
     loads: tuple[LoadSpec, ...]
     profiles: tuple[ServingSize, ...]
+    kv_capacities: tuple[tuple[str, int], ...] = ()
+
+    def for_model(self, model: str) -> ServingSpec:
+        """The settings with the KV cache that this model has."""
+        capacity = dict(self.kv_capacities).get(model, self.kv_capacity_tokens)
+        return replace(self, kv_capacity_tokens=capacity, kv_capacities=())
 
     def size(self, profile: str) -> ServingSize | None:
         """The run size of that name; None where the profile serves nothing."""
@@ -89,15 +99,19 @@ class ServingSpec:
 def read_serving(table: Table, dtypes: tuple[str, ...]) -> ServingSpec:
     """The [serving] table. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
     models = table.strings("models")
+    capacities = _kv_capacities(table, models)
     return ServingSpec(
         models=models,
         dtype=table.choice("dtype", dtypes),
         max_batch_size=table.integer("max_batch_size"),
-        kv_capacity_tokens=table.integer("kv_capacity_tokens"),
+        kv_capacity_tokens=(
+            min(tokens for _, tokens in capacities) if capacities else table.integer("kv_capacity_tokens")
+        ),
         block_size_tokens=table.integer("block_size_tokens", default=16),
         tokens_per_iteration=table.integer("tokens_per_iteration"),
         loads=_loads(table, models),
         profiles=_sizes(table.table("profile", PROFILES), models),
+        kv_capacities=capacities,
     )
 
 
@@ -112,6 +126,14 @@ SERVING_KEYS = (
     "profile",
 )
 LOAD_KEYS = ("model", "workload", "rate_per_s", "utilisation", "tokens_per_iteration")
+
+
+def _kv_capacities(serving: Table, models: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    """Tokens by model where the key is a table, which then names every model; empty where it is one number for all."""
+    if not isinstance(serving.entries.get("kv_capacity_tokens"), dict):
+        return ()
+    table = serving.table("kv_capacity_tokens", models)
+    return tuple((model, table.integer(model)) for model in models)
 
 
 def _loads(serving: Table, models: tuple[str, ...]) -> tuple[LoadSpec, ...]:

@@ -26,6 +26,8 @@ PUBLISHED = {
     "tpu-v4": (275e12, 1.2e12, 34_359_738_368),
     "tpu-v5e": (197e12, 0.819e12, 16e9),
     "tpu-v6e": (918e12, 1.64e12, 32e9),
+    "tpu-v5p": (459e12, 2.765e12, 102_005_473_280),
+    "tpu-v7x": (2307e12, 7.38e12, 206_158_430_208),
     "inferentia2": (190e12, 0.82e12, 32e9),
     "trainium2": (667e12, 2.9e12, 103_079_215_104),
 }
@@ -48,7 +50,10 @@ DEVICE_NAMES = [
     ("tpu", "TPU v4", "tpu-v4"),
     ("tpu", "TPU v4 lite", None),
     ("tpu", "TPU v5 lite", "tpu-v5e"),
-    ("tpu", "TPU v5", None),
+    ("tpu", "TPU v5", "tpu-v5p"),
+    ("tpu", "TPU v5p", "tpu-v5p"),
+    ("tpu", "TPU7x", "tpu-v7x"),
+    ("tpu", "TPU7", None),
     ("tpu", "TPU v6 lite", "tpu-v6e"),
     ("neuron", "Inferentia2", "inferentia2"),
     ("neuron", "inf2.48xlarge", "inferentia2"),
@@ -223,6 +228,48 @@ def test_groups_of_the_paper() -> None:
     assert SPECS["inferentia2"].group_memory_bytes == pytest.approx(128e9)
 
 
+GROUPS = """
+[[group]]
+num_devices = 1
+models = ["one"]
+max_batch_size = { one = 1 }
+
+[[group]]
+num_devices = 8
+
+[profile.quick]"""
+LARGEST = "batch_sizes = [1, 2]\nmax_batch_size = { two = 1 }"
+
+
+def test_further_groups_of_a_file_are_hardware_of_their_own(tmp_path: Path) -> None:
+    text = GOOD.replace("[profile.quick]", GROUPS).replace('["Thing"]', '["Thing"]\nnum_devices = 4')
+    spec = load_hardware(written(tmp_path, text.replace("batch_sizes = [1, 2]", LARGEST, 1)))
+    found = hardware.with_groups({"thing": spec})
+    assert list(found) == [found[name].name for name in found] == ["thing", "thing-tp1", "thing-tp8"]
+    assert found["thing"] is spec
+    one, eight = found["thing-tp1"], found["thing-tp8"]
+    assert [found[name].tensor_parallel for name in found] == [4, 1, 8]
+    assert [found[name].group_memory_bytes for name in found] == [320e9, 80e9, 640e9]
+    assert {found[name].file_name for name in found} == {"thing"}
+    assert {found[name].markers for name in found} == {("cuda", "gpu")}
+    nightly = "nightly"
+    batches = {
+        (name, model): found[name].batch_sizes_of(model, found[name].profile(nightly))
+        for name in found
+        for model in found[name].profile(nightly).models
+    }
+    assert batches == {
+        ("thing", "one"): (1, 2),
+        ("thing", "two"): (1,),  # the file's own limit is that of its own number of devices
+        ("thing-tp1", "one"): (1,),
+        ("thing-tp8", "one"): (1, 2),
+        ("thing-tp8", "two"): (1, 2),
+    }
+    assert (one.groups, eight.groups) == ((), ())
+    with pytest.raises(HardwareFileError, match=r"1 devices together are called 'thing-tp1', which is a hardware"):
+        hardware.with_groups({"thing": spec, "thing-tp1": spec})
+
+
 def test_ridge_point() -> None:
     """989.4 TFLOP/s over 3.35 TB/s is 295.3 FLOP per byte, by hand; near the 300 of Layered Prefill, section 2.5."""
     ridge = SPECS["nvidia-h100"].ridge_flops_per_byte("bf16")
@@ -322,6 +369,7 @@ def test_every_unit(tmp_path: Path, key: str, unit: str, factor: int) -> None:
     assert read.value == pytest.approx(1.5 * factor)
 
 
+GROUP_AGAIN = "[[group]]\nnum_devices = 1\n\n[profile.quick]"
 SLO_AGAIN = '[[slo]]\nmodel = "one"\nworkload = "chat"\nttft_s = 1\ntbt_s = 1\nsource = "x"\n\n[limits]'
 
 BROKEN = [
@@ -380,6 +428,31 @@ BROKEN = [
     pytest.param("tbt_s = 0.1", "", "slo[0].tbt_s", "missing", id="slo-without-tbt"),
     pytest.param("ttft_s = 1", "ttft_s = 0", "slo[0].ttft_s", "above 0", id="slo-zero"),
     pytest.param('tbt_s = 0.1\nsource = "a paper"', "tbt_s = 0.1", "slo[0].source", "missing", id="slo-source"),
+    pytest.param("[profile.quick]", GROUP_AGAIN, "group[0].num_devices", "a second group of 1", id="group-again"),
+    pytest.param(
+        "[profile.quick]", "[[group]]\n[profile.quick]", "group[0].num_devices", "missing", id="group-of-nothing"
+    ),
+    pytest.param(
+        "[profile.quick]",
+        '[[group]]\nnum_devices = 4\nmodels = ["three"]\n[profile.quick]',
+        "group[0].models",
+        "three; allowed: one, two",
+        id="group-of-a-strange-model",
+    ),
+    pytest.param(
+        "batch_sizes = [1, 2]",
+        "batch_sizes = [1, 2]\nmax_batch_size = { three = 1 }",
+        "models.max_batch_size.three",
+        "allowed: one, two",
+        id="largest-batch-of-a-strange-model",
+    ),
+    pytest.param(
+        "batch_sizes = [1, 2]",
+        "batch_sizes = [1, 2]\nmax_batch_size = { one = 0 }",
+        "models.max_batch_size.one",
+        "at least 1, not 0",
+        id="no-largest-batch",
+    ),
     pytest.param("[limits]", SLO_AGAIN, "slo[1].workload", "a second entry for model 'one'", id="slo-twice"),
     pytest.param("case_error = 0.2", "case_error = 20", "limits.case_error", "up to 1, not 20", id="percent"),
     pytest.param("mean_error = 0.1", "mean_error = 0", "limits.mean_error", "above 0", id="limit-zero"),

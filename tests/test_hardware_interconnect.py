@@ -12,8 +12,14 @@ from pytest_npubench.errors import HardwareFileError
 from pytest_npubench.hardware import default_directory, load_all, load_hardware
 
 SPECS = load_all([default_directory()])
-# B/s of one GPU in one direction, half of what the makers' tables print for both: 900, 900 and 600 GB/s
-PUBLISHED = {"nvidia-h100": 450e9, "nvidia-h200": 450e9, "nvidia-a100": 300e9}
+# B/s of one chip in one direction, half of what the makers print for both: 900, 900, 600, 1200 and 1200 GB/s
+PUBLISHED = {
+    "nvidia-h100": 450e9,
+    "nvidia-h200": 450e9,
+    "nvidia-a100": 300e9,
+    "tpu-v5p": 600e9,
+    "tpu-v7x": 600e9,
+}
 
 
 def written(directory: Path, *edits: tuple[str, str]) -> Path:

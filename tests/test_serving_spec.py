@@ -48,6 +48,16 @@ def test_what_is_shipped_names_shapes_and_workloads_that_exist(name):
             "kv_capacity = 1",
             "serving.kv_capacity: unknown key, did you mean 'kv_capacity_",
         ),
+        (
+            "kv_capacity_tokens = 16384",
+            "kv_capacity_tokens = { small-moe = 16384 }",
+            "serving.kv_capacity_tokens.small-dense: missing",
+        ),
+        (
+            "kv_capacity_tokens = 16384",
+            "kv_capacity_tokens = { small-moe = 16384, small = 1 }",
+            "serving.kv_capacity_tokens.small: unknown key",
+        ),
     ],
 )
 def test_mistakes_are_named(tmp_path, old, new, words):
@@ -115,3 +125,16 @@ def test_a_second_load_of_one_rate_is_a_mistake(tmp_path):
     path.write_text(twice, encoding="utf-8")
     with pytest.raises(HardwareFileError, match=r"serving\.load\[1\]\.workload: a second entry for small-moe"):
         load_hardware(path)
+
+
+def test_each_model_may_have_a_kv_cache_of_its_own(tmp_path):
+    text = (default_directory() / "cpu.toml").read_text(encoding="utf-8")
+    both = "kv_capacity_tokens = { small-dense = 2048, small-moe = 4096 }"
+    path = tmp_path / "thing.toml"
+    path.write_text(text.replace("kv_capacity_tokens = 16384", both), encoding="utf-8")
+    plans = {plan.model: plan for plan in serving_plans(load_hardware(path), "nightly")}
+    assert {model: plan.serving.kv_capacity_tokens for model, plan in plans.items()} == {
+        "small-moe": 4096,
+        "small-dense": 2048,
+    }
+    assert plans["small-moe"].settings["kv_capacity_tokens"] == 4096

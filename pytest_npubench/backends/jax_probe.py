@@ -18,6 +18,8 @@ devices = jax.devices()
 memory = lambda device: (device.memory_stats() or {}).get("bytes_limit")
 print(json.dumps([[d.platform, d.device_kind, memory(d)] for d in devices]))
 """
+# takes nothing of a GPU, and reports all that it has: by default the limit that jax tells is three quarters of it
+WHOLE_MEMORY = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_MEM_FRACTION": "1.0"}
 
 
 def jax_missing(family: str) -> str:
@@ -37,7 +39,7 @@ def probe_jax(family: str, title: str, platforms: Sequence[str], timeout_s: floa
             errors="replace",
             timeout=timeout_s,
             check=False,
-            env=os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+            env=os.environ | WHOLE_MEMORY,
         )
     except subprocess.TimeoutExpired:
         return Probe(reason=f"no {title}: jax did not answer within {timeout_s:g} s (--npubench-probe-timeout)")

@@ -17,6 +17,9 @@ from pytest_npubench.engines.canary_kernels import CanaryKernels
 from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.predictors.two_point import check_pure
 
+# XLA's status, and what allocators say
+OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "allocate memory")
+
 
 class Canaries(Protocol):
     """Small programs that know nothing of decoders (engines/canary_kernels.py)."""
@@ -41,14 +44,49 @@ class BucketBench:
     def load(
         self, points: Sequence[Point], earlier: Sequence[Mapping[str, Sequence[float]]], stage: Callable[[str], None]
     ) -> Mapping[str, str]:
-        """Compile every bucket that a point touches, every move, every canary."""
-        for bucket in self._plan.touched(point for point in points if point.requests):
+        """Compile every bucket that a point touches, small to large, every move, every canary. A bucket that cannot be
+        had takes its points along, and the larger ones where memory ran out; the smaller ones go on."""
+        lost = self._load_buckets(points, stage)
+        failures = {point.name: reason for point in points if (reason := self._first(lost, point)) is not None}
+        return {
+            **failures,
+            **self._load_moves(points, failures),
+            **self._load_canaries(points),
+            **self._mismatched(points),
+        }
+
+    def _load_buckets(self, points: Sequence[Point], stage: Callable[[str], None]) -> dict[int, str]:
+        """The reason of each bucket that cannot be had. Raises what loading raised where not one can."""
+        lost: dict[int, str] = {}
+        error: Exception | None = None
+        touched = self._plan.touched(point for point in points if point.requests)
+        for index, bucket in enumerate(touched):
             stage(f"compiling bucket {bucket}")
-            self._engine.load((bucket,))
+            try:
+                self._engine.load((bucket,))
+            except Exception as raised:  # noqa: BLE001 - out of memory, a failed compile: its points say so
+                error, lost[bucket] = raised, failure_reason(f"bucket {bucket}", raised)
+                if is_out_of_memory(raised):  # then larger ones, minutes of compiling each, would not fit either
+                    lost.update(dict.fromkeys(touched[index + 1 :], f"not tried: {lost[bucket]}"))
+                    break
+        if error is not None and len(lost) == len(touched):
+            raise error
+        return lost
+
+    def _load_moves(self, points: Sequence[Point], failures: Mapping[str, str]) -> dict[str, str]:
+        found: dict[str, str] = {}
         for point in points:
-            if point.move:
-                self._engine.load(point.move)
-        return {**self._load_canaries(points), **self._mismatched(points)}
+            try:
+                if point.move and point.name not in failures:
+                    self._engine.load(point.move)
+            except Exception as error:  # noqa: BLE001 - as for a bucket
+                found[point.name] = failure_reason(point.name, error)
+        return found
+
+    def _first(self, lost: Mapping[int, str], point: Point) -> str | None:
+        """Why the smallest of a point's buckets that were lost was lost."""
+        buckets = point.move or (self._plan.touched((point,)) if point.requests else ())
+        return next((lost[bucket] for bucket in buckets if bucket in lost), None)
 
     def _load_canaries(self, points: Sequence[Point]) -> dict[str, str]:
         """A kernel that this runtime cannot have fails alone: its case says so."""
@@ -97,6 +135,14 @@ class BucketBench:
         if point.pure_bucket is not None:
             check_pure(point.pure_bucket, run)
         return run.e2e_s
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a compiler or an allocator gave up for want of memory. XLA and OpenVINO say so in words alone."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error)
+    return any(words in text.lower() for words in OUT_OF_MEMORY)
 
 
 def bucket_engine(runtime: Runtime, plan: Plan, folder: Path) -> Engine:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from zlib import crc32
@@ -148,6 +148,29 @@ class Plan:
             final = max(item.input_tokens + item.output_tokens - 1 for item in point.requests)
             found.update(bucket for bucket in self.buckets if first <= bucket <= bucket_of(self.buckets, final))
         return tuple(sorted(found))
+
+
+def bucket_plans(
+    spec: HardwareSpec,
+    profile: str,
+    engine: str = "reference",
+    *,
+    case_error: float | None = None,
+    mean_error: float | None = None,
+) -> Iterator[Plan]:
+    """One for each model and batch size of a profile; the limits are the hardware file's where none are given."""
+    size = spec.profile(profile)
+    for model in size.models:
+        for batch_size in spec.batch_sizes_of(model, size):
+            yield Plan(
+                spec=spec,
+                size=size,
+                model=model,
+                batch_size=batch_size,
+                case_error=spec.case_error if case_error is None else case_error,
+                mean_error=spec.mean_error if mean_error is None else mean_error,
+                engine=engine,
+            )
 
 
 @lru_cache(maxsize=256)

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import add_command, columns, print_error
 from pytest_npubench.errors import ConfigError, HardwareFileError
-from pytest_npubench.hardware import Figure, HardwareSpec, RunSize, default_directory, load_all, load_hardware
+from pytest_npubench.hardware import (
+    PROFILES,
+    DeviceGroup,
+    Figure,
+    HardwareSpec,
+    RunSize,
+    default_directory,
+    load_all,
+    load_hardware,
+    with_groups,
+)
 from pytest_npubench.server_spec import ServerSize, ServerSpec
 
 if TYPE_CHECKING:
+    from pytest_npubench.campaign.memory import Fit
+    from pytest_npubench.campaign.protocol import CampaignPlan
     from pytest_npubench.cli.arguments import Commands
 
 
@@ -21,6 +33,9 @@ def add_parser(commands: Commands) -> None:
     parser = add_command(commands, "hardware", "list, show or check hardware files", "npubench hardware nvidia-h100")
     group = parser.add_mutually_exclusive_group()
     group.add_argument("name", nargs="?", help="show this hardware file")
+    parser.add_argument(
+        "--fit", action="store_true", help="show what each profile needs of the device's memory, and what is skipped"
+    )
     group.add_argument("--check", metavar="PATH", nargs="+", type=Path, help="check these files or folders of files")
     parser.set_defaults(run=run)
 
@@ -28,8 +43,13 @@ def add_parser(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """1 where a checked file is wrong. Raises ConfigError for a name that is not shipped."""
     if arguments.check:
+        if arguments.fit:
+            raise ConfigError("--fit reads the shipped files; want it without --check, alone or with a name")
         return check(arguments.check)
     specs = load_all([default_directory()])
+    if arguments.fit and arguments.name in (None, *specs):
+        print(columns([*fit_rows(specs if arguments.name is None else {arguments.name: specs[arguments.name]})]))
+        return 0
     if arguments.name is None:
         print(columns([("NAME", "MARKERS", "TITLE"), *map(_row, specs.values())]))
         return 0
@@ -56,6 +76,34 @@ def check(paths: Sequence[Path]) -> int:
     return 1 if errors else 0
 
 
+def fit_rows(specs: Mapping[str, HardwareSpec]) -> Iterator[tuple[str, ...]]:
+    """A head, then a row for each hardware, profile and suite: its largest campaign against one device's memory."""
+    # campaigns bring numpy along, which the light commands do without
+    from pytest_npubench.campaign.memory import fit
+    from pytest_npubench.campaign.plan import bucket_plans
+    from pytest_npubench.campaign.serving.plan import serving_plans
+
+    yield ("HARDWARE", "PROFILE", "SUITE", "LARGEST CAMPAIGN", "WEIGHTS", "CACHE", "OTHER", "NEEDS", "HAS", "SKIPPED")
+    for spec in with_groups(specs).values():
+        for profile in PROFILES:
+            suites: dict[str, Iterable[CampaignPlan]] = {
+                "buckets": bucket_plans(spec, profile),
+                "scheduling": serving_plans(spec, profile),
+            }
+            for suite, plans in suites.items():
+                if fits := [found for plan in plans if (found := fit(plan)) is not None]:
+                    yield spec.name, profile, suite, *_fit_row(spec, fits)
+
+
+def _fit_row(spec: HardwareSpec, fits: Sequence[Fit]) -> tuple[str, ...]:
+    largest = max(fits, key=lambda found: found.need.total_bytes)
+    need = largest.need
+    parts = (need.weight_bytes, need.cache_bytes, need.working_bytes, need.total_bytes, largest.room.usable_bytes)
+    skipped = [f"{found.plan.key.removeprefix(f'{spec.name}-')}: {found.skipped}" for found in fits if found.skipped]
+    name = largest.plan.key.removeprefix(f"{spec.name}-")
+    return (name, *(f"{num_bytes / 1e9:.1f} GB" for num_bytes in parts), "; ".join(skipped) or "none")
+
+
 def describe(spec: HardwareSpec) -> list[str]:
     """Everything a hardware file says, with the source of each published figure."""
     if spec.server is not None:
@@ -68,6 +116,8 @@ def describe(spec: HardwareSpec) -> list[str]:
         f"buckets   {', '.join(map(str, spec.buckets))}",
         f"          source: {spec.buckets_source}",
         f"models    {', '.join(spec.models)} in {spec.dtype}, batch sizes {', '.join(map(str, spec.batch_sizes))}",
+        *(f"          {model} up to batch {most}" for model, most in spec.max_batch_sizes),
+        *map(_group, spec.groups),
         f"limits    prediction error {spec.case_error:.0%} a case, {spec.mean_error:.0%} on average",
     ]
     lines += _peaks(spec)
@@ -100,6 +150,12 @@ def _slos(spec: HardwareSpec) -> Iterator[str]:
         limits = f"TTFT {slo.ttft_s * 1e3:g} ms, TBT {slo.tbt_s * 1e3:g} ms"
         yield f"slo       model {slo.model}, workload {slo.workload}: {limits}"
         yield f"          source: {slo.source}"
+
+
+def _group(group: DeviceGroup) -> str:
+    most = dict(group.max_batch_sizes)
+    models = ", ".join(f"{model} up to batch {most[model]}" if model in most else model for model in group.models)
+    return f"group     {group.num_devices} together: {models}"
 
 
 def _row(spec: HardwareSpec) -> tuple[str, str, str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_npubench.backends import torch_missing
 from pytest_npubench.backends.protocol import Device, Probe
+from pytest_npubench.campaign.memory import why_not_fit
 from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.campaign.sharding import shard
 from pytest_npubench.errors import NpubenchError
@@ -22,6 +25,23 @@ if TYPE_CHECKING:
 
 DEVICES = pytest.StashKey[tuple[Device, ...]]()
 NODE_ID = pytest.StashKey[str]()  # without the device's number, so that a case is called the same on every machine
+
+
+class Miss(IntEnum):
+    """How far a case came that does not run here: the largest is the nearest miss."""
+
+    NO_DEVICE = 0
+    ANOTHER_DEVICE = 1
+    TOO_FEW = 2  # devices of the right kind that were chosen
+    CANNOT_RUN = 3  # on devices that are there: it does not fit, or what computes is not installed
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Why a case does not run here."""
+
+    miss: Miss
+    reason: str
 
 
 def select(session: BenchSession, items: list[pytest.Item]) -> None:
@@ -98,11 +118,12 @@ def _place(session: BenchSession, item: pytest.Item, siblings: Siblings) -> list
     if unsupported := _unsupported(expanded):
         item.add_marker(pytest.mark.skip(reason=unsupported))
         return [item]
-    groups, reason = _groups(session.probe(family), spec, session.settings.devices)
-    if groups and expanded is not None and expanded.plan.framework == "torch":
-        groups, reason = ([], missing) if (missing := torch_missing(family)) else (groups, "")
-    if not groups:
-        item.add_marker(pytest.mark.skip(reason=reason))
+    groups, skip = _groups(session.probe(family), spec, session.settings.devices)
+    if groups and expanded is not None:
+        groups, skip = _able(groups, expanded)
+    if skip is not None:
+        _note_miss(session, item, skip)
+        item.add_marker(pytest.mark.skip(reason=skip.reason))
         return [item]
     several = len(groups) > 1
     return [_on(item, group, several=several) for group in groups]
@@ -150,20 +171,41 @@ def _unsupported(expanded: ExpandedCase | None) -> str:
 
 def _groups(
     probe: Probe, spec: HardwareSpec | None, ordinals: tuple[int, ...] | None
-) -> tuple[list[tuple[Device, ...]], str]:
+) -> tuple[list[tuple[Device, ...]], Skip | None]:
     """The device groups that match, or why none does."""
     if not probe.devices:
-        return [], probe.reason
+        return [], Skip(Miss.NO_DEVICE, probe.reason)
     found = [device for device in probe.devices if spec is None or spec.matches(device.name)]
     names = ", ".join(dict.fromkeys(device.name for device in probe.devices))
     if spec is not None and not found:
-        return [], f"no {spec.title}: found {names}"
+        return [], Skip(Miss.ANOTHER_DEVICE, f"no {spec.title}: found {names}")
     chosen = [device for device in found if ordinals is None or device.ordinal in ordinals]
     if not chosen:
-        return [], f"no device of --npubench-devices {','.join(map(str, ordinals or ()))}: found {_ids(found)}"
+        asked = ",".join(map(str, ordinals or ()))
+        return [], Skip(Miss.TOO_FEW, f"no device of --npubench-devices {asked}: found {_ids(found)}")
     size = spec.tensor_parallel if spec else 1
     groups = [tuple(chosen[start : start + size]) for start in range(0, len(chosen) - size + 1, size)]
-    return groups, f"needs {size} devices together, found {len(chosen)}: {_ids(chosen)}"
+    if not groups:
+        return [], Skip(Miss.TOO_FEW, f"needs {size} devices together, found {len(chosen)}: {_ids(chosen)}")
+    return groups, None
+
+
+def _able(groups: Sequence[tuple[Device, ...]], expanded: ExpandedCase) -> tuple[list[tuple[Device, ...]], Skip | None]:
+    """The groups that can run the case: what computes is installed, and the case fits their memory."""
+    plan = expanded.plan
+    if plan.framework == "torch" and (missing := torch_missing(plan.spec.family)):
+        return [], Skip(Miss.CANNOT_RUN, missing)
+    reasons = {group: why_not_fit(expanded.case, expanded.kind, plan, group) for group in groups}
+    able = [group for group, reason in reasons.items() if not reason]
+    return able, None if able else Skip(Miss.CANNOT_RUN, next(iter(reasons.values())))
+
+
+def _note_miss(session: BenchSession, item: pytest.Item, skip: Skip) -> None:
+    """Keep the nearest miss of each name that --npubench-require may have, the first of equally near ones."""
+    for name in _names(item):
+        known = session.misses.get(name)
+        if known is None or skip.miss > known.miss:
+            session.misses[name] = skip
 
 
 def _on(item: pytest.Item, group: tuple[Device, ...], *, several: bool) -> pytest.Item:
@@ -195,7 +237,8 @@ def _all_names(items: Iterable[pytest.Item]) -> set[str]:
 def _names(item: pytest.Item) -> set[str]:
     """What --npubench-require may call the item by: its markers and its hardware."""
     expanded = expanded_case(item)
-    return {marker.name for marker in item.iter_markers()} | ({expanded.plan.spec.name} if expanded else set())
+    markers = {marker.name for marker in item.iter_markers()}
+    return markers | ({expanded.plan.spec.name, expanded.plan.spec.file_name} if expanded else set())
 
 
 def _check_required(session: BenchSession, runnable: set[str]) -> None:

@@ -14,7 +14,7 @@ from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.aihub.plan import hub_plan, is_hub
 from pytest_npubench.campaign.offload.plan import offload_plans
 from pytest_npubench.campaign.partition.plan import partition_plans
-from pytest_npubench.campaign.plan import Plan
+from pytest_npubench.campaign.plan import Plan, bucket_plans
 from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.campaign.server.plan import server_plans
 from pytest_npubench.campaign.serving.plan import serving_plans
@@ -30,7 +30,7 @@ from pytest_npubench.plugin.open_devices import OpenDevices, limit_jax
 from pytest_npubench.plugin.outcome import accept_results, upload_history, write_report
 from pytest_npubench.plugin.progress import progress_for
 from pytest_npubench.plugin.regression import Regression
-from pytest_npubench.plugin.selection import DEVICES, NODE_ID, expanded_case
+from pytest_npubench.plugin.selection import DEVICES, NODE_ID, Miss, Skip, expanded_case
 from pytest_npubench.plugin.settings import Settings
 from pytest_npubench.result import JudgedCase
 from pytest_npubench.serving import schedulers
@@ -58,6 +58,8 @@ class BenchSession:
         self._probes: dict[str, Probe] = {}
         self.not_served: dict[str, str] = {}
         """Why the engine asked for serves no cases of these names, which are those of --npubench-require."""
+        self.misses: dict[str, Skip] = {}
+        """Why no case of these names runs here: of each name the case that came furthest."""
         self.num_own_cases = 0
         self.num_in_other_shards = 0
         self.campaigns = Campaigns(self)
@@ -83,7 +85,7 @@ class BenchSession:
         directories = [hardware.default_directory(), *(path for paths in further for path in paths)]
         if self.settings.hardware:
             directories.append(self.settings.hardware)
-        return hardware.load_all(directories)
+        return hardware.with_groups(hardware.load_all(directories))
 
     def plans(self, suite: str) -> Sequence[CampaignPlan]:
         """One for each campaign that a suite can have under the run's profile, over all hardware files."""
@@ -102,21 +104,14 @@ class BenchSession:
         return map(hub_plan, plans) if is_hub(spec) and self.settings.engine == "reference" else plans
 
     def _bucket_plans(self, spec: HardwareSpec) -> Iterator[Plan]:
-        """One for each model and batch size."""
-        size = spec.profile(self.settings.profile)
-        case_error = _tightened("case_error", self.settings.case_error, spec.case_error)
-        mean_error = _tightened("mean_error", self.settings.mean_error, spec.mean_error)
-        for model in size.models:
-            for batch_size in size.batch_sizes:
-                yield Plan(
-                    spec=spec,
-                    size=size,
-                    model=model,
-                    batch_size=batch_size,
-                    case_error=case_error,
-                    mean_error=mean_error,
-                    engine=self.settings.engine,
-                )
+        """One for each model and batch size, under limits that the settings may tighten."""
+        return bucket_plans(
+            spec,
+            self.settings.profile,
+            self.settings.engine,
+            case_error=_tightened("case_error", self.settings.case_error, spec.case_error),
+            mean_error=_tightened("mean_error", self.settings.mean_error, spec.mean_error),
+        )
 
     def probe(self, family: str) -> Probe:
         if family not in self._probes:
@@ -150,7 +145,12 @@ class BenchSession:
         if absent := [probe.reason for probe in probes if not probe.devices]:
             return "; ".join(absent)
         found = ", ".join(device.name for probe in probes for device in probe.devices)
-        return f"found {found}, but no selected case runs there"
+        nearest = self.misses.get(name)
+        if nearest is None:
+            return f"found {found}, but no case of it was selected"
+        if nearest.miss is Miss.ANOTHER_DEVICE:
+            return nearest.reason if name in self.specs else f"found {found}, which no selected case is for"
+        return f"found {found}, but {nearest.reason}"
 
     # -- what will run
 

@@ -119,6 +119,7 @@ def test_the_question_takes_no_gpu_memory(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(subprocess, "run", run)
     backend("cuda").probe(3.0)
     assert asked["env"]["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+    assert asked["env"]["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "1.0"  # the limit it tells is all of the memory
     assert asked["timeout"] == 3.0
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device, Probe
+from pytest_npubench.cli.hardware import fit_rows
 from pytest_npubench.hardware import FAMILIES, default_directory, load_all
 
 from .conftest import Answer
@@ -107,6 +109,39 @@ def test_every_shipped_file_can_be_shown(name: str, call: Run) -> None:
     assert answer.status == 0
     assert answer.out.count("profile   ") == 3
     assert answer.out.startswith(f"{name}: ")
+
+
+def test_fit_shows_the_largest_campaign_of_each_profile_against_one_device(call: Run) -> None:
+    header, *lines = call("hardware", "tpu-v5e", "--fit").out.splitlines()
+    assert header.split()[:3] == ["HARDWARE", "PROFILE", "SUITE"]
+    rows = [line.split() for line in lines]
+    groups = ["tpu-v5e", "tpu-v5e-tp1", "tpu-v5e-tp8"]
+    assert [row[:3] for row in rows] == [
+        [group, profile, "buckets"] for group in groups for profile in ("quick", "nightly", "full")
+    ]
+    # qwen3-14b at batch 8 on four chips: 29.54 / 4, 163,840 x 8 x 16,256 / 4, and 0.9 x 16 GB
+    assert rows[1][3:8] == ["qwen3-14b-b8", "7.4", "GB", "5.3", "GB"]
+    assert rows[1][-4:] == ["GB", "14.4", "GB", "none"]
+    every = call("hardware", "--fit").out
+    assert " scheduling " in every
+    assert {line.split()[-1] for line in every.splitlines()[1:]} == {"none"}  # what is shipped fits
+    assert "cpu " not in every  # nobody says what a processor's host has
+
+
+def test_fit_says_what_gives_way() -> None:
+    spec = load_all([default_directory()])["nvidia-h100"]
+    assert spec.serving is not None
+    serving = replace(spec.serving, kv_capacities=(("qwen3-30b-a3b", 500_000), *spec.serving.kv_capacities[1:]))
+    rows = [row for row in fit_rows({"x": replace(spec, max_batch_sizes=(), serving=serving)}) if row[1] == "nightly"]
+    assert [row[-1] for row in rows] == [
+        "mistral-7b-v0.3-b32: buckets above 4096; qwen3-14b-b32: buckets above 2048",
+        "qwen3-30b-a3b-serving: all",
+    ]
+
+
+def test_fit_is_not_for_files_that_are_checked(call: Run, tmp_path: Path) -> None:
+    assert "without --check" in call("hardware", "--fit", "--check", str(tmp_path)).error
+    assert "did you mean 'tpu-v5e'" in call("hardware", "--fit", "tpu-v5ee").error
 
 
 def test_hardware_of_an_unknown_name_says_the_nearest(call: Run) -> None:

@@ -91,4 +91,4 @@ def serving_plans(spec: HardwareSpec, profile: str, engine: str = "reference") -
         if engine == "vllm":
             serving = replace(serving, block_size_tokens=max(serving.block_size_tokens, VLLM_BLOCK_TOKENS))
         for model in size.models:
-            yield ServingPlan(spec=spec, serving=serving, size=size, model=model, engine=engine)
+            yield ServingPlan(spec=spec, serving=serving.for_model(model), size=size, model=model, engine=engine)

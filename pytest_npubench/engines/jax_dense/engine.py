@@ -98,10 +98,13 @@ class StaticBucketEngine:
         whole = self._sharding(P())
         compiled = partial(self._compile, donate=(1,), out=State(self._cache_shardings(), whole, whole))
         label = f"{self.shape.name}-b{self.batch_size}-{bucket}"
-        self._prefill[bucket] = compiled(
+        prefill = compiled(
             f"prefill-{label}", partial(forward.prefill, self.shape), self._weights, state, prompt, scalar, scalar
         )
-        self._decode[bucket] = compiled(f"decode-{label}", partial(forward.decode, self.shape), self._weights, state)
+        decode = compiled(f"decode-{label}", partial(forward.decode, self.shape), self._weights, state)
+        # now, small buckets before large ones: what does not fit is found before anything is timed
+        self._caches[bucket] = jax.block_until_ready(self._new_caches(bucket))
+        self._prefill[bucket], self._decode[bucket] = prefill, decode  # a bucket is there whole or not at all
 
     def _compile_move(self, small: int, large: int) -> None:
         if (small, large) not in self._move:
