@@ -42,6 +42,7 @@ class Settings:
     remeasure: int
     doubtful_sessions: int
     compare_across: tuple[str, ...]
+    require_judged: float | None
     other_load: float
     history: str | None
     shard: tuple[int, int] | None
@@ -62,6 +63,7 @@ class Settings:
         remeasuring = REMEASURING in os.environ
         if remeasuring:  # samples are wanted, and nothing else
             values |= {"require": (), "report": None, "history": None, "shard": None, "remeasure": 0}
+            values["require_judged"] = None
         return cls(
             **{
                 **values,
