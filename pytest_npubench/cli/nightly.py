@@ -110,10 +110,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.step == "lock" and arguments.write is not None:
         return _write_lock(arguments)
     night, branch = _night(arguments)
-    with _faults_named(), night.state.held():
+    with _faults_named(), night.state.held() as held:
         if arguments.step == "publish":
             return _publish(night)
-        steps = _steps(arguments, night, branch)
+        steps = _steps(arguments, night, branch, held)
         if arguments.step != "run":
             return _say(steps[arguments.step]())
         return _run_all(night, steps)
@@ -137,7 +137,9 @@ def _run_all(night: Night, steps: dict[str, Callable[[], Step]]) -> int:
     return _publish(night)
 
 
-def _steps(arguments: argparse.Namespace, night: Night, branch: Branch | None) -> dict[str, Callable[[], Step]]:
+def _steps(
+    arguments: argparse.Namespace, night: Night, branch: Branch | None, held: int
+) -> dict[str, Callable[[], Step]]:
     from pytest_npubench.nightly.lock_file import check_lock
     from pytest_npubench.nightly.measure import measure
     from pytest_npubench.nightly.promote import Promotion, promote
@@ -151,7 +153,7 @@ def _steps(arguments: argparse.Namespace, night: Night, branch: Branch | None) -
     return {
         "restore": lambda: restore(night, branch),
         "lock": lambda: check_lock(night, arguments.lock),
-        "measure": lambda: measure(night, _pytest_arguments(arguments), os.environ),
+        "measure": lambda: measure(night, _pytest_arguments(arguments), os.environ, held=held),
         "promote": promoted,
         "upload": lambda: upload(night, _history(arguments, night)),
     }

@@ -124,26 +124,25 @@ class Branch:
         return f"{found} gives no access to this: it needs to write contents"
 
     def _access(self) -> dict[str, str]:
-        token = next((self.environment[name] for name in TOKENS if self.environment.get(name)), None)
-        if token is None:
-            return {}
-        asked = subprocess.run(
-            ["git", "-C", str(self.work), "remote", "get-url", "--push", self.remote],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        address = urlsplit(asked.stdout.strip())
-        if address.scheme != "https":
-            return {}
-        basic = base64.b64encode(f"x-access-token:{token}".encode()).decode("ascii")
-        key = f"http.https://{address.netloc.rpartition('@')[2]}/.extraheader"
-        # the empty value drops the header that a checkout may have left: two of them are refused
-        pairs = ((key, ""), (key, f"AUTHORIZATION: basic {basic}"))
-        settings = {"GIT_CONFIG_COUNT": str(len(pairs))}
-        for index, (name, value) in enumerate(pairs):
-            settings |= {f"GIT_CONFIG_KEY_{index}": name, f"GIT_CONFIG_VALUE_{index}": value}
-        return settings
+        asked = ["git", "-C", str(self.work), "remote", "get-url", "--push", self.remote]
+        address = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+        return access(address, self.environment)
+
+
+def access(address: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """git's configuration, as environment variables, that gives an https remote the token; none for any other."""
+    token = next((environment[name] for name in TOKENS if environment.get(name)), None)
+    parts = urlsplit(address)
+    if token is None or parts.scheme != "https":
+        return {}
+    basic = base64.b64encode(f"x-access-token:{token}".encode()).decode("ascii")
+    key = f"http.https://{parts.netloc.rpartition('@')[2]}/.extraheader"
+    # the empty value drops the header that a checkout may have left: two of them are refused
+    pairs = ((key, ""), (key, f"AUTHORIZATION: basic {basic}"))
+    settings = {"GIT_CONFIG_COUNT": str(len(pairs))}
+    for index, (name, value) in enumerate(pairs):
+        settings |= {f"GIT_CONFIG_KEY_{index}": name, f"GIT_CONFIG_VALUE_{index}": value}
+    return settings
 
 
 def masked(text: str) -> str:

@@ -31,8 +31,12 @@ MEANING = {
 }
 
 
-def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, str]) -> Step:
-    """Run pytest with these arguments. Raises OSError, and NightlyError where no night was begun."""
+def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, str], *, held: int) -> Step:
+    """Run pytest with these arguments. Raises OSError, and NightlyError where no night was begun.
+
+    pytest inherits `held`, the state folder's lock: where only the nightly is killed, no other begins while its pytest
+    still writes the journal.
+    """
     night.steps()
     before = {session.id for session in _sessions(night)}
     own = [
@@ -42,7 +46,8 @@ def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, st
         f"--junit-xml={night.out / 'junit.xml'}",
     ]
     command = [sys.executable, "-m", "pytest", *own, *arguments]
-    status, last = _run(night, command, {name: value for name, value in environment.items() if name not in SECRETS})
+    public = {name: value for name, value in environment.items() if name not in SECRETS}
+    status, last = _run(night, command, public, held)
     new = [session for session in _sessions(night) if session.id not in before]
     ids = [session.id for session in new]
     if ids:
@@ -82,7 +87,7 @@ def _sessions(night: Night) -> Sequence[Session]:
         return ()
 
 
-def _run(night: Night, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
+def _run(night: Night, command: Sequence[str], environment: Mapping[str, str], held: int) -> tuple[int, str]:
     """Its exit status, and the last line that says what is wrong. What it prints is shown and kept."""
     last = ""
     with (night.out / "pytest.log").open("w", encoding="utf-8") as log:
@@ -90,6 +95,7 @@ def _run(night: Night, command: Sequence[str], environment: Mapping[str, str]) -
             command,
             cwd=night.work,
             env=dict(environment),
+            pass_fds=(held,),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -5,15 +5,17 @@ STATE/journals/SESSION.jsonl  older journals as they were, from which a lost his
 STATE/history.db              the history, unless it is a server
 STATE/baselines/              baselines as last seen on the branch, or the baselines themselves
 STATE/state.json              what became of each session of the journal
-STATE/state.lock              held while a step runs; the kernel lets go of it when its holder dies
+STATE/state.lock              held while a step runs, by its pytest too
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import secrets
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +25,7 @@ from typing import Any
 from pytest_npubench.errors import NightlyError
 
 LOCK_TIMEOUT_S = 10.0
+LOCK_POLL_S = 0.1
 FORMAT = "npubench-nightly-state"
 VERSION = 1
 
@@ -89,18 +92,36 @@ class StateFolder:
         replace_text(self.path / "state.json", json.dumps(content, indent=1) + "\n")
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Nobody else changes the folder inside of the context. Raises NightlyError where another night has it."""
-        import filelock
+    def held(self) -> Iterator[int]:
+        """Nobody else changes the folder inside of the context; yields the lock's file descriptor, with which a child
+        process keeps the folder held where it outlives this one.
 
+        Raises NightlyError where another night has it, OSError where the folder cannot be written.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path / "state.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            with filelock.FileLock(self.path / "state.lock", timeout=LOCK_TIMEOUT_S):
-                yield
-        except filelock.Timeout:
-            raise NightlyError(
-                f"state folder {self.path}: another nightly has it; give each runner of a host its own by --state"
-            ) from None
+            if not _locked(descriptor):
+                raise NightlyError(
+                    f"state folder {self.path}: another nightly, or pytest that a killed one left, has it; "
+                    "runners of one host each need a --state of their own"
+                )
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    """Whether the lock could be had. flock(2): the kernel lets go of it when the last process that has it ends."""
+    deadline_s = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(LOCK_POLL_S)
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -7,7 +7,6 @@ folder beside it stays. The device is the fake accelerator; its times are multip
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,12 +18,20 @@ from plugin.project import Project, make_project
 
 from pytest_npubench.nightly.state import StateFolder
 from pytest_npubench.store.baselines import Baselines
+from pytest_npubench.store.journal import read_journal
 
 BRANCH = "npubench-baselines"
 SCRIPT = "import sys; from pytest_npubench.cli.main import main; sys.exit(main())"
 TIMEOUT_S = 300
 CASES = 3  # test_profile in the buckets of 16, 32 and 64 tokens
-SELECT = ("-k", "fake and profile", "--npubench-hardware=hw", "--npubench-other-load=1", "--npubench-remeasure=0")
+SELECT = (
+    "test_profile.py",
+    "-k",
+    "fake",
+    "--npubench-hardware=hw",
+    "--npubench-other-load=1",
+    "--npubench-remeasure=0",
+)
 SLOWED = """
 def slowed(requests, run):
     factor = float(os.environ.get("FAKE_FACTOR", "1"))
@@ -100,6 +107,11 @@ class Runner:
         git(self.root, "clone", "--quiet", "--depth=1", f"file://{self.remote.path}", "work")
 
     @property
+    def select(self) -> tuple[str, ...]:
+        """pytest's arguments: the three cases, and nothing that depends on how busy this machine is."""
+        return SELECT
+
+    @property
     def work(self) -> Path:
         return self.root / "work"
 
@@ -116,7 +128,9 @@ class Runner:
         git(self.work, "checkout", "--quiet", "--force", "--detach", "FETCH_HEAD")
         git(self.work, "clean", "-ffdxq")
 
-    def start(self, step: str, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(
+        self, step: str, *arguments: str, env: Mapping[str, str] | None = None, **options: Any
+    ) -> subprocess.Popen[str]:
         command = [
             sys.executable,
             "-c",
@@ -140,6 +154,7 @@ class Runner:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            **options,
         )
 
     def call(self, step: str, *arguments: str, env: Mapping[str, str] | None = None) -> Done:
@@ -153,11 +168,15 @@ class Runner:
     def night(self, *arguments: str, env: Mapping[str, str] | None = None) -> Done:
         """A checkout and all steps."""
         self.checkout()
-        return self.call("run", *arguments, "--", *SELECT, env=env)
+        return self.call("run", *arguments, "--", *self.select, env=env)
+
+    def measured(self, journal: Path, session: str) -> str:
+        """As if a night had measured just what is in `journal`, a night's own one, in a session of this name."""
+        (old,) = read_journal(journal).sessions
+        self.state.path.mkdir(exist_ok=True)
+        with self.state.journal.open("a", encoding="utf-8") as file:
+            file.write(journal.read_text(encoding="utf-8").replace(old.id, session))
+        return session
 
     def steps(self) -> dict[str, Any]:
         return dict(json.loads((self.out / "night.json").read_text(encoding="utf-8")))
-
-
-def environment_without_tokens() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if "TOKEN" not in name}
