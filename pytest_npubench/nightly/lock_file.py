@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import platform
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -37,9 +38,10 @@ def lock_text(extras: Sequence[str], options: Sequence[str] = ()) -> str:
     pins = sorted(_closure(extras).items())
     python = ".".join(platform.python_version_tuple()[:2])
     named = ",".join(extras)
+    shown = [*(f"--extra {extra}" for extra in extras), *(f"--pip-option {shlex.quote(line)}" for line in options)]
     head = [
         f"# What pytest-npubench[{named}] ran with: Python {python}, {platform.system()} {platform.machine()}.",
-        "# Written by: npubench nightly lock --write FILE " + " ".join(f"--extra {extra}" for extra in extras),
+        "# Written by: npubench nightly lock --write FILE " + " ".join(shown),
     ]
     return "\n".join([*head, *options, *(f"{name}=={version}" for name, version in pins)]) + "\n"
 

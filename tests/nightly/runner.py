@@ -99,7 +99,6 @@ class Runner:
 
     remote: Remote
     root: Path
-    options: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -143,7 +142,7 @@ class Runner:
             str(self.state.path),
         ]
         return subprocess.Popen(
-            [*command, *self.options, *arguments],
+            [*command, *arguments],
             cwd=self.work,
             env={
                 **Project(self.work).environment(),

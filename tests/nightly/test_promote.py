@@ -214,12 +214,10 @@ def test_a_token_reaches_git_by_its_environment_alone(tmp_path: Path) -> None:
 
 
 def test_review_before_it_counts(nights: Nights, runner: Runner, server, tmp_path) -> None:
-    runner.options = ("--promote=pull-request", "--branch=main")
+    proposed = ("--promote=pull-request", "--branch=main")
     main = git(runner.remote.path, "rev-parse", "main")
     runner.measured(nights.journals[0], "a")
-    runner.call("restore", *runner.options)
-    runner.options = ()
-    proposed = ("--promote=pull-request", "--branch=main")
+    runner.call("restore", *proposed)
     done = runner.call("promote", *proposed)
     assert done.status == 0, done.out + done.err
     assert "no pull request: GITHUB_REPOSITORY is not set; the branch npubench/nightly-openvino-" in done.out
