@@ -59,16 +59,19 @@ def _accept(journal: Journal, run: Sequence[Session], directory: Path) -> Accept
         accepted = accept_run(journal, run, directory)
         held = _held(directory, ids)
     except RunNotAcceptedError as error:
-        return _outcome(ids, f"nothing accepted of {sum(expected.values())} green cases: {error}", settled=True)
+        why = " ".join(str(error).split())
+        return _outcome(ids, f"nothing accepted of {sum(expected.values())} green cases: {why}", settled=True)
     except StoreError as error:
         is_rejected = "was rejected on" in str(error)  # by a person, for good
         said = f"not accepted{'' if is_rejected else ', to be tried again'}: {error}"
         return _outcome(ids, said, settled=is_rejected, lost=() if is_rejected else (str(error),))
-    lost = tuple(sorted((expected - held).elements()))
+    named = [(one.case, str(one)) for one in getattr(accepted, "left_out", ())]  # left out by acceptance, with reasons
+    lost = tuple(sorted((expected - held - Counter(case for case, _ in named)).elements()))
     num_accepted = sum((expected & held).values())
     return Accepted(
         sessions=ids,
-        said=f"accepted {num_accepted} of {sum(expected.values())} judgeable green cases{_named(lost)}",
+        said=f"accepted {num_accepted} of {sum(expected.values())} judgeable green cases"
+        f"{_listed('lost', lost)}{_listed('left out', [text for _, text in named])}",
         num_judgeable=sum(expected.values()),
         num_accepted=num_accepted,
         lost=lost,
@@ -83,11 +86,11 @@ def _outcome(ids: tuple[str, ...], said: str, *, settled: bool, lost: tuple[str,
     )
 
 
-def _named(lost: Sequence[str]) -> str:
-    if not lost:
+def _listed(title: str, names: Sequence[str]) -> str:
+    if not names:
         return ""
-    more = f" and {len(lost) - NUM_NAMED} more" if len(lost) > NUM_NAMED else ""
-    return f"; lost: {', '.join(lost[:NUM_NAMED])}{more}"
+    more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
+    return f"; {title}: {', '.join(names[:NUM_NAMED])}{more}"
 
 
 def _judgeable(run: Sequence[Session]) -> Counter[str]:
