@@ -32,7 +32,11 @@ SELECT = (
     "--npubench-other-load=1",
     "--npubench-remeasure=0",
 )
+SECRETS = {"GITHUB_TOKEN": "s3cret", "GH_TOKEN": "s3cret"}
 SLOWED = """
+assert "s3cret" not in os.environ.values(), "what is measured sees a token"
+
+
 def slowed(requests, run):
     factor = float(os.environ.get("FAKE_FACTOR", "1"))
     segments = tuple(dataclasses.replace(part, duration_s=part.duration_s * factor) for part in run.segments)

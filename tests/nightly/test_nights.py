@@ -10,13 +10,16 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from plugin.project import wait_for
 
+from pytest_npubench.errors import NightlyError
+from pytest_npubench.nightly import state as state_module
 from pytest_npubench.store.history import history_sessions
 from pytest_npubench.store.journal import read_journal
 
 from .conftest import Nights
-from .runner import CASES
+from .runner import CASES, SECRETS
 
 SLOW = {"FAKE_FACTOR": "1.1"}
 
@@ -55,7 +58,7 @@ def test_a_slow_night_is_red_named_and_keeps_the_accepted_ones(nights: Nights, t
     runner = nights.copy(tmp_path)
     outputs = {name: str(tmp_path / name) for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT")}
     before = nights.remote.sessions(tmp_path / "before")
-    done = runner.night(env={**SLOW, **outputs, "GITHUB_ACTIONS": "true"})
+    done = runner.night(env={**SLOW, **SECRETS, **outputs, "GITHUB_ACTIONS": "true"})
     assert done.status == 1
     assert f"{CASES} regressed" in done.out
     name = "fake-mini-llama-b2-bucket32"
@@ -82,12 +85,18 @@ def test_a_new_driver_that_makes_all_incomparable_is_not_green(nights: Nights, t
     )
 
 
-def test_a_killed_night_leaves_the_next_one_whole(nights: Nights, tmp_path: Path) -> None:
+def test_a_killed_night_leaves_the_next_one_whole(nights: Nights, tmp_path: Path, monkeypatch) -> None:
+    """First the nightly alone, whose pytest goes on for a moment, then everything of it."""
     runner = nights.copy(tmp_path)
     runner.checkout()
     process = runner.start("run", "--", *runner.select, env={"FAKE_SLEEP_S": "0.05"}, start_new_session=True)
     held = runner.state.journal.read_bytes().count(b'"record":"round"')
     wait_for(lambda: runner.state.journal.read_bytes().count(b'"record":"round"') > held, process)
+    process.kill()
+    process.wait()
+    monkeypatch.setattr(state_module, "LOCK_TIMEOUT_S", 0.0)
+    with pytest.raises(NightlyError, match="pytest that a killed one left"), runner.state.held():
+        pass
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     assert len(read_journal(runner.state.journal).sessions) == 5
