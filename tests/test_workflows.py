@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 NIGHTLY = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8"))
 JOB = NIGHTLY["jobs"]["measure"]
 FAMILIES = JOB["strategy"]["matrix"]["family"]
+NOT_EVERYWHERE = ("#", "setuptools", "nvidia-", "cuda-", "triton")  # torch's own, by version of Python and build
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -34,7 +35,7 @@ def test_the_cpu_lock_pins_all_that_the_extra_needs() -> None:
     needed = {
         line.partition("==")[0]
         for line in lock_text(("cpu", "postgres")).splitlines()
-        if not line.startswith("#") and not line.startswith("setuptools")  # torch's, on some versions of Python
+        if not line.startswith(NOT_EVERYWHERE)
     }
     assert needed <= read_pins(ROOT / "locks" / "cpu.txt").keys()
 

@@ -170,9 +170,7 @@ def _night(arguments: argparse.Namespace) -> tuple[Night, Branch | None]:
     state = (
         arguments.state.absolute() if arguments.state else default_state_path(os.environ, address or str(work), name)
     )
-    night = Night(
-        name=name, family=arguments.family, work=work, out=work / arguments.out, state=StateFolder(path=state)
-    )
+    night = Night(name=name, work=work, out=work / arguments.out, state=StateFolder(path=state))
     if getattr(arguments, "promote", "local") == "local":
         return night, None
     if address is None:

@@ -41,11 +41,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Night:
-    """The folders of a night, as absolute paths, and the device family it measures. `name` is the runner's share of
-    the work, which state folder and topic branch are named after: the family, or one host of several."""
+    """The folders of a night, as absolute paths. `name` is the runner's share of the work, which state folder and topic
+    branch are named after: the device family, or one host of several."""
 
     name: str
-    family: str
     work: Path
     out: Path
     state: StateFolder

@@ -85,7 +85,7 @@ def test_baselines_in_the_work_tree_alone_are_named(runner: Runner) -> None:
 
 def test_old_sessions_go_to_the_shelf_but_for_those_that_wait(nights: Nights, tmp_path: Path, monkeypatch) -> None:
     state = StateFolder(path=tmp_path / "state")
-    night = Night(name="cpu", family="cpu", work=tmp_path, out=tmp_path / "out", state=state)
+    night = Night(name="cpu", work=tmp_path, out=tmp_path / "out", state=state)
     state.path.mkdir()
     state.journal.write_bytes(nights.runner.state.journal.read_bytes())
     first, second, third, fourth = (session.id for session in read_journal(state.journal).sessions)

@@ -25,9 +25,7 @@ def lock(tmp_path: Path, text: str) -> Path:
 
 @pytest.fixture
 def night(tmp_path: Path) -> Night:
-    night = Night(
-        name="cpu", family="cpu", work=tmp_path, out=tmp_path / "out", state=StateFolder(path=tmp_path / "state")
-    )
+    night = Night(name="cpu", work=tmp_path, out=tmp_path / "out", state=StateFolder(path=tmp_path / "state"))
     night.begin()
     return night
 

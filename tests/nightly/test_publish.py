@@ -13,9 +13,7 @@ from pytest_npubench.nightly.state import StateFolder
 
 @pytest.fixture
 def night(tmp_path: Path) -> Night:
-    night = Night(
-        name="tpu", family="tpu", work=tmp_path, out=tmp_path / "out", state=StateFolder(path=tmp_path / "state")
-    )
+    night = Night(name="tpu", work=tmp_path, out=tmp_path / "out", state=StateFolder(path=tmp_path / "state"))
     night.begin()
     return night
 
