@@ -1,4 +1,5 @@
-# make bench: measure this machine's CPU (quick profile). make test: the project's tests. make lint: style, types, layers.
+# make bench: measure this machine's CPU (quick profile). make test: the project's tests. make lint: style, types, layers,
+# workflows.
 # make test-vllm: the tests that need vLLM, whose CPU build gets an environment of its own (3.5 GB).
 PYTHON ?= python3
 VENV ?= .venv
@@ -31,6 +32,8 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --offline --quiet .github/
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -3,7 +3,8 @@
 NpubenchError
 ├── ConfigError              an option, ini key or marker that cannot be used
 │   ├── HardwareFileError    a hardware file: names the file and the key
-│   └── EnvironmentUnusableError   a Python environment to compare that does not start or lacks the plugin
+│   ├── EnvironmentUnusableError   a Python environment to compare that does not start or lacks the plugin
+│   └── NightlyError         a step of the nightly that cannot be done: names the step's file, branch or folder
 ├── RegistryError            a duplicate or broken backend, engine, model or workload
 ├── LengthError              a length outside the configured buckets
 ├── WorkloadError            a workload file or name: names the file, line and column
@@ -39,6 +40,10 @@ class HardwareFileError(ConfigError):
 
 class EnvironmentUnusableError(ConfigError):
     """A Python environment to compare that does not start, or lacks the plugin."""
+
+
+class NightlyError(ConfigError):
+    """A step of the nightly that cannot be done."""
 
 
 class RegistryError(NpubenchError):

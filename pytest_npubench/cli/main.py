@@ -20,6 +20,7 @@ from pytest_npubench.cli import (
     hardware,
     history,
     load,
+    nightly,
     partition,
     predict,
     probe,
@@ -47,6 +48,7 @@ COMMANDS = (
     history,
     compare,
     ab,
+    nightly,
 )
 
 

@@ -142,6 +142,7 @@ OPTIONS = (
     Option("remeasure", "N", "measure suspects again in so many fresh processes (default 2; 0: never)", _count, 2),
     Option("doubtful_sessions", "N", "inconclusive and worse N runs in a row is a regression (0: never)", _count, 10),
     Option("compare_across", "PART[,PART]", "compare although this part of the baseline key differs", _parts, ()),
+    Option("require_judged", "FRACTION", "fail unless this share of the cases is held against a baseline", _fraction),
     Option("other_load", "FRACTION", "share of our cores that others may use (default 0.5; 1: any)", _fraction, 0.5),
     Option("history", "URL", "upload the journal at the end: FILE.db, sqlite:// or postgresql://", str),
     Option("shard", "I/N", "run part I of N of the cases, as every host of a fleet works it out alike", _shard),

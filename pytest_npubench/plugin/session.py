@@ -19,6 +19,7 @@ from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.campaign.server.plan import server_plans
 from pytest_npubench.campaign.serving.plan import serving_plans
 from pytest_npubench.campaign.sharding import known_durations
+from pytest_npubench.comparison.judged_share import JudgedShare
 from pytest_npubench.engines import moe_shapes, shapes
 from pytest_npubench.errors import JournalError, NpubenchError, StoreError
 from pytest_npubench.hardware import HardwareSpec
@@ -307,7 +308,17 @@ class BenchSession:
         except (StoreError, OSError) as error:
             self.notes.append(f"error: {error}")
             return exit_status or int(pytest.ExitCode.TESTS_FAILED)
-        return 0
+        return self._check_judged(exit_status, records)
+
+    def _check_judged(self, exit_status: int, records: Sequence[Mapping[str, Any]]) -> int:
+        """After accepting: the first nights of a device are judged by nothing, and are what later ones are held to."""
+        if self.settings.require_judged is None or (self.num_in_other_shards and not records):
+            return 0
+        lack = JudgedShare.of(records).lack(self.settings.require_judged)
+        if lack is None:
+            return 0
+        self.notes.append(f"error: --npubench-require-judged: {lack}")
+        return exit_status or int(pytest.ExitCode.TESTS_FAILED)
 
 
 def _tightened(name: str, asked: float | None, limit: float) -> float:

@@ -43,6 +43,7 @@ class Settings:
     remeasure: int
     doubtful_sessions: int
     compare_across: tuple[str, ...]
+    require_judged: float | None
     other_load: float
     history: str | None
     shard: tuple[int, int] | None
@@ -65,6 +66,7 @@ class Settings:
         remeasuring, child = REMEASURING in os.environ, CHILD in os.environ
         if remeasuring or child:  # samples are wanted, and nothing else
             values |= {"require": (), "report": None, "history": None, "shard": None, "remeasure": 0}
+            values["require_judged"] = None
         return cls(
             **{
                 **values,

@@ -32,6 +32,7 @@ NAMES = (
     "history",
     "compare",
     "ab",
+    "nightly",
 )
 SCRIPT = "import sys; from pytest_npubench.cli.main import main; sys.exit(main())"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "cli.md"

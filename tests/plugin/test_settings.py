@@ -29,6 +29,7 @@ def test_defaults(settings, pytester):
     assert (found.accept, found.resume) == (False, False)
     assert (found.margin, found.remeasure, found.compare_across) == (0.01, 2, ())
     assert (found.other_load, found.history, found.shard, found.durations) == (0.5, None, None, None)
+    assert found.require_judged is None
     assert found.baselines == pytester.path / "baselines"
     assert found.journal == pytester.path / ".npubench" / "journal.jsonl"
 
@@ -75,6 +76,7 @@ def test_minus_one_waits_for_ever(settings):
         ("--npubench-case-error=5", "want a fraction above 0 and up to 1"),
         ("--npubench-mean-error=5%", "want a fraction above 0 and up to 1"),
         ("--npubench-mean-error=nan", "want a fraction above 0 and up to 1"),
+        ("--npubench-require-judged=0", "want a fraction above 0 and up to 1"),
         ("--npubench-lock-timeout=nan", "want seconds, or -1 to wait for ever"),
         ("--npubench-lock-timeout=soon", "want seconds, or -1 to wait for ever"),
         ("--npubench-lock-timeout=-5", "want seconds, or -1 to wait for ever"),

@@ -1,0 +1,117 @@
+"""Accepting the journal's sessions that have no settled end yet, with every judged case accounted for.
+
+A session is settled for good where it was accepted, refused with a reason that stays (it was red, or killed), or
+rejected by a person. Any other error leaves it for the next night.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_npubench.errors import RunNotAcceptedError, StoreError
+from pytest_npubench.nightly.measure import latest_cases
+from pytest_npubench.store.accept_run import GREEN, accept_run
+from pytest_npubench.store.baselines import Baselines
+from pytest_npubench.store.journal_reader import Journal, Session
+from pytest_npubench.store.journal_runs import run_of
+
+NUM_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What became of one run: its sessions, in words what was done, and how it counts.
+
+    `num_judgeable` cases were green and have a gated metric, `num_accepted` of them are in the baselines now.
+    `is_settled` says that no later night need try again, `is_new` that the baselines hold it now and did not before.
+    """
+
+    sessions: tuple[str, ...]
+    said: str
+    num_judgeable: int
+    num_accepted: int
+    lost: tuple[str, ...]
+    is_settled: bool
+    is_new: bool
+
+
+def accept_waiting(journal: Journal, settled: Collection[str], directory: Path) -> list[Accepted]:
+    """Accept every run of which a session is not settled, oldest first, into the baselines in `directory`."""
+    done: list[Accepted] = []
+    seen: set[str] = set(settled)
+    for session in journal.sessions:
+        if session.id not in seen:
+            run = run_of(journal, session)
+            seen.update(member.id for member in run)
+            done.append(_accept(journal, run, directory))
+    return done
+
+
+def _accept(journal: Journal, run: Sequence[Session], directory: Path) -> Accepted:
+    ids = tuple(session.id for session in run)
+    expected = _judgeable(run)
+    if not any(record["record"] == "case" for session in run for record in session.records):
+        return _outcome(ids, "no case was judged", settled=True)
+    try:
+        accepted = accept_run(journal, run, directory)
+        held = _held(directory, ids)
+    except RunNotAcceptedError as error:
+        why = " ".join(str(error).split())
+        return _outcome(ids, f"nothing accepted of {sum(expected.values())} green cases: {why}", settled=True)
+    except StoreError as error:
+        is_rejected = "was rejected on" in str(error)  # by a person, for good
+        said = f"not accepted{'' if is_rejected else ', to be tried again'}: {error}"
+        return _outcome(ids, said, settled=is_rejected, lost=() if is_rejected else (str(error),))
+    named = [(one.case, str(one)) for one in getattr(accepted, "left_out", ())]  # left out by acceptance, with reasons
+    lost = tuple(sorted((expected - held - Counter(case for case, _ in named)).elements()))
+    num_accepted = sum((expected & held).values())
+    return Accepted(
+        sessions=ids,
+        said=f"accepted {num_accepted} of {sum(expected.values())} judgeable green cases"
+        f"{_listed('lost', lost)}{_listed('left out', [text for _, text in named])}",
+        num_judgeable=sum(expected.values()),
+        num_accepted=num_accepted,
+        lost=lost,
+        is_settled=True,
+        is_new=bool(accepted.paths),
+    )
+
+
+def _outcome(ids: tuple[str, ...], said: str, *, settled: bool, lost: tuple[str, ...] = ()) -> Accepted:
+    return Accepted(
+        sessions=ids, said=said, num_judgeable=0, num_accepted=0, lost=lost, is_settled=settled, is_new=False
+    )
+
+
+def _listed(title: str, names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
+    return f"; {title}: {', '.join(names[:NUM_NAMED])}{more}"
+
+
+def _judgeable(run: Sequence[Session]) -> Counter[str]:
+    """The green cases that were measured and have a gated metric, by name; one on two devices counts twice."""
+    return Counter(
+        str(record["case"])
+        for record in latest_cases(run)
+        if record["verdict"]["kind"] in GREEN and not record.get("resumed", False) and _is_gated(record["metrics"])
+    )
+
+
+def _is_gated(metrics: Mapping[str, Mapping[str, object]]) -> bool:
+    return any(metric.get("gate") != "none" for metric in metrics.values())
+
+
+def _held(directory: Path, ids: Collection[str]) -> Counter[str]:
+    """How often the baselines hold each case of these sessions, which are named SESSION or SESSION@DEVICE there."""
+    return Counter(
+        name
+        for file in Baselines.load(directory, missing_ok=True).files
+        for name, case in file.cases.items()
+        for session in case.sessions
+        if session.session.partition("@")[0] in ids
+    )

@@ -1,0 +1,133 @@
+"""The step that measures: pytest in a process of its own, with journal, report and JUnit file where the night has them.
+
+pytest never sees the tokens of the steps around it. Its journal lies in the state folder from its first line on, so
+what was measured outlives a killed night. Accepting is the next step's, from the journal: a night that could not push
+is accepted later, onto whatever the branch has become.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+from pytest_npubench.comparison.judged_share import JudgedShare
+from pytest_npubench.errors import StoreError
+from pytest_npubench.nightly.branch import TOKENS
+from pytest_npubench.nightly.night import Night, Step
+from pytest_npubench.nightly.session_lines import write_sessions
+from pytest_npubench.store.journal_reader import Record, Session, read_journal
+
+SECRETS = (*TOKENS, "NPUBENCH_HISTORY")
+INTERRUPT_WAIT_S = 30.0
+MEANING = {
+    1: "not green",
+    2: "pytest was interrupted",
+    3: "pytest failed internally",
+    4: "pytest could not run this",
+    5: "no test was found",
+}
+
+
+def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, str], *, held: int) -> Step:
+    """Run pytest with these arguments. Raises OSError, and NightlyError where no night was begun.
+
+    pytest inherits `held`, the state folder's lock: where only the nightly is killed, no other begins while its pytest
+    still writes the journal.
+    """
+    night.steps()
+    before = {session.id for session in _sessions(night)}
+    own = [
+        f"--npubench-journal={night.state.journal}",
+        f"--npubench-baselines={night.baselines}",
+        f"--npubench-report={night.out / 'report.html'}",
+        f"--junit-xml={night.out / 'junit.xml'}",
+    ]
+    command = [sys.executable, "-m", "pytest", *own, *arguments]
+    public = {name: value for name, value in environment.items() if name not in SECRETS}
+    status, last = _run(night, command, public, held)
+    new = [session for session in _sessions(night) if session.id not in before]
+    ids = [session.id for session in new]
+    if ids:
+        write_sessions(night.state.journal, ids, night.out / "journal.jsonl")
+    records = latest_cases(new)
+    share = JudgedShare.of(records)
+    kinds: dict[str, int] = {}
+    for record in records:
+        kinds[record["verdict"]["kind"]] = kinds.get(record["verdict"]["kind"], 0) + 1
+    said = ", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "no case"
+    lines = [f"{said}; {share.num_judged} of {share.num_judgeable} held against a baseline"]
+    if status:
+        meaning = MEANING.get(status, f"killed by signal {-status}" if status < 0 else "an error")
+        lines.insert(0, f"exit status {status}: {meaning}{f': {last}' if last else ''}")
+    if share.unjudged and share.unjudged not in lines[0]:
+        lines.append(share.unjudged)
+    facts = {"exit_status": status, "sessions": ids, "counts": kinds}
+    return night.record(Step(name="measure", outcome="failed" if status else "done", lines=tuple(lines), facts=facts))
+
+
+def latest_cases(sessions: Sequence[Session]) -> list[Record]:
+    """The case records of these sessions, of a case that was repeated the latest."""
+    latest: dict[tuple[object, ...], Record] = {}
+    for session in sessions:
+        for record in session.records:
+            if record["record"] == "case":
+                place = (session.id, record["case"], record["digest"], record["fingerprint"], record.get("device"))
+                latest[place] = record
+    return list(latest.values())
+
+
+def _sessions(night: Night) -> Sequence[Session]:
+    """Those of the state's journal; none where it is missing or the run before broke it."""
+    try:
+        return read_journal(night.state.journal).sessions if night.state.journal.exists() else ()
+    except StoreError:
+        return ()
+
+
+def _run(night: Night, command: Sequence[str], environment: Mapping[str, str], held: int) -> tuple[int, str]:
+    """Its exit status, and the last line that says what is wrong. What it prints is shown and kept."""
+    last = ""
+    with (night.out / "pytest.log").open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=night.work,
+            env=dict(environment),
+            pass_fds=(held,),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        assert process.stdout is not None
+        before = signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            for line in process.stdout:
+                sys.stdout.write(line)
+                sys.stdout.flush()
+                log.write(line)
+                if line.lower().startswith("error"):
+                    last = line.strip().removeprefix("ERROR: ").removeprefix("error: ")
+            return process.wait(), last
+        except BaseException:
+            _end(process)
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """pytest ends its campaigns and children by itself when it is interrupted, and writes its end record."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(timeout=INTERRUPT_WAIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

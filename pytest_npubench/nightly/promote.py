@@ -1,0 +1,150 @@
+"""The step that makes accepted sessions last: onto a baselines branch, onto a topic branch with a pull request, or into
+the state folder.
+
+The branch may have moved since it was restored, because another runner promoted. So nothing is merged as text: the
+journal's sessions are accepted again, onto the branch as it is now, and where the push is refused because it moved once
+more, the whole is repeated. A topic branch belongs to this state folder alone and is made anew each night: the base
+branch plus every session that the base does not hold yet.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_npubench.errors import JournalError, NightlyError
+from pytest_npubench.nightly.accepting import Accepted, accept_waiting
+from pytest_npubench.nightly.branch import FOLDER, Branch
+from pytest_npubench.nightly.night import Night, Step
+from pytest_npubench.nightly.pull_request import open_pull_request
+from pytest_npubench.nightly.restore import seed_baselines
+from pytest_npubench.store.journal_reader import Journal, read_journal
+
+ATTEMPTS = 8
+REFUSALS = 2  # of a branch that did not move: then it is not the race that keeps us out
+WAIT_S = 0.5
+MODES = ("push", "pull-request", "local")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """How to promote: one of MODES, the branch (None for local), and options for git push."""
+
+    mode: str
+    branch: Branch | None
+    push_options: Sequence[str] = ()
+
+
+def promote(night: Night, promotion: Promotion, environment: Mapping[str, str]) -> Step:
+    """Promote what the journal holds and no night has settled. What fails is the step's outcome, and is tried again
+    next night. Raises NightlyError where the state cannot be read, OSError where it cannot be written."""
+    night.steps()
+    state = night.state.read()
+    if not night.state.journal.exists():
+        return night.record(Step(name="promote", outcome="done", lines=("nothing to accept: there is no journal",)))
+    try:
+        journal = read_journal(night.state.journal)
+        if promotion.branch is None:
+            done, where = _accept_locally(night, journal, state.settled), str(night.state.baselines)
+        else:
+            done, where = _promote(night, promotion, promotion.branch, journal, state.settled, state.owner)
+    except (NightlyError, JournalError) as error:
+        lines = (f"not promoted, to be tried again next night: {error}",)
+        return night.record(Step(name="promote", outcome="failed", lines=lines))
+    known = {session.id for session in journal.sessions}
+    settled = {name: end for name, end in state.settled.items() if name in known}
+    waits_for_review = promotion.mode == "pull-request"
+    for one in done:
+        if one.is_settled and not (waits_for_review and one.is_new):
+            settled |= dict.fromkeys(one.sessions, one.said)
+    night.state.write(replace(state, settled=settled))
+    return night.record(_step(night, promotion, done, where, environment, state.owner))
+
+
+def _accept_locally(night: Night, journal: Journal, settled: Mapping[str, str]) -> list[Accepted]:
+    night.state.baselines.mkdir(parents=True, exist_ok=True)
+    return accept_waiting(journal, settled, night.state.baselines)
+
+
+def _promote(
+    night: Night, promotion: Promotion, branch: Branch, journal: Journal, settled: Mapping[str, str], owner: str
+) -> tuple[list[Accepted], str]:
+    """What was accepted, and where it is. Raises NightlyError where the remote does not take it."""
+    onto = topic(night, owner) if promotion.mode == "pull-request" else branch.name
+    refused: list[str | None] = []
+    for attempt in range(ATTEMPTS):
+        tip = branch.tip()
+        with tempfile.TemporaryDirectory(prefix="npubench-promote-") as folder:
+            directory = Path(folder)
+            if tip is None:
+                seed_baselines(night.work, directory / FOLDER)
+            else:
+                branch.extract(tip, directory)
+            (directory / FOLDER).mkdir(exist_ok=True)
+            done = accept_waiting(journal, settled, directory / FOLDER)
+            if not any(one.is_new for one in done):
+                return done, f"branch {branch.name}"
+            commit = branch.commit(tip, directory, _message(night, done))
+            if commit is None:
+                return done, f"branch {branch.name}"
+            try:
+                branch.push(commit, onto=onto, force=onto != branch.name, options=promotion.push_options)
+            except NightlyError:
+                refused.append(tip)
+                if refused.count(tip) >= REFUSALS or attempt + 1 == ATTEMPTS:
+                    raise
+                time.sleep(WAIT_S * random.random() * (attempt + 1))
+                continue
+            shutil.rmtree(night.state.baselines, ignore_errors=True)
+            shutil.copytree(directory / FOLDER, night.state.baselines)
+            return done, f"branch {onto} at {commit[:12]}"
+    raise AssertionError("the last attempt raises")
+
+
+def topic(night: Night, owner: str) -> str:
+    return f"npubench/nightly-{night.name}-{owner}"
+
+
+def _message(night: Night, done: Sequence[Accepted]) -> str:
+    new = [one for one in done if one.is_new]
+    cases = sum(one.num_accepted for one in new)
+    body = "\n".join(f"{', '.join(one.sessions)}: {one.said}" for one in new)
+    return f"Nightly {night.name}: {cases} cases accepted\n\n{body}\n"
+
+
+def _step(
+    night: Night,
+    promotion: Promotion,
+    done: Sequence[Accepted],
+    where: str,
+    environment: Mapping[str, str],
+    owner: str,
+) -> Step:
+    lost = [name for one in done for name in one.lost]
+    lines = [f"{', '.join(one.sessions)}: {one.said}" for one in done] or ["every session was settled before"]
+    is_new = any(one.is_new for one in done)
+    facts: dict[str, object] = {
+        "num_accepted": sum(one.num_accepted for one in done if one.is_new),
+        "num_judgeable": sum(one.num_judgeable for one in done),
+        "where": where,
+    }
+    lines.append(f"baselines are in {where}")
+    outcome = "failed" if lost else "done"
+    if promotion.mode == "pull-request" and promotion.branch is not None and is_new:
+        opened = open_pull_request(
+            head=topic(night, owner),
+            base=promotion.branch.name,
+            title=f"Nightly baselines: {night.name}",
+            body="\n".join(f"- {line}" for line in lines),
+            environment=environment,
+        )
+        lines.append(opened.said)
+        facts["pull_request"] = opened.url
+        if opened.url is None and outcome == "done":
+            outcome = "warning"
+    return Step(name="promote", outcome=outcome, lines=tuple(lines), facts=facts)

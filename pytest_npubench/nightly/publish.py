@@ -1,0 +1,149 @@
+"""The last step: the night in Markdown, annotations at the cases that are red, and outputs for the steps that follow.
+
+On GitHub the summary goes to $GITHUB_STEP_SUMMARY, outputs to $GITHUB_OUTPUT, annotations are lines on stdout
+(https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands); elsewhere the same is said in
+plain lines, and OUT/summary.md is always written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_npubench.errors import StoreError
+from pytest_npubench.nightly.measure import latest_cases
+from pytest_npubench.nightly.night import STEPS, Night, Step
+from pytest_npubench.store.accept_run import GREEN
+from pytest_npubench.store.journal_reader import Record, read_journal
+
+NUM_ANNOTATED = 10  # GitHub drops what is more than ten of a kind in a step
+NUM_ROWS = 50
+SIGNS = {"done": "ok", "warning": "warning", "failed": "**failed**"}
+ARTIFACTS = ("report.html", "journal.jsonl", "junit.xml", "pytest.log", "summary.md")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotation:
+    """One line for people: `level` is error or warning; `file` relative to the repository, None for the night's."""
+
+    level: str
+    title: str
+    text: str
+    file: str | None = None
+
+    def command(self) -> str:
+        """As GitHub reads it: ::error file=suites/buckets/test_profile.py,title=...::the reason."""
+        properties = {"file": self.file, "title": self.title}
+        told = ",".join(f"{name}={_property(value)}" for name, value in properties.items() if value)
+        return f"::{self.level} {told}::{_data(self.text)}"
+
+    def __str__(self) -> str:
+        return f"{self.level}: {self.title}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """Whether the night was green, and the annotations that say why not."""
+
+    is_green: bool
+    annotations: tuple[Annotation, ...]
+
+
+def publish(night: Night, environment: Mapping[str, str]) -> Published:
+    """Raises NightlyError where no night was begun, OSError."""
+    steps = night.steps()
+    records = _records(night)
+    red = [record for record in records if record["verdict"]["kind"] not in GREEN]
+    missing = [name for name in STEPS if name not in steps]
+    is_green = not missing and not red and all(step.outcome != "failed" for step in steps.values())
+    annotations = (*_of_steps(steps, missing), *map(_of_case, red))
+    text = _summary(night, steps, missing, red, is_green)
+    (night.out / "summary.md").write_text(text, encoding="utf-8")
+    _append(environment.get("GITHUB_STEP_SUMMARY"), text)
+    _append(environment.get("GITHUB_OUTPUT"), _outputs(night, steps, is_green))
+    return Published(is_green=is_green, annotations=tuple(_limited(annotations)))
+
+
+def _records(night: Night) -> list[Record]:
+    try:
+        return latest_cases(read_journal(night.out / "journal.jsonl").sessions)
+    except StoreError:  # the night did not get so far, as the missing step says
+        return []
+
+
+def _of_steps(steps: Mapping[str, Step], missing: Sequence[str]) -> list[Annotation]:
+    found = [
+        Annotation(
+            level="error" if step.outcome == "failed" else "warning", title=f"nightly {name}", text=step.lines[0]
+        )
+        for name, step in steps.items()
+        if step.outcome != "done"
+    ]
+    return found + [
+        Annotation(level="error", title=f"nightly {name}", text="did not run, or was killed") for name in missing
+    ]
+
+
+def _of_case(record: Record) -> Annotation:
+    verdict = record["verdict"]
+    file = str(record["node"]).partition("::")[0]
+    return Annotation(level="error", title=str(record["id"]), text=f"{verdict['kind']}: {verdict['reason']}", file=file)
+
+
+def _limited(annotations: Sequence[Annotation]) -> list[Annotation]:
+    """At most ten of a level; the last of them says how many more there are, and where."""
+    found: list[Annotation] = []
+    for level in ("error", "warning"):
+        own = [one for one in annotations if one.level == level]
+        if len(own) > NUM_ANNOTATED:
+            rest = len(own) - NUM_ANNOTATED + 1
+            more = Annotation(level=level, title="nightly", text=f"{rest} more, see the summary")
+            own = [*own[: NUM_ANNOTATED - 1], more]
+        found += own
+    return found
+
+
+def _summary(
+    night: Night, steps: Mapping[str, Step], missing: Sequence[str], red: Sequence[Record], is_green: bool
+) -> str:
+    rows = [f"| {name} | {SIGNS[step.outcome]} | {_cell('; '.join(step.lines))} |" for name, step in steps.items()]
+    rows += [f"| {name} | **failed** | did not run, or was killed |" for name in missing]
+    lines = [f"## Nightly {night.name}: {'green' if is_green else 'red'}", "", "| step | | |", "|---|---|---|", *rows]
+    if red:
+        lines += ["", "| red case | verdict | why |", "|---|---|---|"]
+        lines += [
+            f"| `{_cell(record['id'])}` | {record['verdict']['kind']} | {_cell(record['verdict']['reason'])} |"
+            for record in red[:NUM_ROWS]
+        ]
+        if len(red) > NUM_ROWS:
+            lines.append(f"| {len(red) - NUM_ROWS} more | | see the report |")
+    there = [f"`{name}`" for name in ARTIFACTS if name == "summary.md" or (night.out / name).exists()]
+    return "\n".join([*lines, "", f"In `{night.out.name}/`: {', '.join(there)}.", ""])
+
+
+def _outputs(night: Night, steps: Mapping[str, Step], is_green: bool) -> str:
+    facts = steps["promote"].facts if "promote" in steps else {}
+    found = {"green": str(is_green).lower(), "out": str(night.out)}
+    found |= {
+        name: str(facts[name]) for name in ("where", "num_accepted", "pull_request") if facts.get(name) is not None
+    }
+    return "".join(f"{name}={' '.join(value.split())}\n" for name, value in found.items())
+
+
+def _append(path: str | None, text: str) -> None:
+    if path:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(text)
+
+
+def _cell(text: object) -> str:
+    return " ".join(str(text).replace("|", "\\|").split())
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,149 @@
+"""The folder in which a night leaves things for the next one, outside of the work tree that a checkout cleans.
+
+STATE/journal.jsonl           the latest nights, what a doubtful metric's nights are counted in
+STATE/journals/SESSION.jsonl  older journals as they were, from which a lost history is filled again
+STATE/history.db              the history, unless it is a server
+STATE/baselines/              baselines as last seen on the branch, or the baselines themselves
+STATE/state.json              what became of each session of the journal
+STATE/state.lock              held while a step runs, by its pytest too
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_npubench.errors import NightlyError
+
+LOCK_TIMEOUT_S = 10.0
+LOCK_POLL_S = 0.1
+FORMAT = "npubench-nightly-state"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What became of the sessions: of each that has an end, in words; whether the history has all of them.
+
+    `owner` tells this state folder's topic branches from those of other runners.
+    """
+
+    owner: str
+    settled: Mapping[str, str] = field(default_factory=dict)
+    is_uploaded: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateFolder:
+    """A state folder by its path, which need not exist yet."""
+
+    path: Path
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    @property
+    def shelf(self) -> Path:
+        return self.path / "journals"
+
+    @property
+    def baselines(self) -> Path:
+        return self.path / "baselines"
+
+    @property
+    def history(self) -> Path:
+        return self.path / "history.db"
+
+    def read(self) -> State:
+        """A new state where there is none. Raises NightlyError for one that cannot be read."""
+        path = self.path / "state.json"
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if (content["format"], content["version"]) != (FORMAT, VERSION):
+                raise NightlyError(f"{path}: written by another version; this one reads {FORMAT} {VERSION}")
+            settled = {str(name): str(end) for name, end in content["settled"].items()}
+            return State(owner=str(content["owner"]), settled=settled, is_uploaded=bool(content["is_uploaded"]))
+        except FileNotFoundError:
+            return State(owner=secrets.token_hex(3))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise NightlyError(
+                f"{path}: cannot be read ({error}); move it away, sessions are then settled anew"
+            ) from None
+
+    def write(self, state: State) -> None:
+        """Replace the file as a whole. Raises OSError."""
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "owner": state.owner,
+            "settled": dict(state.settled),
+            "is_uploaded": state.is_uploaded,
+        }
+        replace_text(self.path / "state.json", json.dumps(content, indent=1) + "\n")
+
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """Nobody else changes the folder inside of the context; yields the lock's file descriptor, with which a child
+        process keeps the folder held where it outlives this one.
+
+        Raises NightlyError where another night has it, OSError where the folder cannot be written.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path / "state.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            if not _locked(descriptor):
+                raise NightlyError(
+                    f"state folder {self.path}: another nightly, or pytest that a killed one left, has it; "
+                    "runners of one host each need a --state of their own"
+                )
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    """Whether the lock could be had. flock(2): the kernel lets go of it when the last process that has it ends."""
+    deadline_s = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(LOCK_POLL_S)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """A kill leaves the old file or the new one. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.tmp")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def default_state_path(environment: Mapping[str, str], repository: str, name: str) -> Path:
+    """$NPUBENCH_STATE_DIR, else $XDG_STATE_HOME/npubench, else ~/.local/state/npubench; in it REPOSITORY/NAME.
+
+    `repository` is the remote's address or the work tree's path, of which the last two parts count:
+    https://github.com/ann/bench.git and "tpu" give ann-bench/tpu.
+    """
+    parts: list[Any] = [part for part in re.split(r"[/:\\]", repository.removesuffix(".git")) if part][-2:]
+    own = re.sub(r"[^A-Za-z0-9._-]", "_", "-".join(parts)) or "repository"
+    if asked := environment.get("NPUBENCH_STATE_DIR"):
+        return Path(asked).expanduser().absolute() / own / name
+    home = Path(environment.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+    return home.absolute() / "npubench" / own / name

@@ -1,0 +1,30 @@
+"""The step that puts the journal into the history. A night whose history could not be written is not green.
+
+The whole journal is uploaded, so nights that a server was away are made up for; the history knows which it has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pytest_npubench.errors import StoreError
+from pytest_npubench.nightly.night import Night, Step
+from pytest_npubench.store.history import upload_journal
+from pytest_npubench.store.journal_reader import read_journal
+
+
+def upload(night: Night, history: str | None) -> Step:
+    """`history` is its address, None for none. Raises NightlyError where the state cannot be read, OSError."""
+    night.steps()
+    if history is None or not night.state.journal.exists():
+        why = "there is no journal" if history is not None else "no history is kept"
+        return night.record(Step(name="upload", outcome="done", lines=(f"nothing uploaded: {why}",)))
+    state = night.state.read()
+    try:
+        done = upload_journal(history, read_journal(night.state.journal))
+    except StoreError as error:
+        night.state.write(replace(state, is_uploaded=False))
+        return night.record(Step(name="upload", outcome="failed", lines=(f"not in the history: {error}",)))
+    night.state.write(replace(state, is_uploaded=True))
+    counts = f"{done.num_new_sessions} sessions new, {done.num_grown_sessions} grown, {done.num_cases} cases"
+    return night.record(Step(name="upload", outcome="done", lines=(f"history: {counts}",)))

@@ -1,0 +1,131 @@
+"""What a night does where history, journal, remote or state folder cannot be used: it is told, and nothing is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_npubench.errors import NightlyError
+from pytest_npubench.nightly import restore as restoring
+from pytest_npubench.nightly import state as state_module
+from pytest_npubench.nightly.night import Night
+from pytest_npubench.nightly.restore import restore
+from pytest_npubench.nightly.state import State, StateFolder, default_state_path
+from pytest_npubench.store.history import history_sessions
+from pytest_npubench.store.journal import read_journal
+
+from .conftest import Nights
+from .runner import CASES, Runner, git
+
+
+@pytest.fixture
+def runner(nights: Nights, tmp_path: Path) -> Runner:
+    """On the fifth night."""
+    return nights.copy(tmp_path)
+
+
+def test_a_history_that_cannot_be_read_makes_the_night_red_and_is_filled_later(runner: Runner) -> None:
+    broken = "this is no database " * 100
+    runner.state.history.write_text(broken)
+    done = runner.night()
+    assert done.status == 1
+    assert f"measure: {CASES} unchanged" in done.out
+    assert "upload: not in the history: history " in done.out
+    assert runner.state.history.read_text() == broken
+    runner.state.history.unlink()
+    assert runner.call("upload").status == 0
+    assert len(history_sessions(str(runner.state.history))) == 5
+
+
+def test_a_password_of_the_history_is_in_no_output(runner: Runner) -> None:
+    runner.call("restore")
+    done = runner.call("upload", env={"NPUBENCH_HISTORY": "mysql://ann:s3cret@db/bench"})
+    assert done.status == 1
+    assert "mysql:// is not known" in done.out
+    assert "s3cret" not in done.out + done.err + (runner.out / "night.json").read_text()
+
+
+def test_no_history_where_none_is_asked_for(runner: Runner) -> None:
+    runner.state.history.unlink()
+    runner.call("restore")
+    assert runner.call("upload", "--history=none").status == 0
+    assert not runner.state.history.exists()
+
+
+def test_a_journal_that_cannot_be_read_is_kept_and_a_new_one_begins(runner: Runner) -> None:
+    damaged = runner.state.journal.read_bytes().replace(b'"record":"round"', b'"rec":"round"', 1)
+    runner.state.journal.write_bytes(damaged)
+    done = runner.call("restore")
+    assert done.status == 1
+    assert "restore: a new journal begins: journal " in done.out
+    (kept,) = runner.state.shelf.iterdir()
+    assert kept.read_bytes() == damaged
+    assert not runner.state.journal.exists()
+    assert runner.call("restore").status == 0
+
+
+def test_a_remote_that_does_not_answer_leaves_the_baselines_of_the_last_time(runner: Runner) -> None:
+    git(runner.work, "remote", "set-url", "origin", str(runner.root / "gone.git"))
+    done = runner.call("restore")
+    assert done.status == 1
+    assert "restore: baselines are those of the last time, since the branch could not be read: branch " in done.out
+    assert f"they hold 4 sessions of {CASES} cases" in done.out
+
+
+def test_baselines_in_the_work_tree_alone_are_named(runner: Runner) -> None:
+    (path,) = runner.state.baselines.glob("*/*.json")
+    only = runner.work / "baselines" / "fake" / "buckets-00000000.json"
+    only.parent.mkdir(parents=True)
+    only.write_bytes(path.read_bytes())
+    done = runner.call("restore")
+    name = "baselines/fake/buckets-00000000.json"
+    assert f"restore: not judged against, since only the work tree has it: {name}" in done.out
+
+
+def test_old_sessions_go_to_the_shelf_but_for_those_that_wait(nights: Nights, tmp_path: Path, monkeypatch) -> None:
+    state = StateFolder(path=tmp_path / "state")
+    night = Night(name="cpu", work=tmp_path, out=tmp_path / "out", state=state)
+    state.path.mkdir()
+    state.journal.write_bytes(nights.runner.state.journal.read_bytes())
+    first, second, third, fourth = (session.id for session in read_journal(state.journal).sessions)
+    monkeypatch.setattr(restoring, "NUM_KEPT_SESSIONS", 1)
+    settled = dict.fromkeys((first, third, fourth), "accepted")
+    for is_uploaded, kept in ((False, [first, second, third, fourth]), (True, [second, fourth])):
+        state.write(State(owner="abc", settled=settled, is_uploaded=is_uploaded))
+        restore(night, None)
+        assert [session.id for session in read_journal(state.journal).sessions] == kept
+    (shelved,) = state.shelf.iterdir()
+    assert [session.id for session in read_journal(shelved).sessions] == [first, third]
+
+
+def test_a_state_folder_in_use_is_told(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(state_module, "LOCK_TIMEOUT_S", 0.2)
+    state = StateFolder(path=tmp_path / "state")
+    told = pytest.raises(NightlyError, match="another nightly, or pytest that a killed one left, has it")
+    with state.held(), told, state.held():
+        pass
+    with state.held():  # free again
+        pass
+
+
+def test_steps_without_a_night_and_folders_of_others_are_told(runner: Runner) -> None:
+    runner.checkout()
+    assert "run `npubench nightly restore` first" in runner.call("publish").err
+    (runner.work / "mine").mkdir()
+    (runner.work / "mine" / "thesis.tex").write_text("years of work")
+    done = runner.call("restore", "--out", "mine")
+    assert done.status == 1
+    assert "is not a night's folder" in done.err
+    assert (runner.work / "mine" / "thesis.tex").exists()
+
+
+def test_where_the_state_lies(tmp_path: Path) -> None:
+    address = "https://github.com/ann/bench.git"
+    assert default_state_path({"NPUBENCH_STATE_DIR": "/var/npubench"}, address, "tpu") == Path(
+        "/var/npubench/ann-bench/tpu"
+    )
+    assert default_state_path({"XDG_STATE_HOME": "/home/ann/s"}, "git@github.com:ann/bench.git", "tpu") == Path(
+        "/home/ann/s/npubench/ann-bench/tpu"
+    )
+    assert default_state_path({}, str(tmp_path), "x").parts[-5:-2] == (".local", "state", "npubench")

@@ -1,0 +1,64 @@
+"""The summary, annotations and outputs of nights made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_npubench.nightly.night import STEPS, Night, Step
+from pytest_npubench.nightly.publish import Annotation, publish
+from pytest_npubench.nightly.state import StateFolder
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Night:
+    night = Night(name="tpu", work=tmp_path, out=tmp_path / "out", state=StateFolder(path=tmp_path / "state"))
+    night.begin()
+    return night
+
+
+def test_green_is_all_steps_done(night: Night) -> None:
+    for name in STEPS:
+        assert not publish(night, {}).is_green
+        night.record(Step(name=name, outcome="done", lines=("fine",)))
+    assert publish(night, {}).is_green
+    assert (night.out / "summary.md").read_text().startswith("## Nightly tpu: green\n")
+
+
+def test_a_step_that_never_ran_is_an_error(night: Night) -> None:
+    for name in STEPS[:2]:
+        night.record(Step(name=name, outcome="done", lines=("fine",)))
+    done = publish(night, {})
+    assert [str(one) for one in done.annotations] == [
+        "error: nightly measure: did not run, or was killed",
+        "error: nightly promote: did not run, or was killed",
+        "error: nightly upload: did not run, or was killed",
+    ]
+
+
+@pytest.mark.parametrize(("outcome", "is_green"), [("done", True), ("warning", True), ("failed", False)])
+def test_a_warning_is_green(night: Night, outcome: str, is_green: bool) -> None:
+    for name in STEPS:
+        night.record(Step(name=name, outcome=outcome if name == "promote" else "done", lines=("a | b", "c")))
+    assert publish(night, {}).is_green is is_green
+    assert "| a \\| b; c |" in (night.out / "summary.md").read_text()
+
+
+def test_outputs_are_one_line_each(night: Night, tmp_path: Path) -> None:
+    facts = {"where": "branch x\nat 1", "num_accepted": 3, "pull_request": None}
+    night.record(Step(name="promote", outcome="done", lines=("fine",), facts=facts))
+    publish(night, {"GITHUB_OUTPUT": str(tmp_path / "outputs")})
+    assert (tmp_path / "outputs").read_text().splitlines() == [
+        "green=false",
+        f"out={night.out}",
+        "where=branch x at 1",
+        "num_accepted=3",
+    ]
+
+
+def test_an_annotation_keeps_its_signs_apart() -> None:
+    """As GitHub's toolkit escapes them: % CR LF in the text, : and , too in a property."""
+    made = Annotation(level="error", title="a,b:c%", text="50 %\nmore: x, y", file="suites/x.py")
+    assert made.command() == "::error file=suites/x.py,title=a%2Cb%3Ac%25::50 %25%0Amore: x, y"
+    assert Annotation(level="warning", title="t", text="x").command() == "::warning title=t::x"
