@@ -134,11 +134,12 @@ def _place_own(session: BenchSession, item: pytest.Item, siblings: Siblings) -> 
     families = families_of(item)
     if len(families) != 1:
         return [item]
-    groups, reason = _groups(wanted(item, session.probe(families[0])), None, session.settings.devices)
-    siblings.add(item, "" if groups else reason)
-    if not groups:
+    groups, skip = _groups(wanted(item, session.probe(families[0])), None, session.settings.devices)
+    siblings.add(item, "" if skip is None else skip.reason)
+    if skip is not None:
+        _note_miss(session, item, skip)
         if not isinstance(item, OneFamily):
-            item.add_marker(pytest.mark.skip(reason=reason))
+            item.add_marker(pytest.mark.skip(reason=skip.reason))
         return [item]
     return [_on(item, group, several=len(groups) > 1) for group in groups]
 
