@@ -9,6 +9,7 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,7 @@ from pytest_npubench.nightly.accepting import accept_waiting
 from pytest_npubench.nightly.branch import access, masked
 from pytest_npubench.store.accept_run import accept_run
 from pytest_npubench.store.baseline_changes import reject
-from pytest_npubench.store.baselines import Baselines
-from pytest_npubench.store.journal import read_journal
+from pytest_npubench.store.journal import Journal, read_journal
 
 from .conftest import Nights
 from .runner import BRANCH, CASES, Remote, Runner, git
@@ -323,14 +323,16 @@ def test_a_damaged_branch_is_told_and_loses_nothing(nights: Nights, runner: Runn
 def test_a_case_that_gets_lost_on_the_way_is_an_error(nights: Nights, tmp_path: Path, monkeypatch) -> None:
     """Whatever loses it: here acceptance forgets the case of one bucket without a word."""
 
-    def forgetful(self: Baselines, results: Any, **options: Any) -> Any:
-        return whole(self, [result for result in results if "bucket32" not in result.case], **options)
+    def forgetful(journal: Journal, run: Any, directory: Path) -> Any:
+        (session,) = run
+        records = tuple(record for record in session.records if "bucket32" not in record.get("case", ""))
+        (kept,) = sessions = (replace(session, records=records),)
+        return accept_run(replace(journal, sessions=sessions), (kept,), directory)
 
-    whole = Baselines.accept
     journal = read_journal(nights.journals[0])
     (one,) = accept_waiting(journal, (), tmp_path / "whole")
     assert (one.num_judgeable, one.num_accepted, one.lost) == (CASES, CASES, ())
-    monkeypatch.setattr(accepting.Baselines, "accept", forgetful)
+    monkeypatch.setattr(accepting, "accept_run", forgetful)
     (one,) = accept_waiting(journal, (), tmp_path / "forgetful")
     assert one.lost == ("buckets/profile/fake-mini-llama-b2-bucket32",)
     assert f"accepted 2 of {CASES} judgeable green cases; lost: buckets/profile/fake-mini" in one.said
