@@ -65,7 +65,7 @@ def _accept(journal: Journal, run: Sequence[Session], directory: Path) -> Accept
         is_rejected = "was rejected on" in str(error)  # by a person, for good
         said = f"not accepted{'' if is_rejected else ', to be tried again'}: {error}"
         return _outcome(ids, said, settled=is_rejected, lost=() if is_rejected else (str(error),))
-    named = [(one.case, str(one)) for one in getattr(accepted, "left_out", ())]  # left out by acceptance, with reasons
+    named = [(one.case, str(one)) for one in accepted.left_out]  # left out by acceptance, with reasons
     lost = tuple(sorted((expected - held - Counter(case for case, _ in named)).elements()))
     num_accepted = sum((expected & held).values())
     return Accepted(
