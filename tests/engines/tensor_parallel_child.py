@@ -41,6 +41,8 @@ def answer(num_devices: int) -> dict[str, Any]:
         "moves": [[move.from_bucket, move.to_bucket] for move in generation.run.moves],
         "compiles_in_run": runtime.num_process_compiles - num_compiles,
         "weights_sum": [float(np.abs(array).sum()) for array in jax.tree.leaves(exact(weights))],
+        "weight_bytes": device_bytes(weights),
+        "cache_bytes": device_bytes(engine._caches[16]),
         "shards": shards({**split, "cache": engine._caches[16].keys[0]}),
     }
 
@@ -51,6 +53,11 @@ def shards(arrays: dict[str, jax.Array]) -> dict[str, Any]:
         name: [len({part.device for part in array.addressable_shards}), array.addressable_shards[0].data.shape]
         for name, array in arrays.items()
     }
+
+
+def device_bytes(tree: Any) -> int:
+    """What lies on the first of the devices."""
+    return sum(array.addressable_shards[0].data.nbytes for array in jax.tree.leaves(tree))
 
 
 if __name__ == "__main__":

@@ -26,8 +26,9 @@ from jax.sharding import PartitionSpec as P
 from pytest_npubench.buckets import bucket_of, check_buckets
 from pytest_npubench.engines.jax_dense import forward
 from pytest_npubench.engines.jax_dense.forward import Caches, State
+from pytest_npubench.engines.jax_dense.memory import check_tensor_parallel
 from pytest_npubench.engines.jax_dense.trace import RunTrace
-from pytest_npubench.engines.jax_dense.weights import AXIS, check_tensor_parallel, random_weights, weight_specs
+from pytest_npubench.engines.jax_dense.weights import AXIS, random_weights, weight_specs
 from pytest_npubench.engines.protocol import Compiler, Finished
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError, LengthError
