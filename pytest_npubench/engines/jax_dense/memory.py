@@ -3,8 +3,9 @@
 Counted from the shape alone, without jax and without a device, so that a campaign can be refused before anything is
 compiled. Binaries and their temporary buffers come on top: only a compiler knows those.
 
-Worked numbers, bf16, 4 devices, batch 8: llama-3.2-1b has 2.47 GB of weights, 618 MB a device (135 kB of it norms, which
-lie on each), and 8 rows x 4096 positions x 32,768 bytes = 1.07 GB of cache in bucket 4096, 268 MB a device.
+Worked numbers, bf16, 4 devices, batch 8: llama-3.2-1b has 2.47 GB of weights, 618 MB a device (135 kB of it norms, as
+each device holds them whole), and 8 rows x 4096 positions x 32,768 bytes = 1.07 GB of cache in bucket 4096, 268 MB a
+device.
 """
 
 from __future__ import annotations
