@@ -30,6 +30,7 @@ from pytest_npubench.campaign.points import Point
 from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.case import Case
+from pytest_npubench.engines.jax_dense.memory import cache_bytes, weight_bytes
 from pytest_npubench.engines.moe_shapes import MoeShape
 from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
 from pytest_npubench.engines.virtual.memory import dtype_bytes
@@ -37,7 +38,8 @@ from pytest_npubench.errors import NpubenchError
 
 # JAX is given XLA_PYTHON_CLIENT_MEM_FRACTION = 0.9; torch takes what it needs, beside a CUDA context of half a GB.
 USABLE_FRACTIONS = {"jax": 0.9, "torch": 0.95, "vllm": 0.95}
-BINARY_BYTES = 32 * 2**20  # a program in the device's memory; two a bucket and one a move
+# a bucket's programs in the device's memory: prefill (106 MB for llama-3.2-1b's bucket 4096 on a v5e), decode, a move
+BUCKET_BINARY_BYTES = 192 * 2**20
 QUERY_BLOCK = 256  # queries that attend at a time in prefill
 SCORE_BYTES = 4
 PASS_CHUNKS = 32  # prompts that run whole are longer than a chunk: 32 chunks of 512 are 16,384 tokens
@@ -166,13 +168,13 @@ def needed_buckets(case: Case, kind: CaseKind[Any], plan: Plan) -> tuple[int, ..
 
 def bucket_need(plan: Plan, buckets: Sequence[int]) -> MemoryNeed:
     """Of the reference decoder with these buckets loaded, on each device of the plan's group."""
-    shape, each = decoder_shape(plan.model), dtype_bytes(plan.spec.dtype)
-    num_devices, num_binaries = plan.spec.tensor_parallel, 3 * len(buckets)
-    working_bytes = _decoder_working_bytes(shape, plan.batch_size, max(buckets, default=0), num_devices, each)
+    shape, dtype, num_devices = decoder_shape(plan.model), plan.spec.dtype, plan.spec.tensor_parallel
+    largest = max(buckets, default=0)
+    working_bytes = _decoder_working_bytes(shape, plan.batch_size, largest, num_devices, dtype_bytes(dtype))
     return MemoryNeed(
-        weight_bytes=shape.num_parameters * each / num_devices,
-        cache_bytes=shape.kv_bytes_per_token(1) * each * plan.batch_size * sum(buckets) / num_devices,
-        working_bytes=working_bytes + num_binaries * BINARY_BYTES,
+        weight_bytes=weight_bytes(shape, dtype, num_devices),
+        cache_bytes=sum(cache_bytes(shape, bucket, plan.batch_size, dtype, num_devices) for bucket in buckets),
+        working_bytes=working_bytes + len(buckets) * BUCKET_BINARY_BYTES,
     )
 
 

@@ -14,6 +14,10 @@ from typing import Any
 
 import pytest
 
+from pytest_npubench.engines.jax_dense.memory import cache_bytes, weight_bytes
+
+from .decoders import SPLIT
+
 FLAGS = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
 
 
@@ -71,3 +75,14 @@ def test_each_device_holds_its_part(answers: dict[int, Any], num_devices: int) -
         "cache": [3, 4 // n, 16, 8],
     }
     assert {num_holders for num_holders, _ in answers[n]["shards"].values()} == {n}
+
+
+@pytest.mark.parametrize("num_devices", [1, 2, 4])
+def test_bytes_a_device_are_those_counted(answers: dict[int, Any], num_devices: int) -> None:
+    assert answers[num_devices]["weight_bytes"] == weight_bytes(SPLIT, "fp32", num_devices)
+    assert answers[num_devices]["cache_bytes"] == cache_bytes(SPLIT, 16, 3, "fp32", num_devices)
+
+
+@pytest.mark.parametrize("num_devices", [1, 2, 4])
+def test_the_kernel_of_a_tpu_attends_with_its_devices_own_heads(answers: dict[int, Any], num_devices: int) -> None:
+    assert answers[num_devices]["prompt_error"] < 1e-5

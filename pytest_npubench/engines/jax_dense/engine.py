@@ -26,8 +26,10 @@ from jax.sharding import PartitionSpec as P
 from pytest_npubench.buckets import bucket_of, check_buckets
 from pytest_npubench.engines.jax_dense import forward
 from pytest_npubench.engines.jax_dense.forward import Caches, State
+from pytest_npubench.engines.jax_dense.graph_form import graph_form
+from pytest_npubench.engines.jax_dense.memory import check_tensor_parallel
 from pytest_npubench.engines.jax_dense.trace import RunTrace
-from pytest_npubench.engines.jax_dense.weights import AXIS, check_tensor_parallel, random_weights, weight_specs
+from pytest_npubench.engines.jax_dense.weights import AXIS, random_weights, weight_specs
 from pytest_npubench.engines.protocol import Compiler, Finished
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError, LengthError
@@ -72,6 +74,7 @@ class StaticBucketEngine:
         self._dtype = _jax_dtype(dtype)
         self._seed = seed
         self._mesh = Mesh(np.array(compiler.devices), (AXIS,))
+        self._form = graph_form(compiler.devices[0].platform, self._mesh)
         self._prefill: dict[int, Callable[..., State]] = {}
         self._decode: dict[int, Callable[..., State]] = {}
         self._move: dict[tuple[int, int], Callable[..., Caches]] = {}
@@ -98,13 +101,12 @@ class StaticBucketEngine:
         whole = self._sharding(P())
         compiled = partial(self._compile, donate=(1,), out=State(self._cache_shardings(), whole, whole))
         label = f"{self.shape.name}-b{self.batch_size}-{bucket}"
-        prefill = compiled(
-            f"prefill-{label}", partial(forward.prefill, self.shape), self._weights, state, prompt, scalar, scalar
-        )
-        decode = compiled(f"decode-{label}", partial(forward.decode, self.shape), self._weights, state)
+        prefill, decode = (partial(step, self.shape, form=self._form) for step in (forward.prefill, forward.decode))
+        prefilled = compiled(f"prefill-{label}", prefill, self._weights, state, prompt, scalar, scalar)
+        decoded = compiled(f"decode-{label}", decode, self._weights, state)
         # now, small buckets before large ones: what does not fit is found before anything is timed
         self._caches[bucket] = jax.block_until_ready(self._new_caches(bucket))
-        self._prefill[bucket], self._decode[bucket] = prefill, decode  # a bucket is there whole or not at all
+        self._prefill[bucket], self._decode[bucket] = prefilled, decoded  # a bucket is there whole or not at all
 
     def _compile_move(self, small: int, large: int) -> None:
         if (small, large) not in self._move:

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pytest_npubench.engines.jax_dense.layers import attend_causal, attend_step, feed_forward, project_qkv, rms_norm
+from pytest_npubench.engines.jax_dense.graph_form import PORTABLE, GraphForm
+from pytest_npubench.engines.jax_dense.layers import attend_step, feed_forward, project_qkv, rms_norm
 from pytest_npubench.engines.jax_dense.weights import Weights
 from pytest_npubench.engines.shapes import DecoderShape
 
@@ -37,17 +38,31 @@ class State(NamedTuple):
 
 
 def prefill(
-    shape: DecoderShape, weights: Weights, state: State, prompt: jax.Array, length: jax.Array, row: jax.Array
+    shape: DecoderShape,
+    weights: Weights,
+    state: State,
+    prompt: jax.Array,
+    length: jax.Array,
+    row: jax.Array,
+    *,
+    form: GraphForm = PORTABLE,
 ) -> State:
     """Run one padded prompt [b] of true `length`, write its keys and values into `row`, emit the row's first token."""
-    hidden, caches = prefill_hidden(shape, weights, state.caches, prompt, length, row)
+    hidden, caches = prefill_hidden(shape, weights, state.caches, prompt, length, row, form=form)
     token = greedy(shape, weights, hidden)
     tokens = jax.lax.dynamic_update_slice(state.tokens, token, (row,))
     return State(caches, tokens, jax.lax.dynamic_update_slice(state.lengths, length[None], (row,)))
 
 
 def prefill_hidden(
-    shape: DecoderShape, weights: Weights, caches: Caches, prompt: jax.Array, length: jax.Array, row: jax.Array
+    shape: DecoderShape,
+    weights: Weights,
+    caches: Caches,
+    prompt: jax.Array,
+    length: jax.Array,
+    row: jax.Array,
+    *,
+    form: GraphForm = PORTABLE,
 ) -> tuple[jax.Array, Caches]:
     """Hidden state [1, hidden] of the prompt's last true token, and the caches with the prompt in `row`."""
     x = weights["embedding"][prompt][None]
@@ -59,26 +74,27 @@ def prefill_hidden(
         k, v = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
         keys[index] = jax.lax.dynamic_update_slice(keys[index], k, (row, 0, 0, 0))
         values[index] = jax.lax.dynamic_update_slice(values[index], v, (row, 0, 0, 0))
-        x = _finish_layer(layer, x, attend_causal(q, k, v), shape)
+        x = _finish_layer(layer, x, form.attend_prompt(q, k, v), shape)
     return jax.lax.dynamic_index_in_dim(x, length - 1, axis=1, keepdims=False), Caches(tuple(keys), tuple(values))
 
 
-def decode(shape: DecoderShape, weights: Weights, state: State) -> State:
+def decode(shape: DecoderShape, weights: Weights, state: State, *, form: GraphForm = PORTABLE) -> State:
     """Advance every row of the batch by one token."""
-    hidden, caches = decode_hidden(shape, weights, state)
+    hidden, caches = decode_hidden(shape, weights, state, form=form)
     return State(caches, greedy(shape, weights, hidden), state.lengths + 1)
 
 
-def decode_hidden(shape: DecoderShape, weights: Weights, state: State) -> tuple[jax.Array, Caches]:
+def decode_hidden(
+    shape: DecoderShape, weights: Weights, state: State, *, form: GraphForm = PORTABLE
+) -> tuple[jax.Array, Caches]:
     """Hidden states [N, hidden] of every row's last token, and the caches with that token written."""
-    rows = jnp.arange(state.tokens.shape[0])
     x = weights["embedding"][state.tokens][:, None]
     keys, values = list(state.caches.keys), list(state.caches.values)
     for index, layer in enumerate(weights["layers"]):
         normed = rms_norm(x, layer["attention_norm"], shape.rms_eps)
         q, k, v = project_qkv(layer, normed, state.lengths[:, None], shape)
-        keys[index] = keys[index].at[rows, :, state.lengths].set(k[:, 0], mode="drop")
-        values[index] = values[index].at[rows, :, state.lengths].set(v[:, 0], mode="drop")
+        keys[index] = form.write_step(keys[index], k[:, 0], state.lengths)
+        values[index] = form.write_step(values[index], v[:, 0], state.lengths)
         x = _finish_layer(layer, x, attend_step(q, keys[index], values[index], state.lengths + 1), shape)
     return x[:, 0], Caches(tuple(keys), tuple(values))
 

@@ -66,6 +66,21 @@ def project_qkv(
     return rope(q, positions, frequencies), rope(k, positions, frequencies), v
 
 
+def write_rows(cache: jax.Array, new: jax.Array, lengths: jax.Array) -> jax.Array:
+    """The cache [B, K, T, D] with each row's new token [B, K, D] at its length [B], one update a row.
+
+    A row that has outgrown the cache ended before: its token overwrites its own last position, which nobody reads.
+    """
+    for row in range(new.shape[0]):
+        cache = jax.lax.dynamic_update_slice(cache, new[row, None, :, None], (row, 0, lengths[row], 0))
+    return cache
+
+
+def scatter_rows(cache: jax.Array, new: jax.Array, lengths: jax.Array) -> jax.Array:
+    """As write_rows(), in one scatter; what a row has no room for is dropped."""
+    return cache.at[jnp.arange(new.shape[0]), :, lengths].set(new, mode="drop")
+
+
 def attend_step(q: jax.Array, k: jax.Array, v: jax.Array, lengths: jax.Array) -> jax.Array:
     """One query a row against its cache: q [B, 1, H, D], k and v [B, K, T, D]; a row sees its first lengths[B] keys."""
     rows, _, heads, width = q.shape

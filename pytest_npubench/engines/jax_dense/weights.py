@@ -14,20 +14,9 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from pytest_npubench.engines.shapes import DecoderShape
-from pytest_npubench.errors import ConfigError
 
 Weights = dict[str, Any]
 AXIS = "tensor"
-
-
-def check_tensor_parallel(shape: DecoderShape, num_devices: int) -> None:
-    """Raise ConfigError naming the first dimension that does not split evenly over the devices."""
-    for name in ("num_heads", "num_kv_heads", "intermediate", "vocab_size"):
-        if getattr(shape, name) % num_devices:
-            raise ConfigError(
-                f"{shape.name}: {name} = {getattr(shape, name)} does not split over {num_devices} devices; "
-                "take a number of devices that divides it"
-            )
 
 
 def weight_specs(shape: DecoderShape) -> Weights:

@@ -1,0 +1,42 @@
+"""How the decoder's two steps are written for a device's compiler: what they compute is the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+from jax.sharding import Mesh
+
+from pytest_npubench.engines.jax_dense.layers import attend_causal, scatter_rows, write_rows
+
+Operation = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphForm:
+    """write_step: (cache, new, lengths) as layers.write_rows(). attend_prompt: (q, k, v) as layers.attend_causal()."""
+
+    write_step: Operation
+    attend_prompt: Operation
+
+
+PORTABLE = GraphForm(write_step=scatter_rows, attend_prompt=attend_causal)
+
+
+def graph_form(platform: str, mesh: Mesh) -> GraphForm:
+    """The form for a jax platform ("cpu", "gpu", "tpu"), whose devices are the mesh.
+
+    TPU: a scatter makes the compiler copy the whole cache into another layout and back, so rows are written one by one;
+    unrolled blocks of attention are most of a prefill's program, so jax's own kernel takes their place. Elsewhere a
+    scatter writes in place, and is one kernel a layer on a GPU where row updates would be one a row. Layers are
+    unrolled everywhere: a scan takes a decode step 1.9 times the cycles on a TPU (docs/performance.md has the figures).
+    """
+    if platform != "tpu":
+        return PORTABLE
+    if not hasattr(jax, "shard_map"):  # before 0.7.2 the kernel takes no heads of 64, and this is missing
+        return GraphForm(write_step=write_rows, attend_prompt=attend_causal)
+    from pytest_npubench.engines.jax_dense.splash_attention import attend_splash
+
+    return GraphForm(write_step=write_rows, attend_prompt=partial(attend_splash, mesh))

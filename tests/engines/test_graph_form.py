@@ -1,0 +1,104 @@
+"""A step's operations in each form against numpy, and what the host's compiler makes of a decode step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import pytest
+from jax.sharding import Mesh
+
+from pytest_npubench.engines.jax_dense import forward
+from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
+from pytest_npubench.engines.jax_dense.forward import State
+from pytest_npubench.engines.jax_dense.graph_form import PORTABLE, GraphForm, graph_form
+from pytest_npubench.engines.jax_dense.layers import attend_causal, scatter_rows, write_rows
+from pytest_npubench.engines.jax_dense.memory import cache_bytes
+from pytest_npubench.engines.jax_dense.splash_attention import attend_splash
+from pytest_npubench.engines.jax_dense.weights import AXIS
+
+from .compiled_text import copies
+from .conftest import Served
+from .decoders import BATCH_SIZE
+
+Array = npt.NDArray[np.float32]
+
+
+def normal(*dims: int) -> Array:
+    return np.random.default_rng(dims).standard_normal(dims, dtype=np.float32)
+
+
+def one_device(runtime: Any) -> Mesh:
+    return Mesh(np.array(runtime.devices[:1]), (AXIS,))
+
+
+@pytest.mark.parametrize("write", [write_rows, scatter_rows])
+def test_each_row_is_written_at_its_own_length(write: Callable[..., Any]) -> None:
+    cache, new, lengths = normal(3, 2, 8, 4), normal(3, 2, 4), np.array([7, 0, 3], np.int32)
+    want = cache.copy()
+    for row, length in enumerate(lengths):
+        want[row, :, length] = new[row]
+    np.testing.assert_array_equal(write(jnp.asarray(cache), jnp.asarray(new), jnp.asarray(lengths)), want)
+
+
+@pytest.mark.parametrize("write", [write_rows, scatter_rows])
+def test_a_row_that_has_outgrown_the_cache_harms_no_other(write: Callable[..., Any]) -> None:
+    cache, new, lengths = normal(3, 2, 8, 4), normal(3, 2, 4), np.array([3, 8, 30], np.int32)
+    written = np.asarray(write(jnp.asarray(cache), jnp.asarray(new), jnp.asarray(lengths)))
+    np.testing.assert_array_equal(written[0, :, 3], new[0])
+    np.testing.assert_array_equal(np.delete(written[0], 3, axis=1), np.delete(cache[0], 3, axis=1))
+    np.testing.assert_array_equal(written[1:, :, :-1], cache[1:, :, :-1])
+
+
+@pytest.mark.parametrize(("length", "num_heads", "num_kv_heads", "head_dim"), [(300, 4, 2, 16), (8, 2, 2, 64)])
+def test_attention_of_a_prompt(runtime: Any, length: int, num_heads: int, num_kv_heads: int, head_dim: int) -> None:
+    """The kernel pads both lengths to whole lanes: three blocks of 128, and one."""
+    q, k, v = normal(length, num_heads, head_dim), *normal(2, num_kv_heads, length, head_dim)
+    kv_heads = [head * num_kv_heads // num_heads for head in range(num_heads)]
+    want = np.stack([attend(q[:, head], k[kv], v[kv]) for head, kv in enumerate(kv_heads)], axis=1)
+    arrays = [jnp.asarray(array[None]) for array in (q, k, v)]
+    kernel = jax.jit(partial(attend_splash, one_device(runtime), interpret=True))
+    np.testing.assert_allclose(attend_causal(*arrays)[0], want, atol=1e-5)
+    np.testing.assert_allclose(kernel(*arrays)[0], want, atol=1e-5)
+
+
+def attend(q: Array, k: Array, v: Array) -> npt.NDArray[np.float64]:
+    """One head [length, head_dim], in float64."""
+    scores = q.astype(np.float64) @ k.T / np.sqrt(q.shape[1])
+    scores[np.triu_indices(len(q), 1)] = -np.inf
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    attended: npt.NDArray[np.float64] = powers / powers.sum(axis=1, keepdims=True) @ v
+    return attended
+
+
+def test_only_a_tpu_has_a_form_of_its_own(runtime: Any) -> None:
+    mesh = one_device(runtime)
+    assert graph_form("cpu", mesh) is graph_form("gpu", mesh) is PORTABLE
+    assert graph_form("tpu", mesh).write_step is write_rows
+
+
+def test_a_decode_step_copies_no_cache_on_the_host(served: Served) -> None:
+    served.engine.load((32,))
+    text, aliased = cache_copies(served.engine, served.engine._decode[32])
+    assert text == []
+    assert aliased >= cache_bytes(served.engine.shape, 32, BATCH_SIZE, "fp32")
+
+
+def test_row_updates_would_copy_it(serve: Callable[[str], Served]) -> None:
+    """Where there is one key-value head: so the host keeps the scatter, and the test above can see copies."""
+    engine = serve("normed").engine
+    vector = engine._array_shape((BATCH_SIZE,))
+    step = partial(forward.decode, engine.shape, form=GraphForm(write_step=write_rows, attend_prompt=attend_causal))
+    lowered = jax.jit(step, donate_argnums=1).lower(engine._weights, State(engine._cache_shapes(32), vector, vector))
+    assert cache_copies(engine, lowered.compile())[0] != []
+
+
+def cache_copies(engine: StaticBucketEngine, binary: Any) -> tuple[list[str], int]:
+    """The copies of a whole cache in a binary of bucket 32, and the bytes it writes in place."""
+    num_elements = BATCH_SIZE * engine.shape.num_kv_heads * 32 * engine.shape.head_dim
+    return copies(binary.as_text(), num_elements=num_elements), binary.memory_analysis().alias_size_in_bytes
