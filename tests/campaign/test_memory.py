@@ -92,7 +92,9 @@ def test_a_group_shares_out_weights_and_caches() -> None:
     one = bucket_need(plan_of(replace(spec, tensor_parallel=1), "qwen3-14b", 8), spec.buckets)
     assert four.weight_bytes == pytest.approx(29.54e9 / 4, rel=1e-3)
     assert four.cache_bytes == 2 * 40 * 2 * 128 * 2 * 8 * POSITIONS  # two of the eight heads a chip
-    assert one.weight_bytes + one.cache_bytes == pytest.approx(4 * (four.weight_bytes + four.cache_bytes))
+    norms = 40 * (2 * 5120 + 2 * 128) + 5120  # whole on every chip
+    assert four.weight_bytes == (one.weight_bytes - 2 * norms) / 4 + 2 * norms
+    assert one.cache_bytes == 4 * four.cache_bytes
     assert one.working_bytes > four.working_bytes
 
 
