@@ -15,6 +15,8 @@ PIP += --constraint constraints-cpu.txt
 TORCH := $(PIP) --retries 0 --timeout 10 --index-url https://download.pytorch.org/whl/cpu torch 2>/dev/null || true
 endif
 REPORT ?= .npubench/report.html
+# hundreds of processes import the same modules: they keep the byte code, also where the environment says otherwise
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: bench test test-vllm lint clean
 

@@ -13,7 +13,6 @@ import pytest
 
 from pytest_npubench.plugin.options import OPTIONS
 
-UNUSED = ("no:hypothesispytest",)  # half a second to import, for tests that none of these are
 OF_THE_RUN = frozenset({"journal", "devices"})  # which the fresh process is told anew
 
 
@@ -27,7 +26,7 @@ def fresh_command(config: pytest.Config, tests: Sequence[str], options: Mapping[
     asked = [f"{flag}={value}" for flag, value in {"--rootdir": config.rootpath, **options}.items()]
     if config.inipath is not None:
         asked.append(f"--config-file={config.inipath}")
-    plugins = [text for name in (*config.option.plugins, *UNUSED) for text in ("-p", name)]
+    plugins = [text for name in config.option.plugins for text in ("-p", name)]
     overrides = [text for pair in config.option.override_ini or () for text in ("-o", pair)]
     if config.pluginmanager.hasplugin("xdist"):
         asked.append("-n0")
@@ -35,7 +34,8 @@ def fresh_command(config: pytest.Config, tests: Sequence[str], options: Mapping[
         asked.append("--benchmark-disable")
     if config.pluginmanager.hasplugin("_cov"):
         asked.append("--no-cov")  # a tracer would be measured too
-    return [sys.executable, "-m", "pytest", "-q", *plugins, *overrides, *given, *asked, *tests]
+    # assertions are not rewritten, which takes as long as importing everything
+    return [sys.executable, "-m", "pytest", "-q", "--assert=plain", *plugins, *overrides, *given, *asked, *tests]
 
 
 def fresh_environment(**variables: str) -> dict[str, str]:
