@@ -38,8 +38,8 @@ from pytest_npubench.errors import NpubenchError
 
 # JAX is given XLA_PYTHON_CLIENT_MEM_FRACTION = 0.9; torch takes what it needs, beside a CUDA context of half a GB.
 USABLE_FRACTIONS = {"jax": 0.9, "torch": 0.95, "vllm": 0.95}
-# a bucket's programs in the device's memory, in the mean of 128 to 8192: prefill (27 to 106 MB for llama-3.2-1b compiled
-# for a v5e), decode (21 MB) and a move
+# a bucket's programs in the device's memory, in the mean of 128 to 8192: prefill (27 to 106 MB, llama-3.2-1b on a v5e),
+# decode (21 MB) and a move
 BUCKET_BINARY_BYTES = 96 * 2**20
 QUERY_BLOCK = 256  # queries that attend at a time in prefill
 SCORE_BYTES = 4
