@@ -34,8 +34,10 @@ def fresh_command(config: pytest.Config, tests: Sequence[str], options: Mapping[
         asked.append("--benchmark-disable")
     if config.pluginmanager.hasplugin("_cov"):
         asked.append("--no-cov")  # a tracer would be measured too
+    if config.pluginmanager.hasplugin("terminalreporter"):
+        asked.append("-q")
     # assertions are not rewritten, which takes as long as importing everything
-    return [sys.executable, "-m", "pytest", "-q", "--assert=plain", *plugins, *overrides, *given, *asked, *tests]
+    return [sys.executable, "-m", "pytest", "--assert=plain", *plugins, *overrides, *given, *asked, *tests]
 
 
 def fresh_environment(**variables: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ import pytest
 
 FUTURE = '{"record":"session","format":"npubench-journal","version":99,"session":"s"}\n'
 FULL = """
+import os
 import resource
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from pathlib import Path
 def fill_up(engine, requests):
     journal = Path(".npubench/journal.jsonl").read_bytes()
     if b'"record":"round"' in journal:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(journal) + 200, resource.RLIM_INFINITY))
+        limits = (len(journal) + 200, resource.RLIM_INFINITY)
+        resource.prlimit(os.getppid(), resource.RLIMIT_FSIZE, limits)  # the run's, which writes the journal
 
 """
 
