@@ -42,7 +42,7 @@ def test_a_canary_alarms_nobody_by_itself(kind):
         assert found.kind is kind
 
 
-@pytest.mark.parametrize(("again", "least_s"), [(True, REMEASURE_S), (False, 0.0)])
+@pytest.mark.parametrize(("again", "least_s"), [({}, REMEASURE_S), (None, 0.0)])
 def test_a_second_look_lasts(monkeypatch, again, least_s):
     """A campaign of one case settles within seconds; in a fresh process it goes on."""
     tasks = []
@@ -51,7 +51,7 @@ def test_a_second_look_lasts(monkeypatch, again, least_s):
     session = MagicMock(lock_timeout_s=1.0)
     Campaigns(session)._run(plan, [], (), again=again)
     assert [task.at_least_s for task in tasks] == [least_s]
-    assert [task.resume for task in tasks] == [bool(session.settings.resume) and not again]
+    assert [task.resume for task in tasks] == [bool(session.settings.resume) and again is None]
 
 
 OWNER = """
