@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 IDS_PER_ROUND = 10_000
 CALIBRATION_ROUND = 99  # requests that no round serves
-NUM_CALIBRATION_REQUESTS = 6
+WARM_FRACTION = 4  # a quarter of the calibration's requests run first, so that nothing is cold
 NUM_DECODE_STEPS = 4
 NUM_WARM_UP_REQUESTS = 2
 SETTLE_S = 1.0  # clocks and power of a GPU fall within a second of its last kernel
@@ -180,10 +180,10 @@ class ServingBench:
         return self._plan.spec.slo_for(self._plan.model, point.load.workload)
 
     def _calibrate(self, load: LoadSpec) -> Calibration:
-        """With half the requests first, so that nothing is cold."""
+        """Raises MeasurementError where a request fails."""
         chunked = served("chunked", self._plan, load)
-        every = self._at_once(load, NUM_CALIBRATION_REQUESTS)
-        self._serve(chunked, every[: NUM_CALIBRATION_REQUESTS // 2])
+        every = self._at_once(load, num_calibration_requests(self._plan))
+        self._serve(chunked, every[: max(1, len(every) // WARM_FRACTION)])
         result = whole(self._serve(chunked, every))
         mean_prompt = round(sum(request.prompt_tokens for request in every) / len(every))
         batch_size = min(TBT_BATCH_SIZE, self._plan.serving.max_batch_size)
@@ -261,6 +261,13 @@ class ServingBench:
     def _ready(self) -> Executor:
         assert self._executor is not None, "load() comes first"
         return self._executor
+
+
+def num_calibration_requests(plan: ServingPlan) -> int:
+    """As many at once as fill the decode batch that the TBT limit is about, at most the engine's batch, and no more
+    than a block has: a profile of short blocks is short here too. Those that the KV cache cannot hold wait, as under a
+    load that is too high: what the cache holds bounds the batch by itself."""
+    return min(TBT_BATCH_SIZE, plan.serving.max_batch_size, plan.size.num_requests)
 
 
 def _open_pair(plan: ServingPlan, device: str) -> AbstractContextManager[TwoDevices]:

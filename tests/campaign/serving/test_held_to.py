@@ -11,18 +11,16 @@ import pytest
 from pytest_npubench.campaign.kinds import case_kind
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.serving import bench as bench_module
-from pytest_npubench.campaign.serving.calibration import Calibration
 from pytest_npubench.campaign.serving.decoding import DecodeSteps
 from pytest_npubench.campaign.serving.held_to import frozen_calibrations
 from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.campaign.watch import Watched
-from pytest_npubench.hardware import SloSpec
 from pytest_npubench.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
 from pytest_npubench.plugin.campaigns import within_limits
 from pytest_npubench.plugin.expansion import ExpandedCase
 from pytest_npubench.serving_spec import LoadSpec
-from pytest_npubench.store.baselines import Baselines, CaseResult
 from pytest_npubench.store.acceptance import MetricResult
+from pytest_npubench.store.baselines import Baselines, CaseResult
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.verdict import VerdictKind
 
@@ -145,7 +143,7 @@ def _result(expanded, judgement):
 
 
 def of_policy(judged, policy):
-    return next(judgement for case, judgement in judged.items() if f"-{policy}-" in case)
+    return next(judgement for case, judgement in judged.items() if f"-{policy}-layered-arxiv" in case)
 
 
 @pytest.mark.parametrize("factor", [1, 2, 4])
