@@ -8,8 +8,8 @@ was held to (result.Judgement.frozen), its first acceptance keeps that, and ever
 All cases of a workload share one calibration, whichever of them a run has selected: that which was frozen first. Of the
 case's own key first; where that has none, of another stack of the same device, and a note of the run says so.
 
-Worked example: night 1 measures a full rate of 0.63 requests/s and is accepted. Later nights arrive at 0.7 of 0.63
-= 0.44 requests/s with a limit on TTFT of 15 / 0.63 = 23.8 s, on any driver, until the cases are reset.
+Worked example: night 1 measures a full rate of 0.88 requests/s and is accepted. Later nights arrive at 0.9 of 0.88
+= 0.79 requests/s with a limit on TTFT of 15 / 0.88 = 17.0 s, on any driver, until the cases are reset.
 """
 
 from __future__ import annotations
@@ -94,24 +94,19 @@ def with_held_to(
     if not served:
         return judgement
     load = served[0].load
-    origin, values = STATED, {}
+    origin = STATED
+    values: Mapping[str, float] = {}
     if (used := calibrations_in(served, measured.rounds).get(load.workload)) is not None:
         known = frozen.get(load.workload)
         origin = known.origin if known is not None and known.calibration == used else MEASURED
         values = asdict(used)
     limits = plan.spec.slo_for(plan.model, load.workload)
-    told = {
-        "rate": STATED if load.rate_per_s is not None else origin,
-        "limits": STATED if limits is not None else origin,
-        **values,
-    }
+    rate, of_limits = STATED if load.rate_per_s is not None else origin, STATED if limits is not None else origin
+    if rate == of_limits == STATED:
+        values = {}  # what was frozen before the file said so holds nothing now
+    in_words = f"rate and limits {rate}" if rate == of_limits else f"rate {rate}, limits {of_limits}"
+    told = {"rate": rate, "limits": of_limits, "in_words": in_words, **values}
     verdict = judgement.verdict
     if verdict.failing and values:
-        verdict = replace(verdict, reason=f"{verdict.reason}; {_in_words(told)}")
+        verdict = replace(verdict, reason=f"{verdict.reason}; {in_words}")
     return replace(judgement, verdict=verdict, detail={**judgement.detail, "held_to": told}, frozen=values)
-
-
-def _in_words(told: Mapping[str, object]) -> str:
-    """ "rate and limits frozen on 2026-07-04 in S" """
-    rate, limits = told["rate"], told["limits"]
-    return f"rate and limits {rate}" if rate == limits else f"rate {rate}, limits {limits}"

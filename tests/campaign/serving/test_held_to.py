@@ -274,6 +274,7 @@ def test_a_file_that_states_rate_and_limits_is_an_absolute_gate_from_the_first_n
         assert found.detail["held_to"] == {
             "rate": "stated in the hardware file",
             "limits": "stated in the hardware file",
+            "in_words": "rate and limits stated in the hardware file",
         }
         assert found.frozen == {}
         assert (found.detail["rate_per_s"], found.detail["slo"]) == (1.1, {"ttft_s": 12.0, "tbt_s": 0.125})
