@@ -3,8 +3,8 @@
 [serving] says how the engine runs (dtype, largest batch, KV capacity, the prefill tokens of one iteration, which is the
 chunk size of chunked prefill and the work of one iteration under layered prefill). Each [[serving.load]] is a workload
 with the rate at which its requests arrive: in requests per second, or as a utilisation of what the device can serve,
-which is measured anew each time, so that one file fits machines of any speed. [serving.profile.*] says what a run of
-that profile does.
+which is measured once and frozen by the first acceptance, so that one file fits machines of any speed.
+[serving.profile.*] says what a run of that profile does.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint
 from pytest_npubench.campaign.server.bench import ServerBench
 from pytest_npubench.campaign.server.plan import ServerPlan
 from pytest_npubench.campaign.serving.bench import ServingBench
+from pytest_npubench.campaign.serving.calibration import Calibration
 from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.errors import MeasurementError, NpubenchError
 from pytest_npubench.plugin.campaign_process import CampaignTask
@@ -79,6 +80,12 @@ class _Told(Progress):
         self("record", record)
         self._connection.recv()
 
+    def fingerprint(self, found: Fingerprint) -> Mapping[str, Calibration]:
+        """Tell what was opened; the answer is what workloads are held to on it."""
+        self("fingerprint", found)
+        (frozen,) = self._connection.recv()
+        return dict(frozen)
+
     def stage(self, campaign: str, text: str) -> None:
         self("stage", text)
 
@@ -99,7 +106,7 @@ def _measured(session: BenchSession, items: Sequence[pytest.Item], task: Campaig
     with device_lock(task.devices, task.lock_timeout_s):
         told("locked")
         runtime, fingerprint = _open(session, task)
-        told("fingerprint", fingerprint)
+        frozen = told.fingerprint(fingerprint)
         if not cases:
             return Measured()
         plan, settings = cases[0].plan, session.settings
@@ -112,7 +119,7 @@ def _measured(session: BenchSession, items: Sequence[pytest.Item], task: Campaig
                 fingerprint=fingerprint.digest(),
                 limits=DisturbanceLimits(other_load=settings.other_load),
             ),
-            make_bench=lambda runtime: make_bench(runtime, plan, settings.journal.parent),
+            make_bench=lambda runtime: make_bench(runtime, plan, settings.journal.parent, frozen),
             settled=lambda measured: measured.measure_s >= task.at_least_s and _settled(cases, measured),
             journal=told,
             earlier=read_journal(settings.journal) if task.resume else None,
@@ -146,14 +153,14 @@ def _open(session: BenchSession, task: CampaignTask) -> tuple[Runtime, Fingerpri
     return opened.runtime(devices, task.framework), opened.fingerprint(devices, task.framework)
 
 
-def make_bench(runtime: Runtime, plan: CampaignPlan, folder: Path) -> Bench[Any]:
-    """What measures a plan's points; `folder` holds the journal."""
+def make_bench(runtime: Runtime, plan: CampaignPlan, folder: Path, frozen: Mapping[str, Calibration]) -> Bench[Any]:
+    """What measures a plan's points; `folder` holds the journal, `frozen` are calibrations by workload."""
     if isinstance(plan, HubPlan):
         return GraphBench(runtime, plan, folder / "aihub-jobs")
     if isinstance(plan, ServerPlan):
         return ServerBench(runtime, plan)
     if isinstance(plan, ServingPlan):
-        return ServingBench(runtime, plan, folder / "models")
+        return ServingBench(runtime, plan, folder / "models", frozen)
     if isinstance(plan, PartitionPlan):
         return PartitionBench(runtime, plan)
     if isinstance(plan, OffloadPlan):

@@ -20,6 +20,7 @@ from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.campaign.protocol import CampaignPlan
+from pytest_npubench.campaign.serving.calibration import Calibration
 from pytest_npubench.errors import UnitLostError
 from pytest_npubench.plugin.fresh_process import fresh_command, fresh_environment
 from pytest_npubench.plugin.options import CHILD
@@ -56,9 +57,10 @@ class CampaignTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """Where a child's messages go, by what they are about."""
+    """Where a child's messages go, by what they are about. A fingerprint is answered with the calibrations, by
+    workload, that the campaign's cases are held to on that stack."""
 
-    fingerprint: Callable[[Fingerprint], None]
+    fingerprint: Callable[[Fingerprint], Mapping[str, Calibration]]
     record: Callable[[Mapping[str, object]], None]
     note: Callable[[str], None]
     progress: Progress
@@ -100,15 +102,16 @@ def _listen(child: Child, task: CampaignTask, heard: Heard, silence_s: float) ->
             patience_s = None if task.lock_timeout_s < 0 else START_S + task.lock_timeout_s
         else:
             patience_s = None if silence_s < 0 else silence_s
+        if kind == "fingerprint":
+            child.send(heard.fingerprint(values[0]))
+            continue
         _hand_on(kind, values, heard)
         if kind == "record":
             child.send("ok")
 
 
 def _hand_on(kind: str, values: Sequence[Any], heard: Heard) -> None:
-    if kind == "fingerprint":
-        heard.fingerprint(values[0])
-    elif kind == "record":
+    if kind == "record":
         heard.record(values[0])
     elif kind == "note":
         heard.note(values[0])

@@ -6,10 +6,18 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPlan
+from pytest_npubench.campaign.serving.calibration import Calibration
+from pytest_npubench.campaign.serving.held_to import (
+    FrozenCalibration,
+    calibrations_in,
+    frozen_calibrations,
+    with_held_to,
+)
+from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.comparison.observation import Key
 from pytest_npubench.errors import JournalError, MeasurementError, NpubenchError
 from pytest_npubench.plugin import remeasure
@@ -18,7 +26,7 @@ from pytest_npubench.plugin.expansion import ExpandedCase
 from pytest_npubench.plugin.open_devices import Devices
 from pytest_npubench.plugin.regression import MeasuredCase
 from pytest_npubench.result import Judgement
-from pytest_npubench.store.fingerprint import Fingerprint
+from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.verdict import Verdict, VerdictKind
 
 if TYPE_CHECKING:
@@ -46,6 +54,7 @@ class Campaigns:
         self._begun: set[CampaignKey] = set()
         self._judged: dict[CampaignKey, Mapping[str, Judgement] | NpubenchError] = {}
         self._fingerprints: dict[tuple[Devices, str], Fingerprint] = {}
+        self._frozen: dict[CampaignKey, Mapping[str, FrozenCalibration]] = {}
 
     def add(self, member: Member, devices: Devices) -> None:
         self._members.setdefault((member.expanded.plan.key, devices), []).append(member)
@@ -95,22 +104,25 @@ class Campaigns:
         devices: Devices,
         *,
         fingerprint_only: bool = False,
-        again: bool = False,
+        again: Mapping[str, Calibration] | None = None,
     ) -> Measured:
-        """Measure these members' cases in a child, or have it tell the fingerprint and end."""
+        """Measure these members' cases in a child, or have it tell the fingerprint and end. `again`: what workloads
+        were held to when these cases, suspects by now, were measured first."""
         session, settings = self._session, self._session.settings
         session.devices.release()  # a test of the user's own may have opened them
         stack = (devices, plan.framework)
 
-        def on_fingerprint(found: Fingerprint) -> None:
+        def on_fingerprint(found: Fingerprint) -> Mapping[str, Calibration]:
             known = self._fingerprints.setdefault(stack, found).key()
             if differences := known.differences(found.key()):
                 raise MeasurementError(f"the fresh process runs on another stack: {'; '.join(differences)}")
-            if not again:
-                session.journal.device(found)
+            if again is not None:
+                return again
+            session.journal.device(found)
+            return {} if fingerprint_only else self._held_to(plan, devices, found.key())
 
         def on_record(record: Mapping[str, object]) -> None:
-            if not again:  # its samples stand beside the first ones, in the records of its cases
+            if again is None:  # its samples stand beside the first ones, in the records of its cases
                 session.journal.append(record)
 
         task = CampaignTask(
@@ -121,33 +133,53 @@ class Campaigns:
             framework=plan.framework,
             environment=session.visible(devices, plan.framework),
             lock_timeout_s=session.lock_timeout_s,
-            at_least_s=REMEASURE_S if again else 0.0,
-            resume=settings.resume and not again,
-            again=again,
+            at_least_s=0.0 if again is None else REMEASURE_S,
+            resume=settings.resume and again is None,
+            again=again is not None,
         )
         heard = Heard(
             fingerprint=on_fingerprint, record=on_record, note=session.note, progress=session.progress, plan=plan
         )
         return run_campaign(session.config, settings, task, heard)
 
+    def _held_to(self, plan: CampaignPlan, devices: Devices, key: FingerprintKey) -> Mapping[str, Calibration]:
+        """The calibrations that were frozen for a campaign's workloads; the run notes those of another stack."""
+        if not isinstance(plan, ServingPlan):
+            return {}
+        session = self._session
+        found = frozen_calibrations(session.regression.baselines, plan, key, session.settings.compare_across)
+        self._frozen[plan.key, devices] = found
+        for workload, one in found.items():
+            if one.is_of_other_stack:
+                session.note(f"{plan.key}, {workload}: rate and limits {one.origin}")
+        return {workload: one.calibration for workload, one in found.items()}
+
     def _judge(self, members: Sequence[Member], measured: Measured, devices: Devices) -> Mapping[str, Judgement]:
+        plan = members[0].expanded.plan
+        frozen = self._frozen.get((plan.key, devices), {})
         cases = [
             MeasuredCase(
                 case=member.expanded.case.key,
                 digest=member.expanded.digest,
-                judgement=within_limits(member.expanded, measured),
+                judgement=within_limits(member.expanded, measured, frozen),
             )
             for member in members
         ]
-        plan = members[0].expanded.plan
         key = self._fingerprints[devices, plan.framework].key()
-        compared = self._session.regression.judge(cases, key, partial(self._again, members, devices))
+        compared = self._session.regression.judge(
+            cases, key, partial(self._again, members, devices, _used(members, measured))
+        )
         for unit, verdict in compared.suites.items():
             self._session.note(f"{plan.key}, metrics in {unit}: {verdict.kind.value}: {verdict.reason}")
         return compared.judgements
 
     def _again(
-        self, members: Sequence[Member], devices: Devices, suspects: Sequence[str], index: int
+        self,
+        members: Sequence[Member],
+        devices: Devices,
+        used: Mapping[str, Calibration],
+        suspects: Sequence[str],
+        index: int,
     ) -> Mapping[Key, tuple[float, ...]]:
         """The suspects' samples by (case, metric) from one fresh process. Raises NpubenchError where it has none."""
         plan, number = members[0].expanded.plan, self._session.settings.remeasure
@@ -155,7 +187,7 @@ class Campaigns:
         self._session.progress.stage(plan.key, f"measuring {what}, process {index + 1}/{number}")
         time.sleep(remeasure.COOLDOWN_S)
         chosen = [member for member in members if member.expanded.case.key in suspects]
-        measured = self._run(plan, chosen, devices, again=True)
+        measured = self._run(plan, chosen, devices, again=used)
         judgements = {member.expanded.case.key: within_limits(member.expanded, measured) for member in chosen}
         usable = {case: found for case, found in judgements.items() if found.verdict.kind not in UNUSABLE}
         if not usable:
@@ -164,13 +196,33 @@ class Campaigns:
         return {(case, metric.name): metric.processes[0] for case, found in usable.items() for metric in found.metrics}
 
 
-def within_limits(expanded: ExpandedCase, measured: Measured) -> Judgement:
-    """The case against its absolute limits; invalid with the reason where it was not, or not well, measured. Of another
-    engine than ours its detail says so."""
-    judgement = _judged(expanded, measured)
-    if expanded.plan.framework == "vllm":
+def within_limits(
+    expanded: ExpandedCase, measured: Measured, frozen: Mapping[str, FrozenCalibration] | None = None
+) -> Judgement:
+    """The case against its absolute limits; invalid with the reason where it was not, or not well, measured. It says
+    what it was held to, by `frozen` or not, and of another engine than ours which."""
+    judgement, plan = _judged(expanded, measured), expanded.plan
+    if isinstance(plan, ServingPlan) and judgement.verdict.kind is not VerdictKind.INVALID:
+        judgement = with_held_to(judgement, plan, _points(expanded), measured, frozen or {})
+    if plan.framework == "vllm":
         return replace(judgement, detail={**judgement.detail, "engine": "vllm"})
     return judgement
+
+
+def _used(members: Sequence[Member], measured: Measured) -> Mapping[str, Calibration]:
+    """What workloads were held to in rounds that were measured."""
+    if not isinstance(members[0].expanded.plan, ServingPlan):
+        return {}
+    points = [point for member in members for point in _points(member.expanded)]
+    return calibrations_in(points, measured.rounds)
+
+
+def _points(expanded: ExpandedCase) -> Sequence[Any]:
+    """None where they cannot be had: the case is invalid then."""
+    try:
+        return tuple(expanded.kind.points(expanded.case, expanded.plan))
+    except NpubenchError:
+        return ()
 
 
 def _judged(expanded: ExpandedCase, measured: Measured) -> Judgement:

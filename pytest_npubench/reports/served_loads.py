@@ -82,17 +82,19 @@ def _load(records: Sequence[Record]) -> ServedLoad:
 
 
 def _terms(detail: Record) -> str:
-    """ "SLO: TTFT <= 1,200 ms and every TBT <= 30 ms; wall clock; 3 blocks", without what is not said."""
+    """ "SLO: TTFT <= 1,200 ms and every TBT <= 30 ms; rate and limits frozen on 2026-07-04 in S; wall clock; 3 blocks",
+    without what is not said."""
     slo, blocks = table(detail, "slo"), number(detail, "num_blocks")
     limits = [
         f"{name} <= {number_text.milliseconds(value)} ms"
         for name, key in (("TTFT", "ttft_s"), ("every TBT", "tbt_s"))
         if (value := number(slo, key)) is not None
     ]
-    clock = text(detail, "clock")
+    clock, held_to = text(detail, "clock"), text(table(detail, "held_to"), "in_words")
     return "; ".join(
         (
             f"SLO: {' and '.join(limits)}" if limits else "no SLO",
+            *([held_to] if held_to else ()),
             *([f"{clock} clock"] if clock else ()),
             *([f"{number_text.count(blocks)} blocks"] if blocks is not None else ()),
         )

@@ -35,6 +35,7 @@ from pytest_npubench.store.baseline_file import (
 )
 from pytest_npubench.store.baseline_format import BaselineFile, Reset
 from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.frozen_values import Frozen
 from pytest_npubench.store.json_fields import checked_time
 from pytest_npubench.store.json_text import JsonError
 from pytest_npubench.store.session_window import Sessions, merged
@@ -42,6 +43,7 @@ from pytest_npubench.store.session_window import Sessions, merged
 __all__ = ["Baselines", "CaseResult", "MetricResult"]
 
 Samples = list[list[list[float]]]  # sessions x processes x samples
+SAME_KEY, COMPARED_KEY, OTHER_STACK = range(3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,23 @@ class Accepted:
 
     paths: tuple[Path, ...]
     refused: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFrozen:
+    """What a case was held to under `key`, whose latest accepted session is of the time `latest`. nearness: of the very
+    key that was asked for, of one that may be compared with it, or of another stack of the same device."""
+
+    frozen: Frozen
+    key: FingerprintKey
+    latest: datetime
+    nearness: int
+
+    @property
+    def order(self) -> tuple[int, float, datetime, str]:
+        """The least of several is the one to hold to, of one case and of several that must have one in common."""
+        newest_first = -self.latest.timestamp() if self.nearness == OTHER_STACK else 0.0
+        return (self.nearness, newest_first, *self.frozen.age)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,15 +137,28 @@ class Baselines:
 
         The arguments are those of `histories`. Where several keys match, `key` itself comes first, then the oldest.
         """
+        found = self.found_frozen(case, key, digest=digest, across=across)
+        return dict(found.frozen.values) if found is not None and found.nearness < OTHER_STACK else {}
+
+    def found_frozen(
+        self, case: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
+    ) -> FoundFrozen | None:
+        """The same with where it stands. Where no key matches, what another stack of the same accelerator and device
+        class was held to, that with the latest accepted session: a new driver is held to what the old one was."""
         names = dict(self.aliases.names(case, digest))
         found = [
-            (file.key != key, *entry.frozen.age, entry.frozen.values)
+            FoundFrozen(
+                frozen=entry.frozen,
+                key=file.key,
+                latest=max((session.accepted_time for session in entry.sessions), default=entry.frozen.age[0]),
+                nearness=_nearness(file.key, key, across),
+            )
             for file in self.files
-            if not file.key.differences(key, across)
+            if file.key.is_of_device(key) or not file.key.differences(key, across)
             for name, entry in file.cases.items()
             if entry.digest == names.get(name) and entry.frozen is not None
         ]
-        return dict(min(found, key=lambda one: one[:3])[3]) if found else {}
+        return min(found, key=lambda one: one.order, default=None)
 
     def mismatches(
         self, case: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
@@ -197,7 +229,7 @@ class Baselines:
         resets = [
             reset
             for file in self.files
-            if (file.key.accelerator, file.key.device_class) == (key.accelerator, key.device_class)
+            if file.key.is_of_device(key)
             for name, reset in file.resets.items()
             if self.aliases.latest_name(name) == latest
         ]
@@ -236,6 +268,12 @@ class Baselines:
         history = tuple(s for one in bound.histories(result.case, key, digest=result.digest) for s in one)
         case = with_result(file.cases.get(result.case), result, acceptance, history=history)
         return bound.with_files(replace(file, cases={**file.cases, result.case: case}))
+
+
+def _nearness(key: FingerprintKey, wanted: FingerprintKey, across: Collection[str]) -> int:
+    if key == wanted:
+        return SAME_KEY
+    return OTHER_STACK if key.differences(wanted, across) else COMPARED_KEY
 
 
 def now() -> str:

@@ -93,6 +93,10 @@ class FingerprintKey:
         """8 hex digits, the part of a baseline's file name that tells keys apart."""
         return hashlib.sha256(canonical(self.to_json())).hexdigest()[:8]
 
+    def is_of_device(self, other: FingerprintKey) -> bool:
+        """Whether both are of the same accelerator in the same device class, whatever drove it."""
+        return (self.accelerator, self.device_class) == (other.accelerator, other.device_class)
+
     def differences(self, other: FingerprintKey, across: Collection[str] = ()) -> tuple[str, ...]:
         """What differs from `other`, but for the parts named in `across`. Raises ConfigError on an unknown part."""
         if unknown := set(across) - set(self.__slots__):

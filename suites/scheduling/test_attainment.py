@@ -7,5 +7,6 @@ pytestmark = pytest.mark.scheduling
 
 @pytest.mark.npubench_cases("attainment")
 def test_attainment(npubench_case):
-    """Fails where layered prefill's capacity at 90 % attainment is proven to be the smaller one."""
+    """Fails where layered prefill's capacity at 90 % attainment is proven to be the smaller one, and where a policy's
+    lies below every rate tried; both capacities are held against accepted nights."""
     npubench_case.run()

@@ -9,6 +9,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from pytest_npubench.campaign.serving.calibration import Calibration
+from pytest_npubench.campaign.serving.held_to import FrozenCalibration
+from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.comparison.observation import Observation
 from pytest_npubench.plugin import campaigns
 from pytest_npubench.plugin.again_folder import PREFIX, again_folder, remove_left_over
@@ -42,7 +45,7 @@ def test_a_canary_alarms_nobody_by_itself(kind):
         assert found.kind is kind
 
 
-@pytest.mark.parametrize(("again", "least_s"), [(True, REMEASURE_S), (False, 0.0)])
+@pytest.mark.parametrize(("again", "least_s"), [({}, REMEASURE_S), (None, 0.0)])
 def test_a_second_look_lasts(monkeypatch, again, least_s):
     """A campaign of one case settles within seconds; in a fresh process it goes on."""
     tasks = []
@@ -51,7 +54,29 @@ def test_a_second_look_lasts(monkeypatch, again, least_s):
     session = MagicMock(lock_timeout_s=1.0)
     Campaigns(session)._run(plan, [], (), again=again)
     assert [task.at_least_s for task in tasks] == [least_s]
-    assert [task.resume for task in tasks] == [bool(session.settings.resume) and not again]
+    assert [task.resume for task in tasks] == [bool(session.settings.resume) and again is None]
+
+
+def test_a_second_look_is_held_to_what_the_first_was(monkeypatch):
+    """Not to what is frozen, nor to what the fresh process would measure itself."""
+    heard = []
+    monkeypatch.setattr(campaigns, "run_campaign", lambda config, settings, task, found: heard.append(found))
+    used = {"arxiv": Calibration(full_rate_per_s=2.0, decode_step_s=0.02)}
+    session, fingerprint = MagicMock(lock_timeout_s=1.0), MagicMock()
+    fingerprint.key.return_value.differences.return_value = ()
+    Campaigns(session)._run(SimpleNamespace(key="cpu-moe-serving", framework="torch"), [], (), again=used)
+    assert heard[0].fingerprint(fingerprint) == used
+
+
+@pytest.mark.parametrize("is_of_other_stack", [True, False])
+def test_a_run_notes_what_is_held_to_another_stack(monkeypatch, is_of_other_stack):
+    calibration = Calibration(full_rate_per_s=2.0, decode_step_s=0.02)
+    found = FrozenCalibration(calibration=calibration, origin="frozen on D in S", is_of_other_stack=is_of_other_stack)
+    monkeypatch.setattr(campaigns, "frozen_calibrations", lambda *about: {"arxiv": found})
+    session, plan = MagicMock(), MagicMock(spec=ServingPlan, key="moe-serving")
+    assert Campaigns(session)._held_to(plan, (), MagicMock()) == {"arxiv": calibration}
+    notes = [call.args for call in session.note.call_args_list]
+    assert notes == [("moe-serving, arxiv: rate and limits frozen on D in S",)] * is_of_other_stack
 
 
 OWNER = """

@@ -112,6 +112,7 @@ def policy_record(policy: str, num_samples: int = 24) -> Json:
             "workload": WORKLOAD,
             "rate_per_s": RATE,
             "clock": "wall",
+            "held_to": {"in_words": "rate and limits frozen on 2026-07-04 in S"},
             "slo": {"ttft_s": 1.2, "tbt_s": 0.0625},
             "num_blocks": 3,
             "figures": figures,

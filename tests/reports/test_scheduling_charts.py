@@ -27,7 +27,10 @@ from .served import LAYERED, policy_record, round_points, served_journal, served
 from .test_report_gaps import JUNK, _places
 
 LOAD = "layered-arxiv-div32 at 0.853 req/s"
-POLICIES = f"Policies under {LOAD}; SLO: TTFT <= 1,200 ms and every TBT <= 62.5 ms; wall clock; 3 blocks"
+POLICIES = (
+    f"Policies under {LOAD}; SLO: TTFT <= 1,200 ms and every TBT <= 62.5 ms; "
+    "rate and limits frozen on 2026-07-04 in S; wall clock; 3 blocks"
+)
 CHARTS = {
     "Mean TTFT by policy",
     "Mean TBT by policy",

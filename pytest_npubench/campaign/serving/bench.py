@@ -21,13 +21,15 @@ from pytest_npubench.backends.telemetry.state import DeviceState
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.serving import pair
 from pytest_npubench.campaign.serving.blocks import to_samples, whole
-from pytest_npubench.campaign.serving.calibration import TBT_BATCH_SIZE, Calibration
+from pytest_npubench.campaign.serving.calibration import TBT_BATCH_SIZE, Calibration, is_stated, limits, rate_per_s
 from pytest_npubench.campaign.serving.decoding import DecodeSteps, decode_steps
+from pytest_npubench.campaign.serving.held_to import CALIBRATION, calibrations_in
 from pytest_npubench.campaign.serving.load import block, lengths
 from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.campaign.serving.points import DecodePoint, IdlePoint, PromptPoint, ServedPoint, ServingPoint
 from pytest_npubench.campaign.serving.policies import prompt_in_chunks, served
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.hardware import SloSpec
 from pytest_npubench.iteration import Executor
 from pytest_npubench.serving.clock import WallClock
 from pytest_npubench.serving.load import OpenLoad
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
 IDS_PER_ROUND = 10_000
 CALIBRATION_ROUND = 99  # requests that no round serves
-NUM_CALIBRATION_REQUESTS = 6
+WARM_FRACTION = 4  # a quarter of the calibration's requests run first, so that nothing is cold
 NUM_DECODE_STEPS = 4
 NUM_WARM_UP_REQUESTS = 2
 SETTLE_S = 1.0  # clocks and power of a GPU fall within a second of its last kernel
@@ -54,9 +56,16 @@ MODELS = Path(".npubench", "models")
 class ServingBench:
     """campaign.protocol.Bench of one model on one device."""
 
-    def __init__(self, runtime: Runtime, plan: ServingPlan, folder: Path = MODELS) -> None:
-        """`folder` is where model directories go, for engines that read one."""
-        self._plan, self._folder = plan, folder
+    def __init__(
+        self,
+        runtime: Runtime,
+        plan: ServingPlan,
+        folder: Path = MODELS,
+        frozen: Mapping[str, Calibration] | None = None,
+    ) -> None:
+        """`folder` is where model directories go, for engines that read one; `frozen` are the calibrations that
+        workloads are held to by what was accepted."""
+        self._plan, self._folder, self._frozen = plan, folder, frozen or {}
         self._visible_devices: str | None = getattr(runtime, "visible_devices", None)
         self._vllm: VllmServer | None = None
         self._telemetry = open_telemetry(runtime)
@@ -71,21 +80,21 @@ class ServingBench:
         stage: Callable[[str], None],
     ) -> Mapping[str, str]:
         """Weights and KV cache, then what each workload's points must know of the device: as earlier rounds knew it,
-        else measured. A workload that cannot be had takes its points along, the others go on."""
+        else as it was frozen, else measured. A workload that cannot be had takes its points along, the others go on."""
         stage("making weights")
         if self._plan.engine == "vllm":
             self._start_vllm(points, stage)
         else:
             self._executor = _torch_executor(self._plan, self._device)
         failures: dict[str, str] = {}
+        self._calibrations = {**self._frozen, **calibrations_in(points, earlier)}
         for workload in dict.fromkeys(point.load.workload for point in points if isinstance(point, ServedPoint)):
             own = [point for point in points if isinstance(point, ServedPoint) and point.load.workload == workload]
+            if workload in self._calibrations or all(is_stated(point.load, self._stated(point)) for point in own):
+                continue
             try:
-                found = _known(own, earlier)
-                if found is None:
-                    stage(f"measuring what {workload} can be served at")
-                    found = self._calibrate(own[0].load)
-                self._calibrations[workload] = found
+                stage(f"measuring what {workload} can be served at")
+                self._calibrations[workload] = self._calibrate(own[0].load)
             except Exception as error:  # noqa: BLE001 - a workload that cannot be read, no memory: its cases say so
                 failures |= {point.name: failure_reason(point.name, error) for point in own}
         return failures
@@ -125,15 +134,15 @@ class ServingBench:
             before = self._state()
             result = serve_them(requests)
             after = self._state()
-        calibration = self._calibrations[point.load.workload]
         samples = to_samples(
             point.name,
             result,
-            rate_per_s=0.0 if point.at_once else calibration.rate_per_s(point.load),
-            slo=calibration.slo(self._plan.spec.slo_for(self._plan.model, point.load.workload)),
+            rate_per_s=0.0 if point.at_once else self._rate_per_s(point),
+            slo=limits(self._stated(point), self._calibrations.get(point.load.workload)),
             energy_j=between(before, after).energy_j,
         )
-        samples[f"{point.name}/calibration"] = [calibration.full_rate_per_s, calibration.decode_step_s]
+        if (known := self._calibrations.get(point.load.workload)) is not None:
+            samples[f"{point.name}/{CALIBRATION}"] = [known.full_rate_per_s, known.decode_step_s]
         return samples
 
     def _prompt(self, point: PromptPoint) -> Mapping[str, Sequence[float]]:
@@ -164,11 +173,17 @@ class ServingBench:
             f"{point.name}/expert_activations": steps.expert_activations,
         }
 
+    def _rate_per_s(self, point: ServedPoint) -> float:
+        return rate_per_s(point.load, self._calibrations.get(point.load.workload))
+
+    def _stated(self, point: ServedPoint) -> SloSpec | None:
+        return self._plan.spec.slo_for(self._plan.model, point.load.workload)
+
     def _calibrate(self, load: LoadSpec) -> Calibration:
-        """With half the requests first, so that nothing is cold."""
+        """Raises MeasurementError where a request fails."""
         chunked = served("chunked", self._plan, load)
-        every = self._at_once(load, NUM_CALIBRATION_REQUESTS)
-        self._serve(chunked, every[: NUM_CALIBRATION_REQUESTS // 2])
+        every = self._at_once(load, num_calibration_requests(self._plan))
+        self._serve(chunked, every[: max(1, len(every) // WARM_FRACTION)])
         result = whole(self._serve(chunked, every))
         mean_prompt = round(sum(request.prompt_tokens for request in every) / len(every))
         batch_size = min(TBT_BATCH_SIZE, self._plan.serving.max_batch_size)
@@ -202,7 +217,7 @@ class ServingBench:
             requests = block(
                 point.load.workload,
                 self._plan.size.num_requests,
-                self._calibrations[point.load.workload].rate_per_s(point.load),
+                self._rate_per_s(point),
                 round_index=round_index,
                 max_total_tokens=self._plan.serving.kv_capacity_tokens,
                 cv=point.cv,
@@ -248,11 +263,11 @@ class ServingBench:
         return self._executor
 
 
-def _known(points: Sequence[ServedPoint], earlier: Sequence[Mapping[str, Sequence[float]]]) -> Calibration | None:
-    """The calibration under which earlier rounds served: what is resumed goes on at the same rate."""
-    names = [f"{point.name}/calibration" for point in points]
-    found = next((row[name] for row in earlier for name in names if name in row), None)
-    return None if found is None else Calibration(full_rate_per_s=found[0], decode_step_s=found[1])
+def num_calibration_requests(plan: ServingPlan) -> int:
+    """As many at once as fill the decode batch that the TBT limit is about, at most the engine's batch, and no more
+    than a block has: a profile of short blocks is short here too. Those that the KV cache cannot hold wait, as under a
+    load that is too high: what the cache holds bounds the batch by itself."""
+    return min(TBT_BATCH_SIZE, plan.serving.max_batch_size, plan.size.num_requests)
 
 
 def _open_pair(plan: ServingPlan, device: str) -> AbstractContextManager[TwoDevices]:

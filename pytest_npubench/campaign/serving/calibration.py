@@ -1,4 +1,6 @@
-"""What a device can do, measured before the rounds: it turns a utilisation into a rate, and the paper's rule into SLOs.
+"""What a device can do: it turns a utilisation into a rate, and the paper's rule into SLOs.
+
+Measured before the rounds of a first session, and frozen by its acceptance (held_to.py says why).
 
 rate       = utilisation x the rate at which chunked prefill serves requests that are all there at once
 TBT limit  = 5 x one decode step of 32 requests at the workload's mean context     (Layered Prefill, section 5.1)
@@ -26,15 +28,24 @@ class Calibration:
     full_rate_per_s: float
     decode_step_s: float
 
-    def rate_per_s(self, load: LoadSpec) -> float:
-        """The rate at which a load's requests arrive."""
-        if load.rate_per_s is not None:
-            return load.rate_per_s
-        assert load.utilisation is not None
-        return load.utilisation * self.full_rate_per_s
 
-    def slo(self, published: SloSpec | None) -> Slo:
-        """The hardware file's limits where it has any for this model and workload, else those of the rule."""
-        if published is not None:
-            return Slo(ttft_s=published.ttft_s, tbt_s=published.tbt_s)
-        return Slo(ttft_s=TTFT_REQUESTS / self.full_rate_per_s, tbt_s=TBT_STEPS * self.decode_step_s)
+def is_stated(load: LoadSpec, published: SloSpec | None) -> bool:
+    """Whether the hardware file states the rate and the limits, so that nothing is left to be measured."""
+    return load.rate_per_s is not None and published is not None
+
+
+def rate_per_s(load: LoadSpec, calibration: Calibration | None) -> float:
+    """The rate at which a load's requests arrive; a calibration is wanted for a utilisation."""
+    if load.rate_per_s is not None:
+        return load.rate_per_s
+    assert load.utilisation is not None
+    assert calibration is not None
+    return load.utilisation * calibration.full_rate_per_s
+
+
+def limits(published: SloSpec | None, calibration: Calibration | None) -> Slo:
+    """The hardware file's where it has any for this model and workload, else those of the rule."""
+    if published is not None:
+        return Slo(ttft_s=published.ttft_s, tbt_s=published.tbt_s)
+    assert calibration is not None
+    return Slo(ttft_s=TTFT_REQUESTS / calibration.full_rate_per_s, tbt_s=TBT_STEPS * calibration.decode_step_s)

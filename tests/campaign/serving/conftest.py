@@ -102,8 +102,8 @@ def make_bench(monkeypatch):
     monkeypatch.setattr(bench_module, "_open_pair", pair)
     monkeypatch.setattr(bench_module, "WallClock", VirtualClock)
 
-    def make(plan, points, earlier=()):
-        made = ServingBench(SimpleNamespace(devices=["virtual"]), plan)
+    def make(plan, points, earlier=(), frozen=None):
+        made = ServingBench(SimpleNamespace(devices=["virtual"]), plan, frozen=frozen)
         return made, made.load(points, earlier, lambda text: None)
 
     return make

@@ -1,19 +1,22 @@
 """Blocks: the same requests for every policy of a round, others the next round, and back from the journal unchanged."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.serving.bench import num_calibration_requests
 from pytest_npubench.campaign.serving.blocks import ITERATION_COLUMNS, blocks, pooled
 from pytest_npubench.campaign.serving.load import block, lengths
+from pytest_npubench.campaign.serving.plan import serving_plans
 from pytest_npubench.campaign.serving.points import ServedPoint
 from pytest_npubench.campaign.serving.policies import served
 from pytest_npubench.errors import WorkloadError
 from pytest_npubench.serving_spec import LoadSpec
 
-from .conftest import serving_plan
+from .conftest import SPECS, serving_plan
 
 PLAN = serving_plan()
 (LOAD, _) = PLAN.serving.loads
@@ -68,6 +71,16 @@ def test_a_utilisation_is_a_rate_of_what_was_measured_and_resumed_at_the_same(ma
     earlier = {f"{point.name}/calibration": (4.0, 0.01)}
     resumed, _ = make_bench(PLAN, [point], [earlier])
     assert resumed.sample(point, 0)[f"{point.name}/run"][3] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("hardware", "profile", "number"),
+    [("cpu", "quick", 8), ("cpu", "nightly", 32), ("nvidia-h100", "quick", 20), ("nvidia-h100", "nightly", 32)],
+)
+def test_the_full_rate_is_of_a_decode_batch_as_far_as_a_block_has_one(hardware, profile, number):
+    plan = next(serving_plans(SPECS[hardware], profile))
+    assert num_calibration_requests(plan) == number
+    assert num_calibration_requests(replace(plan, serving=replace(plan.serving, max_batch_size=4))) == 4
 
 
 def test_a_load_that_cannot_be_had_takes_its_own_points_along(make_bench):
