@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from pytest_npubench.plugin.options import OPTIONS
+from pytest_npubench.plugin.shipped import is_shipped
 
 OF_THE_RUN = frozenset({"journal", "devices"})  # which the fresh process is told anew
 
 
 def fresh_command(config: pytest.Config, tests: Sequence[str], options: Mapping[str, object]) -> list[str]:
-    """`tests` are node ids below the folder that the run was started in, or with absolute paths."""
+    """`tests` are named as shipped.runs_again does."""
     given = [
         f"{option.flag}={config.getoption(option.key)}"
         for option in OPTIONS
@@ -28,6 +29,8 @@ def fresh_command(config: pytest.Config, tests: Sequence[str], options: Mapping[
         asked.append(f"--config-file={config.inipath}")
     plugins = [text for name in config.option.plugins for text in ("-p", name)]
     overrides = [text for pair in config.option.override_ini or () for text in ("-o", pair)]
+    if any(map(is_shipped, tests)):
+        asked.append("--pyargs")
     if config.pluginmanager.hasplugin("xdist"):
         asked.append("-n0")
     if config.pluginmanager.hasplugin("benchmark") and not config.getoption("benchmark_only", False):

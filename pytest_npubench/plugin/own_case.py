@@ -27,6 +27,7 @@ from pytest_npubench.plugin.own_families import wrong_families
 from pytest_npubench.plugin.regression import MeasuredCase
 from pytest_npubench.plugin.remeasure import measure_again
 from pytest_npubench.plugin.selection import DEVICES, NODE_ID
+from pytest_npubench.plugin.shipped import runs_again
 from pytest_npubench.plugin.suite_case import ending_with_the_journal, finish_case
 from pytest_npubench.result import JudgedCase, Judgement, Metric
 from pytest_npubench.stats.error import repeat_error
@@ -161,7 +162,7 @@ class Measure:
                 f"run the test once more by itself (pytest '{node.stash[NODE_ID]}'), or without a second look "
                 "(--npubench-remeasure 0)"
             )
-        test = f"{node.path}::{node.stash[NODE_ID].partition('::')[2]}"
+        test = runs_again(node, node.stash[NODE_ID])
         return measure_again(session.config, session.settings, [test], self._devices).samples
 
     def _digest(self) -> str:

@@ -33,6 +33,7 @@ from pytest_npubench.plugin.progress import progress_for
 from pytest_npubench.plugin.regression import Regression
 from pytest_npubench.plugin.selection import DEVICES, NODE_ID, Miss, Skip, expanded_case
 from pytest_npubench.plugin.settings import Settings
+from pytest_npubench.plugin.shipped import runs_again
 from pytest_npubench.result import JudgedCase
 from pytest_npubench.serving import schedulers
 from pytest_npubench.store.baselines import Baselines
@@ -164,7 +165,7 @@ class BenchSession:
             if DEVICES in item.stash:
                 self.num_cases += 1
                 if expanded is not None:
-                    test = f"{item.path}::{item.stash[NODE_ID].partition('::')[2].partition('[')[0]}"
+                    test = runs_again(item, item.stash[NODE_ID]).partition("[")[0]
                     self.campaigns.add(Member(expanded=expanded, test=test), item.stash[DEVICES])
                 else:
                     self.num_own_cases += 1

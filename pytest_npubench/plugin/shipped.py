@@ -23,6 +23,14 @@ def node_id(item: pytest.Item) -> str:
     return f"{module}::{item.nodeid.partition('::')[2]}" if is_shipped(module) else item.nodeid
 
 
+def runs_again(item: pytest.Item, node: str) -> str:
+    """What runs an item of that node id in another process, from any folder: by the absolute path of its file.
+
+    But for shipped suites: given their path, pytest would not load the conftest.py of the folder that it is started in.
+    """
+    return node if is_shipped(node) else f"{item.path}::{node.partition('::')[2]}"
+
+
 def is_shipped(name: str) -> bool:
     """Whether a module or node id belongs to the shipped suites."""
     return name.startswith(f"{PACKAGE}.")
