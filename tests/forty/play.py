@@ -1,5 +1,5 @@
-"""A script of nights played through the entry points that a runner has: `npubench nightly run` out of a fresh checkout, a
-bare git remote, and a person with a clone of the baselines branch. What they leave is collected, nothing is judged here.
+"""A script of nights played through the entry points that a runner has: `npubench nightly run` out of a fresh checkout,
+a bare git remote, and a person with a clone of the baselines branch. What they leave is collected, nothing is judged.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ SUITE = "buckets/profile/"
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """What one runner left of one night: the status of `npubench nightly run`, what it printed, its sessions, the latest
-    verdict of each case with its reason, and the ratio and power of each metric's verdict.
+    """What one runner left of one night: the status of `npubench nightly run`, what it printed, its sessions, and the
+    latest record of each case.
 
-    `on_branch` has the cases that the branch holds with a session of this night, `num_on_branch` how many sessions it
-    holds for each case in the file that tonight's went to.
+    `on_branch` has the cases that the branch holds with a session of this runner's night, and how many sessions it holds
+    of each in the file that tonight's went to.
     """
 
     night: Night
@@ -99,7 +99,9 @@ class Stage:
                 status=processes[name].returncode,
                 output=outputs[name],
                 sessions=tuple(session for session in known if session not in held[name]),
-                records={case: one for session in known if session not in held[name] for case, one in known[session].items()},
+                records={
+                    case: one for session in known if session not in held[name] for case, one in known[session].items()
+                },
                 on_branch={
                     case: len(sessions)
                     for case, sessions in branch

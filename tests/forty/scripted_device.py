@@ -1,8 +1,9 @@
-"""Two fake accelerators, `near` and `far`, on one night of a script; what is true tonight is in $SCRIPTED_NIGHT, as JSON.
+"""Two fake accelerators, `near` and `far`, on one night of a script; what is true tonight stands in $SCRIPTED_NIGHT.
 
-A campaign of batch size 4 runs on a second stack of the same device, as torch's campaigns run beside jax's. The log of a
-time is that of fake_device.py, plus what was planted, plus normal deviations of the night, of the case on that night and
-of the process, drawn by names, so that a night played twice is the same night. Tests copy this file into their projects.
+A campaign of batch size 4 runs on a second stack of the same device, as torch's campaigns run beside jax's. The log of
+a time is that of fake_device.py, plus what was planted, plus normal deviations of the night, of the case on that night
+and of the process. They are drawn by names: a night played twice is the same night. Tests copy this file into their
+projects.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import resource
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import fake_device
@@ -67,7 +69,13 @@ class ScriptedRuntime(fake_device.FakeRuntime):
     """One device, `name`, open tonight."""
 
     def __init__(
-        self, devices: Sequence[Device], faults: fake_device.Faults, *, night: Mapping[str, Any], name: str, runtime: str
+        self,
+        devices: Sequence[Device],
+        faults: fake_device.Faults,
+        *,
+        night: Mapping[str, Any],
+        name: str,
+        runtime: str,
     ) -> None:
         super().__init__(devices, faults)
         self.night, self.name, self.runtime = night, name, runtime
@@ -120,7 +128,7 @@ def install() -> ScriptedBackend:
 class FullDisk:
     """A plugin: no file of the run's own process may grow much beyond the journal's size, some tests after its start.
 
-    What limits it is RLIMIT_FSIZE: the journal's next write fails as one on a full disk does, with another error number.
+    What limits it is RLIMIT_FSIZE: the journal's next write fails as on a full disk, with another error number.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -129,7 +137,7 @@ class FullDisk:
     def pytest_runtest_logfinish(self) -> None:
         self.num_tests += 1
         if self.num_tests == TESTS_BEFORE_FULL:
-            size = os.stat(self.config.getoption("--npubench-journal")).st_size
+            size = Path(self.config.getoption("--npubench-journal")).stat().st_size
             resource.setrlimit(resource.RLIMIT_FSIZE, (size + ROOM_BYTES, resource.RLIM_INFINITY))
 
 
