@@ -41,9 +41,9 @@ class Night:
     """What is true on one night.
 
     `title` is the table's row. `factors` has the cases that are slower, `drivers` what is not driver 1. `lost`: devices
-    that do not open; `dies`: campaigns whose process is killed in the middle; `hot`: devices that throttle. `is_killed`:
-    everything is killed half-way; `disk_full`: the journal cannot grow any more half-way. `resets`: case -> reason, by a
-    person in the morning after. `runners`: those that measure, at once where they are two.
+    that do not open; `dies`: campaigns whose process is killed in the middle; `hot`: devices that throttle.
+    `is_killed`: everything is killed half-way; `disk_full`: from half-way on the journal cannot grow. `resets`: case ->
+    reason, by a person in the morning after. `runners`: those that measure, at once where they are two.
     """
 
     title: str

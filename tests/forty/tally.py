@@ -10,6 +10,7 @@ from .play import Played
 from .script import Expected, Truth
 
 KILLED = -9
+SLOWED = ("ttft_s", "tbt_s")
 POWER = 0.8
 """With which a verdict's `mde` would be found, as pytest_npubench/verdict/ says it."""
 
@@ -61,8 +62,8 @@ class Row:
         if right is Truth.SLOWER:
             self.num_slower += 1
             found = kind == "regressed"
-            powers = [metric["verdict"]["mde"] for metric in record["metrics"].values() if metric["unit"] == "s"]
-            if min(power for power in powers if power is not None) <= slower_by:
+            verdicts = [record["metrics"][name]["verdict"] for name in SLOWED if name in record["metrics"]]
+            if any(verdict.get("mde") is not None and verdict["mde"] <= slower_by for verdict in verdicts):
                 self.num_promised += 1
                 self.num_found += found
             if not found:
