@@ -1,7 +1,8 @@
 """What differs between the stacks of two sides, and sessions split by one part of their stack.
 
 A gate on a driver upgrade must hold everything else still. Sessions split by `driver` are compared only where the rest
-of their fingerprint keys is equal: of each device class the newest such group.
+of their fingerprint keys is equal: of each case on a device class the newest such group. Stacks that measure different
+cases of one device, such as jax and torch, are compared both.
 
 Worked example: sessions with (driver 570.86, jax 0.9), (570.86, jax 0.10) and (580.12, jax 0.10), by driver: the first
 is left out, the other two are the sides.
@@ -10,6 +11,7 @@ is left out, the other two are the sides.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pytest_npubench.comparison.sides import UNKNOWN, Side, SideSession
 from pytest_npubench.errors import ConfigError
@@ -56,24 +58,41 @@ def alike_but_for(old: Side, new: Side, by: Sequence[str]) -> tuple[Side, Side]:
     """The sessions whose keys are equal in all parts but those of `by`. Raises ConfigError where there are none."""
     parts = [name for name in FingerprintKey.__slots__ if name not in by]
     devices = [name for name in ("accelerator", "device_class") if name in parts]
-    newest: dict[Values, tuple[str, Values]] = {}
     common = {_facts(one, parts) for one in old.sessions} & {_facts(one, parts) for one in new.sessions}
+    on_both = _case_stacks(old, parts) & _case_stacks(new, parts)
+    newest: dict[tuple[Values, str], tuple[bool, str, Values]] = {}
     for session in (*old.sessions, *new.sessions):
-        rest = _facts(session, parts)
-        if rest in common:
-            device = _facts(session, devices)
-            newest[device] = max(newest.get(device, ("", ())), (session.started_at, rest))
+        rest, device = _facts(session, parts), _facts(session, devices)
+        for case in _cases(session) if rest in common else ():
+            rank = ((rest, case) in on_both, session.started_at, rest)
+            newest[device, case] = max(newest.get((device, case), rank), rank)
     if not newest:
         raise ConfigError(_nothing_alike(old, new, by, parts))
-    kept = {rest for _, rest in newest.values()}
+    kept = {(rest, case) for (_, case), (_, _, rest) in newest.items()}
     return _only(old, parts, kept), _only(new, parts, kept)
 
 
-def _only(side: Side, parts: Sequence[str], kept: set[Values]) -> Side:
-    sessions = tuple(session for session in side.sessions if _facts(session, parts) in kept)
+def _cases(session: SideSession) -> set[str]:
+    return {case for case, _ in session.observations} | set(session.invalid)
+
+
+def _case_stacks(side: Side, parts: Sequence[str]) -> set[tuple[Values, str]]:
+    return {(_facts(session, parts), case) for session in side.sessions for case in _cases(session)}
+
+
+def _only(side: Side, parts: Sequence[str], kept: set[tuple[Values, str]]) -> Side:
+    """The sessions with those of their cases whose stack is among `kept`."""
+    sessions = []
+    for session in side.sessions:
+        rest = _facts(session, parts)
+        own = {case for case in _cases(session) if (rest, case) in kept}
+        if own:
+            observations = {key: found for key, found in session.observations.items() if key[0] in own}
+            invalid = {case: reason for case, reason in session.invalid.items() if case in own}
+            sessions.append(replace(session, observations=observations, invalid=invalid))
     num_out = len(side.sessions) - len(sessions)
     notes = (f"{num_out} sessions of {side.label} are left out: more of their stack differs",) if num_out else ()
-    return Side(label=side.label, sessions=sessions, notes=(*side.notes, *notes))
+    return Side(label=side.label, sessions=tuple(sessions), notes=(*side.notes, *notes))
 
 
 def _chosen(

@@ -109,14 +109,21 @@ def _run(night: Night, command: Sequence[str], environment: Mapping[str, str], h
                 sys.stdout.write(line)
                 sys.stdout.flush()
                 log.write(line)
-                if line.lower().startswith("error"):
-                    last = line.strip().removeprefix("ERROR: ").removeprefix("error: ")
+                last = _reason(line) or last
             return process.wait(), last
         except BaseException:
             _end(process)
             raise
         finally:
             signal.signal(signal.SIGTERM, before)
+
+
+def _reason(line: str) -> str:
+    """What a line of pytest's says is wrong with the run, such as "ERROR: ...", or "!!! _pytest.outcomes.Exit: ... !!!"
+    where it ended early; empty where it says nothing of the kind."""
+    if line.startswith("!!!"):
+        return line.strip("! \n").removeprefix("_pytest.outcomes.Exit: ")
+    return line.strip().removeprefix("ERROR: ").removeprefix("error: ") if line.lower().startswith("error") else ""
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

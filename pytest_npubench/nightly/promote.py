@@ -87,11 +87,11 @@ def _promote(
                 branch.extract(tip, directory)
             (directory / FOLDER).mkdir(exist_ok=True)
             done = accept_waiting(journal, settled, directory / FOLDER)
-            if not any(one.is_new for one in done):
-                return done, f"branch {branch.name}"
-            commit = branch.commit(tip, directory, _message(night, done))
+            commit = None
+            if any(one.is_new for one in done):
+                commit = branch.commit(tip, directory, _message(night, done))
             if commit is None:
-                return done, f"branch {branch.name}"
+                return done, f"branch {branch.name}{'' if tip else ', which is not there yet'}"
             try:
                 branch.push(commit, onto=onto, force=onto != branch.name, options=promotion.push_options)
             except NightlyError:

@@ -7,7 +7,7 @@ from pytest_npubench.comparison.stack_changes import alike_but_for, split, stack
 from pytest_npubench.errors import ConfigError
 
 
-def session(name, day=1, whole=True, **facts):
+def session(name, day=1, whole=True, cases=("buckets/profile/a",), **facts):
     known = {"accelerator": "H200", "device_class": "SXM", "driver": "570.86", "runtime": "jax 0.9", **facts}
     return SideSession(
         name=name,
@@ -15,7 +15,7 @@ def session(name, day=1, whole=True, **facts):
         started_at=f"2026-11-{day:02}T00:00:00+00:00",
         facts={key: value for key, value in known.items() if value is not None},
         whole=whole,
-        observations={("buckets/profile/a", "tbt_s"): None},
+        observations={(case, "tbt_s"): None for case in cases},
         invalid={},
     )
 
@@ -106,6 +106,28 @@ def test_of_several_groups_the_newest_of_each_device_class():
     pairs = [pair("x", 1), pair("y", 3, runtime="jax 0.10"), pair("z", 5, device_class="PCIe")]
     old, new = alike_but_for(side(*(one for one, _ in pairs)), side(*(two for _, two in pairs)), ["driver"])
     assert (names(old), names(new)) == (["y", "z"], ["y'", "z'"])
+
+
+def test_two_stacks_of_one_device_are_compared_both():
+    """jax measures one suite and torch another; the driver below them is one. A newer jax takes the older one's place,
+    but for a case that it no longer has on both sides."""
+    old = side(
+        session("jax 1", 1, cases=("a", "b")),
+        session("new jax 1", 2, runtime="jax 0.10", cases=("a",)),
+        session("torch 1", 3, runtime="torch 2", cases=("c",)),
+    )
+    new = side(
+        session("jax 2", 4, driver="580.12", cases=("a", "b")),
+        session("new jax 2", 5, driver="580.12", runtime="jax 0.10", cases=("a", "b")),
+        session("torch 2", 6, driver="580.12", runtime="torch 2", cases=("c", "d")),
+    )
+    old, new = alike_but_for(old, new, ["driver"])
+    cases = [{one.name: sorted(case for case, _ in one.observations) for one in side.sessions} for side in (old, new)]
+    assert cases == [
+        {"jax 1": ["b"], "new jax 1": ["a"], "torch 1": ["c"]},
+        {"jax 2": ["b"], "new jax 2": ["a"], "torch 2": ["c", "d"]},
+    ]
+    assert (old.notes, new.notes) == ((), ())
 
 
 def test_what_changed_together_is_named():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,12 @@ def slowed(requests, run):
 """
 
 
+def slowed_project(project: Project) -> None:
+    """The fake accelerator, its times multiplied by $FAKE_FACTOR."""
+    project.fake("noise=0.002, alter=slowed, driver=os.environ.get('FAKE_DRIVER', 'fake driver 1')")
+    project.in_front(SLOWED)
+
+
 def git(folder: Path, *arguments: str) -> str:
     identity = ("-c", "user.name=a person", "-c", "user.email=person@localhost")
     command = ["git", "-C", str(folder), *identity, *arguments]
@@ -62,16 +68,15 @@ class Done:
 
 @dataclass(frozen=True)
 class Remote:
-    """A bare repository whose branch main holds a project for the fake accelerator."""
+    """A bare repository whose branch main holds a project for a fake accelerator, which `prepare` puts there."""
 
     path: Path
 
     @classmethod
-    def make(cls, root: Path) -> Remote:
+    def make(cls, root: Path, prepare: Callable[[Project], None] = slowed_project) -> Remote:
         (root / "seed").mkdir()
         project = make_project(root / "seed")
-        project.fake("noise=0.002, alter=slowed, driver=os.environ.get('FAKE_DRIVER', 'fake driver 1')")
-        project.in_front(SLOWED)
+        prepare(project)
         git(root, "init", "--quiet", "--bare", "--initial-branch=main", "origin.git")
         git(project.root, "init", "--quiet", "--initial-branch=main")
         git(project.root, "add", "--all")
@@ -99,20 +104,17 @@ class Remote:
 
 @dataclass
 class Runner:
-    """One runner: its work tree and its state folder."""
+    """One runner: its work tree and its state folder. `select` is pytest's arguments: the three cases, and nothing that
+    depends on how busy this machine is."""
 
     remote: Remote
     root: Path
     environment: dict[str, str] = field(default_factory=dict)
+    select: tuple[str, ...] = SELECT
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True)
         git(self.root, "clone", "--quiet", "--depth=1", f"file://{self.remote.path}", "work")
-
-    @property
-    def select(self) -> tuple[str, ...]:
-        """pytest's arguments: the three cases, and nothing that depends on how busy this machine is."""
-        return SELECT
 
     @property
     def work(self) -> Path:
