@@ -207,7 +207,7 @@ def _publish(night: Night) -> int:
 
 def _write_lock(arguments: argparse.Namespace) -> int:
     from pytest_npubench.nightly.lock_file import lock_text
-    from pytest_npubench.nightly.state import replace_text
+    from pytest_npubench.store.line_file import replace_text
 
     with _faults_named():
         replace_text(arguments.write, lock_text(arguments.extra or [arguments.family], arguments.pip_option))

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.errors import NightlyError
-from pytest_npubench.nightly.state import StateFolder, replace_text
+from pytest_npubench.nightly.state import StateFolder
+from pytest_npubench.store.line_file import replace_text
 
 RECORD = "night.json"
 STEPS = ("restore", "lock", "measure", "promote", "upload")

@@ -9,8 +9,7 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
-from pytest_npubench.nightly.state import replace_text
-from pytest_npubench.store.line_file import read_whole
+from pytest_npubench.store.line_file import read_whole, replace_text
 
 
 def write_sessions(journal: Path, sessions: Collection[str], target: Path) -> None:

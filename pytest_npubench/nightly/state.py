@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.errors import NightlyError
+from pytest_npubench.store.line_file import replace_text
 
 LOCK_TIMEOUT_S = 10.0
 LOCK_POLL_S = 0.1
@@ -122,17 +123,6 @@ def _locked(descriptor: int) -> bool:
             if time.monotonic() >= deadline_s:
                 return False
             time.sleep(LOCK_POLL_S)
-
-
-def replace_text(path: Path, text: str) -> None:
-    """A kill leaves the old file or the new one. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.tmp")
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
 
 
 def default_state_path(environment: Mapping[str, str], repository: str, name: str) -> Path:

@@ -19,7 +19,7 @@ from pytest_npubench.store import aliases, baseline_format
 from pytest_npubench.store.aliases import Aliases, alias_path
 from pytest_npubench.store.baseline_format import BaselineFile
 from pytest_npubench.store.json_text import JsonError, decode, layout, take
-from pytest_npubench.store.line_file import sync_directory
+from pytest_npubench.store.line_file import replace_text, sync_directory
 
 LOCK_TIMEOUT_S = 60
 PUBLISHED = "published"  # figures out of papers, in a format of their own
@@ -119,18 +119,11 @@ def _bytes(path: Path) -> bytes:
 
 
 def _replace(path: Path, content: Any) -> Path:
-    """A kill leaves the old file or the new one, and at worst a temporary file, which the next writer overwrites."""
+    """Raises BaselineError on more than a file of ours has, OSError."""
     text = layout(content) + "\n"
     if len(text) > MAX_BYTES:
         raise BaselineError(f"baseline {path}: {len(text)} bytes to write; a file of ours has at most {MAX_BYTES}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="ascii") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
-    sync_directory(path.parent)
+    replace_text(path, text)
     return path
 
 

@@ -66,6 +66,22 @@ def read_whole(path: Path) -> bytes:
         return file.read()
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Put `text` on the disk in a file's place, with its folder.
+
+    A kill leaves the old file or the new one, and at worst a temporary file, which the next writer overwrites. Raises
+    OSError.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
+    sync_directory(path.parent)
+
+
 def sync_directory(path: Path) -> None:
     """Put a file's new name on the disk, which fsync of the file itself does not do. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
