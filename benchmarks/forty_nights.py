@@ -1,6 +1,6 @@
 """Forty nights of a nightly against the truth: two scripted devices, two stacks, drivers, slow-downs and faults.
 
-    python benchmarks/forty_nights.py                    # the table, as Markdown; 10 to 20 minutes of one core
+    python benchmarks/forty_nights.py                    # the table, as Markdown; 8 minutes of one core
     python benchmarks/forty_nights.py --json --seed 1    # other nights
 
 Each night is `npubench nightly run` out of a fresh checkout with a bare git remote, on devices of tests/forty that are
@@ -33,6 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nights", type=int, default=40, help="the first so many (40)")
     parser.add_argument("--seed", type=int, default=0, help="of the noise (0)")
+    parser.add_argument("--noise", type=float, default=1.0, help="times the 0.4 %% between processes of nights (1)")
     parser.add_argument("--folder", type=Path, help="where everything stays (default: a temporary folder)")
     parser.add_argument("--no-ab", action="store_true", help="leave `npubench ab` out")
     parser.add_argument("--json", action="store_true", help="print what a script can read")
@@ -47,7 +48,7 @@ def main() -> int:
 def _play(root: Path, arguments: argparse.Namespace) -> int:
     nights = forty_nights()[: arguments.nights]
     truths = list(expected(nights))
-    stage = Stage(root=root, seed=arguments.seed)
+    stage = Stage(root=root, seed=arguments.seed, noise=arguments.noise)
     played: list[Played] = []
     started_s = time.monotonic()
     for one in stage.play(nights):

@@ -65,11 +65,12 @@ class Played:
 
 @dataclass(kw_only=True)
 class Stage:
-    """A remote and its runners, in `root`."""
+    """A remote and its runners, in `root`. `noise` multiplies every standard deviation of NOISE."""
 
     root: Path
     options: tuple[str, ...] = ()
     seed: int = 0
+    noise: float = 1.0
 
     def __post_init__(self) -> None:
         self.remote = Remote.make(self.root, prepare)
@@ -115,7 +116,7 @@ class Stage:
             "seed": self.seed,
             "number": number,
             "runner": runner,
-            "noise": NOISE,
+            "noise": {name: self.noise * sigma for name, sigma in NOISE.items()},
             "factors": dict(night.factors),
             "drivers": {device: night.drivers.get(device, FIRST) for device in DEVICES},
             "lost": night.lost,

@@ -87,8 +87,8 @@ def test_what_is_green_is_on_the_branch_after_its_night_and_nothing_else(season:
 def test_each_fault_is_told_by_its_name(season: Season) -> None:
     died = season.reason("+10 %, and a device's process is killed", "far-b2-bucket16")
     assert "the process of far-mini-llama-b2 " in died
-    (full,) = (line for line in season.of("the disk is full half-way").output.splitlines() if "measure: exit" in line)
-    assert full.startswith("measure: exit status 3: pytest failed internally: journal ")
+    lines = season.of("the disk is full half-way").output.splitlines()
+    (full,) = (line for line in lines if line.startswith("measure: exit status 3: pytest failed internally: journal "))
     assert "File too large" in full
     upgraded = season.of("a new driver, and +5 %")
     assert "8 of 12 incomparable: accepted under another key: driver driver 1 -> driver 2" in upgraded.output
