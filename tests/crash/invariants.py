@@ -11,6 +11,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -24,6 +25,7 @@ from pytest_npubench.store.journal import Journal, Session, read_journal
 HISTORY = "history.db"
 REPORT = "report.html"
 OLD_JOURNAL = "yesterday.jsonl"
+ORPHAN_S = 30.0
 Cases = dict[tuple[str, str, str], Mapping[str, Any]]  # (case, digest, device) -> its latest record
 
 
@@ -73,16 +75,17 @@ def check_baselines(project: Project, sessions: Mapping[str, tuple[Journal, Sess
         for name, cases in found.items():
             journal, session = sessions[name]
             assert session.end is not None, f"{file.relative_path}: {name} never ended"
-            assert session.end["exit_status"] == 0, f"{file.relative_path}: {name} was not green"
+            assert session.end["exit_status"] in (0, 1), f"{file.relative_path}: {name} did not end by itself"
             assert cases == _acceptable(journal, session, file), f"{file.relative_path}: {name} is not whole"
 
 
 def _acceptable(journal: Journal, session: Session, file: Any) -> dict[str, Any]:
-    """Case -> digest and samples of what the session measured for a baseline file."""
+    """Case -> digest and samples of what the session measured for a baseline file, where it was green."""
     expected = {}
     for (case, digest, _), record in latest_cases(session.records).items():
         own = record["hardware"] == file.hardware and case.partition("/")[0] == file.suite
-        if own and not record["resumed"] and journal.fingerprint(record["fingerprint"]).key() == file.key:
+        green = record["verdict"]["kind"] not in ("failed", "invalid", "regressed")
+        if own and green and not record["resumed"] and journal.fingerprint(record["fingerprint"]).key() == file.key:
             gated = {name: metric for name, metric in record["metrics"].items() if metric["gate"] != "none"}
             if gated:
                 expected[case] = digest, {name: (_samples(metric),) for name, metric in gated.items()}
@@ -159,14 +162,26 @@ def latest_cases(records: Iterable[Mapping[str, Any]]) -> Cases:
 
 
 def check_locks(project: Project) -> None:
-    """Nobody holds a lock: those of devices and of the baselines, and the journal's on itself."""
+    """Nobody holds a lock: those of devices and of the baselines, and the journal's on itself.
+
+    A process that measured for the killed one has the device until it notices, within moments.
+    """
+    deadline_s = time.monotonic() + ORPHAN_S
     for path in (*project.root.rglob("*.lock"), project.journal_path):
-        if path.exists():
-            descriptor = os.open(path, os.O_RDWR)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: it is stuck
-            finally:
-                os.close(descriptor)
+        while path.exists() and not _is_free(path):
+            assert time.monotonic() < deadline_s, f"{path} is stuck"
+            time.sleep(0.01)
+
+
+def _is_free(path: Path) -> bool:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def files(project: Project) -> set[str]:
