@@ -48,7 +48,7 @@ class FakeChild:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> VllmProcess:
-    monkeypatch.setattr(process, "Child", FakeChild)
+    monkeypatch.setattr(process, "OtherInterpreter", FakeChild)
     monkeypatch.setattr(process, "_late_compiles", {})
     monkeypatch.setattr(FakeChild, "lines", [])
     return VllmProcess(EngineSettings(model=Path("m"), policy="continuous", policy_settings=()), python="another")
