@@ -14,7 +14,8 @@ import pytest
 from pytest_npubench.plugin.options import OPTIONS
 from pytest_npubench.plugin.shipped import is_shipped
 
-OF_THE_RUN = frozenset({"journal", "devices"})  # which the fresh process is told anew
+# told anew, or none of the fresh process's business: a history's address may hold a password
+OF_THE_RUN = frozenset({"journal", "devices", "history"})
 
 
 def fresh_command(config: pytest.Config, tests: Sequence[str], options: Mapping[str, object]) -> list[str]:

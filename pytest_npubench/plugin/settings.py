@@ -55,7 +55,6 @@ class Settings:
     resume: bool
     is_default_baselines: bool
     remeasuring: bool
-    child: bool
 
     @classmethod
     def from_pytest_config(cls, config: pytest.Config) -> Settings:
@@ -82,7 +81,6 @@ class Settings:
             resume=config.getoption("npubench_resume") and not (remeasuring or child),
             is_default_baselines=values["baselines"] == DEFAULT_BASELINES,
             remeasuring=remeasuring,
-            child=child,
         )
 
 

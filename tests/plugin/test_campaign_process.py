@@ -165,7 +165,7 @@ def test_a_child_neither_accepts_nor_reports(monkeypatch, pytester):
     monkeypatch.setenv(CHILD, "{}")
     config = pytester.parseconfig("--npubench-accept", "--npubench-resume", "--npubench-report=r.html")
     settings = Settings.from_pytest_config(config)
-    assert (settings.accept, settings.resume, settings.report, settings.child) == (False, False, None, True)
+    assert (settings.accept, settings.resume, settings.report) == (False, False, None)
 
 
 def devices(family: str, name: str, *ordinals: int) -> list[Device]:
