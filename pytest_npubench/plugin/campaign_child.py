@@ -121,6 +121,7 @@ def _measured(session: BenchSession, items: Sequence[pytest.Item], task: Campaig
             ),
             make_bench=lambda runtime: make_bench(runtime, plan, settings.journal.parent, frozen),
             settled=lambda measured: measured.measure_s >= task.at_least_s and _settled(cases, measured),
+            failing=lambda measured: not task.again and any(_fails(case, measured) for case in cases),
             journal=told,
             earlier=read_journal(settings.journal) if task.resume else None,
             progress=told,
@@ -192,3 +193,10 @@ def _settled(cases: Sequence[ExpandedCase], measured: Measured) -> bool:
         return all(expanded.kind.settled(expanded.case, expanded.plan, measured) for expanded in cases)
     except NpubenchError:  # a failed point: its case will say so, more rounds would not mend it
         return True
+
+
+def _fails(expanded: ExpandedCase, measured: Measured) -> bool:
+    try:
+        return expanded.kind.judge(expanded.case, expanded.plan, measured).verdict.failing
+    except NpubenchError:  # likewise
+        return False

@@ -10,6 +10,7 @@ from pytest_npubench.campaign.bucket_bench import BucketBench
 from pytest_npubench.campaign.campaign import Campaign, Site
 from pytest_npubench.campaign.points import Point
 from pytest_npubench.campaign.progress import Progress
+from pytest_npubench.campaign.rounds import measure_round
 from pytest_npubench.errors import JournalError
 from pytest_npubench.measurement import CacheState, CompileRecord, Move, Request, Run
 from pytest_npubench.store.host import collect_host
@@ -124,6 +125,26 @@ def test_how_many_rounds(bench, plan, changes, settled_after, expected):
     records = bench.records("round")
     assert [record["round"] for record in records] == list(range(expected))
     assert [record["complete"] for record in records] == [False] * (expected - 1) + [True]
+
+
+@pytest.mark.parametrize(
+    ("passes_after", "expected"),
+    [(0, 4), (5, 5), (100, 6)],
+    ids=["passes when the budget is spent", "passes a round later", "fails for good: half the budget again"],
+)
+def test_a_failing_case_gets_more_rounds_than_the_budget(bench, plan, monkeypatch, passes_after, expected):
+    def a_second_each(*arguments):
+        return *measure_round(*arguments)[:2], 1.0
+
+    monkeypatch.setattr("pytest_npubench.campaign.campaign.measure_round", a_second_each)
+    campaign = bench.campaign(
+        profile(plan, 16),
+        with_size(plan, budget_s=4.0),
+        settled=lambda _: False,
+        failing=lambda measured: len(measured.rounds) < passes_after,
+    )
+    assert len(campaign.measured().rounds) == expected
+    assert [record["complete"] for record in bench.records("round")] == [False] * (expected - 1) + [True]
 
 
 def test_a_complete_campaign_is_taken_over_without_its_device(bench, plan):
