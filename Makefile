@@ -1,5 +1,6 @@
 # make bench: measure this machine's CPU (quick profile). make test: the project's tests. make lint: style, types, layers,
 # workflows.
+# make audit: known advisories of what the lock files pin.
 # make test-vllm: the tests that need vLLM, whose CPU build gets an environment of its own (3.5 GB).
 PYTHON ?= python3
 VENV ?= .venv
@@ -18,7 +19,7 @@ REPORT ?= .npubench/report.html
 # hundreds of processes import the same modules: they keep the byte code, also where the environment says otherwise
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: bench test test-vllm lint clean
+.PHONY: bench test test-vllm lint audit clean
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --benchmark-disable
@@ -36,6 +37,9 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet .github/
+
+audit: $(VENV)-audit/bin/pip-audit
+	for lock in locks/*.txt; do $(VENV)-audit/bin/pip-audit --strict --disable-pip --no-deps --requirement $$lock || exit 1; done
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -55,9 +59,13 @@ $(VENV)/.dev: pyproject.toml constraints-cpu.txt $(SUITES) | $(BIN)/python
 	$(PIP) --editable '.[dev]'
 	touch $@
 
+$(VENV)-audit/bin/pip-audit:
+	$(PYTHON) -m venv $(VENV)-audit
+	$(VENV)-audit/bin/python -m pip --disable-pip-version-check install --quiet 'pip-audit>=2.9'
+
 $(VLLM_VENV)/.vllm: .ci/setup-vllm constraints-cpu.txt pyproject.toml
 	PYTHON=$(PYTHON) .ci/setup-vllm $(VLLM_VENV)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) .npubench
+	rm -rf $(VENV) $(VENV)-audit $(VLLM_VENV) .npubench

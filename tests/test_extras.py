@@ -17,7 +17,8 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parent.parent
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 CUDA_OF_TORCH = {"2.6": 12, "2.9.1": 12, "2.10.0": 12, "2.11.0": 13, "2.12.0": 13, "2.13.0": 13}
 """CUDA releases of PyTorch's wheels on PyPI, from their Requires-Dist (nvidia-cudnn-cu12, nvidia-cudnn-cu13)."""
@@ -63,3 +64,23 @@ def test_every_extra_that_is_named_exists() -> None:
     named |= set(re.findall(r"\[([a-z]+)\]", others))
     assert named <= EXTRAS.keys()
     assert {"tpu", "cuda", "cpu", "openvino"} <= named
+
+
+def test_the_table_of_dependencies_has_each_with_its_smallest_version() -> None:
+    lowest: dict[str, Version] = {}
+    for one in map(Requirement, [*PROJECT["dependencies"], *(text for extra in EXTRAS.values() for text in extra)]):
+        versions = [Version(part.version) for part in one.specifier if part.operator == ">="]
+        if one.name != "pytest-npubench":
+            lowest[one.name] = min([*versions, lowest.get(one.name, versions[0])])
+    rows = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    table = dict(re.findall(r"^\| ([a-z][\w-]+) \| [^|]+ \| ([\d.]+) \|", rows, flags=re.MULTILINE))
+    assert {name: Version(text) for name, text in table.items()} == lowest
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "locks").glob("*.txt")), ids=lambda path: path.name)
+def test_what_is_pinned_is_no_older_than_what_is_asked_for(path: Path) -> None:
+    pinned = dict(re.findall(r"^([\w.-]+)==([\w.+!]+)", path.read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert len(pinned) > 20
+    for one in map(Requirement, [*PROJECT["dependencies"], *(text for extra in EXTRAS.values() for text in extra)]):
+        if one.name in pinned and (one.marker is None or one.marker.evaluate({"python_version": "3.11", "extra": ""})):
+            assert one.specifier.contains(pinned[one.name]), one
