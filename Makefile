@@ -25,7 +25,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --benchmark-disable
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest tests/
+	$(BIN)/python -m pytest tests/ -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
 	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/vllm tests/engines/http/test_bench_serve.py

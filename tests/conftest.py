@@ -1,5 +1,7 @@
 """The plugin's settings are tested on pytest configurations made in process.
 
+Files go to workers of pytest-xdist as wholes (`make test`), the longest ones first.
+
 pytest loads this file for `pytest --help` in the checkout too, with or without the packages that the tests need. Which
 of them are missing is said when tests are about to run.
 """
@@ -7,6 +9,7 @@ of them are missing is said when tests are about to run.
 from __future__ import annotations
 
 import importlib.util
+import os
 import signal
 import sys
 from importlib import metadata
@@ -23,6 +26,26 @@ else:
 pytest_plugins = ["pytester"]
 
 has_hypothesis = importlib.util.find_spec("hypothesis") is not None
+
+LONGEST = (
+    "crash/test_killed_runs.py",
+    "forty/test_forty_nights.py",
+    "plugin/test_scheduling_run.py",
+    "crash/test_two_runs.py",
+    "plugin/test_resume.py",
+    "plugin/test_serving_bad_input.py",
+    "test_wheel.py",
+    "plugin/test_server_suite.py",
+    "plugin/test_partition_bad_input.py",
+    "plugin/test_run.py",
+    "crash/test_killed_while_measuring_again.py",
+    "plugin/test_shards.py",
+    "nightly/test_nights.py",
+)
+
+# A run that a test starts is no worker of this one.
+for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+    os.environ.pop(name, None)
 
 # A shell's background job ignores interrupts, and so would every process that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -43,6 +66,12 @@ def pytest_sessionstart() -> None:
             f"the project's own tests need packages that are not installed: {', '.join(missing_packages())}; "
             "`make test` installs them and runs the tests (the suites are `pytest -m cpu suites/` or `npubench run`)"
         )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    root = Path(__file__).parent
+    places = {root / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 def missing_packages() -> list[str]:

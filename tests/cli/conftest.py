@@ -14,6 +14,12 @@ from reports.journals import make_plan, measure, write_run
 from pytest_npubench.cli.main import main
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long the names of temporary folders are breaks no line that a test reads."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 @dataclass(frozen=True)
 class Answer:
     """What one call of npubench left: its exit status and both streams."""
