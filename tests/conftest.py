@@ -7,6 +7,7 @@ of them are missing is said when tests are about to run.
 from __future__ import annotations
 
 import importlib.util
+import os
 import signal
 import sys
 from importlib import metadata
@@ -27,6 +28,9 @@ has_hypothesis = importlib.util.find_spec("hypothesis") is not None
 # A shell's background job ignores interrupts, and so would every process that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Device locks are the host's: those of this session's processes meet nobody else's.
+os.environ["NPUBENCH_LOCK_SCOPE"] = f"tests-{os.getpid()}"
 
 if has_hypothesis:
     from hypothesis import settings

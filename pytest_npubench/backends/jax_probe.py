@@ -43,10 +43,9 @@ def probe_jax(family: str, title: str, platforms: Sequence[str], timeout_s: floa
     if answer.returncode:
         return Probe(reason=f"no {title}: jax failed: {_last_line(answer.stderr)}")
     try:
-        rows = json.loads(_last_line(answer.stdout))
-    except ValueError:
+        return _read(family, title, platforms, json.loads(_last_line(answer.stdout)))
+    except (ValueError, TypeError):
         return Probe(reason=f"no {title}: jax gave no list of devices: {_last_line(answer.stdout)}")
-    return _read(family, title, platforms, rows)
 
 
 def _read(family: str, title: str, platforms: Sequence[str], rows: list[Any]) -> Probe:

@@ -11,6 +11,7 @@ interrupt or to end, it tells the command. It imports nothing of the package, an
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -35,11 +36,11 @@ def main(lifeline: int, limit_s: float, grace_s: float, command: list[str]) -> N
     if child == 0:
         _become(command, guard)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: os.kill(child, number))
+        signal.signal(number, lambda number, frame: _tell(child, number))
     status = _watch(child, lifeline, ended, limit_s)
     if status is None:
         if grace_s > 0:
-            os.kill(child, signal.SIGINT)
+            _tell(child, signal.SIGINT)
             status = _wait(child, ended, grace_s)
         _end_all()
     _leave_as(int(LIMIT_OVER) if status is None else status)
@@ -111,13 +112,18 @@ def _end_all() -> None:
     ends_s = monotonic() + END_S
     while monotonic() < ends_s:
         for pid in _children(os.getpid()):
-            os.kill(pid, signal.SIGKILL)
+            _tell(pid, signal.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
             return
         sleep(0.005)
+
+
+def _tell(pid: int, number: int) -> None:
+    with contextlib.suppress(OSError):  # it has ended, or has become another user's
+        os.kill(pid, number)
 
 
 def _children(parent: int) -> list[int]:
