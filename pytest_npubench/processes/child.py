@@ -1,9 +1,9 @@
 """A child process that its owner talks to: a fresh interpreter, never a fork, since jax and torch do not survive forks.
 
 It talks over one socket and holds the reading end of a *lifeline*, a pipe that nobody writes to: when the owner ends,
-even by kill -9, the pipe closes and a thread of the child ends the process. (A parent-death signal would do the same,
-but it fires as soon as the owner's *thread* ends.) What the child prints goes to a file without a name; its last lines
-are the last words in UnitLostError.
+even by kill -9, the pipe closes, and the kernel or a thread of the child ends the process. (A parent-death signal would
+do the same, but it fires as soon as the owner's *thread* ends.) What the child prints goes to a file without a name;
+its last lines are the last words in UnitLostError.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """What the owner of a child process and the child do when the other one ends.
 
 A child holds the reading end of a lifeline, a pipe that nobody writes to: when the owner ends, even by kill -9, the
-pipe closes and a thread of the child ends the process. What a child prints goes to a file without a name; its last
-lines are the last words in UnitLostError.
+pipe closes, and the kernel or a thread of the child ends the process. What a child prints goes to a file without a
+name; its last lines are the last words in UnitLostError.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import signal
 import subprocess
 from multiprocessing.connection import Connection
 from typing import IO, Any
@@ -21,7 +23,15 @@ LAST_LINES = 8
 
 def end_with(lifeline: int) -> None:
     """In the child: end this process once the owner's end of the pipe is closed. No clean-up: there is no one to tidy
-    up for."""
+    up for.
+
+    The kernel sends the signal (fcntl(2), F_SETSIG), for a library that keeps Python's lock keeps every thread; the
+    thread is for an owner that was gone before.
+    """
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     with contextlib.suppress(OSError):
         os.read(lifeline, 1)
     os._exit(0)
