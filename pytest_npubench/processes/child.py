@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pytest_npubench.errors import NpubenchError, UnitLostError
-from pytest_npubench.processes.lifeline import end_process, end_with, last_words, named_error
+from pytest_npubench.processes.lifeline import end_process, end_with, last_words, named_error, new_lifeline
 
 Ends = Mapping[str, int]
 """The numbers of the child's ends of socket and lifeline, which are open there: connection_fd and lifeline_fd."""
@@ -44,7 +44,7 @@ class Child:
         self.name = name
         self._grace_s = grace_s
         self.connection, theirs = Pipe()
-        lifeline, self._lifeline_end = os.pipe()
+        lifeline, self._lifeline_end = new_lifeline()
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         try:
             arguments, environment = command({"connection_fd": theirs.fileno(), "lifeline_fd": lifeline})

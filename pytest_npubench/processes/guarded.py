@@ -21,6 +21,7 @@ from time import monotonic
 from typing import Any
 
 from pytest_npubench.processes import guard
+from pytest_npubench.processes.lifeline import cut, new_lifeline
 
 GUARD = Path(guard.__file__)
 OVER_S = guard.END_S + 5.0  # how long a guard is waited for that does not end: then it is left to itself
@@ -50,7 +51,7 @@ class Guarded:
         environment = dict(os.environ if env is None else env)
         if which(command[0], path=environment.get("PATH")) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
-        lifeline, end = os.pipe()
+        lifeline, end = new_lifeline()
         try:
             self.process: subprocess.Popen[bytes] = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(GUARD), str(lifeline), str(limit_s), str(grace_s), *command],
@@ -62,7 +63,7 @@ class Guarded:
                 **streams,
             )
         except BaseException:
-            os.close(end)
+            cut(end)
             raise
         finally:
             os.close(lifeline)
@@ -74,7 +75,7 @@ class Guarded:
 
 
 def _end(process: subprocess.Popen[bytes], lifeline_end: int, grace_s: float) -> None:
-    os.close(lifeline_end)  # its guard ends it now
+    cut(lifeline_end)  # its guard ends it now
     try:
         process.wait(grace_s + OVER_S)
     except subprocess.TimeoutExpired:

@@ -19,6 +19,30 @@ from pytest_npubench import errors
 from pytest_npubench.errors import MeasurementError, NpubenchError
 
 LAST_LINES = 8
+_owned: set[int] = set()
+
+
+def new_lifeline() -> tuple[int, int]:
+    """(the reading end, for the child; the owner's end)."""
+    reading, end = os.pipe()
+    _owned.add(end)
+    return reading, end
+
+
+def cut(end: int) -> None:
+    """Close the owner's end. A second call does nothing."""
+    if end in _owned:
+        _owned.discard(end)
+        os.close(end)
+
+
+def _disown() -> None:
+    """In a child made by fork: its copies would keep a lifeline open after its parent has gone."""
+    for end in tuple(_owned):
+        cut(end)
+
+
+os.register_at_fork(after_in_child=_disown)
 
 
 def end_with(lifeline: int) -> None:
@@ -46,7 +70,7 @@ def end_process(
 ) -> None:
     """End a child and wait for it, by force after grace_s."""
     connection.close()
-    os.close(lifeline_end)  # the child ends now
+    cut(lifeline_end)  # the child ends now
     try:
         process.wait(grace_s)
     except subprocess.TimeoutExpired:

@@ -68,6 +68,27 @@ def test_a_killed_owner_takes_all_of_it_along(tmp_path: Path) -> None:
     until(lambda: none_is_left(tmp_path))
 
 
+FORKING = """
+import os, signal, sys, time
+from pytest_npubench.processes.guarded import Guarded
+started = Guarded(["sh", "-c", "echo $$ >> pids; exec sleep 300"])
+if os.fork() == 0:
+    time.sleep(300)
+while not os.path.exists("pids"):
+    time.sleep(0.02)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_fork_of_the_owner_does_not_keep_it_alive(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", FORKING], cwd=tmp_path, start_new_session=True)
+    process.wait()
+    try:
+        until(lambda: none_is_left(tmp_path))
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # the fork
+
+
 def test_the_limit_holds_where_the_owner_is_stopped(tmp_path: Path) -> None:
     process = owner(tmp_path, 1.0)
     process.send_signal(signal.SIGSTOP)
