@@ -51,6 +51,9 @@ for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_T
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Device locks are the host's: those of this session's processes meet nobody else's.
+os.environ["NPUBENCH_LOCK_SCOPE"] = f"tests-{os.getpid()}"
+
 if has_hypothesis:
     from hypothesis import settings
 

@@ -1,28 +1,33 @@
-"""NVIDIA GPUs through jax; driver, UUIDs, modes and state through nvidia-ml-py where it is installed."""
+"""NVIDIA GPUs through jax; driver, modes and state through nvidia-ml-py where it is installed.
+
+CUDA counts the GPUs that CUDA_VISIBLE_DEVICES leaves, in that variable's order, else the fastest first; NVML counts all
+of them by their place on the bus. So which GPU a device is, is asked of CUDA (cuda_identity.py).
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
+from pytest_npubench.backends.cuda_identity import identity
 from pytest_npubench.backends.jax_probe import probe_jax
 from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack, class_of
 from pytest_npubench.backends.telemetry.nvidia import NvidiaTelemetry, text
 from pytest_npubench.backends.telemetry.state import Telemetry
+from pytest_npubench.backends.telemetry.vendor_call import PatientTelemetry, VendorCalls, VendorSilentError
+from pytest_npubench.errors import DeviceUnavailableError
+
+NVML = VendorCalls("NVML")
+T = TypeVar("T")
 
 
 class CudaBackend:
     family = "cuda"
 
     def probe(self, timeout_s: float) -> Probe:
-        probe = probe_jax(self.family, "NVIDIA GPU", ("gpu", "cuda"), timeout_s)
-        uuids = _nvml(_uuids) or ()
-        if len(uuids) != len(probe.devices):  # CUDA_VISIBLE_DEVICES hides some: NVML's order no longer tells which
-            return probe
-        devices = (dataclasses.replace(device, uuid=uuid) for device, uuid in zip(probe.devices, uuids, strict=True))
-        return dataclasses.replace(probe, devices=tuple(devices))
+        return probe_jax(self.family, "NVIDIA GPU", ("gpu", "cuda"), timeout_s)
 
     def visible(self, devices: Sequence[Device]) -> Mapping[str, str]:
         """By the names that hide others already, else by CUDA's own numbers, which are the probe's."""
@@ -41,7 +46,9 @@ class CudaBackend:
             def telemetry(self) -> Telemetry | None:
                 return _telemetry(devices)
 
-        return CudaRuntime(self.family, devices, cache_dir)
+        runtime = CudaRuntime(self.family, devices, cache_dir)
+        _check(devices, [device.local_hardware_id for device in runtime.devices])
+        return runtime
 
     def open_torch(self, devices: Sequence[Device]) -> Runtime:
         from pytest_npubench.backends.torch_runtime import TorchRuntime
@@ -53,7 +60,9 @@ class CudaBackend:
             def telemetry(self) -> Telemetry | None:
                 return _telemetry(devices)
 
-        return CudaRuntime(self.family, devices)
+        runtime = CudaRuntime(self.family, devices)
+        _check(devices, [device.index for device in devices])
+        return runtime
 
     def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
         return _telemetry(devices) if devices else None
@@ -64,54 +73,72 @@ class CudaBackend:
 
 def _with_facts(stack: Stack, devices: Sequence[Device]) -> Stack:
     """ECC and MIG go into the class: they change bandwidth, memory and size of what runs under one model's name."""
-    stack = dataclasses.replace(stack, driver=_nvml(lambda nvml: text(nvml.nvmlSystemGetDriverVersion())))
-    telemetry = _telemetry(devices)
-    if telemetry is None:
-        return stack
+    stack = dataclasses.replace(stack, driver=_nvml(_driver))
+    if unidentified := next((device.unidentified for device in devices if device.unidentified), ""):
+        return dataclasses.replace(stack, extra=(*stack.extra, ("telemetry", f"none: {unidentified}")))
+    facts: Mapping[str, Any] = _nvml(lambda nvml: _facts(nvml, devices)) or {}
+    modes = facts.get("modes", ())
+    known = {name: value for name, value in facts.items() if name != "modes"}
+    return dataclasses.replace(stack, device_class=", ".join((stack.device_class, *modes)), **known)
+
+
+def _driver(nvml: Any) -> str:
+    nvml.nvmlInit()
+    try:
+        return text(nvml.nvmlSystemGetDriverVersion())
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _facts(nvml: Any, devices: Sequence[Device]) -> Mapping[str, Any]:
+    telemetry = NvidiaTelemetry(nvml, devices)
     try:
         gpu = telemetry.first
-        return dataclasses.replace(
-            stack,
-            device_class=", ".join((stack.device_class, *gpu.modes())),
-            power_policy=gpu.power_policy(),
-            firmware=gpu.firmware(),
-            clock_policy=gpu.clock_policy(),
-        )
+        return {
+            "modes": gpu.modes(),
+            "power_policy": gpu.power_policy(),
+            "firmware": gpu.firmware(),
+            "clock_policy": gpu.clock_policy(),
+        }
     finally:
         telemetry.close()
 
 
-def _telemetry(devices: Sequence[Device]) -> NvidiaTelemetry | None:
-    """None where NVML is not installed, does not start, or does not know these devices."""
+def _telemetry(devices: Sequence[Device]) -> Telemetry | None:
+    """None where NVML is not installed, does not start or does not know these devices, or which they are is unknown."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    if any(device.uuid is None for device in devices):
+        return None
+    try:
+        return PatientTelemetry(NVML, lambda: NvidiaTelemetry(pynvml, devices))
+    except pynvml.NVMLError:
+        return None
+
+
+def _nvml(question: Callable[[Any], T]) -> T | None:
+    """Ask NVML; None where it is not installed, does not know or gives no answer."""
     try:
         import pynvml
     except ImportError:
         return None
     try:
-        return NvidiaTelemetry(pynvml, devices)
-    except pynvml.NVMLError:
+        return NVML.ask(lambda: question(pynvml))
+    except (pynvml.NVMLError, VendorSilentError):
         return None
 
 
-def _nvml(question: Any) -> Any:
-    """Ask NVML; None where it is not installed or does not know."""
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-        try:
-            return question(pynvml)
-        finally:
-            pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return None
-
-
-def _uuids(nvml: Any) -> tuple[str, ...]:
-    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-    return tuple(text(nvml.nvmlDeviceGetUUID(handle)) for handle in handles)
+def _check(devices: Sequence[Device], ordinals: Sequence[int | None]) -> None:
+    """Raises DeviceUnavailableError where CUDA has another GPU under a number than was found when it was probed."""
+    for device, ordinal in zip(devices, ordinals, strict=True):
+        found, _ = identity(ordinal) if device.uuid is not None else (None, "")
+        if found is not None and found != device.uuid:
+            raise DeviceUnavailableError(
+                f"{device.id} is {found} in this process and was {device.uuid} when it was probed: "
+                "CUDA_VISIBLE_DEVICES or CUDA_DEVICE_ORDER has changed since"
+            )
 
 
 BACKEND = CudaBackend()

@@ -11,12 +11,15 @@ from importlib.util import find_spec
 from typing import Any
 
 from pytest_npubench.backends.protocol import Device, Probe
+from pytest_npubench.processes import guarded
 
 _QUESTION = """
 import json, jax
+from pytest_npubench.backends.cuda_identity import identity
 devices = jax.devices()
 memory = lambda device: (device.memory_stats() or {}).get("bytes_limit")
-print(json.dumps([[d.platform, d.device_kind, memory(d)] for d in devices]))
+named = lambda device: identity(device.local_hardware_id) if device.platform in ("gpu", "cuda") else (None, "")
+print(json.dumps([[d.platform, d.device_kind, memory(d), *named(d)] for d in devices]))
 """
 # takes nothing of a GPU, and reports all that it has: by default the limit that jax tells is three quarters of it
 WHOLE_MEMORY = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_MEM_FRACTION": "1.0"}
@@ -32,15 +35,7 @@ def probe_jax(family: str, title: str, platforms: Sequence[str], timeout_s: floa
     if missing := jax_missing(family):
         return Probe(reason=missing)
     try:
-        answer = subprocess.run(
-            [sys.executable, "-c", _QUESTION],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-            env=os.environ | WHOLE_MEMORY,
-        )
+        answer = guarded.run([sys.executable, "-c", _QUESTION], limit_s=timeout_s, env=os.environ | WHOLE_MEMORY)
     except subprocess.TimeoutExpired:
         return Probe(reason=f"no {title}: jax did not answer within {timeout_s:g} s (--npubench-probe-timeout)")
     except OSError as error:
@@ -48,20 +43,19 @@ def probe_jax(family: str, title: str, platforms: Sequence[str], timeout_s: floa
     if answer.returncode:
         return Probe(reason=f"no {title}: jax failed: {_last_line(answer.stderr)}")
     try:
-        rows = json.loads(_last_line(answer.stdout))
-    except ValueError:
+        return _read(family, title, platforms, json.loads(_last_line(answer.stdout)))
+    except (ValueError, TypeError):
         return Probe(reason=f"no {title}: jax gave no list of devices: {_last_line(answer.stdout)}")
-    return _read(family, title, platforms, rows)
 
 
 def _read(family: str, title: str, platforms: Sequence[str], rows: list[Any]) -> Probe:
-    found = [(name, memory) for platform, name, memory in rows if platform in platforms]
+    found = [row for platform, *row in rows if platform in platforms]
     if not found:
         return Probe(reason=f"no {title}: jax found platforms {', '.join(sorted({row[0] for row in rows}))}")
     return Probe(
         devices=tuple(
-            Device(family=family, ordinal=ordinal, name=name, memory_bytes=memory)
-            for ordinal, (name, memory) in enumerate(found)
+            Device(family=family, ordinal=ordinal, name=name, memory_bytes=memory, uuid=uuid, unidentified=unidentified)
+            for ordinal, (name, memory, uuid, unidentified) in enumerate(found)
         )
     )
 

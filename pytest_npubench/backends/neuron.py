@@ -8,8 +8,11 @@ from shutil import which
 
 from pytest_npubench.backends.probe_only import ProbeOnlyBackend
 from pytest_npubench.backends.protocol import Device
-from pytest_npubench.backends.telemetry.neuron import NeuronTelemetry, list_devices
+from pytest_npubench.backends.telemetry.neuron import TIMEOUT_S, NeuronTelemetry, list_devices
 from pytest_npubench.backends.telemetry.state import Telemetry
+from pytest_npubench.backends.telemetry.vendor_call import PatientTelemetry, VendorCalls
+
+NEURON = VendorCalls("neuron-ls", 4 * TIMEOUT_S)  # its programs have limits of their own
 
 
 class NeuronBackend(ProbeOnlyBackend):
@@ -17,7 +20,7 @@ class NeuronBackend(ProbeOnlyBackend):
 
     def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
         """The state of these devices, of all where none is named; None without the vendor's tools."""
-        return NeuronTelemetry(devices) if which("neuron-ls") else None
+        return PatientTelemetry(NEURON, lambda: NeuronTelemetry(devices)) if which("neuron-ls") else None
 
 
 def _find(timeout_s: float) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from pytest_npubench.backends.protocol import Device, Probe, Runtime
 from pytest_npubench.backends.telemetry.cpu import CpuTelemetry
 from pytest_npubench.backends.telemetry.state import Telemetry
 from pytest_npubench.errors import DeviceUnavailableError
+from pytest_npubench.processes import guarded
 
 FAMILY = "openvino"
 CPU_PLUGIN = "(OpenVINO CPU plugin)"
@@ -38,14 +39,7 @@ class OpenVinoBackend:
         if missing := _missing():
             return Probe(reason=missing)
         try:
-            answer = subprocess.run(
-                [sys.executable, "-c", _QUESTION],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout_s,
-                check=False,
-            )
+            answer = guarded.run([sys.executable, "-c", _QUESTION], limit_s=timeout_s)
         except subprocess.TimeoutExpired:
             return Probe(reason=f"openvino did not answer within {timeout_s:g} s (--npubench-probe-timeout)")
         except OSError as error:

@@ -67,7 +67,7 @@ class OpenVinoRuntime:
         self._name = devices[0].name
         self._core: Any = ov.Core()
         ids = device_ids(self._core.available_devices)
-        found = ids[devices[0].ordinal] if devices[0].ordinal < len(ids) else None
+        found = _found(self._core, ids, devices[0])
         if found is None or not self._name.startswith(_property(self._core, found, "FULL_DEVICE_NAME") or found):
             has = ", ".join(ids) or "none"
             raise DeviceUnavailableError(f"{devices[0].id}, {self._name}, is gone: OpenVINO has the devices {has}")
@@ -173,6 +173,14 @@ def reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     said = [line for line in lines if line and not line.startswith("Exception from ")]
     return " ".join(said) or type(error).__name__
+
+
+def _found(core: Any, ids: Sequence[str], device: Device) -> str | None:
+    """OpenVINO's id of the device that the probe saw: by its UUID, since a changed environment hides or reorders."""
+    here = ids[device.ordinal] if device.ordinal < len(ids) else None
+    if device.uuid is None or (here and _property(core, here, "DEVICE_UUID") == device.uuid):
+        return here
+    return next((other for other in ids if _property(core, other, "DEVICE_UUID") == device.uuid), None)
 
 
 def _name_all(model: Any) -> None:

@@ -16,7 +16,8 @@ from pytest_npubench.measurement import CompileRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One device as its driver names it. `ordinal` counts within the family; uuid is None where there is none.
+    """One device as its driver names it. `ordinal` counts within the family; uuid is None where there is none, or where
+    nobody could tell it: then `unidentified` says why, and what the device is called elsewhere is not known.
 
     visible_index is its place among the devices that this process sees, where the environment hides others from it.
     """
@@ -27,6 +28,7 @@ class Device:
     uuid: str | None = None
     memory_bytes: int | None = None
     visible_index: int | None = None
+    unidentified: str = ""
 
     @property
     def index(self) -> int:

@@ -24,6 +24,7 @@ from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack
 from pytest_npubench.backends.telemetry.state import DeviceState, Telemetry
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 from pytest_npubench.measurement import CompileRecord
+from pytest_npubench.processes import guarded
 
 FACTS = ("hexagon", "soc-model", "htp-supports-fp16")
 
@@ -190,13 +191,8 @@ def _ask(timeout_s: float) -> tuple[tuple[HubDevice, ...], str]:
     """The service's devices, or why there are none, from a process of its own: the client's retries cannot be cut
     short, and whoever only probes should not carry it."""
     try:
-        answer = subprocess.run(
-            [sys.executable, "-m", "pytest_npubench.backends.aihub_probe"],
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=True,
-        )
+        answer = guarded.run([sys.executable, "-m", "pytest_npubench.backends.aihub_probe"], limit_s=timeout_s)
+        answer.check_returncode()
     except subprocess.TimeoutExpired:
         return (), f"Qualcomm AI Hub did not answer within {timeout_s:g} s"
     except (subprocess.SubprocessError, OSError) as error:

@@ -10,10 +10,12 @@ from importlib import metadata
 from pytest_npubench.backends.jax_probe import probe_jax
 from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack, class_of
 from pytest_npubench.backends.telemetry.state import Telemetry
-from pytest_npubench.backends.telemetry.tpu import TpuTelemetry
+from pytest_npubench.backends.telemetry.tpu import TIMEOUT_S, TpuTelemetry, chip_of, visible_chips
+from pytest_npubench.backends.telemetry.vendor_call import PatientTelemetry, VendorCalls
 
 BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1"}
 """The shape that so many chips of a host are to libtpu (TPU_CHIPS_PER_PROCESS_BOUNDS)."""
+LIBTPU = VendorCalls("libtpu", 2 * TIMEOUT_S)  # its program has a limit of its own
 TWO_DEVICES_A_CHIP = re.compile(r"TPU (v2|v3)\b|TPU ?7x|TPU v7x", re.IGNORECASE)
 
 
@@ -21,14 +23,21 @@ class TpuBackend:
     family = "tpu"
 
     def probe(self, timeout_s: float) -> Probe:
-        return probe_jax(self.family, "TPU", ("tpu",), timeout_s)
+        """Where TPU_VISIBLE_CHIPS hides chips, a device's uuid is the id that it has where none is hidden."""
+        probe = probe_jax(self.family, "TPU", ("tpu",), timeout_s)
+        chips = visible_chips()
+        if chips is None:
+            return probe
+        return dataclasses.replace(probe, devices=tuple(_identified(device, chips) for device in probe.devices))
 
     def visible(self, devices: Sequence[Device]) -> Mapping[str, str]:
         """Of chips that are one device each; the other generations' devices are halves of chips, and stay in sight."""
         if len(devices) not in BOUNDS or TWO_DEVICES_A_CHIP.search(devices[0].name):
             return {}
+        if any(device.unidentified for device in devices):
+            return {}
         return {
-            "TPU_VISIBLE_CHIPS": ",".join(str(device.ordinal) for device in devices),
+            "TPU_VISIBLE_CHIPS": ",".join(str(chip_of(device)) for device in devices),
             "TPU_CHIPS_PER_PROCESS_BOUNDS": BOUNDS[len(devices)],
             "TPU_PROCESS_BOUNDS": "1,1,1",
         }
@@ -40,16 +49,31 @@ class TpuBackend:
             def stack(self) -> Stack:
                 return dataclasses.replace(super().stack(), driver=_libtpu())
 
-            def telemetry(self) -> Telemetry:
-                return TpuTelemetry(devices)
+            def telemetry(self) -> Telemetry | None:
+                return _telemetry(devices)
 
         return TpuRuntime(self.family, devices, cache_dir)
 
     def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
-        return TpuTelemetry(devices) if devices else None
+        return _telemetry(devices) if devices else None
 
     def bare_stack(self, devices: Sequence[Device]) -> Stack:
         return dataclasses.replace(class_of(devices), driver=_libtpu())
+
+
+def _identified(device: Device, chips: Sequence[int]) -> Device:
+    """The device as it is called on the whole host. A campaign's process is shown that chip alone."""
+    if TWO_DEVICES_A_CHIP.search(device.name) or device.ordinal >= len(chips):
+        unidentified = "TPU_VISIBLE_CHIPS does not tell which half of which chip it is"
+        return dataclasses.replace(device, unidentified=unidentified)
+    return dataclasses.replace(device, uuid=f"tpu:{chips[device.ordinal]}")
+
+
+def _telemetry(devices: Sequence[Device]) -> Telemetry | None:
+    """None where it is not known which chips they are."""
+    if any(device.unidentified for device in devices):
+        return None
+    return PatientTelemetry(LIBTPU, lambda: TpuTelemetry(devices))
 
 
 def _libtpu() -> str | None:

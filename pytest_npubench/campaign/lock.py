@@ -1,30 +1,44 @@
-"""One run on a device at a time, also between processes and users of a host.
+"""One run on a device at a time, between all processes and users of a host.
 
-The lock is the kernel's, on a file in the host's temporary folder: it falls with the process that held it, whatever
-killed it. Beside it lies a note of who holds it, for the error that another run is told.
+The lock is a name that the kernel gives to one socket at a time, in Linux' abstract namespace (unix(7)), and takes back
+when the process that holds it ends, whatever killed it. It lies in no folder: there is no link to follow, no file that
+another user owns, no temporary folder that one user has and the other has not. Who holds it the kernel knows, and tells
+whoever asks (SO_PEERCRED): no note is written.
+
+Containers with a network of their own have names of their own: a lock does not keep them apart. NPUBENCH_LOCK_SCOPE set
+to any text does the same on purpose, as for tests that use no real device.
 """
 
 from __future__ import annotations
 
-import getpass
+import errno
+import hashlib
 import os
-import tempfile
+import socket
+import struct
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from datetime import datetime, timezone
-from pathlib import Path
-
-from filelock import FileLock, Timeout
+from contextlib import ExitStack, contextmanager
 
 from pytest_npubench.backends.protocol import Device
-from pytest_npubench.errors import DeviceBusyError
+from pytest_npubench.backends.telemetry import linux
+from pytest_npubench.errors import DeviceBusyError, DeviceUnavailableError
+
+SCOPE = "NPUBENCH_LOCK_SCOPE"
+POLL_S = 0.05
+MAX_NAME_BYTES = 100  # sun_path has 108, one of them the zero that makes a name abstract
+MAX_ASKED = 1024  # how often a holder can be asked for its name before it lets go
+PEER = struct.Struct("3i")  # struct ucred: pid, uid, gid
+
+_held: set[socket.socket] = set()
 
 
 @contextmanager
 def device_lock(devices: Sequence[Device], timeout_s: float) -> Iterator[None]:
     """Hold all these devices, waiting up to timeout_s for each (below 0: for ever).
 
-    Raises DeviceBusyError naming the device and the process that holds it.
+    Raises DeviceBusyError naming the device and the process that holds it, DeviceUnavailableError where the system
+    gives no such names.
     """
     with ExitStack() as held:
         for device in sorted(devices, key=lambda device: device.ordinal):
@@ -34,38 +48,84 @@ def device_lock(devices: Sequence[Device], timeout_s: float) -> Iterator[None]:
 
 @contextmanager
 def _one(device: Device, timeout_s: float) -> Iterator[None]:
-    path = _folder() / f"{device.uuid or device.id.replace(':', '-')}.lock"
-    note = path.with_suffix(".holder")
+    lock = _taken(device, timeout_s)
+    _held.add(lock)
     try:
-        with FileLock(path, timeout=timeout_s, mode=0o666):
-            note.write_text(_holder(), encoding="utf-8")
-            try:
-                yield
-            finally:
-                with suppress(OSError):
-                    note.unlink()
-    except Timeout:
-        raise DeviceBusyError(
-            f"{device.id} ({device.name}) is in use by {_read(note)}; waited {timeout_s:g} s "
-            "(--npubench-lock-timeout waits longer, -1 for ever)"
-        ) from None
+        yield
+    finally:
+        _held.discard(lock)
+        lock.close()
 
 
-def _folder() -> Path:
-    folder = Path(tempfile.gettempdir()) / "pytest-npubench-locks"
-    folder.mkdir(exist_ok=True)
-    with suppress(PermissionError):  # another user of the host made it
-        folder.chmod(0o1777)
-    return folder
+def _taken(device: Device, timeout_s: float) -> socket.socket:
+    name = lock_name(device)
+    started_s = time.monotonic()
+    while (lock := _bound(device, name)) is None:
+        if 0 <= timeout_s <= time.monotonic() - started_s:
+            raise DeviceBusyError(
+                f"{device.id} ({device.name}) is in use by {_holder(name)}; waited {timeout_s:g} s "
+                "(--npubench-lock-timeout waits longer, -1 for ever)"
+            )
+        time.sleep(POLL_S)
+    return lock
 
 
-def _holder() -> str:
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return f"process {os.getpid()} of {getpass.getuser()} since {now}"
+def lock_name(device: Device) -> bytes:
+    """The device's own name wherever it is counted, else its number; a hash of one that is too long."""
+    identity = device.uuid or device.id
+    name = "/".join(("pytest-npubench", os.environ.get(SCOPE, ""), identity)).encode(errors="surrogateescape")
+    if len(name) > MAX_NAME_BYTES:
+        name = b"pytest-npubench/" + hashlib.sha256(name).hexdigest().encode()
+    return b"\0" + name
 
 
-def _read(note: Path) -> str:
+def _bound(device: Device, name: bytes) -> socket.socket | None:
+    """The socket that has the name now; None where another has it."""
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        return note.read_text(encoding="utf-8") or "another process"
-    except OSError:
-        return "another process"
+        lock.bind(name)
+        lock.listen(MAX_ASKED)
+    except OSError as error:
+        lock.close()
+        if error.errno == errno.EADDRINUSE:
+            return None
+        raise DeviceUnavailableError(f"{device.id} ({device.name}) cannot be locked: {error.strerror}") from error
+    return lock
+
+
+def _holder(name: bytes) -> str:
+    """Who has the name: "process 4711 (python) of ann"; "another process" where it cannot be asked."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(name)
+            pid, uid, _ = PEER.unpack(asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+        except OSError:
+            return "another process"
+    who = f"process {pid}{_program(pid)}" if pid else "a process out of sight, in another container,"
+    return f"{who} of {user_name(uid)}"
+
+
+def _program(pid: int) -> str:
+    _, _, name = linux.process_name(pid).partition(f"pid {pid} ")
+    return f" ({name})" if name else ""
+
+
+def user_name(uid: int) -> str:
+    """The user's name; "user 54321" for one without a name, as in a container."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _let_go() -> None:
+    """In a child made by fork: its copy of a lock would keep the device when its parent lets go of it."""
+    for lock in _held:
+        lock.close()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)

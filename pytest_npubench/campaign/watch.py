@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.telemetry import open_telemetry
-from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits, disturbance
+from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits, disturbance, told
 from pytest_npubench.backends.telemetry.round_state import RoundState, between
 from pytest_npubench.backends.telemetry.state import DeviceState
 
@@ -38,6 +38,7 @@ class Watch:
         self._telemetry = open_telemetry(runtime)
         self._limits = limits
         self._before = DeviceState.now()
+        self._told: frozenset[str] = frozenset()
 
     def begin(self) -> None:
         """Raises DeviceUnavailableError where the device is lost."""
@@ -47,7 +48,9 @@ class Watch:
         """What happened since begin(). Raises DeviceUnavailableError where the device is lost."""
         after = self._read()
         state = between(self._before, after) if self._telemetry is not None else None
-        return Watched(state=state, disturbed=disturbance(self._before, after, self._limits))
+        disturbed = disturbance(self._before, after, self._limits, self._told)
+        self._told |= told(self._before) | told(after)
+        return Watched(state=state, disturbed=disturbed)
 
     def __enter__(self) -> Watch:
         return self

@@ -59,6 +59,7 @@ def probe_family(family: str, timeout_s: float, specs: Mapping[str, HardwareSpec
             "id": device.id,
             "name": device.name,
             "uuid": device.uuid,
+            **({"unidentified": device.unidentified} if device.unidentified else {}),
             "memory_bytes": device.memory_bytes,
             "hardware": [spec.name for spec in specs.values() if spec.family == family and spec.matches(device.name)],
             **_state(backend, (device,)),
@@ -87,7 +88,14 @@ def _state(backend: Backend, devices: Sequence[Device]) -> dict[str, Any]:
 def _rows(family: str, answer: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [(device["id"], f"{_device(device)}; {_hardware(device)}", device) for device in answer["devices"]]
     rows = rows or [(family, answer["reason"], answer)]
-    return [line for name, text, entry in rows for line in [(name, text), *_state_row(entry)]]
+    return [
+        line for name, text, entry in rows for line in [(name, text), *_unidentified_row(entry), *_state_row(entry)]
+    ]
+
+
+def _unidentified_row(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
+    reason = entry.get("unidentified")
+    return [("", f"which device of the host it is is unknown, so its state is not read: {reason}")] if reason else []
 
 
 def _state_row(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -97,8 +105,7 @@ def _state_row(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
 def state_text(state: Mapping[str, Any]) -> str:
     """The known parts of a state in words: "clock 1980 of 1980 MHz, 41 °C, 113 of 700 W, no other process"."""
     words = []
-    if "lost" in state:
-        words.append(state["lost"])
+    words += [state[name] for name in ("lost", "given_up") if name in state]
     if "clock_hz" in state:
         most = f" of {state['max_clock_hz'] / 1e6:.0f}" if "max_clock_hz" in state else ""
         words.append(f"clock {state['clock_hz'] / 1e6:.0f}{most} MHz")

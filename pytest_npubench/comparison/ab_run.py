@@ -19,6 +19,7 @@ from pathlib import Path
 from pytest_npubench.comparison.ab_folder import AbFolder
 from pytest_npubench.comparison.environments import Environment
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.processes.guarded import Guarded
 
 MEASURED = (0, 1)  # pytest's exit statuses of a run to its end: all passed, or some failed
 HOPELESS = {4: "cannot use these arguments", 5: "finds no test"}
@@ -143,7 +144,7 @@ class _Runner:
         command = [str(self._environments[process.side].python), *own, *self._arguments]
         started_s = time.monotonic()
         with self._folder.log(process.name).open("w", encoding="utf-8") as log:
-            status = _wait(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT))
+            status = _wait(Guarded(command, grace_s=INTERRUPT_WAIT_S, stdout=log, stderr=subprocess.STDOUT))
         return status, time.monotonic() - started_s
 
     def _raise_if_hopeless(self, process: Process, status: int) -> None:
@@ -164,19 +165,12 @@ class _Runner:
         self._say(f"[{self._num_done}/{self._num_processes}] {process.title}: {text}")
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Its exit status. Interrupted, the process is given a moment to end as well, and ended then."""
+def _wait(guarded: Guarded) -> int:
+    """Its exit status. Where this one is interrupted, the process is too, and ended a moment later."""
     try:
-        return process.wait()
-    except KeyboardInterrupt:
-        for end in (process.terminate, process.kill):
-            try:
-                process.wait(timeout=INTERRUPT_WAIT_S)
-                break
-            except subprocess.TimeoutExpired:
-                end()
-        process.wait()
-        raise
+        return guarded.process.wait()
+    finally:
+        guarded.end()
 
 
 def _status_text(status: int) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.errors import EnvironmentUnusableError
+from pytest_npubench.processes import guarded
 from pytest_npubench.store.host import LIBRARIES
 
 PROBE_TIMEOUT_S = 120
@@ -73,9 +74,7 @@ def find_environment(option: str, text: str) -> Environment:
     """
     python = _interpreter(option, text)
     try:
-        done = subprocess.run(
-            [python, "-c", PROBE], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S
-        )
+        done = guarded.run([str(python), "-c", PROBE], limit_s=PROBE_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise EnvironmentUnusableError(f"{option} {text}: no answer within {PROBE_TIMEOUT_S} s") from None
     except OSError as error:

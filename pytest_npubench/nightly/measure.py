@@ -7,6 +7,7 @@ is accepted later, onto whatever the branch has become.
 
 from __future__ import annotations
 
+import io
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pytest_npubench.errors import StoreError
 from pytest_npubench.nightly.branch import TOKENS
 from pytest_npubench.nightly.night import Night, Step
 from pytest_npubench.nightly.session_lines import write_sessions
+from pytest_npubench.processes.guarded import Guarded
 from pytest_npubench.store.journal_reader import Record, Session, read_journal
 
 SECRETS = (*TOKENS, "NPUBENCH_HISTORY")
@@ -34,8 +36,8 @@ MEANING = {
 def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, str], *, held: int) -> Step:
     """Run pytest with these arguments. Raises OSError, and NightlyError where no night was begun.
 
-    pytest inherits `held`, the state folder's lock: where only the nightly is killed, no other begins while its pytest
-    still writes the journal.
+    pytest inherits `held`, the state folder's lock, and is interrupted where the nightly is killed: no other begins
+    while it still writes the journal.
     """
     night.steps()
     before = {session.id for session in _sessions(night)}
@@ -91,30 +93,27 @@ def _run(night: Night, command: Sequence[str], environment: Mapping[str, str], h
     """Its exit status, and the last line that says what is wrong. What it prints is shown and kept."""
     last = ""
     with (night.out / "pytest.log").open("w", encoding="utf-8") as log:
-        process = subprocess.Popen(
+        guarded = Guarded(
             command,
-            cwd=night.work,
-            env=dict(environment),
+            grace_s=INTERRUPT_WAIT_S,
+            env=environment,
+            folder=night.work,
             pass_fds=(held,),
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
         )
-        assert process.stdout is not None
+        output = guarded.process.stdout
+        assert output is not None  # it was asked for
         before = signal.signal(signal.SIGTERM, _interrupt)
         try:
-            for line in process.stdout:
+            for line in io.TextIOWrapper(output, encoding="utf-8", errors="replace"):
                 sys.stdout.write(line)
                 sys.stdout.flush()
                 log.write(line)
                 last = _reason(line) or last
-            return process.wait(), last
-        except BaseException:
-            _end(process)
-            raise
-        finally:
+            return guarded.process.wait(), last
+        finally:  # interrupted, pytest ends its campaigns by itself, and writes its end record
+            guarded.end()
             signal.signal(signal.SIGTERM, before)
 
 
@@ -128,13 +127,3 @@ def _reason(line: str) -> str:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """pytest ends its campaigns and children by itself when it is interrupted, and writes its end record."""
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(timeout=INTERRUPT_WAIT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -1,5 +1,5 @@
 """Measuring a test of the user's own once more in a fresh process: another pytest with the same settings, this test and
-a journal of its own, whose samples are all that is taken from it.
+a journal of its own, whose samples are all that is taken from it. It ends with this one, and after two hours.
 
 A fresh process has its own memory layout, its own compiled binaries and, on some devices, its own clocks: what one
 process measures twice agrees better than two processes do.
@@ -21,6 +21,7 @@ from pytest_npubench.errors import MeasurementError, StoreError
 from pytest_npubench.plugin.again_folder import again_folder
 from pytest_npubench.plugin.fresh_process import fresh_command, fresh_environment
 from pytest_npubench.plugin.settings import REMEASURING, Settings
+from pytest_npubench.processes import guarded
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.store.journal_reader import Record
 
@@ -49,16 +50,11 @@ def measure_again(
         ordinals = ",".join(str(device.ordinal) for device in devices)
         options = {"--npubench-journal": journal, "--npubench-devices": ordinals}
         try:
-            done = subprocess.run(
+            done = guarded.run(
                 fresh_command(config, tests, options),
-                cwd=config.invocation_params.dir,
+                limit_s=TIMEOUT_S,
                 env=fresh_environment(**{REMEASURING: "1"}),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=TIMEOUT_S,
-                check=False,
+                folder=config.invocation_params.dir,
             )
         except subprocess.TimeoutExpired:
             raise MeasurementError(f"the fresh process did not end within {TIMEOUT_S:g} s") from None

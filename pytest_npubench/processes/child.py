@@ -1,9 +1,9 @@
 """A child process that its owner talks to: a fresh interpreter, never a fork, since jax and torch do not survive forks.
 
 It talks over one socket and holds the reading end of a *lifeline*, a pipe that nobody writes to: when the owner ends,
-even by kill -9, the pipe closes and a thread of the child ends the process. (A parent-death signal would do the same,
-but it fires as soon as the owner's *thread* ends.) What the child prints goes to a file without a name; its last lines
-are the last words in UnitLostError.
+even by kill -9, the pipe closes, and the kernel or a thread of the child ends the process. (A parent-death signal would
+do the same, but it fires as soon as the owner's *thread* ends.) What the child prints goes to a file without a name;
+its last lines are the last words in UnitLostError.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pytest_npubench.errors import NpubenchError, UnitLostError
-from pytest_npubench.processes.lifeline import end_process, end_with, last_words, named_error
+from pytest_npubench.processes.lifeline import end_process, end_with, last_words, named_error, new_lifeline
 
 Ends = Mapping[str, int]
 """The numbers of the child's ends of socket and lifeline, which are open there: connection_fd and lifeline_fd."""
@@ -44,7 +44,7 @@ class Child:
         self.name = name
         self._grace_s = grace_s
         self.connection, theirs = Pipe()
-        lifeline, self._lifeline_end = os.pipe()
+        lifeline, self._lifeline_end = new_lifeline()
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         try:
             arguments, environment = command({"connection_fd": theirs.fileno(), "lifeline_fd": lifeline})

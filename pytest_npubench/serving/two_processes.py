@@ -168,6 +168,7 @@ def _child(
     side: Side, factory: ExecutorFactory, pipe: Connection[Any, Any], kv_pipe: Connection[Any, Any], cores: Cores | None
 ) -> None:
     """One side's process: commands in, what has run out, until told to stop or the parent has gone."""
+    threading.Thread(target=_end_with_parent, daemon=True, name="lifeline").start()
     try:
         if cores is not None:
             _pin(side, cores)
@@ -178,6 +179,14 @@ def _child(
         pass  # the parent has gone, or the other process, which the parent will tell
     except Exception as error:  # noqa: BLE001 - whatever a library raises reaches the case by name
         pipe.send(("error", DeviceError(f"the {side.value} process: {type(error).__name__}: {error}")))
+
+
+def _end_with_parent() -> None:
+    """The pipe that says so is heard between two commands only, and an iteration may be long."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # multiprocessing started this process
+    parent.join()
+    os._exit(0)
 
 
 def _pin(side: Side, cores: Cores) -> None:

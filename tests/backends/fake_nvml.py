@@ -1,4 +1,4 @@
-"""A FAKE of the module pynvml: one GPU whose answers a test sets. What is not set is "not supported", as NVML says it.
+"""A FAKE of the module pynvml: GPUs whose answers a test sets. What is not set is "not supported", as NVML says it.
 
 It stands in for hardware that is not there; nothing that comes out of it is a measurement.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-NOT_SUPPORTED, IS_LOST, RESET_REQUIRED = 3, 15, 16  # nvmlReturn_t
+NOT_SUPPORTED, NOT_FOUND, IS_LOST, RESET_REQUIRED = 3, 6, 15, 16  # nvmlReturn_t
+UNINITIALIZED, DRIVER_NOT_LOADED, UNKNOWN = 1, 9, 999
 
 
 class NVMLError(Exception):
@@ -38,7 +39,8 @@ WORKING: dict[str, Any] = {
 
 
 class FakeNvml:
-    """`answers` maps nvmlDeviceGet... names to values, functions of the arguments, or exceptions."""
+    """`answers` maps nvmlDeviceGet... names to values, functions of the arguments, or exceptions. by_uuid holds what a
+    GPU answers differently; where it holds any GPU, no other is there."""
 
     NVML_ERROR_GPU_IS_LOST = IS_LOST
     NVML_ERROR_RESET_REQUIRED = RESET_REQUIRED
@@ -49,6 +51,7 @@ class FakeNvml:
         self.missing: set[str] = set()
         self.num_open = 0
         self.handles: list[Any] = []
+        self.by_uuid: dict[str, dict[str, Any]] = {}
 
     def nvmlInit(self) -> None:
         self.num_open += 1
@@ -64,13 +67,20 @@ class FakeNvml:
         if short == name or short in self.missing:
             raise AttributeError(name)
         if short.startswith("HandleBy"):
-            return lambda which: self.handles.append((short, which)) or which
-        return lambda handle, *arguments: self._answer(short, arguments)
+            return lambda which: self._handle(short, which)
+        return lambda handle, *arguments: self._answer(short, handle, arguments)
 
-    def _answer(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        if name not in self.answers:
+    def _handle(self, name: str, which: Any) -> Any:
+        self.handles.append((name, which))
+        if self.by_uuid and which not in self.by_uuid:
+            raise NVMLError(NOT_FOUND)
+        return which
+
+    def _answer(self, name: str, handle: Any, arguments: tuple[Any, ...]) -> Any:
+        answers = self.answers | self.by_uuid.get(handle, {})
+        if name not in answers:
             raise NVMLError(NOT_SUPPORTED)
-        value = self.answers[name]
+        value = answers[name]
         if isinstance(value, Exception):
             raise value
         return value(*arguments) if callable(value) else value

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits, disturbance
+from pytest_npubench.backends.telemetry.disturbance import (
+    HOST_TOTALS,
+    WATCHED,
+    DisturbanceLimits,
+    disturbance,
+    told,
+)
 from pytest_npubench.backends.telemetry.state import DeviceState, combined
 
 LIMITS = DisturbanceLimits()
@@ -85,6 +91,38 @@ def pair(before: dict[str, Any], duration_s: float = 10.0, wall_s: float | None 
         pytest.param(pair(HOST, wall_s=3610.0), "the wall clock jumped by 3600 s", id="the clock jumped"),
         pytest.param(pair(HOST, wall_s=-50.0), "the wall clock jumped by -60 s", id="the clock jumped back"),
         pytest.param(
+            pair(GPU, throttled_s=(("thermal_violation", 0.5),)),
+            "thermal_violation went back from 5 to 0.5",
+            id="a driver that was loaded anew",
+        ),
+        pytest.param(
+            pair({**GPU, "energy_j": 9e6}, energy_j=90.0),
+            "energy_j went back from 9e+06 to 90",
+            id="a driver that was loaded anew and had nothing throttled",
+        ),
+        pytest.param(pair(HOST, steal_s=0.0), "steal_s went back from 3 to 0", id="a processor that went away"),
+        pytest.param(
+            pair(GPU, throttled_s=None, throttle_reasons=None),
+            "known before the round and unknown after it: thermal_violation, throttle_reasons",
+            id="a driver that answers no more",
+        ),
+        pytest.param(
+            pair({**GPU, "clock_hz": None}, clock_hz=1.98e9),
+            "unknown before the round and known after it: clock_hz",
+            id="a driver that did not answer before",
+        ),
+        pytest.param(
+            pair(GPU, num_other_processes=None, other_processes=None),
+            "known before the round and unknown after it: num_other_processes",
+            id="processes are told no more",
+        ),
+        pytest.param(
+            pair(HOST, other_busy_s=None, steal_s=None),
+            "known before the round and unknown after it: other_busy_s, steal_s",
+            id="a host that tells no more",
+        ),
+        pytest.param(pair(GPU, given_up="NVML gave no answer"), "NVML gave no answer", id="given up"),
+        pytest.param(
             pair(HOST, other_busy_s=712.6, steal_s=7.4),
             "other processes used 63 % of 2 cores; steal time 22 %",
             id="two reasons",
@@ -116,9 +154,13 @@ def test_the_reason_in_words(states: tuple[DeviceState, DeviceState], words: str
         pytest.param(pair(HOST, 0.4, other_busy_s=700.8, steal_s=3.3), id="too short for ticks to say anything"),
         pytest.param(pair(HOST, other_busy_s=699.97, steal_s=2.99), id="totals a tick smaller than before"),
         pytest.param(pair(HOST, wall_s=11.5), id="the clock was set by a second"),
-        pytest.param(pair(GPU, throttled_s=(("thermal_violation", 0.0),)), id="a driver that was loaded anew"),
         pytest.param(pair({}), id="nothing known"),
-        pytest.param(pair(HOST, other_busy_s=None, steal_s=None), id="no longer known"),
+        pytest.param(pair(HOST, load=None, clock_hz=None), id="what is not judged is no longer known"),
+        pytest.param(
+            pair({**GPU, "num_other_processes": None, "others_unknown": "another namespace"}, num_other_processes=0),
+            id="processes that are ours or nobody's from here",
+        ),
+        pytest.param(pair({"energy_j": 5.0}, energy_j=None), id="energy, which no verdict needs"),
     ],
 )
 def test_not_a_disturbance(states: tuple[DeviceState, DeviceState]) -> None:
@@ -131,6 +173,22 @@ def test_an_other_load_of_one_switches_the_checks_of_the_host_off_and_no_others(
     assert disturbance(before, after, DisturbanceLimits(other_load=1.0)) is None
     jumped = replace(after, wall_at_s=9999.0)
     assert disturbance(before, jumped, DisturbanceLimits(other_load=1.0))
+
+
+@pytest.mark.parametrize("name", [*WATCHED, *HOST_TOTALS, "throttled_s"])
+def test_whatever_is_judged_is_known_at_both_ends_or_at_neither(name: str) -> None:
+    known = {**HOST, **GPU, "num_cores": 2}
+    before, after = pair(known)
+    (quantity,) = told(before) - told(replace(before, **{name: None}))
+    blind = replace(after, **{name: None})
+    assert disturbance(before, blind, LIMITS) == f"known before the round and unknown after it: {quantity}"
+    seen = f"unknown before the round and known after it: {quantity}"
+    assert disturbance(replace(before, **{name: None}), after, LIMITS) == seen
+    never = replace(before, **{name: None})
+    assert disturbance(never, blind, LIMITS) is None
+    assert disturbance(never, blind, LIMITS, told(before)) == f"known earlier and unknown now: {quantity}"
+    unjudged = disturbance(before, blind, DisturbanceLimits(other_load=1.0))
+    assert (unjudged is None) == (name in HOST_TOTALS)
 
 
 KNOWN = st.fixed_dictionaries(
@@ -215,6 +273,9 @@ def test_a_group_of_devices_is_as_bad_as_its_worst() -> None:
     assert group.energy_j == 20.0
     assert group.throttled_s == (("power_violation", 16.0), ("thermal_violation", 10.0))
     assert combined([good, replace(bad, energy_j=None)]).energy_j is None
+    assert combined([good, replace(bad, throttled_s=(("power_violation", 8.0),))]).throttled_s == (
+        ("power_violation", 16.0),
+    )
     assert combined([good]) is good
 
 

@@ -15,6 +15,7 @@ import pytest
 from pytest_npubench.backends import backend
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.backends.telemetry.neuron import NeuronTelemetry, list_devices, monitor_report
+from pytest_npubench.backends.telemetry.vendor_call import PatientTelemetry, VendorCalls
 from pytest_npubench.errors import DeviceUnavailableError
 
 DEVICES = [
@@ -126,13 +127,23 @@ def test_a_device_that_is_no_longer_listed_is_lost(tool: Tool) -> None:
         NeuronTelemetry([FIRST]).read()
 
 
-@pytest.mark.parametrize("script", ["print('not json')", "print('7')", "sys.exit(3)", "time.sleep(60)"])
-def test_tools_that_fail_or_hang_tell_nothing(tool: Tool, script: str) -> None:
+@pytest.mark.parametrize("script", ["print('not json')", "print('7')", "sys.exit(3)"])
+def test_tools_that_fail_tell_nothing(tool: Tool, script: str) -> None:
     tool("neuron-ls", script)
     tool("neuron-monitor", script)
-    state = NeuronTelemetry([FIRST], timeout_s=0.5).read()
+    state = NeuronTelemetry([FIRST], timeout_s=20).read()
     assert state.known() == {}
-    assert monitor_report(0.5) is None
+    assert monitor_report(20) is None
+
+
+def test_tools_that_hang_are_given_up(tool: Tool) -> None:
+    tool("neuron-monitor", "time.sleep(60)")
+    assert monitor_report(0.3) is None
+    tool("neuron-ls", "time.sleep(60)")
+    telemetry = PatientTelemetry(VendorCalls("neuron-ls", 20), lambda: NeuronTelemetry([FIRST], timeout_s=0.3))
+    assert telemetry.read().given_up == "neuron-ls gave no answer within 20 s and is asked no more"
+    tool("neuron-ls", listing(DEVICES))
+    assert telemetry.read().num_other_processes is None
 
 
 def test_what_neuron_ls_complains_of_is_the_reason(tool: Tool) -> None:

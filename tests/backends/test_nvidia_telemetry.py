@@ -184,25 +184,14 @@ def test_other_processes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     state = read(FakeNvml(ComputeRunningProcesses=running))
     assert state.num_other_processes == 2
     assert state.other_processes == (f"pid {2**30}", f"pid {2**30 + 1}")
-    assert read(FakeNvml(ComputeRunningProcesses=running, MigMode=[1, 1])).num_other_processes is None
+    cut_up = read(FakeNvml(ComputeRunningProcesses=running, MigMode=[1, 1]))
+    assert (cut_up.num_other_processes, cut_up.others_unknown) == (None, nvidia.OTHERS_UNKNOWN)
 
 
-@pytest.mark.parametrize(
-    ("device", "visible", "handle"),
-    [
-        (GPU, "0,1", ("HandleByUUID", "GPU-7")),
-        (dataclasses.replace(GPU, uuid=None), "", ("HandleByIndex", 1)),
-        (dataclasses.replace(GPU, uuid=None), "5,3", ("HandleByIndex", 3)),
-        (dataclasses.replace(GPU, uuid=None), "GPU-a, GPU-b", ("HandleByUUID", "GPU-b")),
-    ],
-)
-def test_which_gpu_is_asked(
-    monkeypatch: pytest.MonkeyPatch, device: Device, visible: str, handle: tuple[str, Any]
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+def test_a_gpu_is_asked_for_by_its_uuid_alone() -> None:
     nvml = FakeNvml()
-    NvidiaTelemetry(nvml, [device])
-    assert nvml.handles == [handle]
+    NvidiaTelemetry(nvml, [GPU])
+    assert nvml.handles == [("HandleByUUID", "GPU-7")]
 
 
 def test_facts_of_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:

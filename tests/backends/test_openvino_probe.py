@@ -16,6 +16,7 @@ from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.backends.telemetry.cpu import CpuTelemetry
 from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.hardware import default_directory, load_hardware
+from pytest_npubench.processes import guarded
 
 LAPTOP = (
     {"id": "NPU", "name": "Intel(R) AI Boost", "uuid": "00aa", "memory_bytes": 17_179_869_184},
@@ -36,7 +37,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Fake:
             return subprocess.CompletedProcess(command, returncode, stdout, stderr)
 
         monkeypatch.setattr(openvino, "find_spec", lambda name: object())
-        monkeypatch.setattr(subprocess, "run", run)
+        monkeypatch.setattr(guarded, "run", run)
 
     return install
 

@@ -213,3 +213,22 @@ def test_driver_and_compiler_versions_are_in_the_stack(monkeypatch: pytest.Monke
     stack = backend("openvino").open((gpu,), None).stack()
     assert stack.driver == "25.18.33578"
     assert stack.firmware is None
+
+
+class TestWhichDevice:
+    """On a FAKE of openvino.Core that knows two graphics cards and an NPU without a UUID."""
+
+    IDS = ("NPU", "GPU.0", "GPU.1")
+
+    def get_property(self, device: str, name: str) -> str:
+        if (device, name) == ("NPU", "DEVICE_UUID"):
+            raise RuntimeError("not supported")
+        return {"GPU.0": "00aa", "GPU.1": "00bb"}[device]
+
+    @pytest.mark.parametrize(
+        ("ordinal", "uuid", "found"),
+        [(0, None, "NPU"), (1, "00aa", "GPU.0"), (1, "00bb", "GPU.1"), (7, "00aa", "GPU.0"), (1, "00cc", None)],
+    )
+    def test_it_is_the_one_that_the_probe_saw(self, ordinal: int, uuid: str | None, found: str | None) -> None:
+        device = Device(family="openvino", ordinal=ordinal, name="Intel", uuid=uuid)
+        assert openvino_runtime._found(self, self.IDS, device) == found

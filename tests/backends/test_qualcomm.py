@@ -19,6 +19,7 @@ from pytest_npubench.errors import (
     DeviceUnavailableError,
     MeasurementError,
 )
+from pytest_npubench.processes import guarded
 
 TOKEN = "0123456789abcdef"
 GEN3 = "chipset:qualcomm-snapdragon-8gen3"
@@ -54,7 +55,7 @@ class Client:
         configuration.touch()
         monkeypatch.setenv("QAIHUB_CLIENT_INI", str(configuration))
         monkeypatch.setattr(qualcomm, "find_spec", lambda name: object())
-        monkeypatch.setattr(subprocess, "run", self._run)
+        monkeypatch.setattr(guarded, "run", self._run)
         self.stdout = ""
         self.error: Exception | None = None
 

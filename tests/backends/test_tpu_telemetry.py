@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,11 +12,15 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.backends import backend
+from pytest_npubench.backends import backend, visible
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.backends.telemetry import tpu
 from pytest_npubench.backends.telemetry.tpu import TpuTelemetry
+from pytest_npubench.backends.telemetry.vendor_call import PatientTelemetry, VendorCalls
+from pytest_npubench.campaign.lock import lock_name
+from pytest_npubench.processes import guarded
 
+FOUR_CHIPS = "".join(f"│ {chip} │ {chip}.00 GiB / 31.25 GiB │ {10 * chip}.00% │\n" for chip in range(4))
 FIRST, SECOND = (Device(family="tpu", ordinal=ordinal, name="TPU v6 lite") for ordinal in (0, 1))
 TABLE = """TPU Chips
 ┏━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━┓
@@ -94,12 +100,62 @@ def test_the_command_elsewhere(command: Any) -> None:
     assert TpuTelemetry([FIRST, SECOND]).read().num_other_processes == 0
 
 
-@pytest.mark.parametrize("script", ["print('no TPU')", "raise SystemExit(1)", "time.sleep(60)"])
-def test_a_command_that_fails_or_hangs_tells_nothing(command: Any, script: str) -> None:
+@pytest.mark.parametrize("script", ["print('no TPU')", "raise SystemExit(1)"])
+def test_a_command_that_fails_tells_nothing(command: Any, script: str) -> None:
     command(script)
-    assert TpuTelemetry([FIRST], timeout_s=0.5).read().known() == {}
+    assert TpuTelemetry([FIRST]).read().known() == {}
 
 
-def test_the_backend_watches_the_devices_it_is_given() -> None:
-    assert isinstance(backend("tpu").telemetry([FIRST]), TpuTelemetry)
+def test_a_command_that_hangs_is_given_up(command: Any) -> None:
+    command("time.sleep(60)")
+    telemetry = PatientTelemetry(VendorCalls("tpu-info"), lambda: TpuTelemetry([FIRST], timeout_s=0.3))
+    assert telemetry.read().given_up == "tpu-info gave no answer within 10 s and is asked no more"
+    command(f"print({TABLE.format(pid=2**30)!r})")
+    assert telemetry.read().num_other_processes is None
+
+
+def test_the_backend_watches_the_devices_it_is_given(command: Any) -> None:
+    command(f"print({TABLE.format(pid=2**30)!r})")
+    telemetry = backend("tpu").telemetry([FIRST])
+    assert telemetry is not None
+    assert telemetry.read().duty_cycle == 1.0
     assert backend("tpu").telemetry([]) is None
+
+
+@pytest.fixture
+def hidden(monkeypatch: pytest.MonkeyPatch) -> tuple[Device, Device]:
+    """What a probe finds where chips 3 and 1 of four are shown, in this order."""
+    monkeypatch.setenv("TPU_VISIBLE_CHIPS", "3,1")
+    rows = [["tpu", "TPU v6 lite", None, None, ""]] * 2
+    monkeypatch.setattr(guarded, "run", lambda *_, **__: subprocess.CompletedProcess("", 0, json.dumps(rows), ""))
+    first, second = backend("tpu").probe(5).devices
+    return first, second
+
+
+def test_hidden_chips_keep_their_numbers(hidden: tuple[Device, Device], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = hidden
+    assert (first.id, first.uuid, second.uuid) == ("tpu:0", "tpu:3", "tpu:1")
+    assert visible(backend("tpu"), [first])["TPU_VISIBLE_CHIPS"] == "3"
+    shown = Device(family="tpu", ordinal=3, name="TPU v6 lite")
+    assert lock_name(first) == lock_name(shown)  # of a process that sees all chips
+    monkeypatch.setattr(guarded, "run", lambda *_, **__: subprocess.CompletedProcess("", 0, FOUR_CHIPS, ""))
+    monkeypatch.delitem(sys.modules, "jax", raising=False)
+    monkeypatch.setattr(tpu, "which", lambda name: name)
+    assert TpuTelemetry([first]).read().duty_cycle == 0.3
+    assert TpuTelemetry([second]).read().duty_cycle == 0.1
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace())  # type: ignore[arg-type]
+    library_of_two = library(hbm_capacity_usage=["30", "10"], duty_cycle_pct=["33", "11"])
+    monkeypatch.setattr(tpu, "import_module", lambda name: library_of_two)
+    assert TpuTelemetry([second]).read().memory_used_bytes == 10
+
+
+def test_halves_of_hidden_chips_are_not_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPU_VISIBLE_CHIPS", "3")
+    rows = [["tpu", "TPU v3", None, None, ""]] * 2
+    monkeypatch.setattr(guarded, "run", lambda *_, **__: subprocess.CompletedProcess("", 0, json.dumps(rows), ""))
+    devices = backend("tpu").probe(5).devices
+    assert {device.unidentified for device in devices} == {
+        "TPU_VISIBLE_CHIPS does not tell which half of which chip it is"
+    }
+    assert backend("tpu").telemetry(devices) is None
+    assert visible(backend("tpu"), devices) == {}

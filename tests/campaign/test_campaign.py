@@ -1,6 +1,5 @@
 """A campaign on a scripted engine: measured once, journalled round by round, taken over where a journal holds it."""
 
-import tempfile
 from types import SimpleNamespace
 
 import pytest
@@ -85,8 +84,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path, monkeypatch, plan):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def bench(tmp_path, plan):
     return Bench(tmp_path, plan)
 
 

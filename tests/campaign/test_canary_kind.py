@@ -1,7 +1,6 @@
 """Canary kernels: cases of their own, measured in the rounds of the campaign, whatever its runtime can do."""
 
 import json
-import tempfile
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -40,9 +39,8 @@ def runtime():
 
 
 @pytest.fixture
-def campaign(tmp_path, monkeypatch, plan):
+def campaign(tmp_path, plan):
     """campaign(runtime, points): on an engine that takes the times of conftest.py."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def run(requests):
         return Run(

@@ -36,7 +36,7 @@ class FakeTelemetry:
         if self.lost_at is not None and index >= self.lost_at:
             raise DeviceUnavailableError("fake:0 (Fake accelerator) is lost: fell off the bus")
         shared = index % 2 == 1 and index // 2 in self.disturbed_rounds
-        others = {"num_other_processes": 1, "other_processes": ("pid 9 python",)} if shared else {}
+        others = {"num_other_processes": int(shared), "other_processes": ("pid 9 python",) * shared}
         return DeviceState.now(energy_j=100.0 * index, **{"throttle_reasons": (), **self.known, **others})
 
     def close(self):
@@ -44,8 +44,7 @@ class FakeTelemetry:
 
 
 @pytest.fixture
-def bench(tmp_path, monkeypatch, plan):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def bench(tmp_path, plan):
     return Bench(tmp_path, plan)
 
 
@@ -266,3 +265,30 @@ def test_a_callable_keeps_its_last_samples_and_says_why_they_do_not_count():
 def test_a_callable_on_a_lost_device():
     with pytest.raises(DeviceUnavailableError, match="fell off the bus"):
         timed(FakeTelemetry(lost_at=1))
+
+
+class Falling:
+    """A device that tells everything until its fourth reading, and nothing from then on."""
+
+    def __init__(self):
+        self.num_reads = 0
+
+    def read(self):
+        self.num_reads += 1
+        return DeviceState.now(**({"throttle_reasons": ()} if self.num_reads < 4 else {}))
+
+    def close(self):
+        pass
+
+
+def test_a_device_that_falls_silent_stays_under_suspicion():
+    with Watch(_Runtime(Falling()), DisturbanceLimits()) as watch:
+        said = []
+        for _ in range(3):
+            watch.begin()
+            said.append(watch.end().disturbed)
+    assert said == [
+        None,
+        "known before the round and unknown after it: throttle_reasons",
+        "known earlier and unknown now: throttle_reasons",
+    ]

@@ -110,3 +110,17 @@ def test_this_host(call: Run) -> None:
     entry = call("probe", "cpu", "--json").json["cpu"]
     if entry["devices"]:
         assert entry["devices"][0]["state"]["num_cores"] >= 1
+
+
+def test_a_device_that_nobody_can_name_says_why(call: Run, watched: dict[str, Watched]) -> None:
+    unknown = Device(family="cuda", ordinal=0, name="NVIDIA H200", unidentified="the CUDA driver tells no UUID of it")
+    watched["cuda"] = Watched(None, unknown)
+    reason = "which device of the host it is is unknown, so its state is not read: the CUDA driver tells no UUID of it"
+    assert [line.strip() for line in call("probe", "cuda").out.splitlines()][1:] == [reason]
+    assert call("probe", "cuda", "--json").json["cuda"]["devices"][0]["unidentified"] == unknown.unidentified
+
+
+def test_a_vendor_that_was_given_up_is_said(call: Run, watched: dict[str, Watched]) -> None:
+    silent = "NVML gave no answer within 10 s and is asked no more"
+    watched["cuda"] = Watched({"given_up": silent}, GPU)
+    assert [line.strip() for line in call("probe", "cuda").out.splitlines()][1:] == [silent]

@@ -1,6 +1,6 @@
 """What goes wrong ends the case it belongs to, with its reason in one line; the others are judged."""
 
-import getpass
+import re
 import signal
 import subprocess
 import sys
@@ -128,8 +128,8 @@ def test_a_device_in_use_names_its_holder_and_is_free_once_that_is_killed(projec
         result = project.run(*select, "--npubench-journal", "busy.jsonl")
         assert result.ret == 1
         (reason,) = failed(result).values()
-        assert reason.startswith(
-            f"invalid: openvino:0 (Fake accelerator) is in use by process {holder.pid} of {getpass.getuser()} since "
+        assert re.match(
+            rf"invalid: openvino:0 \(Fake accelerator\) is in use by process {holder.pid} \(\S+\) of ", reason
         )
         assert reason.endswith("waited 0.1 s (--npubench-lock-timeout waits longer, -1 for ever)")
         (session,) = read_journal(project.root / "busy.jsonl").sessions

@@ -2,11 +2,15 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
 
-from .project import make_project
+from pytest_npubench.backends.protocol import Device
+from pytest_npubench.campaign.lock import device_lock
+
+from .project import make_project, wait_for
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "own-cases.md"
 LIMITS = """
@@ -325,6 +329,43 @@ def test_an_own_case_that_became_slower_is_measured_again_and_regressed(timed, t
     assert [sorted(samples)[15] for samples in metric["processes"]] == pytest.approx([0.022] * 3, rel=0.015)
     assert metric["verdict"]["ratio"] == pytest.approx(1.1, abs=0.015)
     assert own(project, "test_steady")["verdict"]["kind"] == "unchanged"
+
+
+HANGS = """
+import subprocess, time
+
+
+def hang(place):
+    if os.environ.get("HANGS") == place and "NPUBENCH_REMEASURING" in os.environ:
+        worker = subprocess.Popen(["sleep", "300"], start_new_session=True)
+        with open("hanging.txt", "w") as file:
+            file.write(f"{os.getpid()} {worker.pid}\\n")
+        time.sleep(300)
+
+
+hang("at its start")
+"""
+
+
+@pytest.mark.parametrize("place", ["at its start", "in a call"])
+def test_a_killed_run_takes_the_process_that_measures_again_along(timed, tmp_path, place):
+    project = timed.copy(tmp_path / "project")
+    clock = (project.root / "clock.py").read_text()
+    project.write("clock.py", "import os\n" + HANGS + clock.replace("def work(", "def counted_work("))
+    with (project.root / "clock.py").open("a") as file:
+        file.write("\n\ndef work(*values):\n    hang('in a call')\n    return counted_work(*values)\n")
+    process = project.start("test_own.py", "-m", "openvino", "-k", "slowing", env={"TIMES": "1.1", "HANGS": place})
+    hanging = project.root / "hanging.txt"
+    wait_for(lambda: hanging.exists() and hanging.read_text().endswith("\n"), process)
+    process.kill()
+    process.communicate()
+    pids = [int(text) for text in hanging.read_text().split()]
+    deadline_s = time.monotonic() + 60
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline_s, pids
+        time.sleep(0.02)
+    with device_lock([Device(family="openvino", ordinal=0, name="Fake accelerator")], 0.0):
+        pass
 
 
 def test_on_a_device_that_the_process_keeps_the_reason_says_what_to_do(timed, tmp_path):

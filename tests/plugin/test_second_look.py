@@ -1,5 +1,6 @@
 """What a second look is, and whom it is for."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from pytest_npubench.campaign.serving.held_to import FrozenCalibration
 from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.comparison.observation import Observation
 from pytest_npubench.plugin import campaigns
+from pytest_npubench.plugin.again_folder import OWNER as OWNER_FILE
 from pytest_npubench.plugin.again_folder import PREFIX, again_folder, remove_left_over
 from pytest_npubench.plugin.campaigns import REMEASURE_S, Campaigns
 from pytest_npubench.plugin.regression import _of_canary
@@ -95,7 +97,7 @@ def test_a_killed_owner_s_folder_goes_and_a_living_one_s_stays(monkeypatch, tmp_
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     unknown = tmp_path / f"{PREFIX}without-a-lock"
-    unknown.mkdir()
+    unknown.mkdir(mode=0o700)
     with (
         subprocess.Popen(
             [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -112,3 +114,24 @@ def test_a_killed_owner_s_folder_goes_and_a_living_one_s_stays(monkeypatch, tmp_
         remove_left_over()
         assert {ours, unknown} == set(tmp_path.iterdir())
     assert list(tmp_path.iterdir()) == [unknown]
+
+
+@pytest.mark.parametrize("what", ["a link", "open to others", "another user's"])
+def test_what_another_user_may_have_put_there_is_left_alone(monkeypatch, tmp_path, what):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    precious = tmp_path / "precious"
+    precious.mkdir(mode=0o700)
+    (precious / OWNER_FILE).write_text("precious")
+    planted = tmp_path / f"{PREFIX}planted"
+    if what == "a link":
+        planted.symlink_to(precious)
+    else:
+        precious.rename(planted)
+        if what == "open to others":
+            planted.chmod(0o777)
+        elif os.geteuid() == 0:
+            os.chown(planted, 65534, 65534)
+        else:
+            pytest.skip("only root can make another user's")
+    remove_left_over()
+    assert (planted / OWNER_FILE).read_text() == "precious"

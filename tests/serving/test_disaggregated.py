@@ -215,11 +215,22 @@ with ProcessPair(*[partial(FakeExecutor, times=False)] * 2) as devices:
     print(*(process.pid for process in devices._processes.values()), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
+PARENT_OF_BUSY = """
+import os, signal, time
+from functools import partial
+from pytest_npubench.serving.two_processes import ProcessPair
+devices = ProcessPair(*[partial(time.sleep, 300)] * 2)
+devices._start_processes()
+print(*(process.pid for process in devices._processes.values()), flush=True)
+time.sleep(1.0)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
-def test_processes_end_when_their_parent_is_killed():
+@pytest.mark.parametrize("parent", [PARENT, PARENT_OF_BUSY], ids=["between two commands", "within one"])
+def test_processes_end_when_their_parent_is_killed(parent):
     done = subprocess.run(
-        [sys.executable, "-c", PARENT],
+        [sys.executable, "-c", parent],
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
         text=True,

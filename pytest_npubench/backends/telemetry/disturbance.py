@@ -1,7 +1,8 @@
 """Was a device disturbed between two states? In words, or None.
 
-Only what the vendor says is judged: a quantity that is unknown disturbs nothing. Worked example: 1.2 s of thermal
-throttling in 3.1 s is 39 %, above the 5 % allowed: "throttled: thermal_violation for 1.2 s of 3.1 s".
+Only what the vendor says is judged: a quantity that a device never tells disturbs nothing. One that it has told and
+tells no longer, or at one end of the round alone, does: nobody knows what happened in between. Worked example: 1.2 s of
+thermal throttling in 3.1 s is 39 %, above the 5 % allowed: "throttled: thermal_violation for 1.2 s of 3.1 s".
 
 The limits on a host's processors are generous on purpose. Shared machines are noisy, that noise is in the baselines
 too, and a run must not become invalid because a fifth of the machine is busy with something else.
@@ -9,7 +10,7 @@ too, and a run must not become invalid because a fifth of the machine is busy wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from pytest_npubench.backends.telemetry.round_state import RoundState, between
@@ -23,6 +24,11 @@ UNSURE = "hw_slowdown"
 ASKED_FOR = frozenset({"gpu_idle", "applications_clocks_setting", "sync_boost", "display_clock_setting"})
 # Totals of throttled time that count; time under the power limit is the usual state of a large GPU at work.
 THROTTLING_TOTALS = THROTTLING | {UNSURE, "thermal_violation", "thermal"}
+# What a verdict on a round needs to see, of a device and of a host's processors.
+WATCHED = ("throttle_reasons", "clock_hz", "num_other_processes")
+HOST_TOTALS = ("other_busy_s", "steal_s", "cgroup_throttled_s")
+# Hypervisors and cgroups never take seconds back; a total of others' time is a difference, which may shrink.
+NEVER_FALLING = ("steal_s", "cgroup_throttled_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,17 +50,65 @@ class DisturbanceLimits:
     min_window_s: float = 0.5
 
 
-def disturbance(before: DeviceState, after: DeviceState, limits: DisturbanceLimits) -> str | None:
-    """Why what was measured between these states should not count; None where nothing speaks against it."""
+def disturbance(
+    before: DeviceState, after: DeviceState, limits: DisturbanceLimits, told_earlier: Collection[str] = ()
+) -> str | None:
+    """Why what was measured between these states should not count; None where nothing speaks against it.
+
+    told_earlier: what `told` found in this device's states before these.
+    """
     change = between(before, after)
     reasons = [
         *_clock_jumped(change, limits),
+        *_lost_sight(before, after, limits, told_earlier),
+        *_fell(before, after, limits),
         *_throttled(before, after, change, limits),
         *_slow(before, after, limits),
         *_shared(before, after),
         *_crowded(after, change, limits),
     ]
     return "; ".join(reasons) or None
+
+
+def told(state: DeviceState) -> frozenset[str]:
+    """The quantities that a verdict needs and this state tells: fields, and the names of throttled totals."""
+    fields = [name for name in (*WATCHED, *HOST_TOTALS) if getattr(state, name) is not None]
+    return frozenset([*fields, *(name for name, _ in state.throttled_s or () if name in THROTTLING_TOTALS)])
+
+
+def _lost_sight(
+    before: DeviceState, after: DeviceState, limits: DisturbanceLimits, told_earlier: Collection[str]
+) -> Iterator[str]:
+    if silent := after.given_up or before.given_up:
+        yield silent
+        return
+    first, last = told(before), told(after)
+    ever = first | last | frozenset(told_earlier)
+    needed = ever - frozenset(HOST_TOTALS if limits.other_load >= 1 else ())
+    if "throttle_reasons" not in ever:
+        needed -= {"clock_hz"}  # a clock alone is not judged: it sinks where there is nothing to do
+    if before.others_unknown or after.others_unknown:
+        needed -= {"num_other_processes"}  # answered, and by its nature not to be told
+    for names, when in (
+        (needed & first - last, "known before the round and unknown after it"),
+        (needed & last - first, "unknown before the round and known after it"),
+        (needed - first - last, "known earlier and unknown now"),
+    ):
+        if names:
+            yield f"{when}: {', '.join(sorted(names))}"
+
+
+def _fell(before: DeviceState, after: DeviceState, limits: DisturbanceLimits) -> Iterator[str]:
+    """Totals never fall by themselves: a driver was loaded anew, and what it had counted until then is gone."""
+    earlier = dict(before.throttled_s or ())
+    falls: list[tuple[str, float | None, float | None, float]] = [("energy_j", before.energy_j, after.energy_j, 0.0)]
+    falls += [(name, earlier.get(name), seconds, 0.0) for name, seconds in after.throttled_s or ()]
+    if limits.other_load < 1:
+        slack_s = limits.min_window_s
+        falls += [(name, getattr(before, name), getattr(after, name), slack_s) for name in NEVER_FALLING]
+    for name, start, end, slack in falls:
+        if start is not None and end is not None and end < start - slack:
+            yield f"{name} went back from {start:g} to {end:g}"
 
 
 def _clock_jumped(change: RoundState, limits: DisturbanceLimits) -> Iterator[str]:

@@ -22,8 +22,11 @@ from pytest_npubench.backends.protocol import Device
 from pytest_npubench.backends.telemetry import linux
 from pytest_npubench.backends.telemetry.state import DeviceState
 from pytest_npubench.errors import DeviceUnavailableError
+from pytest_npubench.processes import guarded
 
 TIMEOUT_S = 10.0
+MAX_BYTES = 2**24
+"""A report is kilobytes: what is longer is none."""
 LIST_COMMANDS = (("neuron-ls", "--json-output"), ("neuron-ls", "--output-format", "json"))
 MONITOR_CONFIG = {
     "period": "1s",
@@ -40,7 +43,10 @@ class NeuronTelemetry:
         self._timeout_s = timeout_s
 
     def read(self) -> DeviceState:
-        """Takes seconds: two programs are run. Raises DeviceUnavailableError where neuron-ls lists a device no more."""
+        """Takes seconds: two programs are run.
+
+        Raises DeviceUnavailableError where neuron-ls lists a device no more, subprocess.TimeoutExpired where it hangs.
+        """
         return DeviceState.now(**self._processes(), **self._use())
 
     def close(self) -> None:
@@ -49,7 +55,7 @@ class NeuronTelemetry:
     def _processes(self) -> dict[str, Any]:
         try:
             listed = list_devices(self._timeout_s)
-        except (subprocess.SubprocessError, OSError, ValueError):
+        except (OSError, ValueError):
             return {}
         found = {entry.get("neuron_device"): entry for entry in listed}
         if missing := [device.id for ordinal, device in self._wanted.items() if ordinal not in found]:
@@ -78,7 +84,7 @@ def list_devices(timeout_s: float) -> list[Mapping[str, Any]]:
     """What neuron-ls lists. Raises OSError, subprocess.TimeoutExpired, or ValueError where it is no JSON we know."""
     problem = ""
     for command in LIST_COMMANDS:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+        answer = guarded.run(command, limit_s=timeout_s)
         try:
             return _devices(json.loads(answer.stdout))
         except ValueError as error:
@@ -94,27 +100,27 @@ def monitor_report(timeout_s: float) -> Mapping[str, Any] | None:
         config = Path(folder) / "monitor.json"
         config.write_text(json.dumps(MONITOR_CONFIG), encoding="utf-8")
         try:
-            process = subprocess.Popen(
-                ["neuron-monitor", "-c", str(config)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            monitor = guarded.Guarded(
+                ["neuron-monitor", "-c", str(config)],
+                limit_s=timeout_s,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
             )
         except OSError:
             return None
         try:
-            report = json.loads(_first_line(process, timeout_s))
+            report = json.loads(_first_line(monitor.process, timeout_s))
         except ValueError:
             return None
         finally:
-            process.kill()
-            process.wait()
-            if process.stdout:
-                process.stdout.close()
+            monitor.end()
     return report if isinstance(report, Mapping) else None
 
 
 def _first_line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
     assert process.stdout is not None  # it was asked for
     ends_s, line = monotonic() + timeout_s, b""
-    while b"\n" not in line and (left_s := ends_s - monotonic()) > 0:
+    while b"\n" not in line and len(line) < MAX_BYTES and (left_s := ends_s - monotonic()) > 0:
         if select.select([process.stdout], [], [], left_s)[0]:
             if not (part := os.read(process.stdout.fileno(), 65536)):
                 break

@@ -10,7 +10,6 @@ holds all instances, whose processes do not share what we measure: unknown too.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ VIOLATIONS = {0: "power_violation", 1: "thermal_violation"}  # NVML_PERF_POLICY_
 GRAPHICS, SM, MEMORY = 0, 1, 2  # nvmlClockType_t
 TEMPERATURE_OF_GPU = 0  # nvmlTemperatureSensors_t
 NO_ENERGY = "unavailable: NVML tells no total energy of this GPU (it is there from Volta on)"
+OTHERS_UNKNOWN = "NVML counts process ids of another pid namespace, or of all MIG instances together"
 INIT_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel: the namespace that NVML counts in
 GONE = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED")
 
@@ -71,17 +71,17 @@ class NvidiaTelemetry:
 
 
 class Gpu:
-    """One GPU as NVML knows it."""
+    """One GPU as NVML knows it. The device's UUID is known."""
 
     def __init__(self, nvml: Any, device: Device) -> None:
         self._nvml = nvml
         self._device = device
-        self._handle = _handle(nvml, device)
+        self._handle = nvml.nvmlDeviceGetHandleByUUID(device.uuid)  # never by number: NVML counts in its own order
         self._gone = {getattr(nvml, name, None) for name in GONE} - {None}
 
     def state(self) -> DeviceState:
         """The GPU now. Raises DeviceUnavailableError where it is lost."""
-        others = self._others()
+        others, others_unknown = self._others()
         memory = self.ask("MemoryInfo")
         energy_j = _scaled(self.ask("TotalEnergyConsumption"), 1e-3)
         return DeviceState.now(
@@ -99,6 +99,7 @@ class Gpu:
             energy_unknown=None if energy_j is not None else NO_ENERGY,
             num_other_processes=None if others is None else len(others),
             other_processes=None if others is None else tuple(map(linux.process_name, others)),
+            others_unknown=others_unknown,
         )
 
     def power_policy(self) -> str | None:
@@ -152,12 +153,13 @@ class Gpu:
         mode = self.ask("MigMode")
         return bool(mode and mode[0])
 
-    def _others(self) -> tuple[int, ...] | None:
-        """The processes on the GPU that are not ours; None where that cannot be told."""
+    def _others(self) -> tuple[tuple[int, ...] | None, str | None]:
+        """The processes on the GPU that are not ours, or None; and why an answer does not tell them."""
         running = self.ask("ComputeRunningProcesses")
-        if running is None or self._cut_up():
-            return None
-        return others_of([process.pid for process in running])
+        if running is None:
+            return None, None
+        others = None if self._cut_up() else others_of([process.pid for process in running])
+        return others, OTHERS_UNKNOWN if others is None else None
 
 
 def others_of(pids: Sequence[int], namespace: str | None = None) -> tuple[int, ...] | None:
@@ -177,15 +179,6 @@ def reason_names(bits: int) -> tuple[str, ...]:
 def text(value: str | bytes) -> str:
     """Older versions of nvidia-ml-py return bytes."""
     return value.decode() if isinstance(value, bytes) else value
-
-
-def _handle(nvml: Any, device: Device) -> Any:
-    """By UUID where it is known, else by what CUDA_VISIBLE_DEVICES has in its place, else by number."""
-    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    name = device.uuid or (visible[device.index] if device.index < len(visible) else str(device.ordinal))
-    if name.isdigit():
-        return nvml.nvmlDeviceGetHandleByIndex(int(name))
-    return nvml.nvmlDeviceGetHandleByUUID(name)
 
 
 def _scaled(value: float | None, factor: float) -> float | None:

@@ -107,6 +107,8 @@ def _why_unknown(before: DeviceState, after: DeviceState) -> str | None:
     """Why there is no energy; None where nobody says it."""
     if None not in (before.energy_j, after.energy_j):
         return "unavailable: the energy counter fell while it was read, as where a driver resets it"
+    if before.energy_j is not None or after.energy_j is not None:
+        return "unavailable: the energy was told at one end of the round alone"
     return before.energy_unknown or after.energy_unknown
 
 

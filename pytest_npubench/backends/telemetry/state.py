@@ -20,8 +20,9 @@ class DeviceState:
 
     taken_at_s is the monotonic clock, wall_at_s the wall clock. duty_cycle is a fraction of the vendor's own latest
     window. throttle_reasons are the vendor's names, harmless ones included; () is none. `throttled_s` holds
-    (reason, seconds so far) pairs. energy_unknown is why energy_j is None, in words. other_busy_s, steal_s and
-    cgroup_throttled_s are seconds summed over num_cores.
+    (reason, seconds so far) pairs. energy_unknown and others_unknown are why energy_j and num_other_processes are None,
+    in words; given_up is why the vendor is asked nothing any more. other_busy_s, steal_s and cgroup_throttled_s are
+    seconds summed over num_cores.
     """
 
     taken_at_s: float
@@ -42,6 +43,8 @@ class DeviceState:
     energy_unknown: str | None = None
     num_other_processes: int | None = None
     other_processes: tuple[str, ...] | None = None
+    others_unknown: str | None = None
+    given_up: str | None = None
     num_cores: int | None = None
     load: float | None = None
     other_busy_s: float | None = None
@@ -93,7 +96,9 @@ def combined(states: Sequence[DeviceState]) -> DeviceState:
         **{name: over(min, name) for name in ("clock_hz", "sm_clock_hz", "memory_clock_hz", "max_clock_hz")},
         **{name: over(sum, name) for name in ("power_w", "power_limit_w", "memory_used_bytes", "energy_j")},
         temperature_c=over(max, "temperature_c"),
-        energy_unknown=next((state.energy_unknown for state in states if state.energy_unknown), None),
+        energy_unknown=_first(states, "energy_unknown"),
+        others_unknown=_first(states, "others_unknown"),
+        given_up=_first(states, "given_up"),
         duty_cycle=over(min, "duty_cycle"),
         throttle_reasons=over(_union, "throttle_reasons"),
         throttled_s=over(_added, "throttled_s"),
@@ -102,14 +107,19 @@ def combined(states: Sequence[DeviceState]) -> DeviceState:
     )
 
 
+def _first(states: Sequence[DeviceState], name: str) -> str | None:
+    return next((words for state in states if (words := getattr(state, name))), None)
+
+
 def _union(values: list[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for names in values for name in names))
 
 
 def _added(values: list[tuple[tuple[str, float], ...]]) -> tuple[tuple[str, float], ...]:
-    """A sum over the devices, so that the difference of two sums grows where any of them is throttled."""
-    total: dict[str, float] = {}
-    for pairs in values:
-        for name, seconds in pairs:
-            total[name] = total.get(name, 0.0) + seconds
-    return tuple(total.items())
+    """A sum over the devices, so that the difference of two sums grows where any of them is throttled.
+
+    Of the reasons that all of them tell: a sum without a device would hide that it fell silent.
+    """
+    tables = [dict(pairs) for pairs in values]
+    names = [name for name in tables[0] if all(name in table for table in tables)]
+    return tuple((name, sum(table[name] for table in tables)) for name in names)

@@ -11,8 +11,8 @@ probe shows. Inside a process that runs jax the library is asked; elsewhere the 
 
 from __future__ import annotations
 
+import os
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -22,20 +22,40 @@ from typing import Any
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.backends.telemetry import linux
 from pytest_npubench.backends.telemetry.state import DeviceState
+from pytest_npubench.processes import guarded
 
 TIMEOUT_S = 10.0
 _CHIP = re.compile(r"(/dev/\S+)\s.*?\s(\d+)[\s│]+(\d+|None)\s*│")  # versions differ in the lines between columns
 _USE = re.compile(r"([\d.]+) GiB / [\d.]+ GiB[\s│]+([\d.]+)\s*%")
 
 
+def visible_chips() -> list[int] | None:
+    """The numbers on this host of the chips that libtpu shows this process, in order; None where it shows all."""
+    names = os.environ.get("TPU_VISIBLE_CHIPS") or os.environ.get("TPU_VISIBLE_DEVICES") or ""
+    numbers = [name.strip() for name in names.split(",") if name.strip()]
+    return [int(number) for number in numbers] if numbers and all(map(str.isdecimal, numbers)) else None
+
+
+def chip_of(device: Device) -> int:
+    """Its number on this host. Raises ValueError where nobody knows it."""
+    if device.unidentified:
+        raise ValueError(f"{device.id}: {device.unidentified}")
+    return device.ordinal if device.uuid is None else int(device.uuid.removeprefix("tpu:"))
+
+
 class TpuTelemetry:
     """The chips of a group. A lost TPU is not told by either source: it shows as an error of jax."""
 
     def __init__(self, devices: Sequence[Device], timeout_s: float = TIMEOUT_S) -> None:
-        self._ordinals = [device.ordinal for device in devices]
+        """Raises ValueError for a device of which it is not known which chip it is."""
+        chips = visible_chips()
+        self._chips = [chip_of(device) for device in devices]
+        self._places = [device.index for device in devices] if chips else self._chips
+        self._num_visible = len(chips) if chips else None
         self._timeout_s = timeout_s
 
     def read(self) -> DeviceState:
+        """Raises subprocess.TimeoutExpired where tpu-info does not end."""
         if "jax" in sys.modules:  # jax has loaded libtpu; to load it here could take the chip from another process
             return DeviceState.now(**self._by_library())
         return DeviceState.now(**self._by_command())
@@ -48,7 +68,8 @@ class TpuTelemetry:
             monitoring: Any = import_module("libtpu.sdk").tpumonitoring
             memory = monitoring.get_metric("hbm_capacity_usage").data()
             duty = monitoring.get_metric("duty_cycle_pct").data()
-            return self._of_group([float(value) for value in memory], [float(value) / 100 for value in duty])
+            places = self._places if len(memory) == self._num_visible else self._chips
+            return _of_group(places, [float(value) for value in memory], [float(value) / 100 for value in duty])
         except Exception:  # noqa: BLE001 - whatever a vendor's library raises: it does not tell
             return {}
 
@@ -56,29 +77,28 @@ class TpuTelemetry:
         if not which("tpu-info"):
             return {}
         try:
-            answer = subprocess.run(
-                ["tpu-info"], capture_output=True, text=True, errors="replace", timeout=self._timeout_s, check=False
-            )
-        except (subprocess.TimeoutExpired, OSError):
+            answer = guarded.run(["tpu-info"], limit_s=self._timeout_s)
+        except OSError:
             return {}
         rows = _USE.findall(answer.stdout)
         memory = [float(gibibytes) * 2**30 for gibibytes, _ in rows]
         duty = [float(percent) / 100 for _, percent in rows]
-        return self._of_group(memory, duty) | self._holders(_CHIP.findall(answer.stdout))
-
-    def _of_group(self, memory: Sequence[float], duty: Sequence[float]) -> dict[str, Any]:
-        """The chips by their place in the list; nothing where it is shorter than our group needs."""
-        if max(self._ordinals) >= min(len(memory), len(duty)):
-            return {}
-        return {
-            "memory_used_bytes": sum(memory[ordinal] for ordinal in self._ordinals),
-            "duty_cycle": min(duty[ordinal] for ordinal in self._ordinals),
-        }
+        return _of_group(self._chips, memory, duty) | self._holders(_CHIP.findall(answer.stdout))
 
     def _holders(self, chips: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
         """Who holds our chips; a chip that nobody holds has no number in its last column."""
         if not chips:
             return {}
-        held = [chips[ordinal][2] for ordinal in self._ordinals if ordinal < len(chips)]
+        held = [chips[chip][2] for chip in self._chips if chip < len(chips)]
         others = sorted({int(pid) for pid in held if pid.isdigit()} - linux.own_processes())
         return {"num_other_processes": len(others), "other_processes": tuple(map(linux.process_name, others))}
+
+
+def _of_group(places: Sequence[int], memory: Sequence[float], duty: Sequence[float]) -> dict[str, Any]:
+    """The chips by their places in the list; nothing where it is shorter than our group needs."""
+    if max(places) >= min(len(memory), len(duty)):
+        return {}
+    return {
+        "memory_used_bytes": sum(memory[place] for place in places),
+        "duty_cycle": min(duty[place] for place in places),
+    }

@@ -20,6 +20,7 @@ from pytest_npubench.engines.vllm.platform import expected_platform
 from pytest_npubench.engines.vllm.process import PYTHON_VARIABLE, vllm_python
 from pytest_npubench.engines.vllm.version import check_version, installed_vllm
 from pytest_npubench.errors import DeviceUnavailableError, NpubenchError
+from pytest_npubench.processes import guarded
 
 ASK_S = 60.0
 MODULE = "pytest_npubench.engines.vllm.installed"
@@ -93,16 +94,7 @@ def _version_of(distribution: str) -> str | None:
 
 def _ask(python: str) -> VllmThere | None:
     try:
-        done = subprocess.run(
-            [python, "-m", MODULE],
-            env={**os.environ, **import_path(python)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ASK_S,
-            check=False,
-        )
+        done = guarded.run([python, "-m", MODULE], limit_s=ASK_S, env={**os.environ, **import_path(python)})
         if done.returncode:
             raise ValueError(f"exit status {done.returncode}: {_last_line(done.stdout + done.stderr)}")
         answer = json.loads(_last_line(done.stdout))

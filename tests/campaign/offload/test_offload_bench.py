@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from types import SimpleNamespace
 
 import pytest
@@ -33,7 +32,6 @@ DEVICES = (Device(family="fake", ordinal=0, name="Fake units"),)
 @pytest.fixture
 def campaign(tmp_path, monkeypatch):
     """The pair, and a campaign on it."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = tmp_path / "journal.jsonl"
     journals = []
 

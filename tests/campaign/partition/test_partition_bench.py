@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from types import SimpleNamespace
 
 import pytest
@@ -208,7 +207,6 @@ DEVICES = (Device(family="fake", ordinal=0, name="Fake units"),)
 @pytest.fixture
 def campaign(tmp_path, monkeypatch):
     """A whole campaign on made-up units: the units, and the campaign with these arguments of theirs."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = tmp_path / "journal.jsonl"
     journals = []
 

@@ -82,7 +82,7 @@ def test_a_version_outside_the_range(interpreter, version):
 
 
 def test_this_interpreter_is_asked_without_a_process(monkeypatch):
-    monkeypatch.setattr(installed.subprocess, "run", None)
+    monkeypatch.setattr(installed.guarded, "run", None)
     vllm_there.cache_clear()
     monkeypatch.setattr(installed, "installed_vllm", lambda: None)
     with pytest.raises(DeviceUnavailableError, match=r"^no vLLM: set NPUBENCH_VLLM_PYTHON or pip install 'pytest-npu"):
