@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pytest_npubench.plain_text import plain
+
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -46,13 +48,14 @@ def seconds(text: str) -> float:
 
 def print_error(error: object) -> None:
     """One line on stderr, whatever the names in it hold."""
-    print(f"npubench: error: {' '.join(str(error).split())}", file=sys.stderr)
+    print(f"npubench: error: {plain(' '.join(str(error).split()))}", file=sys.stderr)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as lines, each column as wide as its longest cell; the last one is not padded."""
-    widths = [max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True)]
+    """Rows as lines of plain text, each column as wide as its longest cell; the last one is not padded."""
+    shown = [list(map(plain, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*(row[:-1] for row in shown), strict=True)]
     return "\n".join(
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
-        for row in rows
+        for row in shown
     )

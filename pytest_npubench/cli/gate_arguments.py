@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_npubench.cli.plain_streams import print_styled
 from pytest_npubench.errors import StoreError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def print_comparison(found: Comparison, arguments: argparse.Namespace) -> int:
         print(json.dumps(comparison_json(found, status), indent=2))
     else:
         width = shutil.get_terminal_size((120, 24)).columns
-        print(render_comparison(found, width=width, color=sys.stdout.isatty()), end="")
+        print_styled(render_comparison(found, width=width, color=sys.stdout is not None and sys.stdout.isatty()))
     if arguments.output is not None:
         try:
             arguments.output.write_text(comparison_html(found), encoding="utf-8")

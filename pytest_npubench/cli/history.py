@@ -143,13 +143,13 @@ def part(text: str) -> tuple[str, str]:
 def _rows(arguments: argparse.Namespace) -> tuple[SeriesRow, ...]:
     """The rows of a case. Where there are none, HistoryError says what there is."""
     from pytest_npubench.store.history import history_series
-    from pytest_npubench.store.history.address import masked
+    from pytest_npubench.store.history.address import shown_address
 
     where = dict(arguments.where)
     rows = history_series(arguments.history, arguments.case, arguments.metric, where)
     if rows:
         return rows
-    place = f"history {masked(arguments.history)}"
+    place = f"history {shown_address(arguments.history)}"
     if metrics := sorted({row.metric for row in history_series(arguments.history, arguments.case, where=where)}):
         raise HistoryError(f"{place}: {arguments.case} has no metric {arguments.metric!r}; it has {', '.join(metrics)}")
     raise HistoryError(f"{place}: nothing was measured for {arguments.case!r}{_closest(arguments, where)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import add_command, positive_integer
@@ -62,11 +63,11 @@ def run_plan(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(plan.to_json(), indent=1))
         return 0
-    from rich.console import Console
+    from pytest_npubench.plain_table import plain_console, written
 
-    console = Console(highlight=False)
-    console.width = max(console.width, TABLE_WIDTH)
+    console = plain_console(max(shutil.get_terminal_size((TABLE_WIDTH, 24)).columns, TABLE_WIDTH))
     console.print(plan.table())
+    print(written(console), end="")
     return 0
 
 

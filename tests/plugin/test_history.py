@@ -1,4 +1,4 @@
-"""--npubench-history: what was measured is uploaded at the end of a run, which never fails for it."""
+"""--npubench-history: what was measured is uploaded at the end of a run, which is not green where that fails."""
 
 import shlex
 import sqlite3
@@ -36,7 +36,7 @@ def repeated(line: str) -> list[str]:
 
 def test_a_server_that_is_not_there_is_told_without_the_password(measured):
     project, result = measured
-    assert result.ret == 0, result.stdout.str()
+    assert result.ret == 1, result.stdout.str()
     assert note(result).startswith("error: history postgresql://ann:***@127.0.0.1:1/bench: ")
     assert repeated(note(result))[:2] == ["history", "upload"]
     assert "secret" not in result.stdout.str() + result.stderr.str()
@@ -64,7 +64,7 @@ def test_a_database_in_use_is_told(measured, tmp_path):
         other.execute("BEGIN EXCLUSIVE")
         result = project.run(*SELECT, "--npubench-resume", "--npubench-history", "history.db")
     other.close()
-    assert result.ret == 0, result.stdout.str()
+    assert result.ret == 1, result.stdout.str()
     assert note(result).startswith("error: history history.db: ")
     assert "locked" in note(result)
 
@@ -72,8 +72,8 @@ def test_a_database_in_use_is_told(measured, tmp_path):
 def test_a_broken_file_is_told_and_left_alone(measured, tmp_path, monkeypatch):
     project = measured[0].copy(tmp_path / "project")
     path = project.write("history.db", "this is no database " * 100)
-    result = project.run(*SELECT, "--npubench-resume", "--npubench-history", "history.db")
-    assert result.ret == 0, result.stdout.str()
+    result = project.run(*SELECT, "--npubench-resume", "-o", "npubench_history=history.db")
+    assert result.ret == 1, result.stdout.str()
     assert note(result).startswith("error: history history.db: ")
     assert path.read_text() == "this is no database " * 100
     assert len(project.cases()) == 1
