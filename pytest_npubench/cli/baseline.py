@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli import baseline_list, baseline_show
-from pytest_npubench.cli.arguments import add_command, positive_integer
+from pytest_npubench.cli.arguments import add_command, entry_count, whole_number
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.store.baseline_changes import Change
 
 EXAMPLE = "npubench baseline list"
+day_count = whole_number(36_500)
 
 
 def add_parser(commands: Commands) -> None:
@@ -78,7 +79,7 @@ def _anchor(actions: Commands) -> argparse.ArgumentParser:
     example = "npubench baseline anchor --newest 5 --case buckets/profile/cpu-tiny-llama-b4-bucket128"
     parser = add_command(actions, "anchor", "make other sessions the fixed anchor", example)
     parser.add_argument("sessions", metavar="SESSION", nargs="*", help="the sessions that become the anchor")
-    parser.add_argument("--newest", metavar="N", type=positive_integer, help="the newest N sessions of each case")
+    parser.add_argument("--newest", metavar="N", type=entry_count, help="the newest N sessions of each case")
     parser.add_argument("--key", metavar="KEY", help="only under this key: the 8 hex digits of a file's name")
     parser.add_argument("--case", metavar="CASE", help="only of this case: SUITE/KIND/ID")
     parser.set_defaults(run=lambda arguments: run_anchor(parser, arguments))
@@ -90,10 +91,16 @@ def _prune(actions: Commands) -> argparse.ArgumentParser:
     parser = add_command(actions, "prune", "drop the files of keys that nobody runs any more", example)
     parser.add_argument("--key", metavar="KEY", action="append", default=[], help="drop this key; may be repeated")
     parser.add_argument(
-        "--older-than", metavar="DAYS", type=positive_integer, help="drop what nothing was accepted into for so long"
+        "--older-than",
+        metavar="DAYS",
+        type=day_count,
+        help="drop what nothing was accepted into for so long",
     )
     parser.add_argument(
-        "--keep", metavar="N", type=positive_integer, help="the newest N keys of a suite and device stay (default 1)"
+        "--keep",
+        metavar="N",
+        type=entry_count,
+        help="the newest N keys of a suite and device stay (default 1)",
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would go, and leave it")
     parser.set_defaults(run=lambda arguments: run_prune(parser, arguments))

@@ -6,11 +6,11 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, columns, positive_integer
+from pytest_npubench.cli.arguments import add_command, columns, entry_count
 from pytest_npubench.errors import HistoryError
 from pytest_npubench.store.history import DEFAULT_URL
 
@@ -35,7 +35,11 @@ def add_parser(commands: Commands) -> None:
     upload.set_defaults(run=run_upload)
     listing = add_command(actions, "list", "the sessions, newest first", "npubench history list --where host=bench-1")
     listing.add_argument(
-        "--limit", metavar="N", type=positive_integer, default=NUM_LISTED, help="at most N (default: %(default)s)"
+        "--limit",
+        metavar="N",
+        type=entry_count,
+        default=NUM_LISTED,
+        help="at most N (default: %(default)s)",
     )
     listing.set_defaults(run=run_list)
     show = add_command(
@@ -126,11 +130,12 @@ def run_changes(arguments: argparse.Namespace) -> int:
 
 def moment(text: str) -> datetime:
     """A day or time of day; in UTC unless it says otherwise."""
+    from pytest_npubench.store.history import moment_in_utc
+
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        return moment_in_utc(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: want a date such as 2026-11-21 or 2026-11-21T13:00") from None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
 def part(text: str) -> tuple[str, str]:
@@ -219,4 +224,4 @@ def _print_json(found: Sequence[Any]) -> int:
 
 def _utc(since: datetime) -> str:
     """As the history writes the start of a session."""
-    return since.astimezone(timezone.utc).isoformat(timespec="seconds")
+    return since.isoformat(timespec="seconds")

@@ -29,7 +29,7 @@ from pytest_npubench.cli import (
     simulate,
     workloads,
 )
-from pytest_npubench.cli.arguments import print_error
+from pytest_npubench.cli.arguments import Parser, print_error
 from pytest_npubench.cli.plain_streams import plain_streams
 from pytest_npubench.errors import NpubenchError
 
@@ -88,7 +88,7 @@ def _flushed(status: int) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="npubench",
         description="LLM-accelerator benchmarks from the command line: runs, devices, profiles, predictions, reports.",
         epilog="example: npubench run -m cpu",

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, columns, positive_integer
+from pytest_npubench.cli.arguments import add_command, columns, request_count
 from pytest_npubench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--input", metavar="N", type=int, help="tokens of the prompt")
     parser.add_argument("--output", metavar="M", type=int, help="tokens to generate, the first one from prefill")
     parser.add_argument("--workload", metavar="NAME_OR_PATH", help="predict requests of this workload")
-    parser.add_argument("--requests", metavar="K", type=positive_integer, help="how many requests of the workload")
-    parser.add_argument("--batch", metavar="B", type=positive_integer, help="predict batches of B requests")
+    parser.add_argument("--requests", metavar="K", type=request_count, help="how many requests of the workload")
+    parser.add_argument("--batch", metavar="B", type=request_count, help="predict batches of B requests")
     parser.add_argument("--attention", choices=("padded", "ragged"), help="of a batch (default padded)")
     parser.add_argument("--finished", choices=("grow", "freeze", "drop"), help="in a padded batch (default grow)")
     parser.add_argument("--literal", action="store_true", help="the paper's printed text: as many steps as tokens")

@@ -24,7 +24,7 @@ from pytest_npubench.store.accepted_session import BETTER, GATES
 from pytest_npubench.store.aliases import Aliases
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
-from pytest_npubench.store.history import DEFAULT_URL, SeriesRow, history_series, history_sessions
+from pytest_npubench.store.history import DEFAULT_URL, SeriesRow, history_series, history_sessions, moment_in_utc
 from pytest_npubench.store.history.address import shown_address
 from pytest_npubench.store.journal_reader import read_journal
 
@@ -181,7 +181,6 @@ def _moment(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        return moment_in_utc(text)
     except ValueError:
         raise HistoryError(f"history query: since={text}: want a date such as 2026-11-21 or 2026-11-21T13:00") from None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timezone
 
 from pytest_npubench.errors import HistoryError
 from pytest_npubench.store.history.address import Address, shown_address
@@ -27,6 +27,7 @@ __all__ = [
     "durations",
     "history_series",
     "history_sessions",
+    "moment_in_utc",
     "upload_journal",
 ]
 
@@ -84,6 +85,16 @@ def durations(url: str | Address) -> dict[str, float]:
     with _needing_sqlalchemy(url):
         from pytest_npubench.store.history.query import median_durations
     return median_durations(url)
+
+
+def moment_in_utc(text: str) -> datetime:
+    """A day or time of day in ISO 8601; in UTC unless it says otherwise. Raises ValueError, also where the time in UTC
+    lies before the year 1 or after 9999."""
+    found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    try:
+        return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+    except OverflowError as error:
+        raise ValueError(f"{text}: {error}") from None
 
 
 @contextmanager

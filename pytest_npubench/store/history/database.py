@@ -64,8 +64,8 @@ def _tried(address: Address, engine: Engine, work: Callable[[Connection], Result
             if not is_transient(error) or time.monotonic() + delay_s > deadline:
                 said = address.without_secrets(explain(error))
                 raise HistoryError(f"history {address.shown}: {said}") from (None if address.secrets else error)
-        except OverflowError as error:
-            raise HistoryError(f"history {address.shown}: a number is too large for it ({error})") from error
+        except (OverflowError, UnicodeEncodeError) as error:  # of the driver, before anything was sent
+            raise HistoryError(f"history {address.shown}: a number or a sign that it cannot hold ({error})") from error
         time.sleep(delay_s)
     raise AssertionError("delays never end")
 
@@ -103,7 +103,7 @@ def _sqlite(address: Address, writes: bool) -> Engine:
     options = {"uri": "true"} if writes else {"uri": "true", "mode": "ro"}
     if not writes and _is_frozen(address):
         options["immutable"] = "1"
-    database = f"file:{quote(str(address.path.absolute()))}"
+    database = f"file:{quote(os.fsencode(address.path.absolute()))}"
     engine = create_engine(URL.create("sqlite", database=database, query=options), poolclass=NullPool)
 
     @event.listens_for(engine, "connect")
