@@ -129,9 +129,16 @@ def _table(path: Path) -> Mapping[str, Any]:
 def _directory(flag: str, text: str | None, here: Path) -> Path | None:
     if text is None:
         return None
-    if not (here / text).is_dir():
+    if not _is_folder(here / text):
         raise pytest.UsageError(f"{flag} = {text!r}: no such directory")
     return here / text
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that no file system takes
+        return False
 
 
 def _history(text: str | None) -> Address | None:
@@ -170,6 +177,6 @@ def _report(text: str | None, here: Path) -> Path | None:
     if text is None:
         return None
     path = here / text
-    if path.suffix != ".html" or path.is_dir():
+    if path.suffix != ".html" or _is_folder(path):
         raise pytest.UsageError(f"--npubench-report = {text!r}: want the path of an .html file")
     return path
