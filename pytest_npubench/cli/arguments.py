@@ -108,6 +108,11 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}...")
 
 
+def say(text: str) -> None:
+    """One line on stdout, whatever the names in it hold."""
+    print(plain(text))
+
+
 def print_error(error: object) -> None:
     """One line on stderr, whatever the names in it hold."""
     print(f"npubench: error: {plain(' '.join(str(error).split()))}", file=sys.stderr)

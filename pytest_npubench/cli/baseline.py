@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli import baseline_list, baseline_show
-from pytest_npubench.cli.arguments import add_command, entry_count, whole_number
+from pytest_npubench.cli.arguments import add_command, entry_count, say, whole_number
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -132,7 +132,8 @@ def run_accept(arguments: argparse.Namespace) -> int:
 
     journal = read_journal(arguments.journal)
     accepted = accept_run(journal, chosen_sessions(journal, arguments.session), arguments.baselines)
-    print(f"{accepted}\nsession {', '.join(accepted.sessions)}")
+    say(str(accepted))
+    say(f"session {', '.join(accepted.sessions)}")
     return 0
 
 
@@ -151,7 +152,7 @@ def run_reset(arguments: argparse.Namespace) -> int:
 
     change = reset(arguments.baselines, arguments.cases, reason=arguments.reason, hardware=arguments.hardware)
     files = ", ".join(map(str, change.paths))
-    print(f"reset {change.num_cases} cases in {files}: {len(change.sessions)} sessions of theirs went")
+    say(f"reset {change.num_cases} cases in {files}: {len(change.sessions)} sessions of theirs went")
     return 0
 
 
@@ -188,8 +189,8 @@ def run_prune(parser: argparse.ArgumentParser, arguments: argparse.Namespace) ->
     )
     for file in gone:
         path = arguments.baselines / file.relative_path
-        print(f"{path}: {len(file.cases)} cases, newest session of {newest_time(file):%Y-%m-%d}")
-    print(f"{'would drop' if arguments.dry_run else 'dropped'} {len(gone)} files")
+        say(f"{path}: {len(file.cases)} cases, newest session of {newest_time(file):%Y-%m-%d}")
+    say(f"{'would drop' if arguments.dry_run else 'dropped'} {len(gone)} files")
     return 0
 
 
@@ -199,8 +200,8 @@ def run_rename(arguments: argparse.Namespace) -> int:
 
     done = rename(arguments.baselines, arguments.old, arguments.new)
     bound = f"digest {done.alias.case_digest}" if done.alias.case_digest else "digest from its first accepted session"
-    print(f"{done.alias.case} takes over {done.num_sessions} sessions of {done.old}")
-    print(f"digest {done.alias.digest} -> {bound}; wrote {done.path}")
+    say(f"{done.alias.case} takes over {done.num_sessions} sessions of {done.old}")
+    say(f"digest {done.alias.digest} -> {bound}; wrote {done.path}")
     return 0
 
 
@@ -210,10 +211,10 @@ def run_merge(arguments: argparse.Namespace) -> int:
 
     change = merge(arguments.baselines, arguments.other)
     if not change.paths:
-        print(f"{arguments.baselines} holds all of {arguments.other} already")
+        say(f"{arguments.baselines} holds all of {arguments.other} already")
     else:
         files = ", ".join(map(str, change.paths))
-        print(f"merged {len(change.sessions)} new sessions of {arguments.other}: {change.num_cases} cases in {files}")
+        say(f"merged {len(change.sessions)} new sessions of {arguments.other}: {change.num_cases} cases in {files}")
     return 0
 
 

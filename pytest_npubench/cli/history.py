@@ -10,8 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, columns, entry_count
+from pytest_npubench.cli.arguments import add_command, columns, entry_count, say
 from pytest_npubench.errors import HistoryError
+from pytest_npubench.plain_text import plain
 from pytest_npubench.store.history import DEFAULT_URL
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def run_upload(arguments: argparse.Namespace) -> int:
     for path in arguments.journals:
         done = upload_journal(arguments.history, read_journal(path))
         sessions = f"{done.num_sessions} sessions ({done.num_new_sessions} new, {done.num_grown_sessions} grown)"
-        print(f"uploaded {path}: {sessions}, {done.num_cases} cases and {done.num_metrics} metrics written")
+        say(f"uploaded {path}: {sessions}, {done.num_cases} cases and {done.num_metrics} metrics written")
     return 0
 
 
@@ -188,8 +189,10 @@ def _trend(series: Series, changes: Sequence[Change], since: str) -> str:
     header = ("STARTED", "SESSION", "HOST", "MEDIAN", "SAMPLES", "WHAT CHANGED")
     return "\n".join(
         [
-            f"{series.case}  {series.metric} ({series.better} is better)",
-            f"{series.device_class}, digest {series.digest}  {sparkline([point.median for point in series.points])}",
+            plain(f"{series.case}  {series.metric} ({series.better} is better)"),
+            plain(
+                f"{series.device_class}, digest {series.digest}  {sparkline([point.median for point in series.points])}"
+            ),
             columns([header, *rows]),
         ]
     )

@@ -24,6 +24,7 @@ from pytest_npubench.cli.arguments import (
     token_count,
 )
 from pytest_npubench.errors import ConfigError, NpubenchError
+from pytest_npubench.plain_text import plain
 from pytest_npubench.server_spec import APIS, OURS, PROMPTS, Asking
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     loader = Loader(address, model.name, model.context_tokens, asking)
     requests = loader.requests(arguments.workload, arguments.num_requests, arguments.rate, arguments.seed)
     span_s = requests[-1].arrival_s
-    print(f"sending {len(requests)} requests in {span_s:.0f} s to {model.name}", file=sys.stderr, flush=True)
+    print(f"sending {len(requests)} requests in {span_s:.0f} s to {plain(model.name)}", file=sys.stderr, flush=True)
     run = loader.send(requests, str(arguments.seed))
     block = of_columns(to_columns(run, requests, rate_per_s=arguments.rate, slo=slo))
     return {

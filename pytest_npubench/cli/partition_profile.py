@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, columns, length_count, number, seconds, whole_number
+from pytest_npubench.cli.arguments import add_command, columns, length_count, number, say, seconds, whole_number
 from pytest_npubench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     profile = _measured(arguments, unfinished)
     write_profile(arguments.output, profile)
     print("\n".join(_summary(profile)))
-    print(f"wrote   {arguments.output}")
+    say(f"wrote   {arguments.output}")
     return 0
 
 
@@ -138,12 +138,12 @@ def _run_on_hub(arguments: argparse.Namespace, unfinished: PartitionProfile | No
     write_profile(arguments.output, found.profile)
     profiler.settle(found)
     print("\n".join(_summary(found.profile, "--max-jobs")))
-    print(f"note    {found.profile.note}")
+    say(f"note    {found.profile.note}")
     for name, reason in found.failures.items():
-        print(f"failed  {name}: {reason}")
+        say(f"failed  {name}: {reason}")
     if found.num_left_out:
-        print(f"left    {found.num_left_out} points that --max-jobs has no job for")
-    print(f"wrote   {arguments.output}")
+        say(f"left    {found.num_left_out} points that --max-jobs has no job for")
+    say(f"wrote   {arguments.output}")
     return 0
 
 

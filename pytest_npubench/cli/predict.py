@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import add_command, columns, request_count
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.plain_text import plain
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -154,10 +155,10 @@ def _lines(answer: Mapping[str, Any]) -> list[str]:
     profile = answer["profile"]
     buckets = ", ".join(map(str, profile["buckets"]))
     lines = [
-        f"profile    {profile['source']}",
+        plain(f"profile    {profile['source']}"),
         f"buckets    {buckets}; compiled for a batch of {profile['batch_size']}",
     ]
-    lines += [f"note       {remark}" for remark in profile["remarks"]]
+    lines += [plain(f"note       {remark}") for remark in profile["remarks"]]
     return [*lines, *(_request_lines(answer) if "request" in answer else _workload_lines(answer))]
 
 

@@ -32,14 +32,7 @@ def measured(tmp_path_factory):
     """A run whose history's server is not there."""
     project = make_project(tmp_path_factory.mktemp("measured"))
     project.fake()
-    given = (
-        "--npubench-history",
-        URL,
-        "-o",
-        f"npubench_history={URL}",
-        "-o",
-        f"cache_dir=http:/u:{SECRETS['proxy']}@h",
-    )
+    given = ("--npubench-history", URL, "-o", f"npubench_history={URL}")
     return project, project.run(*SELECT, *given, *ARTIFACTS, "-W", "error", env=SECRETS)
 
 
