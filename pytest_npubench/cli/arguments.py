@@ -99,7 +99,7 @@ def seconds(text: str) -> float:
 
 def rate(text: str) -> float:
     """Requests a second."""
-    want = f"requests a second, above {LOWEST_RATE_PER_S:g} and up to {HIGHEST_RATE_PER_S:g}"
+    want = f"requests a second, {LOWEST_RATE_PER_S:g} to {HIGHEST_RATE_PER_S:g}"
     return number(text, want, lambda value: LOWEST_RATE_PER_S <= value <= HIGHEST_RATE_PER_S)
 
 

@@ -187,12 +187,11 @@ def _trend(series: Series, changes: Sequence[Change], since: str) -> str:
             cells = (point.started_at, point.session, point.host or "", figure(point.median, series.unit))
             rows.append((*cells, str(point.num_samples), "; ".join(notes)))
     header = ("STARTED", "SESSION", "HOST", "MEDIAN", "SAMPLES", "WHAT CHANGED")
+    bars = sparkline([point.median for point in series.points])
     return "\n".join(
         [
             plain(f"{series.case}  {series.metric} ({series.better} is better)"),
-            plain(
-                f"{series.device_class}, digest {series.digest}  {sparkline([point.median for point in series.points])}"
-            ),
+            plain(f"{series.device_class}, digest {series.digest}  {bars}"),
             columns([header, *rows]),
         ]
     )

@@ -158,7 +158,7 @@ def _microseconds(text: str) -> float:
 
 
 def _share(text: str) -> float:
-    return number(text, "a share from 0 to 1, such as 0.25", lambda value: 0 <= value <= 1)
+    return number(text, "a number, such as 0.25", lambda value: True)  # what it may be the splits say
 
 
 def _options(arguments: argparse.Namespace) -> SplitOptions:
