@@ -25,9 +25,16 @@ NpubenchError
     └── HistoryError         a history database: names it, without its password
 """
 
+from __future__ import annotations
+
+from pytest_npubench.plain_text import plain
+
 
 class NpubenchError(Exception):
-    """Base of all errors raised on purpose by pytest-npubench."""
+    """Base of all errors raised on purpose by pytest-npubench. Its text is one plain line, whatever the names in it."""
+
+    def __str__(self) -> str:
+        return plain(" ".join(super().__str__().splitlines()))
 
 
 class ConfigError(NpubenchError):

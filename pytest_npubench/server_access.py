@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 
 from pytest_npubench.errors import ConfigError
 
+_USUAL_NAME = re.compile(r"(?=.{1,40}$)[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")  # OPENAI_API_KEY, but not AKIA4XB9 or sk_4xb9
+
+
+def check_key_variable(variable: str, environment: Mapping[str, str], named_by: str) -> None:
+    """Raises ConfigError where this is no variable that is set. What was given may be the key itself, so it is repeated
+    only where it is written as names of variables are and keys are not; `named_by` is what it came by."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
+        raise ConfigError(
+            f"{named_by}: no name of an environment variable (letters, digits and _); want the name of the one that "
+            "holds the API key, not the key"
+        )
+    if not environment.get(variable):
+        shown = variable if _USUAL_NAME.fullmatch(variable) else "the variable that it names"
+        raise ConfigError(f"{named_by}: {shown} is not set; it holds the API key")
+
 
 def api_key(variable: str | None) -> str:
     """The key in an environment variable, empty where none is named. Raises ConfigError where the variable is not set
-    or no header can carry what it holds; the message names the variable, never the key."""
+    or no header can carry what it holds; the message names a variable that is set, never the key."""
     if variable is None:
         return ""
-    key = os.environ.get(variable, "")
-    if not key:
-        raise ConfigError(f"environment variable {variable} is not set; it holds the API key")
+    check_key_variable(variable, os.environ, "the API key's variable")
+    key = os.environ[variable]
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ConfigError(f"the API key in {variable} has a space or a sign that no header can carry")
     return key

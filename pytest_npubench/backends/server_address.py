@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.server_access import api_key, tls_context
+from pytest_npubench.server_access import api_key, check_key_variable, tls_context
 
 URL, MODEL = "NPUBENCH_SERVER_URL", "NPUBENCH_SERVER_MODEL"
 KEY_VARIABLE, CA_FILE = "NPUBENCH_SERVER_KEY_VARIABLE", "NPUBENCH_SERVER_CA_FILE"
@@ -85,8 +85,8 @@ def address_of(environment: Mapping[str, str]) -> ServerAddress | None:
     if not url:
         return None
     named = environment.get(KEY_VARIABLE, "").strip()
-    if named and not environment.get(named):
-        raise ConfigError(f"{KEY_VARIABLE} = {named}: no such variable is set; it holds the API key")
+    if named:
+        check_key_variable(named, environment, KEY_VARIABLE)
     variable = named or (DEFAULT_KEY_VARIABLE if environment.get(DEFAULT_KEY_VARIABLE) else None)
     ca_file = environment.get(CA_FILE, "").strip()
     try:

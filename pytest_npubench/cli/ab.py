@@ -6,14 +6,13 @@ Exit status: 0 no regression, 1 a case, the suite or the canaries regressed (or 
 from __future__ import annotations
 
 import argparse
-import math
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, positive_integer
+from pytest_npubench.cli.arguments import LONGEST_S, add_command, number, whole_number
 from pytest_npubench.cli.gate_arguments import add_gate_options, print_comparison
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "npubench ab --env-a .venv-old --env-b .venv-new -- -m cpu suites/"
 NUM_PAIRS = 5
+pair_count = whole_number(1000)
 NUM_NAMED = 20
 
 
@@ -32,7 +32,7 @@ def add_parser(commands: Commands) -> None:
         text = f"environment {side.upper()}: a python, or the folder of a virtual environment"
         parser.add_argument(f"--env-{side}", metavar="PY", required=True, help=text)
     parser.add_argument(
-        "--pairs", metavar="N", type=positive_integer, default=NUM_PAIRS, help="processes of each (default: 5)"
+        "--pairs", metavar="N", type=pair_count, default=NUM_PAIRS, help="processes of each (default: 5)"
     )
     parser.add_argument(
         "--cooldown", metavar="SECONDS", type=_wait, default=0.0, help="wait so long between processes (default: 0)"
@@ -109,10 +109,4 @@ def _say(text: str) -> None:
 
 
 def _wait(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"{text!r}: want seconds, 0 or more")
-    return value
+    return number(text, f"seconds, 0 to {LONGEST_S}", lambda value: 0 <= value <= LONGEST_S)

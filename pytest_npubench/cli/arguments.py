@@ -5,11 +5,36 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pytest_npubench.plain_text import plain
+from pytest_npubench.secret import masked
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+LARGEST_SEED = 2**32 - 1
+LONGEST_S = 31_536_000  # a year
+LOWEST_RATE_PER_S, HIGHEST_RATE_PER_S = 1e-6, 1e6
+LONGEST_SHOWN = 60
+
+
+class Parser(argparse.ArgumentParser):
+    """An argparse parser that repeats no password, and takes the "--" of `--option=--` for no value: argparse drops it
+    and leaves an empty list (https://github.com/python/cpython/issues/59317, mended in Python 3.13)."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, rest = super().parse_known_args(args, namespace)
+        for action in self._actions:
+            value = getattr(found, action.dest, None)
+            if action.nargs is None and (value == [] != action.default or (isinstance(value, list) and [] in value)):
+                self.error(f"argument {'/'.join(action.option_strings) or action.metavar}: expected one argument")
+        return found, rest
+
+    def error(self, message: str) -> NoReturn:
+        super().error(masked(message))
 
 
 def add_command(commands: Commands, name: str, help_text: str, example: str, **options: Any) -> argparse.ArgumentParser:
@@ -24,35 +49,80 @@ def add_command(commands: Commands, name: str, help_text: str, example: str, **o
     )
 
 
-def positive_integer(text: str) -> int:
+def whole_number(most: int) -> Callable[[str], int]:
+    """The type of an option that is a number from 1 to `most`: what is looped over or held in memory has an end."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = 0
+        if not 1 <= value <= most:
+            raise argparse.ArgumentTypeError(f"{_short(text)}: want a whole number from 1 to {most}")
+        return value
+
+    return read
+
+
+request_count = whole_number(1_000_000)
+token_count = whole_number(1_048_576)  # of a sequence: the longest context that any model is served with
+length_count = whole_number(16_384)  # of an operator whose splits are all looked at
+device_count = whole_number(1024)
+entry_count = whole_number(1_000_000)
+
+
+def seed(text: str) -> int:
+    """A seed of random numbers."""
     try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: want a whole number of at least 1")
+        value = int(text) if text.isascii() and text.isdigit() else -1
+    except ValueError:  # thousands of digits
+        value = -1
+    if not 0 <= value <= LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f"{_short(text)}: want a whole number from 0 to {LARGEST_SEED}")
     return value
 
 
-def seconds(text: str) -> float:
+def number(text: str, want: str, fits: Callable[[float], bool]) -> float:
+    """A finite number that fits; ArgumentTypeError says what is wanted."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"{text!r}: want seconds above 0")
+    if not (math.isfinite(value) and fits(value)):
+        raise argparse.ArgumentTypeError(f"{_short(text)}: want {want}")
     return value
+
+
+def seconds(text: str) -> float:
+    return number(text, f"seconds above 0, up to {LONGEST_S}", lambda value: 0 < value <= LONGEST_S)
+
+
+def rate(text: str) -> float:
+    """Requests a second."""
+    want = f"requests a second, {LOWEST_RATE_PER_S:g} to {HIGHEST_RATE_PER_S:g}"
+    return number(text, want, lambda value: LOWEST_RATE_PER_S <= value <= HIGHEST_RATE_PER_S)
+
+
+def _short(text: str) -> str:
+    """As it is repeated in a message."""
+    return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}...")
+
+
+def say(text: str) -> None:
+    """One line on stdout, whatever the names in it hold."""
+    print(plain(text))
 
 
 def print_error(error: object) -> None:
     """One line on stderr, whatever the names in it hold."""
-    print(f"npubench: error: {' '.join(str(error).split())}", file=sys.stderr)
+    print(f"npubench: error: {plain(' '.join(str(error).split()))}", file=sys.stderr)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as lines, each column as wide as its longest cell; the last one is not padded."""
-    widths = [max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True)]
+    """Rows as lines of plain text, each column as wide as its longest cell; the last one is not padded."""
+    shown = [list(map(plain, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*(row[:-1] for row in shown), strict=True)]
     return "\n".join(
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
-        for row in rows
+        for row in shown
     )

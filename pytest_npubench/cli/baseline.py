@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli import baseline_list, baseline_show
-from pytest_npubench.cli.arguments import add_command, positive_integer
+from pytest_npubench.cli.arguments import add_command, entry_count, say, whole_number
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.store.baseline_changes import Change
 
 EXAMPLE = "npubench baseline list"
+day_count = whole_number(36_500)
 
 
 def add_parser(commands: Commands) -> None:
@@ -78,7 +79,7 @@ def _anchor(actions: Commands) -> argparse.ArgumentParser:
     example = "npubench baseline anchor --newest 5 --case buckets/profile/cpu-tiny-llama-b4-bucket128"
     parser = add_command(actions, "anchor", "make other sessions the fixed anchor", example)
     parser.add_argument("sessions", metavar="SESSION", nargs="*", help="the sessions that become the anchor")
-    parser.add_argument("--newest", metavar="N", type=positive_integer, help="the newest N sessions of each case")
+    parser.add_argument("--newest", metavar="N", type=entry_count, help="the newest N sessions of each case")
     parser.add_argument("--key", metavar="KEY", help="only under this key: the 8 hex digits of a file's name")
     parser.add_argument("--case", metavar="CASE", help="only of this case: SUITE/KIND/ID")
     parser.set_defaults(run=lambda arguments: run_anchor(parser, arguments))
@@ -90,10 +91,16 @@ def _prune(actions: Commands) -> argparse.ArgumentParser:
     parser = add_command(actions, "prune", "drop the files of keys that nobody runs any more", example)
     parser.add_argument("--key", metavar="KEY", action="append", default=[], help="drop this key; may be repeated")
     parser.add_argument(
-        "--older-than", metavar="DAYS", type=positive_integer, help="drop what nothing was accepted into for so long"
+        "--older-than",
+        metavar="DAYS",
+        type=day_count,
+        help="drop what nothing was accepted into for so long",
     )
     parser.add_argument(
-        "--keep", metavar="N", type=positive_integer, help="the newest N keys of a suite and device stay (default 1)"
+        "--keep",
+        metavar="N",
+        type=entry_count,
+        help="the newest N keys of a suite and device stay (default 1)",
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would go, and leave it")
     parser.set_defaults(run=lambda arguments: run_prune(parser, arguments))
@@ -125,7 +132,8 @@ def run_accept(arguments: argparse.Namespace) -> int:
 
     journal = read_journal(arguments.journal)
     accepted = accept_run(journal, chosen_sessions(journal, arguments.session), arguments.baselines)
-    print(f"{accepted}\nsession {', '.join(accepted.sessions)}")
+    say(str(accepted))
+    say(f"session {', '.join(accepted.sessions)}")
     return 0
 
 
@@ -144,7 +152,7 @@ def run_reset(arguments: argparse.Namespace) -> int:
 
     change = reset(arguments.baselines, arguments.cases, reason=arguments.reason, hardware=arguments.hardware)
     files = ", ".join(map(str, change.paths))
-    print(f"reset {change.num_cases} cases in {files}: {len(change.sessions)} sessions of theirs went")
+    say(f"reset {change.num_cases} cases in {files}: {len(change.sessions)} sessions of theirs went")
     return 0
 
 
@@ -181,8 +189,8 @@ def run_prune(parser: argparse.ArgumentParser, arguments: argparse.Namespace) ->
     )
     for file in gone:
         path = arguments.baselines / file.relative_path
-        print(f"{path}: {len(file.cases)} cases, newest session of {newest_time(file):%Y-%m-%d}")
-    print(f"{'would drop' if arguments.dry_run else 'dropped'} {len(gone)} files")
+        say(f"{path}: {len(file.cases)} cases, newest session of {newest_time(file):%Y-%m-%d}")
+    say(f"{'would drop' if arguments.dry_run else 'dropped'} {len(gone)} files")
     return 0
 
 
@@ -192,8 +200,8 @@ def run_rename(arguments: argparse.Namespace) -> int:
 
     done = rename(arguments.baselines, arguments.old, arguments.new)
     bound = f"digest {done.alias.case_digest}" if done.alias.case_digest else "digest from its first accepted session"
-    print(f"{done.alias.case} takes over {done.num_sessions} sessions of {done.old}")
-    print(f"digest {done.alias.digest} -> {bound}; wrote {done.path}")
+    say(f"{done.alias.case} takes over {done.num_sessions} sessions of {done.old}")
+    say(f"digest {done.alias.digest} -> {bound}; wrote {done.path}")
     return 0
 
 
@@ -203,10 +211,10 @@ def run_merge(arguments: argparse.Namespace) -> int:
 
     change = merge(arguments.baselines, arguments.other)
     if not change.paths:
-        print(f"{arguments.baselines} holds all of {arguments.other} already")
+        say(f"{arguments.baselines} holds all of {arguments.other} already")
     else:
         files = ", ".join(map(str, change.paths))
-        print(f"merged {len(change.sessions)} new sessions of {arguments.other}: {change.num_cases} cases in {files}")
+        say(f"merged {len(change.sessions)} new sessions of {arguments.other}: {change.num_cases} cases in {files}")
     return 0
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, columns
+from pytest_npubench.cli.arguments import add_command, columns, say
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     print(columns([HEADER, *map(_row, found)]))
     for old, alias in sorted(loaded.aliases.entries.items()):
-        print(f"renamed  {old} -> {alias.case}")
+        say(f"renamed  {old} -> {alias.case}")
     return 0
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_npubench.cli.arguments import number
+from pytest_npubench.cli.plain_streams import print_styled
 from pytest_npubench.errors import StoreError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def print_comparison(found: Comparison, arguments: argparse.Namespace) -> int:
         print(json.dumps(comparison_json(found, status), indent=2))
     else:
         width = shutil.get_terminal_size((120, 24)).columns
-        print(render_comparison(found, width=width, color=sys.stdout.isatty()), end="")
+        print_styled(render_comparison(found, width=width, color=sys.stdout is not None and sys.stdout.isatty()))
     if arguments.output is not None:
         try:
             arguments.output.write_text(comparison_html(found), encoding="utf-8")
@@ -61,22 +61,12 @@ def print_comparison(found: Comparison, arguments: argparse.Namespace) -> int:
 
 
 def _margin(text: str) -> float:
-    return _number(text, "want a fraction from 0 to below 1, such as 0.01", lambda value: 0 <= value < 1)
+    return number(text, "a fraction from 0 to below 1, such as 0.01", lambda value: 0 <= value < 1)
 
 
 def _q(text: str) -> float:
-    return _number(text, "want a fraction between 0 and 1, such as 0.05", lambda value: 0 < value < 1)
+    return number(text, "a fraction between 0 and 1, such as 0.05", lambda value: 0 < value < 1)
 
 
 def _share(text: str) -> float:
-    return _number(text, "want a fraction from 0 to 1, such as 0.5", lambda value: 0 <= value <= 1)
-
-
-def _number(text: str, want: str, fits: Callable[[float], bool]) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not fits(value):  # a NaN fits nothing
-        raise argparse.ArgumentTypeError(f"{text!r}: {want}")
-    return value
+    return number(text, "a fraction from 0 to 1, such as 0.5", lambda value: 0 <= value <= 1)

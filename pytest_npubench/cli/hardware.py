@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, columns, print_error
+from pytest_npubench.cli.arguments import add_command, columns, print_error, say
 from pytest_npubench.errors import ConfigError, HardwareFileError
 from pytest_npubench.hardware import (
     PROFILES,
@@ -68,7 +68,7 @@ def check(paths: Sequence[Path]) -> int:
             errors.append(f"{path}: no hardware file there; want a folder with one .toml a device")
         for file in files:
             try:
-                print(f"{file}: {load_hardware(file).title}: no fault found")
+                say(f"{file}: {load_hardware(file).title}: no fault found")
             except HardwareFileError as error:
                 errors.append(str(error))
     for text in errors:

@@ -6,12 +6,13 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, columns, positive_integer
+from pytest_npubench.cli.arguments import add_command, columns, entry_count, say
 from pytest_npubench.errors import HistoryError
+from pytest_npubench.plain_text import plain
 from pytest_npubench.store.history import DEFAULT_URL
 
 if TYPE_CHECKING:
@@ -35,7 +36,11 @@ def add_parser(commands: Commands) -> None:
     upload.set_defaults(run=run_upload)
     listing = add_command(actions, "list", "the sessions, newest first", "npubench history list --where host=bench-1")
     listing.add_argument(
-        "--limit", metavar="N", type=positive_integer, default=NUM_LISTED, help="at most N (default: %(default)s)"
+        "--limit",
+        metavar="N",
+        type=entry_count,
+        default=NUM_LISTED,
+        help="at most N (default: %(default)s)",
     )
     listing.set_defaults(run=run_list)
     show = add_command(
@@ -76,7 +81,7 @@ def run_upload(arguments: argparse.Namespace) -> int:
     for path in arguments.journals:
         done = upload_journal(arguments.history, read_journal(path))
         sessions = f"{done.num_sessions} sessions ({done.num_new_sessions} new, {done.num_grown_sessions} grown)"
-        print(f"uploaded {path}: {sessions}, {done.num_cases} cases and {done.num_metrics} metrics written")
+        say(f"uploaded {path}: {sessions}, {done.num_cases} cases and {done.num_metrics} metrics written")
     return 0
 
 
@@ -126,11 +131,12 @@ def run_changes(arguments: argparse.Namespace) -> int:
 
 def moment(text: str) -> datetime:
     """A day or time of day; in UTC unless it says otherwise."""
+    from pytest_npubench.store.history import moment_in_utc
+
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        return moment_in_utc(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: want a date such as 2026-11-21 or 2026-11-21T13:00") from None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
 def part(text: str) -> tuple[str, str]:
@@ -143,13 +149,13 @@ def part(text: str) -> tuple[str, str]:
 def _rows(arguments: argparse.Namespace) -> tuple[SeriesRow, ...]:
     """The rows of a case. Where there are none, HistoryError says what there is."""
     from pytest_npubench.store.history import history_series
-    from pytest_npubench.store.history.address import masked
+    from pytest_npubench.store.history.address import shown_address
 
     where = dict(arguments.where)
     rows = history_series(arguments.history, arguments.case, arguments.metric, where)
     if rows:
         return rows
-    place = f"history {masked(arguments.history)}"
+    place = f"history {shown_address(arguments.history)}"
     if metrics := sorted({row.metric for row in history_series(arguments.history, arguments.case, where=where)}):
         raise HistoryError(f"{place}: {arguments.case} has no metric {arguments.metric!r}; it has {', '.join(metrics)}")
     raise HistoryError(f"{place}: nothing was measured for {arguments.case!r}{_closest(arguments, where)}")
@@ -181,10 +187,11 @@ def _trend(series: Series, changes: Sequence[Change], since: str) -> str:
             cells = (point.started_at, point.session, point.host or "", figure(point.median, series.unit))
             rows.append((*cells, str(point.num_samples), "; ".join(notes)))
     header = ("STARTED", "SESSION", "HOST", "MEDIAN", "SAMPLES", "WHAT CHANGED")
+    bars = sparkline([point.median for point in series.points])
     return "\n".join(
         [
-            f"{series.case}  {series.metric} ({series.better} is better)",
-            f"{series.device_class}, digest {series.digest}  {sparkline([point.median for point in series.points])}",
+            plain(f"{series.case}  {series.metric} ({series.better} is better)"),
+            plain(f"{series.device_class}, digest {series.digest}  {bars}"),
             columns([header, *rows]),
         ]
     )
@@ -219,4 +226,4 @@ def _print_json(found: Sequence[Any]) -> int:
 
 def _utc(since: datetime) -> str:
     """As the history writes the start of a session."""
-    return since.astimezone(timezone.utc).isoformat(timespec="seconds")
+    return since.isoformat(timespec="seconds")

@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, positive_integer, print_error, seconds
+from pytest_npubench.cli.arguments import (
+    add_command,
+    number,
+    print_error,
+    rate,
+    request_count,
+    seconds,
+    seed,
+    token_count,
+)
 from pytest_npubench.errors import ConfigError, NpubenchError
+from pytest_npubench.plain_text import plain
 from pytest_npubench.server_spec import APIS, OURS, PROMPTS, Asking
 
 if TYPE_CHECKING:
@@ -43,16 +52,20 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--url", help="such as http://127.0.0.1:8000/v1 (default: $NPUBENCH_SERVER_URL)")
     parser.add_argument("--model", metavar="NAME", help="(default: $NPUBENCH_SERVER_MODEL, or the only one served)")
     parser.add_argument("--workload", metavar="NAME_OR_PATH", required=True, help="as `npubench workloads` lists them")
-    parser.add_argument("--rate", metavar="PER_S", type=_positive, required=True, help="requests a second, Poisson")
-    parser.add_argument("--num-requests", metavar="N", type=positive_integer, default=100, help="default 100")
-    parser.add_argument("--seed", type=_seed, default=0, help="of lengths and arrivals (default 0); prompts are new")
+    parser.add_argument("--rate", metavar="PER_S", type=rate, required=True, help="requests a second, Poisson")
+    parser.add_argument("--num-requests", metavar="N", type=request_count, default=100, help="default 100")
+    parser.add_argument("--seed", type=seed, default=0, help="of lengths and arrivals (default 0); prompts are new")
     parser.add_argument("--slo-ttft", metavar="TIME", help="limit on the first token, such as 5s")
     parser.add_argument("--slo-tbt", metavar="TIME", help="limit on every gap between tokens, such as 125ms")
     parser.add_argument("--attainment", metavar="FRACTION", type=_fraction, help="that must attain (default 0.9)")
     parser.add_argument("--api", choices=APIS, default="completions", help="default completions")
     parser.add_argument("--prompt", choices=PROMPTS, help="token ids or words (default: tokens; chat: words)")
     parser.add_argument(
-        "--max-total-tokens", metavar="N", type=positive_integer, default=16_384, help="longest prompt and answer"
+        "--max-total-tokens",
+        metavar="N",
+        type=token_count,
+        default=16_384,
+        help="longest prompt and answer",
     )
     parser.add_argument("--extra-body", metavar="JSON", type=_object, help='default {"ignore_eos": true}')
     parser.add_argument("--timeout", metavar="SECONDS", type=seconds, default=600.0, help="for an answer, default 600")
@@ -97,7 +110,7 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     loader = Loader(address, model.name, model.context_tokens, asking)
     requests = loader.requests(arguments.workload, arguments.num_requests, arguments.rate, arguments.seed)
     span_s = requests[-1].arrival_s
-    print(f"sending {len(requests)} requests in {span_s:.0f} s to {model.name}", file=sys.stderr, flush=True)
+    print(f"sending {len(requests)} requests in {span_s:.0f} s to {plain(model.name)}", file=sys.stderr, flush=True)
     run = loader.send(requests, str(arguments.seed))
     block = of_columns(to_columns(run, requests, rate_per_s=arguments.rate, slo=slo))
     return {
@@ -178,37 +191,14 @@ def _asking(arguments: argparse.Namespace) -> Asking:
 def _object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise argparse.ArgumentTypeError(f"no JSON: {error}") from None
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"{text!r}: want a JSON object, such as {{}}")
+        raise argparse.ArgumentTypeError("want a JSON object, such as {}")
     if ours := [name for name in value if name in OURS]:
         raise argparse.ArgumentTypeError(f"{ours[0]} is not for it to say")
     return value
 
 
-def _positive(text: str) -> float:
-    value = _number(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r}: want a finite number above 0")
-    return value
-
-
 def _fraction(text: str) -> float:
-    value = _number(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: want a fraction above 0 and up to 1, such as 0.9")
-    return value
-
-
-def _seed(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r}: want a whole number of at least 0")
-    return int(text)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+    return number(text, "a fraction above 0 and up to 1, such as 0.9", lambda value: 0 < value <= 1)

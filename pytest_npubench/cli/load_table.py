@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
+from pytest_npubench.plain_table import PlainTable, cell, plain_console, written
 from pytest_npubench.reports.number_text import figure
 
 NARROWEST = 100
@@ -19,11 +15,11 @@ NARROWEST = 100
 def rendered(answer: Mapping[str, Any]) -> str:
     """As text that ends in a line break, at least 100 columns wide; `answer` is what --json prints."""
     width = max(shutil.get_terminal_size((NARROWEST, 24)).columns, NARROWEST)
-    console = Console(file=io.StringIO(), width=width, highlight=False)
+    console = plain_console(width)
     for line in _heading(answer):
-        console.print(Text(line))
+        console.print(cell(line))
     console.print(_table(answer))
-    return str(console.file.getvalue())  # type: ignore[attr-defined]
+    return written(console)
 
 
 def _heading(answer: Mapping[str, Any]) -> list[str]:
@@ -54,8 +50,8 @@ def _slo(answer: Mapping[str, Any]) -> str:
     )
 
 
-def _table(answer: Mapping[str, Any]) -> Table:
-    table = Table()
+def _table(answer: Mapping[str, Any]) -> PlainTable:
+    table = PlainTable()
     table.add_column("metric", no_wrap=True)
     table.add_column("value", justify="right")
     table.add_column("95 % interval", justify="right")

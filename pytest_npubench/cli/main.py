@@ -7,7 +7,6 @@ interrupted, 141 the reader of our output went away.
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import sys
 from collections.abc import Sequence
@@ -30,7 +29,8 @@ from pytest_npubench.cli import (
     simulate,
     workloads,
 )
-from pytest_npubench.cli.arguments import print_error
+from pytest_npubench.cli.arguments import Parser, print_error
+from pytest_npubench.cli.plain_streams import plain_streams
 from pytest_npubench.errors import NpubenchError
 
 COMMANDS = (
@@ -54,26 +54,41 @@ COMMANDS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. argparse exits by itself (SystemExit) on --help and usage errors."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a sign of a device's name is no error
-    arguments = make_parser().parse_args(argv)
+    with plain_streams():
+        try:
+            return _flushed(_run(argv))
+        except BrokenPipeError:
+            # what Python still holds must go somewhere, or it complains when it flushes at exit
+            for stream in filter(None, (sys.stdout, sys.stderr)):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            return 141
+        except KeyboardInterrupt:
+            return 130
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
+        arguments = make_parser().parse_args(argv)
         status: int = arguments.run(arguments)
-        sys.stdout.flush()  # so that a reader who went away is noticed here and not at exit
+        return _flushed(status)
     except NpubenchError as error:
         print_error(error)
-        return 1
     except BrokenPipeError:
-        # what Python still holds must go somewhere, or it complains when it flushes at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except KeyboardInterrupt:
-        return 130
+        raise
+    except OSError as error:  # a file that no command names better: its name too long, a disk that is full
+        print_error(f"{error.filename or 'output'}: {error.strerror or error}")
+    return 1
+
+
+def _flushed(status: int) -> int:
+    """Here a reader who went away is noticed, and not at exit."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
     return status
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="npubench",
         description="LLM-accelerator benchmarks from the command line: runs, devices, profiles, predictions, reports.",
         epilog="example: npubench run -m cpu",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import add_command
 from pytest_npubench.errors import NightlyError, NpubenchError
+from pytest_npubench.plain_text import plain
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -114,12 +116,14 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.step == "publish":
             return _publish(night)
         steps = _steps(arguments, night, branch, held)
-        if arguments.step != "run":
-            return _say(steps[arguments.step]())
-        return _run_all(night, steps)
+        with _without_commands():
+            if arguments.step != "run":
+                return _say(steps[arguments.step]())
+            _run_all(night, steps)
+        return _publish(night)
 
 
-def _run_all(night: Night, steps: dict[str, Callable[[], Step]]) -> int:
+def _run_all(night: Night, steps: dict[str, Callable[[], Step]]) -> None:
     """Each step whatever became of those before it, but for two: nothing is measured in another environment than the
     lock's, and without a night begun there is nothing to do."""
     from pytest_npubench.nightly.night import Step
@@ -134,7 +138,6 @@ def _run_all(night: Night, steps: dict[str, Callable[[], Step]]) -> int:
             if name == "restore":
                 raise
             _say(night.record(Step(name=name, outcome="failed", lines=(_said(error),))))
-    return _publish(night)
 
 
 def _steps(
@@ -200,7 +203,7 @@ def _publish(night: Night) -> int:
 
     done = publish(night, os.environ)
     for annotation in done.annotations:
-        print(annotation.command() if os.environ.get("GITHUB_ACTIONS") == "true" else annotation)
+        print(annotation.command() if _on_github() else annotation)
     print(f"nightly {night.name}: {'green' if done.is_green else 'red'}; see {night.out / 'summary.md'}")
     return 0 if done.is_green else 1
 
@@ -217,8 +220,27 @@ def _write_lock(arguments: argparse.Namespace) -> int:
 
 def _say(step: Step) -> int:
     for line in step.lines:
-        print(f"{step.name}: {line}", flush=True)
+        print(f"{step.name}: {plain(line)}", flush=True)
     return 1 if step.outcome == "failed" else 0
+
+
+@contextmanager
+def _without_commands() -> Iterator[None]:
+    """What is printed inside, by pytest and git too, is text to GitHub even where it is written like a command of it
+    (https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands, stop-commands)."""
+    if not _on_github():
+        yield
+        return
+    end = secrets.token_hex(16)
+    print(f"::stop-commands::{end}", flush=True)
+    try:
+        yield
+    finally:
+        print(f"::{end}::", flush=True)
+
+
+def _on_github() -> bool:
+    return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 @contextmanager

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, positive_integer
+from pytest_npubench.cli.arguments import add_command, length_count
 from pytest_npubench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def add_plan_parser(actions: Commands) -> argparse.ArgumentParser:
         "npubench partition plan --profile pair.json --model llama-8b-div4 --length 1 300",
     )
     parser.add_argument(
-        "--length", metavar="S", type=positive_integer, nargs="+", help="token counts (default: the profile's)"
+        "--length", metavar="S", type=length_count, nargs="+", help="token counts (default: the profile's)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with the parts of each split")
     parser.set_defaults(run=run_plan)
@@ -39,7 +40,7 @@ def add_explain_parser(actions: Commands) -> argparse.ArgumentParser:
         "npubench partition explain --profile pair.json --model llama-8b-div4 --operator ffn_down --length 300",
     )
     parser.add_argument("--operator", metavar="NAME", required=True, help="one of the model's")
-    parser.add_argument("--length", metavar="S", type=positive_integer, required=True, help="token count")
+    parser.add_argument("--length", metavar="S", type=length_count, required=True, help="token count")
     parser.set_defaults(run=run_explain)
     return parser
 
@@ -62,11 +63,11 @@ def run_plan(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(plan.to_json(), indent=1))
         return 0
-    from rich.console import Console
+    from pytest_npubench.plain_table import plain_console, written
 
-    console = Console(highlight=False)
-    console.width = max(console.width, TABLE_WIDTH)
+    console = plain_console(max(shutil.get_terminal_size((TABLE_WIDTH, 24)).columns, TABLE_WIDTH))
     console.print(plan.table())
+    print(written(console), end="")
     return 0
 
 

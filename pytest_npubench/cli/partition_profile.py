@@ -6,12 +6,11 @@ A pair "aihub:PHONE" is the GPU and the NPU of a phone of Qualcomm AI Hub, each 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, columns, positive_integer, seconds
+from pytest_npubench.cli.arguments import add_command, columns, length_count, number, say, seconds, whole_number
 from pytest_npubench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ LENGTHS = (1, 64, 128, 200, 256, 300)
 TILE = 32
 HUB = "aihub:"
 MAX_JOBS = 100
+job_count = whole_number(10_000)
 SYNC_US = 400.0
 PAIR_OPTIONS = ("budget", "mechanism")
 HUB_OPTIONS = ("max_jobs", "sync")
@@ -46,19 +46,24 @@ def add_parser(actions: Commands) -> argparse.ArgumentParser:
     )
     parser.add_argument("--model", metavar="NAME", required=True, help="whose weight shapes, such as llama-8b-div4")
     parser.add_argument("-o", "--output", metavar="PATH", type=Path, required=True, help="the file to write")
-    parser.add_argument("--length", metavar="S", type=positive_integer, nargs="+", default=LENGTHS, help="token counts")
+    parser.add_argument("--length", metavar="S", type=length_count, nargs="+", default=LENGTHS, help="token counts")
     parser.add_argument(
-        "--size", metavar="S", type=positive_integer, nargs="+", default=SIZES, help="token counts with static graphs"
+        "--size",
+        metavar="S",
+        type=length_count,
+        nargs="+",
+        default=SIZES,
+        help="token counts with static graphs",
     )
-    parser.add_argument("--tile", metavar="ROWS", type=positive_integer, default=TILE, help=f"default {TILE}")
-    parser.add_argument("--decode-shares", metavar="F", type=float, nargs="+", help="the GPU's shares of the rows")
-    parser.add_argument("--prefill-shares", metavar="F", type=float, nargs="+", help="likewise, above 1 token")
+    parser.add_argument("--tile", metavar="ROWS", type=length_count, default=TILE, help=f"default {TILE}")
+    parser.add_argument("--decode-shares", metavar="F", type=_share, nargs="+", help="the GPU's shares of the rows")
+    parser.add_argument("--prefill-shares", metavar="F", type=_share, nargs="+", help="likewise, above 1 token")
     parser.add_argument("--mechanism", metavar="NAME", help="of synchronisation (default: the pair's fastest)")
     parser.add_argument("--budget", metavar="SECONDS", type=seconds, help=f"default {BUDGET_S:g}; what is left out")
     parser.add_argument(
         "--max-jobs",
         metavar="N",
-        type=positive_integer,
+        type=job_count,
         help=f"{HUB} only: submit at most so many (default {MAX_JOBS})",
     )
     parser.add_argument(
@@ -83,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     profile = _measured(arguments, unfinished)
     write_profile(arguments.output, profile)
     print("\n".join(_summary(profile)))
-    print(f"wrote   {arguments.output}")
+    say(f"wrote   {arguments.output}")
     return 0
 
 
@@ -133,12 +138,12 @@ def _run_on_hub(arguments: argparse.Namespace, unfinished: PartitionProfile | No
     write_profile(arguments.output, found.profile)
     profiler.settle(found)
     print("\n".join(_summary(found.profile, "--max-jobs")))
-    print(f"note    {found.profile.note}")
+    say(f"note    {found.profile.note}")
     for name, reason in found.failures.items():
-        print(f"failed  {name}: {reason}")
+        say(f"failed  {name}: {reason}")
     if found.num_left_out:
-        print(f"left    {found.num_left_out} points that --max-jobs has no job for")
-    print(f"wrote   {arguments.output}")
+        say(f"left    {found.num_left_out} points that --max-jobs has no job for")
+    say(f"wrote   {arguments.output}")
     return 0
 
 
@@ -149,13 +154,11 @@ def _refuse(arguments: argparse.Namespace, names: tuple[str, ...]) -> None:
 
 
 def _microseconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"{text!r}: want microseconds, 0 or more")
-    return value
+    return number(text, "microseconds from 0 to 1000000", lambda value: 0 <= value <= 1e6)
+
+
+def _share(text: str) -> float:
+    return number(text, "a number, such as 0.25", lambda value: True)  # what it may be the splits say
 
 
 def _options(arguments: argparse.Namespace) -> SplitOptions:

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, columns, positive_integer
+from pytest_npubench.cli.arguments import add_command, columns, request_count
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.plain_text import plain
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -35,8 +36,8 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--input", metavar="N", type=int, help="tokens of the prompt")
     parser.add_argument("--output", metavar="M", type=int, help="tokens to generate, the first one from prefill")
     parser.add_argument("--workload", metavar="NAME_OR_PATH", help="predict requests of this workload")
-    parser.add_argument("--requests", metavar="K", type=positive_integer, help="how many requests of the workload")
-    parser.add_argument("--batch", metavar="B", type=positive_integer, help="predict batches of B requests")
+    parser.add_argument("--requests", metavar="K", type=request_count, help="how many requests of the workload")
+    parser.add_argument("--batch", metavar="B", type=request_count, help="predict batches of B requests")
     parser.add_argument("--attention", choices=("padded", "ragged"), help="of a batch (default padded)")
     parser.add_argument("--finished", choices=("grow", "freeze", "drop"), help="in a padded batch (default grow)")
     parser.add_argument("--literal", action="store_true", help="the paper's printed text: as many steps as tokens")
@@ -154,10 +155,10 @@ def _lines(answer: Mapping[str, Any]) -> list[str]:
     profile = answer["profile"]
     buckets = ", ".join(map(str, profile["buckets"]))
     lines = [
-        f"profile    {profile['source']}",
+        plain(f"profile    {profile['source']}"),
         f"buckets    {buckets}; compiled for a batch of {profile['batch_size']}",
     ]
-    lines += [f"note       {remark}" for remark in profile["remarks"]]
+    lines += [plain(f"note       {remark}") for remark in profile["remarks"]]
     return [*lines, *(_request_lines(answer) if "request" in answer else _workload_lines(answer))]
 
 

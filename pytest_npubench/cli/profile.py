@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, columns
+from pytest_npubench.cli.arguments import add_command, columns, say
 from pytest_npubench.errors import StoreError
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.output.write_text(json.dumps(found.profile.to_json(), indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{arguments.output}: {error.strerror}") from error
-    print(f"from    {found.source}")
+    say(f"from    {found.source}")
     for remark in found.remarks:
-        print(f"note    {remark}")
+        say(f"note    {remark}")
     print(columns([("bucket", "ttft_s", "tbt_s"), *_rows(found.profile)]))
-    print(f"wrote   {arguments.output}")
+    say(f"wrote   {arguments.output}")
     return 0
 
 

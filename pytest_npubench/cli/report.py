@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command
+from pytest_npubench.cli.arguments import add_command, say
 from pytest_npubench.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
@@ -40,5 +40,5 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.output.write_text(render_html(records, journal), encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{arguments.output}: {error.strerror}") from error
-    print(f"wrote {arguments.output}: {len(records)} cases of session {', '.join(item.id for item in sessions)}")
+    say(f"wrote {arguments.output}: {len(records)} cases of session {', '.join(item.id for item in sessions)}")
     return 0

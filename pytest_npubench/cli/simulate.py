@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 import sys
 import time
@@ -16,7 +15,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, positive_integer, print_error
+from pytest_npubench.cli.arguments import (
+    LONGEST_S,
+    LONGEST_SHOWN,
+    add_command,
+    device_count,
+    number,
+    print_error,
+    rate,
+    request_count,
+    seed,
+    token_count,
+    whole_number,
+)
 from pytest_npubench.errors import ConfigError, NpubenchError
 
 if TYPE_CHECKING:
@@ -31,6 +42,9 @@ DEFINITION = (
     "no device ran: every time is on a virtual clock, from bytes and operations over the hardware file's peaks "
     "(docs/scheduling.md)"
 )
+cached_count = whole_number(10**12)
+group_count = whole_number(1024)
+LEAST_CV, MOST_CV = 0.01, 100.0
 # the policies' settings: the option that gives them; a static batch is as large as the device takes
 SETTINGS = {
     "chunk_size_tokens": "chunk_size",
@@ -51,23 +65,21 @@ def add_parser(commands: Commands) -> None:
         "--workload layered-arxiv --rate 1.3 --requests 100",
     )
     parser.add_argument("--hardware", metavar="NAME_OR_PATH", required=True, help="a shipped hardware file, or a .toml")
-    parser.add_argument("--tensor-parallel", metavar="N", type=positive_integer, default=1, help="devices (default 1)")
+    parser.add_argument("--tensor-parallel", metavar="N", type=device_count, default=1, help="devices (default 1)")
     parser.add_argument("--model", metavar="SHAPE", required=True, help="a shape with experts, or a dense one")
     parser.add_argument("--policy", metavar="P", nargs="+", action="extend", required=True, help="one or more policies")
     parser.add_argument("--workload", metavar="NAME_OR_PATH", required=True, help="where the lengths come from")
-    parser.add_argument(
-        "--requests", metavar="K", type=positive_integer, required=True, help="how many requests arrive"
-    )
-    parser.add_argument("--rate", metavar="R", nargs="+", action="extend", type=_positive, help="requests per second")
-    parser.add_argument("--cv", type=_positive, help="of the gaps between arrivals (default: Poisson, which has 1)")
+    parser.add_argument("--requests", metavar="K", type=request_count, required=True, help="how many requests arrive")
+    parser.add_argument("--rate", metavar="R", nargs="+", action="extend", type=rate, help="requests per second")
+    parser.add_argument("--cv", type=_cv, help="of the gaps between arrivals (default: Poisson, which has 1)")
     parser.add_argument("--replay", action="store_true", help="the trace's own arrival times instead of --rate")
-    parser.add_argument("--seed", type=_seed, default=0, help="of lengths, arrivals and router (default 0)")
-    parser.add_argument("--chunk-size", metavar="TOKENS", type=positive_integer, help="default 512; hybrid 8192")
-    parser.add_argument("--layer-groups", metavar="N", type=positive_integer, help="default: by the prompt's length")
-    parser.add_argument("--tokens-per-iteration", metavar="TOKENS", type=positive_integer, help="default 512")
-    parser.add_argument("--merge-cap", metavar="TOKENS", type=positive_integer, help="prompts that merge, default 8192")
-    parser.add_argument("--max-batch", metavar="N", type=positive_integer, help="requests admitted, default 256")
-    parser.add_argument("--kv-capacity", metavar="TOKENS", type=positive_integer, help="default: what memory leaves")
+    parser.add_argument("--seed", type=seed, default=0, help="of lengths, arrivals and router (default 0)")
+    parser.add_argument("--chunk-size", metavar="TOKENS", type=token_count, help="default 512; hybrid 8192")
+    parser.add_argument("--layer-groups", metavar="N", type=group_count, help="default: by the prompt's length")
+    parser.add_argument("--tokens-per-iteration", metavar="TOKENS", type=token_count, help="default 512")
+    parser.add_argument("--merge-cap", metavar="TOKENS", type=token_count, help="prompts that merge, default 8192")
+    parser.add_argument("--max-batch", metavar="N", type=request_count, help="requests admitted, default 256")
+    parser.add_argument("--kv-capacity", metavar="TOKENS", type=cached_count, help="default: what memory leaves")
     parser.add_argument("--slo-ttft", metavar="TIME", type=_limit, help="such as 10s (default: the hardware file's)")
     parser.add_argument("--slo-tbt", metavar="TIME", type=_limit, help="such as 125ms (default: the hardware file's)")
     parser.add_argument("--json", action="store_true", help="print JSON, every metric with unit and definition")
@@ -247,22 +259,13 @@ def _check_options_used(arguments: argparse.Namespace, settings: dict[str, dict[
 def _limit(text: str) -> float:
     """Seconds of a time with its unit: "125ms" is 0.125."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s)", text.strip())
-    if found is None or not float(found[1]) > 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: want a time above 0 with its unit, s or ms, such as 10s or 125ms")
-    return float(found[1]) * (1e-3 if found[2] == "ms" else 1.0)
-
-
-def _positive(text: str) -> float:
+    value, scale = (found[1], 1e-3 if found[2] == "ms" else 1.0) if found else ("none", 1.0)
+    want = f"a time above 0 with its unit, s or ms, such as 10s or 125ms, up to {LONGEST_S} s"
     try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r}: want a finite number above 0")
-    return value
+        return scale * number(value, want, lambda amount: 0 < amount * scale <= LONGEST_S)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text[:LONGEST_SHOWN]!r}: want {want}") from None
 
 
-def _seed(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r}: want a whole number of at least 0")
-    return int(text)
+def _cv(text: str) -> float:
+    return number(text, f"a number from {LEAST_CV:g} to {MOST_CV:g}", lambda value: LEAST_CV <= value <= MOST_CV)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
+from pytest_npubench.plain_table import PlainTable, cell, plain_console, written
 from pytest_npubench.reports.number_text import UNKNOWN, figure
 
 NARROWEST = 100
@@ -20,12 +16,12 @@ SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 def rendered(answer: Mapping[str, Any]) -> str:
     """As text that ends in a line break, at least 100 columns wide; `answer` is what --json prints."""
     width = max(shutil.get_terminal_size((NARROWEST, 24)).columns, NARROWEST)
-    console = Console(file=io.StringIO(), width=width, highlight=False)
+    console = plain_console(width)
     for line in _heading(answer):
-        console.print(Text(line))
+        console.print(cell(line))
     for runs in _by_rate(answer["runs"]):
         console.print(_table(runs))
-    return str(console.file.getvalue())  # type: ignore[attr-defined]
+    return written(console)
 
 
 def _heading(answer: Mapping[str, Any]) -> list[str]:
@@ -48,8 +44,8 @@ def _by_rate(runs: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]
     return list(groups.values())
 
 
-def _table(runs: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(title=_title(runs[0]), title_justify="left")
+def _table(runs: Sequence[Mapping[str, Any]]) -> PlainTable:
+    table = PlainTable(title=_title(runs[0]), title_justify="left")
     table.add_column("metric", no_wrap=True)
     for run in runs:
         table.add_column(f"{run['policy']}\n{_settings(run['settings'])}", justify="right")

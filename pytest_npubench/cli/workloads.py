@@ -11,6 +11,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import add_command, columns
+from pytest_npubench.plain_text import plain
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -47,11 +48,11 @@ def describe(found: Workload) -> list[str]:
     rows = [("tokens", "mean", "median", "p90", "std")]
     rows += [(name, f"{of.mean:.1f}", f"{of.median:.0f}", f"{of.p90:.0f}", f"{of.std:.1f}") for name, of in lengths]
     limit = "" if found.max_total_tokens is None else f", at most {found.max_total_tokens} tokens in all"
-    note = (f"note    {found.note}",) if found.note else ()
+    note = (plain(f"note    {found.note}"),) if found.note else ()
     return [
-        f"{found.name}",
+        plain(found.name),
         f"kind    {found.kind}{limit}",
-        f"source  {found.source}",
+        plain(f"source  {found.source}"),
         *note,
         f"basis   {basis}",
         columns(rows),

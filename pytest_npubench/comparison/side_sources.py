@@ -10,7 +10,7 @@ Worked example: "history:.npubench/history.db?driver=570.86&since=2026-11-01".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,8 +24,8 @@ from pytest_npubench.store.accepted_session import BETTER, GATES
 from pytest_npubench.store.aliases import Aliases
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
-from pytest_npubench.store.history import DEFAULT_URL, SeriesRow, history_series, history_sessions
-from pytest_npubench.store.history.address import masked
+from pytest_npubench.store.history import DEFAULT_URL, SeriesRow, history_series, history_sessions, moment_in_utc
+from pytest_npubench.store.history.address import shown_address
 from pytest_npubench.store.journal_reader import read_journal
 
 HISTORY = "history:"
@@ -120,13 +120,20 @@ def _history_side(text: str) -> Side:
     places = [session for session, _, _ in found]
     num_running = len({row.session for row in rows} - ended)
     return make_side(
-        f"{HISTORY}{masked(text.removeprefix(HISTORY))}",
+        _label(url, where, since),
         (
             own.closed(*_names(session, device, several=places.count(session) > 1))
             for (session, device, _), own in found.items()
         ),
         [f"{num_running} sessions without an end record are left out"] if num_running else [],
     )
+
+
+def _label(url: str, where: Mapping[str, str], since: datetime | None) -> str:
+    """The side as it was asked for, without secrets."""
+    asked = [*where.items(), *([("since", since.isoformat())] if since else [])]
+    shown = shown_address(url)
+    return f"{HISTORY}{shown}{('&' if '?' in shown else '?') if asked else ''}{urlencode(asked)}"
 
 
 def _names(session: str, device: str, *, several: bool) -> tuple[str, tuple[str, ...]]:
@@ -174,7 +181,6 @@ def _moment(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        return moment_in_utc(text)
     except ValueError:
         raise HistoryError(f"history query: since={text}: want a date such as 2026-11-21 or 2026-11-21T13:00") from None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)

@@ -20,9 +20,11 @@ from pathlib import Path
 from pytest_npubench.errors import JournalError, NightlyError
 from pytest_npubench.nightly.accepting import Accepted, accept_waiting
 from pytest_npubench.nightly.branch import FOLDER, Branch
+from pytest_npubench.nightly.markdown import code_block
 from pytest_npubench.nightly.night import Night, Step
 from pytest_npubench.nightly.pull_request import open_pull_request
 from pytest_npubench.nightly.restore import seed_baselines
+from pytest_npubench.plain_text import plain
 from pytest_npubench.store.journal_reader import Journal, read_journal
 
 ATTEMPTS = 8
@@ -113,7 +115,7 @@ def topic(night: Night, owner: str) -> str:
 def _message(night: Night, done: Sequence[Accepted]) -> str:
     new = [one for one in done if one.is_new]
     cases = sum(one.num_accepted for one in new)
-    body = "\n".join(f"{', '.join(one.sessions)}: {one.said}" for one in new)
+    body = "\n".join(f"{', '.join(one.sessions)}: {plain(one.said)}" for one in new)
     return f"Nightly {night.name}: {cases} cases accepted\n\n{body}\n"
 
 
@@ -140,7 +142,7 @@ def _step(
             head=topic(night, owner),
             base=promotion.branch.name,
             title=f"Nightly baselines: {night.name}",
-            body="\n".join(f"- {line}" for line in lines),
+            body=code_block(lines),
             environment=environment,
         )
         lines.append(opened.said)

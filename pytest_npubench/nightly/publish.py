@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_npubench.errors import StoreError
+from pytest_npubench.nightly.markdown import cell, code_cell
 from pytest_npubench.nightly.measure import latest_cases
 from pytest_npubench.nightly.night import STEPS, Night, Step
+from pytest_npubench.plain_text import plain, plain_lines
 from pytest_npubench.store.accept_run import GREEN
 from pytest_npubench.store.journal_reader import Record, read_journal
 
@@ -39,7 +41,7 @@ class Annotation:
         return f"::{self.level} {told}::{_data(self.text)}"
 
     def __str__(self) -> str:
-        return f"{self.level}: {self.title}: {self.text}"
+        return plain(f"{self.level}: {self.title}: {self.text}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +109,13 @@ def _limited(annotations: Sequence[Annotation]) -> list[Annotation]:
 def _summary(
     night: Night, steps: Mapping[str, Step], missing: Sequence[str], red: Sequence[Record], is_green: bool
 ) -> str:
-    rows = [f"| {name} | {SIGNS[step.outcome]} | {_cell('; '.join(step.lines))} |" for name, step in steps.items()]
+    rows = [f"| {name} | {SIGNS[step.outcome]} | {cell('; '.join(step.lines))} |" for name, step in steps.items()]
     rows += [f"| {name} | **failed** | did not run, or was killed |" for name in missing]
     lines = [f"## Nightly {night.name}: {'green' if is_green else 'red'}", "", "| step | | |", "|---|---|---|", *rows]
     if red:
         lines += ["", "| red case | verdict | why |", "|---|---|---|"]
         lines += [
-            f"| `{_cell(record['id'])}` | {record['verdict']['kind']} | {_cell(record['verdict']['reason'])} |"
+            f"| {code_cell(record['id'])} | {cell(record['verdict']['kind'])} | {cell(record['verdict']['reason'])} |"
             for record in red[:NUM_ROWS]
         ]
         if len(red) > NUM_ROWS:
@@ -128,7 +130,7 @@ def _outputs(night: Night, steps: Mapping[str, Step], is_green: bool) -> str:
     found |= {
         name: str(facts[name]) for name in ("where", "num_accepted", "pull_request") if facts.get(name) is not None
     }
-    return "".join(f"{name}={' '.join(value.split())}\n" for name, value in found.items())
+    return "".join(f"{name}={plain(' '.join(value.split()))}\n" for name, value in found.items())
 
 
 def _append(path: str | None, text: str) -> None:
@@ -137,12 +139,8 @@ def _append(path: str | None, text: str) -> None:
             file.write(text)
 
 
-def _cell(text: object) -> str:
-    return " ".join(str(text).replace("|", "\\|").split())
-
-
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return plain_lines(text).replace("%", "%25").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

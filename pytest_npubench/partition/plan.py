@@ -16,7 +16,7 @@ from pytest_npubench.partition.profile import PartitionProfile
 from pytest_npubench.partition.solver import Decision, solve, split_text
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from pytest_npubench.plain_table import PlainTable
 
 FORMAT = "npubench-partition-plan"
 VERSION = 2
@@ -53,17 +53,17 @@ class PartitionPlan:
             ],
         }
 
-    def table(self) -> Table:
+    def table(self) -> PlainTable:
         """Operators and lengths down, the choice and what it gains over the better single unit across."""
-        from rich.table import Table
+        from pytest_npubench.plain_table import PlainTable
 
         columns = ("operator", "weight", "tokens", "strategy", "split", "predicted", "gain")
-        table = Table(*columns, box=None, caption=self.note, caption_justify="left")
+        table = PlainTable(*columns, box=None, caption=self.note, caption_justify="left")
         for decision in self.decisions:
             matmul = decision.matmul
             table.add_row(
                 matmul.name,
-                f"[{matmul.rows}, {matmul.cols}]".replace("[", r"\["),
+                f"[{matmul.rows}, {matmul.cols}]",
                 str(matmul.tokens),
                 decision.strategy,
                 split_text(matmul, decision.split),

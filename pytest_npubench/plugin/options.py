@@ -83,11 +83,18 @@ def _fraction(text: str) -> float:
 
 
 def _seconds(text: str) -> float:
-    return _number(text, "want seconds above 0", lambda value: value > 0)
+    return _number(text, f"want seconds above 0, up to {LONGEST_S}", lambda value: 0 < value <= LONGEST_S)
 
 
 def _wait(text: str) -> float:
-    return _number(text, "want seconds, or -1 to wait for ever", lambda value: value >= 0 or value == -1)
+    want = f"want seconds, or -1 to wait for ever; at most {LONGEST_S}"
+    return _number(text, want, lambda value: 0 <= value <= LONGEST_S or value == -1)
+
+
+def _path(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("want a path, which holds no NUL")
+    return text
 
 
 def _margin(text: str) -> float:
@@ -125,19 +132,20 @@ def _ordinals(text: str) -> tuple[int, ...]:
 
 CHILD = "NPUBENCH_CHILD"  # set in the environment of a process that measures a campaign for another one
 DEFAULT_BASELINES = "baselines"
+LONGEST_S = 31_536_000  # a year
 ENGINES = ("reference", "vllm")
 OPTIONS = (
     Option("require", "NAME[,NAME]", "exit with code 4 unless cases of these markers or devices can run", _names, ()),
     Option("profile", "NAME", "run size: quick (default), nightly or full", _profile, "quick"),
     Option("engine", "NAME", "what runs the models: reference (default, our own) or vllm", _engine, "reference"),
-    Option("hardware", "DIR", "a folder of further hardware files", str),
+    Option("hardware", "DIR", "a folder of further hardware files", _path),
     Option("devices", "N[,N]", "only these devices of a family, by number", _ordinals),
-    Option("baselines", "DIR", "accepted baselines (default: baselines/ in the root)", str, DEFAULT_BASELINES),
-    Option("journal", "PATH", "the run's journal (default: .npubench/journal.jsonl in the root directory)", str),
-    Option("report", "PATH.html", "write an HTML report of the run", str),
+    Option("baselines", "DIR", "accepted baselines (default: baselines/ in the root)", _path, DEFAULT_BASELINES),
+    Option("journal", "PATH", "the run's journal (default: .npubench/journal.jsonl in the root directory)", _path),
+    Option("report", "PATH.html", "write an HTML report of the run", _path),
     Option("case_error", "FRACTION", "tighten the hardware file's limit on a case's prediction error", _fraction),
     Option("mean_error", "FRACTION", "tighten the hardware file's limit on the mean prediction error", _fraction),
-    Option("compile_cache", "DIR", "persistent compilation cache (default: none, every compile is cold)", str),
+    Option("compile_cache", "DIR", "persistent compilation cache (default: none, every compile is cold)", _path),
     Option("margin", "FRACTION", "the change against the baseline that nobody minds (default 0.01)", _margin, 0.01),
     Option("remeasure", "N", "measure suspects again in so many fresh processes (default 2; 0: never)", _count, 2),
     Option("doubtful_sessions", "N", "inconclusive and worse N runs in a row is a regression (0: never)", _count, 10),
@@ -146,7 +154,7 @@ OPTIONS = (
     Option("other_load", "FRACTION", "share of our cores that others may use (default 0.5; 1: any)", _fraction, 0.5),
     Option("history", "URL", "upload the journal at the end: FILE.db, sqlite:// or postgresql://", str),
     Option("shard", "I/N", "run part I of N of the cases, as every host of a fleet works it out alike", _shard),
-    Option("durations", "JOURNAL", "balance the shards by what cases took here; the same file for every shard", str),
+    Option("durations", "JOURNAL", "balance the shards by what cases took here; the same file for every shard", _path),
     Option("lock_timeout", "SECONDS", "wait so long for a device in use; -1: for ever (default 10)", _wait, 10.0),
     Option("probe_timeout", "SECONDS", "give a device so long to answer (default 120)", _seconds, 120.0),
     Option(

@@ -18,6 +18,7 @@ import pytest
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.hardware import CLASSES, FAMILIES
+from pytest_npubench.plain_text import plain
 
 FIXTURE = "npubench"
 CLASSES_OF = {"cuda": ("gpu",), "tpu": ("npu",), "neuron": ("npu",), "qualcomm": ("npu",), "openvino": ("npu", "gpu")}
@@ -132,7 +133,8 @@ class Siblings:
             items = [item for item, _ in lacking]
             if test not in self._present:
                 first = items.pop(0)
-                first.add_marker(pytest.mark.skip(reason="; ".join(dict.fromkeys(reason for _, reason in lacking))))
+                reasons = "; ".join(dict.fromkeys(reason for _, reason in lacking))
+                first.add_marker(pytest.mark.skip(reason=plain(reasons)))
             found += items
         return found
 

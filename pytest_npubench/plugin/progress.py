@@ -12,6 +12,7 @@ import pytest
 
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.campaign.protocol import CampaignPlan
+from pytest_npubench.plain_text import plain
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
@@ -75,7 +76,7 @@ class TerminalProgress(CaseProgress):
         with self._uncaptured():
             if not self._shown:
                 self._reporter.ensure_newline()
-            self._reporter.rewrite(" | ".join(parts), erase=True)
+            self._reporter.rewrite(plain(" | ".join(parts)), erase=True)
         self._shown, self._drawn_at_s = True, monotonic()
 
     def _num_done(self) -> int:

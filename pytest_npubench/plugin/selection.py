@@ -16,6 +16,7 @@ from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.campaign.sharding import shard
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.hardware import HardwareSpec
+from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.expansion import ExpandedCase
 from pytest_npubench.plugin.own_families import OneFamily, Siblings, families_of, is_own, wanted
 from pytest_npubench.plugin.shipped import node_id
@@ -113,17 +114,17 @@ def _place(session: BenchSession, item: pytest.Item, siblings: Siblings) -> list
         return [item]
     if missing := _not_served(expanded):  # before any device is looked for: nobody would use it
         session.not_served.update(dict.fromkeys(_names(item), missing))
-        item.add_marker(pytest.mark.skip(reason=missing))
+        item.add_marker(pytest.mark.skip(reason=plain(missing)))
         return [item]
     if unsupported := _unsupported(expanded):
-        item.add_marker(pytest.mark.skip(reason=unsupported))
+        item.add_marker(pytest.mark.skip(reason=plain(unsupported)))
         return [item]
     groups, skip = _groups(session.probe(family), spec, session.settings.devices)
     if groups and expanded is not None:
         groups, skip = _able(groups, expanded)
     if skip is not None:
         _note_miss(session, item, skip)
-        item.add_marker(pytest.mark.skip(reason=skip.reason))
+        item.add_marker(pytest.mark.skip(reason=plain(skip.reason)))
         return [item]
     several = len(groups) > 1
     return [_on(item, group, several=several) for group in groups]
@@ -139,7 +140,7 @@ def _place_own(session: BenchSession, item: pytest.Item, siblings: Siblings) -> 
     if skip is not None:
         _note_miss(session, item, skip)
         if not isinstance(item, OneFamily):
-            item.add_marker(pytest.mark.skip(reason=skip.reason))
+            item.add_marker(pytest.mark.skip(reason=plain(skip.reason)))
         return [item]
     return [_on(item, group, several=len(groups) > 1) for group in groups]
 
@@ -245,7 +246,7 @@ def _names(item: pytest.Item) -> set[str]:
 def _check_required(session: BenchSession, runnable: set[str]) -> None:
     for name in session.settings.require:
         if name not in runnable:
-            raise pytest.UsageError(f"--npubench-require {name}: {session.why_not(name)}")
+            raise pytest.UsageError(plain(f"--npubench-require {name}: {session.why_not(name)}"))
 
 
 def _ids(devices: Iterable[Device]) -> str:

@@ -32,12 +32,11 @@ from pytest_npubench.plugin.outcome import accept_results, upload_history, write
 from pytest_npubench.plugin.progress import progress_for
 from pytest_npubench.plugin.regression import Regression
 from pytest_npubench.plugin.selection import DEVICES, NODE_ID, Miss, Skip, expanded_case
-from pytest_npubench.plugin.settings import Settings
+from pytest_npubench.plugin.settings import Settings, recorded
 from pytest_npubench.plugin.shipped import runs_again
 from pytest_npubench.result import JudgedCase
 from pytest_npubench.serving import schedulers
 from pytest_npubench.store.baselines import Baselines
-from pytest_npubench.store.history.address import masked
 from pytest_npubench.store.host import collect_host
 from pytest_npubench.store.journal import Journal, JournalWriter, read_journal
 
@@ -219,7 +218,7 @@ class BenchSession:
             self._journal = JournalWriter.open(
                 self.settings.journal,
                 host=collect_host(self.config.rootpath),
-                settings={"profile": self.settings.profile, "arguments": list(map(masked, self._arguments))},
+                settings={"profile": self.settings.profile, "arguments": recorded(self._arguments)},
                 worker=_worker(self.config),
             )
         return self._journal
@@ -296,8 +295,7 @@ class BenchSession:
 
     def _publish(self, exit_status: int, records: Sequence[Mapping[str, Any]]) -> int:
         session = self._journal.session if self._journal is not None else None
-        if self.settings.history and records:
-            self.notes.append(upload_history(self.settings))
+        failed: Exception | None = self._upload() if self.settings.history and records else None
         try:
             if self.settings.accept:
                 done = (
@@ -307,9 +305,19 @@ class BenchSession:
             if self.settings.report and records:
                 self.notes.append(write_report(self.settings.report, records, self.settings.journal))
         except (StoreError, OSError) as error:
+            failed = error
             self.notes.append(f"error: {error}")
-            return exit_status or int(pytest.ExitCode.TESTS_FAILED)
-        return self._check_judged(exit_status, records)
+        judged = self._check_judged(exit_status, records)
+        return judged if failed is None else exit_status or int(pytest.ExitCode.TESTS_FAILED)
+
+    def _upload(self) -> StoreError | None:
+        """A history that was asked for and not written is an error of the run; what was measured is in the journal."""
+        try:
+            self.notes.append(upload_history(self.settings))
+        except StoreError as error:
+            self.notes.append(f"error: {error}")
+            return error
+        return None
 
     def _check_judged(self, exit_status: int, records: Sequence[Mapping[str, Any]]) -> int:
         """After accepting: the first nights of a device are judged by nothing, and are what later ones are held to."""

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_npubench.errors import HistoryError
+from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin import shipped
 from pytest_npubench.plugin.options import CHILD, DEFAULT_BASELINES, OPTIONS, Option
+from pytest_npubench.secret import masked
+from pytest_npubench.store.history.address import Address
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
+HISTORY = next(option for option in OPTIONS if option.name == "history")
 REMEASURING = "NPUBENCH_REMEASURING"  # set in the environment of a process that measures suspects again
 
 
@@ -45,7 +52,7 @@ class Settings:
     compare_across: tuple[str, ...]
     require_judged: float | None
     other_load: float
-    history: str | None
+    history: Address | None
     shard: tuple[int, int] | None
     durations: Path | None
     lock_timeout: float
@@ -105,7 +112,7 @@ def _table(path: Path) -> Mapping[str, Any]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("npubench", {})
     except (OSError, ValueError) as error:
-        raise pytest.UsageError(f"{path}: {error}") from None
+        raise pytest.UsageError(plain(f"{path}: {error}")) from None
     known = [option.name for option in OPTIONS]
     if not isinstance(table, dict):
         raise pytest.UsageError(f"{path}: [tool.npubench]: want a table, not {table!r}")
@@ -114,7 +121,7 @@ def _table(path: Path) -> Mapping[str, Any]:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise pytest.UsageError(
-                f"{path}: [tool.npubench] {name} is not a setting{hint} (known: {', '.join(known)})"
+                plain(f"{path}: [tool.npubench] {name} is not a setting{hint} (known: {', '.join(known)})")
             )
     return dict(table)
 
@@ -122,27 +129,54 @@ def _table(path: Path) -> Mapping[str, Any]:
 def _directory(flag: str, text: str | None, here: Path) -> Path | None:
     if text is None:
         return None
-    if not (here / text).is_dir():
+    if not _is_folder(here / text):
         raise pytest.UsageError(f"{flag} = {text!r}: no such directory")
     return here / text
 
 
-def _history(text: str | None) -> str | None:
-    """Checked before anything is measured. The error shows no password, so it is not that of other settings."""
-    if text is not None:
-        from pytest_npubench.store.history.address import parse_address
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that no file system takes
+        return False
 
-        try:
-            parse_address(text)
-        except HistoryError as error:
-            raise pytest.UsageError(f"--npubench-history: {error}") from None
-    return text
+
+def _history(text: str | None) -> Address | None:
+    """Checked before anything is measured. The error shows no password, so it is not that of other settings."""
+    if text is None:
+        return None
+    from pytest_npubench.store.history.address import parse_address
+
+    try:
+        address = parse_address(text)
+    except HistoryError as error:
+        raise pytest.UsageError(f"--npubench-history: {error}") from None
+    if importlib.util.find_spec("sqlalchemy") is None:
+        raise pytest.UsageError("--npubench-history: sqlalchemy is not installed: pip install pytest-npubench[history]")
+    return address
+
+
+def recorded(arguments: Sequence[str]) -> list[str]:
+    """pytest's arguments as the journal keeps them: a history without its secrets, however the option was given, and
+    every other address without its password."""
+    from pytest_npubench.store.history.address import shown_address
+
+    kept: list[str] = []
+    for before, argument in pairwise(("", *arguments)):
+        given = re.match(rf".*(?:{HISTORY.flag}|{HISTORY.key})\s*=\s*", argument)
+        if before == HISTORY.flag:
+            kept.append(shown_address(argument))
+        elif given is not None:
+            kept.append(given[0] + shown_address(argument[given.end() :]))
+        else:
+            kept.append(masked(argument))
+    return kept
 
 
 def _report(text: str | None, here: Path) -> Path | None:
     if text is None:
         return None
     path = here / text
-    if path.suffix != ".html" or path.is_dir():
+    if path.suffix != ".html" or _is_folder(path):
         raise pytest.UsageError(f"--npubench-report = {text!r}: want the path of an .html file")
     return path

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_npubench.errors import JournalError, NpubenchError
+from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.benchmark_bridge import mirror
 from pytest_npubench.plugin.expansion import ExpandedCase
 from pytest_npubench.plugin.selection import DEVICES
@@ -36,7 +37,8 @@ class SuiteCase:
     def of(cls, request: pytest.FixtureRequest, session: BenchSession) -> SuiteCase:
         expanded = getattr(request, "param", None)
         if not isinstance(expanded, ExpandedCase):
-            raise pytest.UsageError(f"{request.node.nodeid}: npubench_case needs the marker npubench_cases(kind)")
+            where = plain(request.node.nodeid)
+            raise pytest.UsageError(f"{where}: npubench_case needs the marker npubench_cases(kind)")
         return cls(request, session, expanded)
 
     def run(self) -> Judgement:
@@ -93,4 +95,4 @@ def finish_case(request: pytest.FixtureRequest, session: BenchSession, judged: J
     mirror(request, judged)
     if judged.verdict.failing:
         kind = "" if judged.verdict.kind is VerdictKind.FAILED else f"{judged.verdict.kind.value}: "
-        pytest.fail(kind + judged.verdict.reason, pytrace=False)
+        pytest.fail(plain(kind + judged.verdict.reason), pytrace=False)

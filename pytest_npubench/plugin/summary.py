@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pytest_npubench.plain_text import plain
+
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
 
@@ -24,6 +26,6 @@ def write_summary(reporter: Any, session: BenchSession, records: Sequence[Mappin
         reporter.write(render_table(records, width=width, color=terminal.hasmarkup))
         for line in summary_lines(records):
             reporter.write_line(line)
-        reporter.write_line(f"journal: {session.settings.journal}")
+        reporter.write_line(plain(f"journal: {session.settings.journal}"))
     for note in session.notes:
-        reporter.write_line(note, red=note.startswith("error"))
+        reporter.write_line(plain(note), red=note.startswith("error"))

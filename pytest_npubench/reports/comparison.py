@@ -5,17 +5,17 @@ Cases that moved on their own stand before those that only moved as the suite di
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from pytest_npubench.comparison.members import Missing
 from pytest_npubench.comparison.outcome import Comparison, Row
+from pytest_npubench.plain_table import PlainTable, cell, plain_console, written
+from pytest_npubench.plain_text import plain
 from pytest_npubench.reports.number_text import figure
 from pytest_npubench.verdict import Verdict, VerdictKind
 
@@ -41,14 +41,14 @@ WIDEST_NAME = 60
 
 def render_comparison(found: Comparison, *, width: int, color: bool) -> str:
     """As text, at least 100 columns wide; with terminal colours where asked for."""
-    console = _console(width, color=color)
+    console = plain_console(max(width, NARROWEST), color=color)
     _print(console, found)
-    return str(console.file.getvalue())  # type: ignore[attr-defined]
+    return written(console)
 
 
 def comparison_html(found: Comparison, *, width: int = 140) -> str:
     """The same as a page of its own that loads nothing."""
-    console = _console(width, color=True)
+    console = plain_console(max(width, NARROWEST), color=True)
     _print(console, found)
     return console.export_html()
 
@@ -71,52 +71,41 @@ def comparison_json(found: Comparison, status: int) -> dict[str, Any]:
     }
 
 
-def _console(width: int, *, color: bool) -> Console:
-    return Console(
-        file=io.StringIO(),
-        width=max(width, NARROWEST),
-        force_terminal=color,
-        no_color=not color,
-        highlight=False,
-        record=color,
-    )
-
-
 def _print(console: Console, found: Comparison) -> None:
-    console.print(Text(f"A  {found.old.label} ({_count(found.old.num_sessions, 'session')})"))
-    console.print(Text(f"B  {found.new.label} ({_count(found.new.num_sessions, 'session')})"))
+    console.print(cell(f"A  {found.old.label} ({_count(found.old.num_sessions, 'session')})"))
+    console.print(cell(f"B  {found.new.label} ({_count(found.new.num_sessions, 'session')})"))
     for note in found.notes:
-        console.print(Text(f"   {note}", style="yellow"))
+        console.print(cell(f"   {note}", "yellow"))
     _heading(console, "what changed in the stack")
     for line in found.stack or ("nothing that is known",):
-        console.print(Text(f"   {line}"))
+        console.print(cell(f"   {line}"))
     _heading(console, "the suite as a whole")
     _verdict_line(console, "canary kernels", found.canary, "no canary case is on both sides")
     for name, verdict in found.suites:
         _verdict_line(console, f"all cases ({name})", verdict)
     if not found.suites:
-        console.print(Text("   all cases: too few cases or sessions to tell what they have in common"))
+        console.print(cell("   all cases: too few cases or sessions to tell what they have in common"))
     _canaries(console, found.canaries)
     for kind, with_suite, title in GROUPS:
         _group(console, title, found.of_kind(kind, with_suite=with_suite))
     _missing(console, "only in A: no longer measured", found.only_old)
     _missing(console, "only in B: new", found.only_new)
     console.print()
-    console.print(Text(_counts(found), style="bold"))
+    console.print(cell(_counts(found), "bold"))
 
 
 def _heading(console: Console, text: str) -> None:
     console.print()
-    console.print(Text(text, style="bold"))
+    console.print(cell(text, "bold"))
 
 
 def _verdict_line(console: Console, name: str, verdict: Verdict | None, otherwise: str = "") -> None:
-    line = Text(f"   {name}: ")
+    line = cell(f"   {name}: ")
     if verdict is None:
-        line.append(otherwise)
+        line.append(plain(otherwise))
     else:
         line.append(verdict.kind.value, style=STYLES.get(verdict.kind, "yellow"))
-        line.append(f"; {verdict.reason}")
+        line.append(f"; {plain(verdict.reason)}")
     console.print(line)
 
 
@@ -140,9 +129,9 @@ def _size(row: Row) -> float:
     return 0.0 if row.verdict.ratio is None else abs(row.verdict.ratio - neutral)
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def _table(rows: Sequence[Row]) -> PlainTable:
     """Figures where there are any; the reason in words where the figures do not tell it."""
-    table = Table(box=None, pad_edge=True, header_style="dim")
+    table = PlainTable(box=None, pad_edge=True, header_style="dim")
     table.add_column("case and metric", overflow="fold", min_width=min(WIDEST_NAME, max(len(row.name) for row in rows)))
     if with_figures := any(row.verdict.ratio is not None for row in rows):
         for name in ("A", "B", "B / A", "95 % interval", "detectable"):
@@ -150,8 +139,8 @@ def _table(rows: Sequence[Row]) -> Table:
     if with_words := any(row.verdict.interval is None for row in rows):
         table.add_column("why", min_width=16)
     for row in rows:
-        words = [Text("" if row.verdict.interval else row.verdict.reason)] if with_words else []
-        table.add_row(Text(row.name), *(_figures(row) if with_figures else ()), *words)
+        words = [cell("" if row.verdict.interval else row.verdict.reason)] if with_words else []
+        table.add_row(row.name, *(_figures(row) if with_figures else ()), *words)
     return table
 
 
@@ -160,7 +149,7 @@ def _figures(row: Row) -> tuple[str | Text, ...]:
     return (
         figure(row.before, unit),
         figure(row.after, unit),
-        Text(_ratio(row, verdict.ratio), style=STYLES.get(row.kind, "")),
+        cell(_ratio(row, verdict.ratio), STYLES.get(row.kind, "")),
         _interval(row),
         "" if verdict.mde is None else f"{verdict.mde * 100:.1f} %",
     )
@@ -182,7 +171,7 @@ def _missing(console: Console, title: str, items: Sequence[Missing]) -> None:
     if items:
         _heading(console, f"{title} ({len(items)})")
         for item in items:
-            console.print(Text(f"   {item.name}{f' ({item.reason})' if item.reason else ''}"))
+            console.print(cell(f"   {item.name}{f' ({item.reason})' if item.reason else ''}"))
 
 
 def _counts(found: Comparison) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
+from pytest_npubench.plain_table import PlainTable, cell, plain_console, written
+from pytest_npubench.plain_text import plain
 from pytest_npubench.reports.continuous_lines import continuous_lines
 from pytest_npubench.reports.offload_lines import offload_lines
 from pytest_npubench.reports.own_lines import own_lines
@@ -38,7 +35,7 @@ PREDICTED = ("predicted ms", "error %")
 
 def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
     """The table as text, at least 80 columns wide: long names fold; with terminal colours where asked for."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = PlainTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("case", overflow="fold", min_width=14)
     table.add_column("what", min_width=10)
     figures = [name for name in FIGURES if name not in PREDICTED or any(_figure(record, name) for record in records)]
@@ -57,19 +54,12 @@ def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
             what_of(record),
             *(_figure(record, name) for name in figures),
             *([_change(record["verdict"])] if is_compared else []),
-            Text(verdict, style=STYLES.get(kind, "yellow")),
+            cell(verdict, STYLES.get(kind, "yellow")),
             record["verdict"]["reason"],
         )
-    console = Console(
-        file=io.StringIO(),
-        width=max(width, NARROWEST),
-        force_terminal=color,
-        no_color=not color,
-        highlight=False,
-        markup=False,  # the [...] of a parametrised test's id is no style
-    )
+    console = plain_console(max(width, NARROWEST), color=color)
     console.print(table)
-    return str(console.file.getvalue())  # type: ignore[attr-defined]
+    return written(console)
 
 
 def summary_lines(records: Sequence[Record]) -> list[str]:
@@ -103,7 +93,7 @@ def summary_lines(records: Sequence[Record]) -> list[str]:
     lines.append("verdicts: " + ", ".join(f"{number} {kind}" for kind, number in kinds.most_common()))
     if waste := _padding_waste(records):
         lines.append(f"padding waste, prefill and decode: {waste}")
-    return [part for line in lines for part in _folded(line)]
+    return [part for line in lines for part in _folded(plain(line))]
 
 
 def _folded(line: str) -> list[str]:

@@ -284,7 +284,7 @@ def test_the_real_environment_of_these_tests_has_the_plugin() -> None:
         (["--", "suites/"], "required: --env-a, --env-b"),
         (["--env-a", "x", "--env-b", "y"], "required: ARGUMENT"),
         (["--env-a", "x", "--env-b", "y", "--pairs", "0", "--", "s"], "'0': want a whole number"),
-        (["--env-a", "x", "--env-b", "y", "--cooldown", "-1", "--", "s"], "'-1': want seconds, 0 or more"),
+        (["--env-a", "x", "--env-b", "y", "--cooldown", "-1", "--", "s"], "'-1': want seconds, 0 to 31536000"),
     ],
 )
 def test_usage_errors(call: Run, arguments: list[str], message: str) -> None:

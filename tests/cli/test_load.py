@@ -122,7 +122,10 @@ def test_no_answer_is_no_measurement_and_names_the_failures(load, monkeypatch):
     ("arguments", "words"),
     [
         (("--model", "x"), "the server serves no model 'x'; it serves m"),
-        (("--key-variable", "NOT_THERE"), "NOT_THERE: no such variable is set"),
+        (("--key-variable", "NOT_THERE"), "NOT_THERE is not set; it holds the API key"),
+        (("--key-variable", "sk_4Xb9"), "the variable that it names is not set"),
+        (("--key-variable", "AKIA4XB9"), "the variable that it names is not set"),
+        (("--key-variable", "sk-4Xb9"), "want the name of the one that holds the API key, not the key"),
         (("--workload", "nobody-knows-it"), "no workload is named 'nobody-knows-it'"),
         (("--slo-ttft", "5", "--slo-tbt", "1s"), "want a number with a unit"),
         (("--api", "chat", "--prompt", "tokens"), "the chat API takes no token ids"),
@@ -130,9 +133,9 @@ def test_no_answer_is_no_measurement_and_names_the_failures(load, monkeypatch):
         (("--slo-ttft", "5s"), "want --slo-ttft and --slo-tbt together"),
         (("--attainment", "0.9"), "--attainment is of an SLO"),
         (("--attainment", "1.5", *SLO), "want a fraction above 0 and up to 1"),
-        (("--rate", "0"), "want a finite number above 0"),
-        (("--rate", "x"), "want a finite number above 0"),
-        (("--seed", "-1"), "want a whole number of at least 0"),
+        (("--rate", "0"), "want requests a second, 1e-06"),
+        (("--rate", "x"), "want requests a second, 1e-06"),
+        (("--seed", "-1"), "want a whole number from 0"),
         (("--extra-body", "[]"), "want a JSON object"),
         (("--extra-body", "{"), "no JSON"),
         (("--extra-body", '{"model": "x"}'), "model is not for it to say"),
@@ -144,6 +147,7 @@ def test_what_cannot_be_measured_is_named(load, arguments, words):
     assert answer.status == 2
     assert words in answer.err
     assert "Traceback" not in answer.err
+    assert "4X" not in answer.err.upper()
     assert stand_in.bodies == []
 
 

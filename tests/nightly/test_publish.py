@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_npubench.nightly.markdown import code_block, code_cell
 from pytest_npubench.nightly.night import STEPS, Night, Step
 from pytest_npubench.nightly.publish import Annotation, publish
 from pytest_npubench.nightly.state import StateFolder
@@ -55,6 +56,24 @@ def test_outputs_are_one_line_each(night: Night, tmp_path: Path) -> None:
         "where=branch x at 1",
         "num_accepted=3",
     ]
+
+
+def test_what_others_wrote_is_text_to_github(night: Night, tmp_path: Path) -> None:
+    foreign = "x\x1b[2J\n::error::y `a` | <img src=x> [b](http://c) @d"
+    night.record(Step(name="measure", outcome="failed", lines=(foreign,), facts={"where": foreign}))
+    shown = publish(night, {"GITHUB_OUTPUT": str(tmp_path / "outputs")}).annotations[0]
+    assert shown.command() == (
+        "::error title=nightly measure::x\\x1b[2J%0A::error::y `a` | <img src=x> [b](http://c) @d"
+    )
+    assert str(shown).count("\n") == 0
+    (row,) = (line for line in (night.out / "summary.md").read_text().splitlines() if line.startswith("| measure"))
+    assert row == (r"| measure | **failed** | x\\x1b\[2J ::error::y \`a\` \| \<img src=x\> \[b\](http://c) @d |")
+
+
+def test_code_ends_where_it_is_meant_to() -> None:
+    assert code_cell("a[b]") == "`a[b]`"
+    assert code_cell("a`b``|c") == "``` a`b``\\|c ```"
+    assert code_block(["@ann", "```", "a\nb"]) == "````text\n@ann\n```\na b\n````"
 
 
 def test_an_annotation_keeps_its_signs_apart() -> None:

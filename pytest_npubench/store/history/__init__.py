@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timezone
 
 from pytest_npubench.errors import HistoryError
-from pytest_npubench.store.history.address import masked
+from pytest_npubench.store.history.address import Address, shown_address
 from pytest_npubench.store.history.records import SeriesRow, SessionRow, Uploaded
 from pytest_npubench.store.journal_reader import Journal
 
@@ -27,6 +27,7 @@ __all__ = [
     "durations",
     "history_series",
     "history_sessions",
+    "moment_in_utc",
     "upload_journal",
 ]
 
@@ -34,7 +35,7 @@ DEFAULT_URL = ".npubench/history.db"
 UPLOAD_TIMEOUT_S = 60.0
 
 
-def upload_journal(url: str, journal: Journal, *, timeout_s: float = UPLOAD_TIMEOUT_S) -> Uploaded:
+def upload_journal(url: str | Address, journal: Journal, *, timeout_s: float = UPLOAD_TIMEOUT_S) -> Uploaded:
     """Put every session of a journal into the history, which is created where it is not there yet.
 
     A session that is there already is completed where the journal knows more of it, and left alone otherwise. A
@@ -48,7 +49,7 @@ def upload_journal(url: str, journal: Journal, *, timeout_s: float = UPLOAD_TIME
 
 
 def history_series(
-    url: str,
+    url: str | Address,
     case: str | None = None,
     metric: str | None = None,
     where: Mapping[str, str] | None = None,
@@ -67,7 +68,7 @@ def history_series(
 
 
 def history_sessions(
-    url: str,
+    url: str | Address,
     where: Mapping[str, str] | None = None,
     *,
     since: datetime | None = None,
@@ -79,20 +80,30 @@ def history_sessions(
     return sessions(url, where=where or {}, since=since, limit=limit)
 
 
-def durations(url: str) -> dict[str, float]:
+def durations(url: str | Address) -> dict[str, float]:
     """Case key -> the median of the seconds it took; invalid and resumed results left out. Raises HistoryError."""
     with _needing_sqlalchemy(url):
         from pytest_npubench.store.history.query import median_durations
     return median_durations(url)
 
 
+def moment_in_utc(text: str) -> datetime:
+    """A day or time of day in ISO 8601; in UTC unless it says otherwise. Raises ValueError, also where the time in UTC
+    lies before the year 1 or after 9999."""
+    found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    try:
+        return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+    except OverflowError as error:
+        raise ValueError(f"{text}: {error}") from None
+
+
 @contextmanager
-def _needing_sqlalchemy(url: str) -> Iterator[None]:
+def _needing_sqlalchemy(url: str | Address) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "sqlalchemy":
             raise
         raise HistoryError(
-            f"history {masked(url)}: sqlalchemy is not installed: pip install pytest-npubench[history]"
+            f"history {shown_address(url)}: sqlalchemy is not installed: pip install pytest-npubench[history]"
         ) from error

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from pytest_npubench.errors import HistoryError
-from pytest_npubench.store.history.address import ALLOWED, Address
+from pytest_npubench.store.history.address import Address
 from pytest_npubench.store.history.faults import explain, is_transient
 
 LOCK_WAIT_S = 5.0
@@ -62,7 +62,10 @@ def _tried(address: Address, engine: Engine, work: Callable[[Connection], Result
                 return work(connection)
         except DBAPIError as error:
             if not is_transient(error) or time.monotonic() + delay_s > deadline:
-                raise HistoryError(f"history {address.shown}: {explain(error)}") from error
+                said = address.without_secrets(explain(error))
+                raise HistoryError(f"history {address.shown}: {said}") from (None if address.secrets else error)
+        except (OverflowError, UnicodeEncodeError) as error:  # of the driver, before anything was sent
+            raise HistoryError(f"history {address.shown}: a number or a sign that it cannot hold ({error})") from error
         time.sleep(delay_s)
     raise AssertionError("delays never end")
 
@@ -80,13 +83,13 @@ def _engine(address: Address, *, writes: bool) -> Engine:
         return _sqlite(address, writes)
     assert address.server is not None
     try:
-        engine = create_engine(address.server, poolclass=NullPool, connect_args={"connect_timeout": CONNECT_TIMEOUT_S})
+        secrets = {name: secret.reveal() for name, secret in address.secrets.items()}
+        options = {"connect_timeout": CONNECT_TIMEOUT_S, **secrets}
+        engine = create_engine(address.server, poolclass=NullPool, connect_args=options)
     except ImportError as error:
         raise HistoryError(
             f"history {address.shown}: psycopg is not installed: pip install pytest-npubench[postgres]"
         ) from error
-    except (ArgumentError, ValueError):  # its own message may quote the password
-        raise HistoryError(f"history {address.shown!r}: not a URL; {ALLOWED}") from None
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -100,7 +103,7 @@ def _sqlite(address: Address, writes: bool) -> Engine:
     options = {"uri": "true"} if writes else {"uri": "true", "mode": "ro"}
     if not writes and _is_frozen(address):
         options["immutable"] = "1"
-    database = f"file:{quote(str(address.path.absolute()))}"
+    database = f"file:{quote(os.fsencode(address.path.absolute()))}"
     engine = create_engine(URL.create("sqlite", database=database, query=options), poolclass=NullPool)
 
     @event.listens_for(engine, "connect")

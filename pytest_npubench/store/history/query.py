@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Select, exists, fu
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.history import schema
-from pytest_npubench.store.history.address import parse_address
+from pytest_npubench.store.history.address import Address, parse_address
 from pytest_npubench.store.history.database import read
 from pytest_npubench.store.history.records import SeriesRow, SessionRow
 from pytest_npubench.verdict import VerdictKind
@@ -30,7 +30,7 @@ OF_SESSIONS = ("git_revision", "host", "session")
 
 
 def series(
-    url: str, *, case: str | None, metric: str | None, where: Mapping[str, str], since: datetime | None
+    url: str | Address, *, case: str | None, metric: str | None, where: Mapping[str, str], since: datetime | None
 ) -> tuple[SeriesRow, ...]:
     """As history_series."""
     metrics, sessions = schema.metrics.c, schema.sessions.c
@@ -63,7 +63,7 @@ def series(
 
 
 def sessions(
-    url: str, *, where: Mapping[str, str], since: datetime | None, limit: int | None
+    url: str | Address, *, where: Mapping[str, str], since: datetime | None, limit: int | None
 ) -> tuple[SessionRow, ...]:
     """As history_sessions."""
     table = schema.sessions
@@ -82,7 +82,7 @@ def sessions(
     return read(address, work)
 
 
-def median_durations(url: str) -> dict[str, float]:
+def median_durations(url: str | Address) -> dict[str, float]:
     """As durations."""
     cases = schema.cases.c
     query = select(cases["case"], cases.duration_s).where(cases.duration_s.is_not(None), *_valid())

@@ -23,7 +23,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from pytest_npubench.errors import HistoryError
 from pytest_npubench.store.history import schema
-from pytest_npubench.store.history.address import Address, masked, parse_address
+from pytest_npubench.store.history.address import Address, parse_address, shown_address
 from pytest_npubench.store.history.database import write
 from pytest_npubench.store.history.records import Uploaded
 from pytest_npubench.store.journal_reader import Journal, Record, Session
@@ -56,7 +56,7 @@ class _Rows:
     metrics: tuple[Row, ...]
 
 
-def upload(url: str, journal: Journal, timeout_s: float) -> Uploaded:
+def upload(url: str | Address, journal: Journal, timeout_s: float) -> Uploaded:
     """As upload_journal."""
     try:
         address = parse_address(url)
@@ -65,7 +65,7 @@ def upload(url: str, journal: Journal, timeout_s: float) -> Uploaded:
         rows = [_rows(journal, session) for session in later]  # all of them before the first is written
         written = [own for own in rows if _store(address, own, timeout_s)]
     except HistoryError as error:
-        command = shlex.join(["npubench", "history", "upload", str(journal.path), "--history", masked(url)])
+        command = shlex.join(["npubench", "history", "upload", str(journal.path), "--history", shown_address(url)])
         raise HistoryError(f"{error}; the journal is kept; repeat with: {command}") from error
     num_grown = sum(own.session["id"] in known for own in written)
     return Uploaded(

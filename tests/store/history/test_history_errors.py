@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -17,8 +18,9 @@ from hypothesis import strategies as st
 from made_journals import expected_rows, write_session
 
 from pytest_npubench.errors import HistoryError
+from pytest_npubench.secret import masked
 from pytest_npubench.store.history import database, history_series, history_sessions, upload_journal
-from pytest_npubench.store.history.address import masked, parse_address
+from pytest_npubench.store.history.address import parse_address, shown_address
 from pytest_npubench.store.journal import read_journal
 
 HOLD = """
@@ -84,7 +86,7 @@ def refusal(url, journal, timeout_s=0.3):
         ("h.sqlite", "h.sqlite", None),
         ("sqlite:///a/h.db", "a/h.db", None),
         ("sqlite:////a/h.anything", "/a/h.anything", None),
-        ("postgresql://u:p@h/d", None, "postgresql+psycopg://u:p@h/d"),
+        ("postgresql://u:p@h/d", None, "postgresql+psycopg://u@h/d"),
         ("postgres://u@h:1/d?sslmode=require", None, "postgresql+psycopg://u@h:1/d?sslmode=require"),
         ("postgresql+psycopg://h/d", None, "postgresql+psycopg://h/d"),
     ],
@@ -112,6 +114,67 @@ def test_a_url_that_cannot_be_parsed_keeps_its_password(text, journal):
     message = refusal(text, journal)
     assert "not a URL" in message
     assert "sec" not in message
+
+
+STRANGE = [
+    *(
+        "postgresql:/u:s3cret@h",
+        "postgresql:u:s3cret@h.db",
+        "host=h password=s3cret",
+        "host=h password=s3cret dbname=h.db",
+    ),
+    *("u:s3cret@h.sqlite", "postgresql://u:s3cret@x@h/d", "postgresql://u:x@s3cret@h/d", "postgresql://u%3As3cret@h/d"),
+    *("postgresql://u:s3cret", "postgresql://u:s3cret@h:999999/d", "postgresql://u:s3cret@h:1,g:2/d"),
+    *("postgresql://u:s3cret@h/d?pass word=s3cret", "postgresql://u@h/d?sslpassword=s3cret&sslpassword=s3cret"),
+    *("mysql+x://u:s3cret@h/d", "http://h/s3cret@d", "sqlite://u:s3cret@h/a.db", "postgresql://u/s3cret@h/d"),
+    *("postgresql://[s3cret/d", "file:s3cret.db", "postgresql://u:s3cret%zz@h:x/d"),
+]
+
+
+@pytest.mark.parametrize("text", STRANGE)
+def test_what_cannot_be_read_is_refused_and_not_repeated(text, journal):
+    message = refusal(text, journal)
+    assert "want a path ending in .db or .sqlite" in message
+    assert "s3cret" not in message
+    assert "s3cret" not in shown_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://ann@host:s3cret@db/d", "postgresql://ann%40host:***@db/d"),
+        ("postgresql://ann:s3/c?r#t@db/d", "postgresql://ann:***@db/d"),
+        ("postgresql://ann:s3cret%40%2F@db:5432/d?sslmode=require", "postgresql://ann:***@db:5432/d?sslmode=require"),
+        ("postgres:///d?host=/run&password=s3cret", "postgresql:///d?host=%2Frun&password=***"),
+        ("postgresql://db/d?options=-c%20my.key%3Ds3cret&colour=s3cret", "postgresql://db/d?options=***&colour=***"),
+    ],
+)
+def test_a_secret_stands_apart_from_the_address(text, shown):
+    address = parse_address(text)
+    assert address.shown == shown
+    assert "s3" not in repr(address)
+    assert all(secret.reveal() for secret in address.secrets.values())
+    assert "s3" not in address.server
+    for secret in address.secrets.values():
+        for form in (secret.reveal(), quote(secret.reveal(), safe="")):
+            assert address.without_secrets(f"no {form} here") == "no *** here"
+
+
+def test_the_driver_gets_the_secrets_and_its_words_are_masked(journal, monkeypatch):
+    psycopg = pytest.importorskip("psycopg")
+    given = []
+
+    def connect(*_, **options):
+        given.append(options)
+        raise psycopg.OperationalError(f'connection to "{options}" failed: {options["password"]}')
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    message = refusal("postgresql://ann@host:s3cret%2F@db/bench?sslpassword=t0p", journal)
+    assert given[0]["password"] == "s3cret/"
+    assert given[0]["sslpassword"] == "t0p"
+    assert given[0]["user"] == "ann@host"
+    assert "s3cret" not in message
+    assert "t0p" not in message
 
 
 @given(

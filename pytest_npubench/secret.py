@@ -1,0 +1,50 @@
+"""Passwords and keys: kept so that nothing that is shown or written can hold them, and found in text of others.
+
+repr(Secret("s3cret")) == str(Secret("s3cret")) == "***"
+masked("postgresql://ann:s3cret@db/bench?sslpassword=x") == "postgresql://ann:***@db/bench?sslpassword=***"
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+HIDDEN = "***"
+_USER_INFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/+)(.*)@")
+_NAMED = re.compile(r"(?i)((?:password|passwd|pwd|secret|token)\s*=)[^&]*")
+
+
+class Secret:
+    """A text that shows itself as ***, in tracebacks and records too. Only `reveal` gives it, to whom it is for."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a secret is not pickled")
+
+    def reveal(self) -> str:
+        return self._text
+
+
+def masked(text: str) -> str:
+    """The text with *** in place of every password of an address, well-formed or not: for text that nobody parsed."""
+    return _USER_INFO.sub(_without_password, _NAMED.sub(rf"\1{HIDDEN}", text))
+
+
+def _without_password(found: re.Match[str]) -> str:
+    user, colon, _ = found[2].partition(":")
+    if not colon:
+        return found[0]
+    return f"{found[1]}{HIDDEN}@" if "@" in user else f"{found[1]}{user}:{HIDDEN}@"
