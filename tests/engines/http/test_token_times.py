@@ -13,6 +13,8 @@ from pytest_npubench.engines.http.event_stream import EventStream
 from pytest_npubench.engines.http.token_times import EVENTS, LISTED, RUNNING, SPREAD, token_times
 from pytest_npubench.errors import MeasurementError
 
+EVENT_BYTES, ASKED = 2**16, 100
+
 
 @given(
     st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1), max_size=6),
@@ -23,19 +25,19 @@ def test_events_are_the_same_however_the_bytes_are_cut(texts, newline, data):
     stream = "".join(f": comment{newline}event: x{newline}data: {text}{newline}{newline}" for text in texts).encode()
     stream += b"\n" if newline == "\r" else b""  # a lone CR at the very end may still become a CRLF
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
-    events, found = EventStream(), []
+    events, found = EventStream(EVENT_BYTES), []
     for first, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         found += events.feed(stream[first:stop])
     assert found == texts
 
 
 def test_data_of_several_lines_is_one_event():
-    assert EventStream().feed(b"data: a\ndata:b\n\ndata: c\n") == ("a\nb",)
+    assert EventStream(EVENT_BYTES).feed(b"data: a\ndata:b\n\ndata: c\n") == ("a\nb",)
 
 
 def test_bytes_that_are_no_text_are_named():
     with pytest.raises(MeasurementError, match="no UTF-8"):
-        EventStream().feed(b"data: \xff\n\n")
+        EventStream(EVENT_BYTES).feed(b"data: \xff\n\n")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def _deltas(*events):
     ],
 )
 def test_every_token_has_the_time_of_its_event(deltas, times_s, counted_by):
-    found = token_times(deltas)
+    found = token_times(deltas, ASKED)
     assert (found.times_s, found.counted_by) == (times_s, counted_by)
 
 
@@ -107,9 +109,9 @@ def test_however_deltas_were_merged_all_tokens_are_there_in_order(events):
         running.append((float(index), chars, None, seen))
     expected = tuple(float(index) for index, (_, tokens) in enumerate(events) for _ in range(tokens))
     if len({entry[3] for entry in running}) > 1:
-        assert token_times(_deltas(*running)).times_s == expected
+        assert token_times(_deltas(*running), ASKED).times_s == expected
     last = [(float(index), chars, None, None) for index, (chars, _) in enumerate(events)]
-    spread = token_times(_deltas(*last, (99.0, 0, None, total))).times_s
+    spread = token_times(_deltas(*last, (99.0, 0, None, total)), ASKED).times_s
     assert len(spread) == total
     assert list(spread) == sorted(spread)
     num_chars = sum(chars for chars, _ in events)
@@ -129,4 +131,4 @@ def test_however_deltas_were_merged_all_tokens_are_there_in_order(events):
 )
 def test_counts_that_contradict_the_events_are_named(deltas):
     with pytest.raises(MeasurementError, match="count"):
-        token_times(deltas)
+        token_times(deltas, ASKED)
