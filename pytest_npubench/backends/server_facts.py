@@ -171,7 +171,7 @@ def _get(address: ServerAddress, url: str, deadline_s: float) -> _Reply:
     except (OSError, HTTPException, ValueError) as error:
         if isinstance(error, OSError) and ran_out(error):
             raise DeviceUnavailableError(
-                "this process may open no more files (ulimit -n), so no server is asked"
+                "no server is asked: this process may open no more files (ulimit -n)"
             ) from None
         words = getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
         raise DeviceUnavailableError(f"no server answers at {address.url}: {shown(words)}") from None
@@ -181,7 +181,7 @@ def _get(address: ServerAddress, url: str, deadline_s: float) -> _Reply:
 
 def _connected(address: ServerAddress, port: int, deadline_s: float) -> socket.socket:
     """To the first of the host's addresses that takes it. Raises OSError, ConfigError."""
-    tls = address.tls() if address.url.startswith("https:") else None
+    tls = address.tls() if urlsplit(address.url).scheme == "https" else None
     refused: OSError = TimeoutError("timed out")
     for family, kind, protocol, _, where in socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM):
         connection = socket.socket(family, kind, protocol)

@@ -11,6 +11,7 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from pytest_npubench.errors import MeasurementError
 
@@ -24,7 +25,7 @@ def enough_files(number: int) -> Iterator[None]:
 
     Raises MeasurementError, with the limit and what is needed, where the block ends in an error of `ran_out`.
     """
-    needed = len(os.listdir("/dev/fd")) + number + SPARE
+    needed = len(list(Path("/dev/fd").iterdir())) + number + SPARE
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:
         with suppress(OSError, ValueError):  # a system may hold more than its hard limit back

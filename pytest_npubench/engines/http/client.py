@@ -1,7 +1,6 @@
 """One request to an OpenAI-compatible server: sent, read piece by piece, timed, and every way it can fail named.
 
-Nothing that a server sends is followed, unpacked or kept for later: no redirect, no content coding, no cookie; and no
-proxy or password file of the environment is used. What a request may take is bounded by `limits`.
+No redirect is followed, and nothing that is packed is unpacked. What a request may take is bounded by `limits`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from pytest_npubench.server_access import redirected_to, shown
 RETRIED = (429, 500, 502, 503, 504)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0
 ERROR_CHARS, REASON_CHARS, ERROR_BYTES = 200, 400, 4096
-LINE_BYTES, NUM_HEADERS = 8190, 128  # of a status, of a header, of all of them
 ERROR_S, END_S = 2.0, 1.0  # a refusal's own words, and the end behind [DONE], are waited for no longer
 
 
@@ -49,21 +47,6 @@ class _Try:
     total_tokens: int | None = None
     done: bool = False
     finished: bool = False
-
-
-def open_session(endpoint: Endpoint) -> aiohttp.ClientSession:
-    """Connections are kept and used again, as many as there are requests at once. Inside a running loop only.
-    Raises ConfigError where the API key or the certificates are not there."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=endpoint.tls(), keepalive_timeout=60.0),
-        headers=endpoint.headers(),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        trust_env=False,
-        max_line_size=LINE_BYTES,
-        max_field_size=LINE_BYTES,
-        max_headers=NUM_HEADERS,
-    )
 
 
 async def ask(
@@ -119,7 +102,9 @@ async def _read(
             raise
         raise AnswerError(f"no connection: {error}", again=True) from error
     except asyncio.TimeoutError as error:  # builtin TimeoutError from Python 3.11 on
-        raise AnswerError(f"timed out: {error or f'no whole answer in {limits.time_s:g} s'}") from error
+        raise AnswerError(f"timed out: {str(error) or f'no whole answer in {limits.time_s:g} s'}") from error
+    except aiohttp.ClientResponseError as error:
+        raise AnswerError(f"malformed stream: no answer in HTTP: {' '.join(error.message.split())}") from error
     except (aiohttp.ClientError, OSError) as error:
         raise AnswerError(f"disconnected: {type(error).__name__}: {error}", again=not found.deltas) from error
     except MeasurementError as error:

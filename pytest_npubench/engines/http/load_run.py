@@ -13,8 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
-from pytest_npubench.engines.http.client import ask, open_session
+from pytest_npubench.engines.http.client import ask
 from pytest_npubench.engines.http.endpoint import Endpoint
+from pytest_npubench.engines.http.session import open_session
 from pytest_npubench.engines.no_collection import no_collection
 from pytest_npubench.processes.file_limit import enough_files
 
@@ -38,10 +39,10 @@ class HttpRun:
 
 
 def run_load(endpoint: Endpoint, requests: Sequence[HttpRequest]) -> HttpRun:
-    """Send every request at its time and wait for all answers. What goes wrong with single requests is in their answers.
+    """Send every request at its time and wait for all answers. What goes wrong with single ones is in their answers.
 
-    Raises ConfigError before anything is sent where the endpoint cannot be used, and MeasurementError where this process
-    may not open a file for each connection: then nothing was measured, and the server is not to blame.
+    Raises ConfigError before anything is sent where the endpoint cannot be used, and MeasurementError where this
+    process may not open a file for each connection: then nothing was measured, and the server is not to blame.
     """
     for request in requests:
         endpoint.body(request.prompt, request.output_tokens)

@@ -1,7 +1,5 @@
 """A server that means harm, on loopback: raw bytes at its own pace, one way of going wrong a case.
 
-    python -m engines.http.hostile CASE     serves it until its input closes, and prints its address first
-
 Nothing here is endless: an answer ends after MAX_BYTES and after MAX_S, whatever its reader does. Bytes go out as they
 are, so that headers and framing can be wrong too. What each request brought is kept, and so is how many bytes left.
 """
@@ -11,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -55,7 +52,7 @@ def endless(start: bytes, piece: bytes) -> Answer:
     return lambda: _after(start, repeat(block))
 
 
-def dripping(start: bytes, piece: bytes, every_s: float = 1.0) -> Answer:
+def dripping(start: bytes, piece: bytes, every_s: float = 0.05) -> Answer:
     return lambda: _after(start, (part for _ in repeat(None) for part in (piece, every_s)))
 
 
@@ -170,100 +167,105 @@ async def _read(reader: asyncio.StreamReader) -> Asked:
 
 
 RUNNING = [event(usage={"completion_tokens": number}) for number in (1, 2)]
+CHUNKED = head("200 OK", "Transfer-Encoding: chunked")
+PACKED = "Content-Encoding: gzip"
+GARBAGE = b"\x00\x01\x02 \xff\xfe\r\n\r\n\x1b[31m" * 20
+RAW_STATUS = b"HTTP/1.1 500 \xff\xed\xa0\x80\x1b[31m\r\nConnection: close\r\n\r\n"
 
-POSTS: dict[str, Answer] = {
+ANSWERS: dict[str, tuple[Answer, str]] = {
     # counts
-    "count of 10^9": said(STREAM, event(), raw_usage(str(10**9)), DONE),
-    "count of 10^30": said(STREAM, event(), raw_usage(str(10**30)), DONE),
-    "running count to 10^9": said(STREAM, RUNNING[0], raw_usage(str(10**9)), DONE),
-    "running count to 10^30": said(STREAM, RUNNING[0], raw_usage(str(10**30)), DONE),
-    "count below 0": said(STREAM, raw_usage("-5"), DONE),
-    "count that is true": said(STREAM, raw_usage("true"), DONE),
-    "count of 1e400": said(STREAM, raw_usage("1e400"), DONE),
-    "count of NaN": said(STREAM, raw_usage("NaN"), DONE),
-    "count of 2.5": said(STREAM, raw_usage("2.5"), DONE),
-    "count in words": said(STREAM, raw_usage('"two"'), DONE),
-    "count of 5000 digits": said(STREAM, raw_usage("9" * 5000), DONE),
+    "count of 10^9": (said(STREAM, event(), raw_usage(str(10**9)), DONE), "^1000000000 tokens came, 2 were asked for$"),
+    "count of 10^30": (said(STREAM, event(), raw_usage(str(10**30)), DONE), "^over 1000000000000 tokens came"),
+    "running count to 10^9": (said(STREAM, RUNNING[0], raw_usage(str(10**9)), DONE), "^1000000000 tokens came"),
+    "running count to 10^30": (said(STREAM, RUNNING[0], raw_usage(str(10**30)), DONE), "^over 1000000000000 tokens"),
+    "count below 0": (said(STREAM, raw_usage("-5"), DONE), "completion_tokens is -5; want a whole number"),
+    "count that is true": (said(STREAM, raw_usage("true"), DONE), "completion_tokens is true; want a whole number"),
+    "count of 1e400": (said(STREAM, raw_usage("1e400"), DONE), "completion_tokens is Infinity; want"),
+    "count of NaN": (said(STREAM, raw_usage("NaN"), DONE), "completion_tokens is NaN; want"),
+    "count of 2.5": (said(STREAM, raw_usage("2.5"), DONE), "completion_tokens is 2.5; want"),
+    "count in words": (said(STREAM, raw_usage('"two"'), DONE), 'completion_tokens is "two"; want'),
+    "count of 5000 digits": (said(STREAM, raw_usage("9" * 5000), DONE), "^malformed stream: Exceeds the limit"),
     # sizes
-    "endless 500": endless(head("500 Oh"), b"x"),
-    "endless 200 line": endless(STREAM + b"data: ", b"x"),
-    "endless data lines": endless(STREAM, b"data: x\n"),
-    "endless empty data lines": endless(STREAM, b"data:\n"),
-    "endless comments": endless(STREAM, b": wait\n\n"),
-    "endless events with text": endless(STREAM, event()),
-    "endless events without text": endless(STREAM, b'data: {"choices": []}\n\n'),
-    "endless running counts": endless(STREAM + RUNNING[0], RUNNING[1]),
-    "an event of 10^6 token ids": said(STREAM, event(choices=[{"text": "a", "token_ids": [1] * 10**6}]), DONE),
-    "gzip bomb": bomb(head("200 OK", "Content-Encoding: gzip", "Content-Type: text/event-stream")),
-    "gzip bomb of a 500": bomb(head("500 Oh", "Content-Encoding: gzip")),
-    "unknown coding": said(head("200 OK", "Content-Encoding: magic"), event(), DONE),
-    # headers and framing
-    "endless header": endless(b"HTTP/1.1 200 OK\r\nX: ", b"x"),
-    "endless headers": endless(b"HTTP/1.1 200 OK\r\n", b"X-Y: " + b"z" * 1000 + b"\r\n"),
-    "endless status line": endless(b"HTTP/1.1 200 ", b"x"),
-    "endless 100 Continue": endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
-    "endless chunk extension": endless(head("200 OK", "Transfer-Encoding: chunked") + b"1;", b"x"),
-    "endless trailers": endless(head("200 OK", "Transfer-Encoding: chunked") + b"0\r\n", b"X-Y: zzz\r\n"),
-    "cookies": said(head("200 OK", *[f"Set-Cookie: c{index}={'v' * 4000}" for index in range(100)]), event(), DONE),
-    "a chunk of 10^30": said(head("200 OK", "Transfer-Encoding: chunked") + b"f" * 25 + b"\r\n", event(), DONE),
-    "length below 0": said(b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", event(), DONE),
-    "no HTTP": said(b"\x00\x01\x02 \xff\xfe\r\n\r\n\x1b[31m" * 20),
-    "text before a status": said(b"hello, I am a\r\nmail server\r\n\r\n"),
-    "charset that is no text's": said(head("500 Oh", "Content-Type: text/plain; charset=rot13"), b"words"),
-    # JSON
-    "nested event": said(STREAM, b"data: " + b"[" * 100_000 + b"\n\n"),
-    "nested error": said(STREAM, b'data: {"error": ' + b'{"a":' * 800 + b"1" + b"}" * 800 + b"}\n\n"),
-    "nested 500": said(head("500 Oh"), b'{"a":' * 100_000),
-    "surrogates": said(STREAM, b'data: {"choices": [{"text": "\\ud800"}]}\n\n', DONE),
-    "surrogate error": said(STREAM, b'data: {"error": {"message": "\\ud800\\u001b[31m"}}\n\n'),
-    "no UTF-8": said(STREAM, b"data: \xff\xfe\n\n"),
-    "status of raw bytes": said(
-        b"HTTP/1.1 500 \xff\xed\xa0\x80\x1b[31m\r\nConnection: close\r\n\r\n", b"\x1b]0;x\x07\xff"
+    "endless 500": (endless(head("500 Oh"), b"x"), "^HTTP 500 Oh: x{200}$"),
+    "endless line": (endless(STREAM + b"data: ", b"x"), "^an event of more than 262656 bytes"),
+    "endless data lines": (endless(STREAM, b"data: " + b"x" * 1000 + b"\n"), "^an event of more than 262656 bytes"),
+    "endless empty data lines": (endless(STREAM, b"data:\n"), "an answer of more than 1081344 bytes"),
+    "endless comments": (endless(STREAM, b": wait\n\n"), "an answer of more than 1081344 bytes"),
+    "endless events with text": (endless(STREAM, event()), "more than 72 events with text or counts"),
+    "endless events without text": (endless(STREAM, b'data: {"choices": []}\n\n'), "an answer of more than 1081344"),
+    "endless running counts": (endless(STREAM + RUNNING[0], RUNNING[1]), "more than 72 events with text or counts"),
+    "an event of 10^6 token ids": (
+        said(STREAM, event(choices=[{"text": "a", "token_ids": [1] * 10**6}]), DONE),
+        "^an event of more than 262656 bytes",
     ),
-    "choices of no list": said(STREAM, event(choices={"text": "a"}), DONE),
-    "a choice of no object": said(STREAM, event(choices=[3]), DONE),
-    "text of no text": said(STREAM, event(choices=[{"text": ["a"]}]), DONE),
-    "a delta of no object": said(STREAM, event(choices=[{"delta": 3}]), DONE),
-    "usage of no object": said(STREAM, event(usage=[3]), DONE),
-    "a reason of no text": said(STREAM, event(choices=[{"text": "a", "finish_reason": {"a": 1}}]), DONE),
+    "gzip bomb": (bomb(head("200 OK", PACKED)), "in the content coding gzip, which was not asked for"),
+    "gzip bomb of a 500": (bomb(head("500 Oh", PACKED)), "^HTTP 500 Oh: words in the content coding gzip$"),
+    "unknown coding": (said(head("200 OK", "Content-Encoding: magic"), event(), DONE), "in the content coding magic"),
+    # headers and framing
+    "endless header": (endless(b"HTTP/1.1 200 OK\r\nX: ", b"x"), "no answer in HTTP: Got more than 8190 bytes"),
+    "endless headers": (
+        endless(b"HTTP/1.1 200 OK\r\n", b"X-Y: " + b"z" * 1000 + b"\r\n"),
+        "no answer in HTTP: Too many headers",
+    ),
+    "endless status line": (endless(b"HTTP/1.1 200 ", b"x"), "no answer in HTTP: Got more than 8190 bytes"),
+    "endless 100 Continue": (endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), "^timed out"),
+    "endless chunk extension": (endless(CHUNKED + b"1;", b"x"), "^timed out"),
+    "endless trailers": (endless(CHUNKED + b"0\r\n", b"X-Y: zzz\r\n"), "Too many headers|disconnected"),
+    "cookies": (
+        said(head("200 OK", *[f"Set-Cookie: c{index}={'v' * 4000}" for index in range(100)]), event(), DONE),
+        "^1 tokens came",
+    ),
+    "a chunk of 10^30": (said(CHUNKED + b"f" * 25 + b"\r\n", event(), DONE), "no answer in HTTP: Chunk size|disconn"),
+    "length below 0": (said(b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", event(), DONE), "no answer in HTTP"),
+    "no HTTP": (said(GARBAGE), "no answer in HTTP"),
+    "charset that is no text's": (
+        said(head("500 Oh", "Content-Type: text/plain; charset=rot13"), b"words"),
+        "^HTTP 500 Oh: words$",
+    ),
+    # JSON
+    "nested event": (said(STREAM, b"data: " + b"[" * 100_000 + b"\n\n"), "nested deeper than any answer"),
+    "nested error": (
+        said(STREAM, b'data: {"error": ' + b'{"a":' * 800 + b"1" + b"}" * 800 + b"}\n\n"),
+        r'^the server ended its answer: .*"a":.*\.\.\.$',
+    ),
+    "nested 500": (said(head("500 Oh"), b'{"a":' * 100_000), '^HTTP 500 Oh: {"a":'),
+    "surrogates": (said(STREAM, b'data: {"choices": [{"text": "\\ud800"}]}\n\n', DONE), "^1 tokens came"),
+    "surrogate error": (
+        said(STREAM, b'data: {"error": {"message": "\\ud800\\u001b[31m"}}\n\n'),
+        r"^the server ended its answer: .*\\ud800\\u001b\[31m",
+    ),
+    "no UTF-8": (said(STREAM, b"data: \xff\xfe\n\n"), "an event that is no UTF-8"),
+    "status of raw bytes": (said(RAW_STATUS, b"\x1b]0;x\x07\xff"), r"^HTTP 500 +\[31m: \]0;x"),
+    "choices of no list": (said(STREAM, event(choices={"text": "a"}), DONE), "no list of choices in"),
+    "a choice of no object": (said(STREAM, event(choices=[3]), DONE), r"choices\[0\] is 3; want an object"),
+    "text of no text": (said(STREAM, event(choices=[{"text": ["a"]}]), DONE), r'text is \["a"\]; want text'),
+    "a delta of no object": (said(STREAM, event(choices=[{"delta": 3}]), DONE), "delta is 3; want an object"),
+    "usage of no object": (said(STREAM, event(usage=[3]), DONE), r"usage is \[3\]; want an object"),
+    "a reason of no text": (
+        said(STREAM, event(choices=[{"text": "a", "finish_reason": {"a": 1}}]), DONE),
+        'finish_reason is {"a": 1}; want text',
+    ),
     # time
-    "dripping 200": dripping(STREAM, b": wait\n\n"),
-    "dripping 500": dripping(head("500 Oh"), b"x"),
-    "dripping header": dripping(b"HTTP/1.1 200 OK\r\nX: ", b"x"),
-    "never ends behind its end": dripping(STREAM + event() + event() + DONE, b": wait\n\n"),
+    "dripping 200": (dripping(STREAM, b": wait\n\n"), "^timed out: no whole answer in"),
+    "dripping 500": (dripping(head("500 Oh"), b"x"), "^HTTP 500 Oh: xx"),
+    "dripping header": (dripping(b"HTTP/1.1 200 OK\r\nX: ", b"x"), "^timed out: no whole answer in"),
 }
-"""What a completion is answered with."""
+"""How a completion of two tokens is answered, and how the client says that it failed."""
 
-LISTS: dict[str, Answer] = {
-    "endless list": endless(JSON, b"x"),
-    "endless headers": endless(b"HTTP/1.1 200 OK\r\n", b"X-Y: " + b"z" * 1000 + b"\r\n"),
-    "endless 100 Continue": endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
-    "gzip bomb": bomb(head("200 OK", "Content-Encoding: gzip")),
-    "list of lists": said(JSON, b'{"data": [' + b"[]," * 1_300_000 + b"1]}"),
-    "nested list": said(JSON, b'{"data": ' + b"[" * 200_000),
-    "dripping status": dripping(b"", b"H"),
-    "dripping header": dripping(b"HTTP/1.1 200 OK\r\nX: ", b"x"),
-    "dripping body": dripping(head("200 OK", "Content-Length: 1000"), b" "),
-    "dripping chunk size": dripping(head("200 OK", "Transfer-Encoding: chunked"), b"0"),
-    "context of 10^400": said(JSON + b'{"data": [{"id": "m", "max_model_len": 1' + b"0" * 400 + b"}]}"),
-    "context that is true": models(max_model_len=True),
-    "context of NaN": models(max_model_len=float("nan")),
-    "surrogate name": models(id="\ud800"),
-    "long name": models(id="m" * 10**6),
-    "owner of no text": models(owned_by=["vllm"]),
-    "no UTF-8": said(JSON, b'{"data": [{"id": "\xff"}]}'),
-    "no HTTP": said(b"\x00\x01\x02 \xff\xfe\r\n\r\n\x1b[31m" * 20),
-    "redirect": said(head("302 Found", "Location: http://user:secret@127.0.0.1:1/v1/models?key=secret")),
+LISTS: dict[str, tuple[Answer, str]] = {
+    "endless list": (endless(JSON, b"x"), "an answer of more than 4194304 bytes"),
+    "endless headers": (endless(b"HTTP/1.1 200 OK\r\n", b"X-Y: " + b"z" * 1000 + b"\r\n"), "more than 100 headers"),
+    "endless 100 Continue": (endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), "timed out"),
+    "gzip bomb": (bomb(head("200 OK", PACKED)), "/models is in the content coding gzip, which was not asked for"),
+    "nested list": (said(JSON, b'{"data": ' + b"[" * 200_000), "/models holds no list"),
+    "list of numbers": (said(JSON, b'{"data": [1, 1e400, NaN, true]}'), "no entry of /models has an id of 1 to"),
+    "dripping status": (dripping(b"", b"H"), "timed out"),
+    "dripping header": (dripping(b"HTTP/1.1 200 OK\r\nX: ", b"x"), "timed out"),
+    "dripping body": (dripping(head("200 OK", "Content-Length: 1000"), b" "), "timed out"),
+    "dripping chunk size": (dripping(CHUNKED, b"0"), "timed out"),
+    "surrogate name": (models(id="\ud800"), "no entry of /models has an id of 1 to 256 plain signs"),
+    "long name": (models(id="m" * 10**6), "no entry of /models has an id of 1 to 256 plain signs"),
+    "no UTF-8": (said(JSON, b'{"data": [{"id": "\xff"}]}'), "/models holds no list"),
+    "no HTTP": (said(GARBAGE), "no server answers at"),
 }
-"""What the question for its models is answered with."""
-
-
-def main() -> None:
-    kind, name = sys.argv[1:3]
-    server = Hostile(POSTS[name]) if kind == "post" else Hostile(models(), LISTS[name])
-    print(server.url, flush=True)
-    sys.stdin.read()
-
-
-if __name__ == "__main__":
-    main()
+"""How the question for its models is answered, and how the client says that there are none."""
