@@ -16,7 +16,7 @@ class EventStream:
         self._event_bytes = event_bytes
         self._rest = b""
         self._data = bytearray()
-        self._has_data = False
+        self._num_bytes = 0  # of the event's lines, which are more than its data
 
     def feed(self, chunk: bytes) -> tuple[str, ...]:
         """The data of every event that `chunk` completes. Raises MeasurementError on an event, or a line, that is no
@@ -30,23 +30,23 @@ class EventStream:
         events = []
         for line in lines:
             if line.startswith(b"data:"):
-                self._add(line[5:].removeprefix(b" "))
-            elif not line and self._has_data:
+                self._add(line)
+            elif not line and self._num_bytes:
                 events.append(bytes(self._data))
                 self._data.clear()
-                self._has_data = False
+                self._num_bytes = 0
         try:
             return tuple(event.decode() for event in events)
         except UnicodeDecodeError as error:
             raise MeasurementError(f"an event that is no UTF-8: {error}") from error
 
-    def _add(self, data: bytes) -> None:
+    def _add(self, line: bytes) -> None:
         """Several `data` fields of an event are lines of one text."""
-        if self._has_data:
+        if self._num_bytes:
             self._data += b"\n"
-        self._data += data
-        self._has_data = True
-        self._check(len(self._data))
+        self._data += line[5:].removeprefix(b" ")
+        self._num_bytes += len(line)
+        self._check(self._num_bytes)
 
     def _check(self, num_bytes: int) -> None:
         if num_bytes > self._event_bytes:

@@ -2,11 +2,11 @@
 
     time     connect_timeout_s + idle_timeout_s + 5 s a token, at most 600 s; or answer_timeout_s where that is given.
              It is for the whole request: retries, and the pauses before them, are part of it.
-    bytes    1 MiB + 16 KiB a token: an event of one token is 0.3 KiB, with twenty log-probabilities 3 KiB
+    bytes    512 KiB + 16 KiB a token: an event of one token is 0.3 KiB, with twenty log-probabilities 3 KiB
     event    256 KiB + 256 bytes a token: a proxy may merge a whole answer into one
     events   64 + 4 a token, of those that bring text or a new count: what is kept of an answer
 
-Worked example: 16 tokens and the default times of an endpoint (10 and 60 s) have 150 s, 1.25 MiB, events of up to
+Worked example: 16 tokens and the default times of an endpoint (10 and 60 s) have 150 s, 768 KiB, events of up to
 260 KiB, and 128 of them.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pytest_npubench.engines.http.endpoint import Endpoint
 
 TOKEN_S, LONGEST_S = 5.0, 600.0
-ANSWER_BYTES, TOKEN_BYTES = 2**20, 2**14
+ANSWER_BYTES, TOKEN_BYTES = 2**19, 2**14
 EVENT_BYTES, EVENT_TOKEN_BYTES = 2**18, 2**8
 NUM_EVENTS, TOKEN_EVENTS = 64, 4
 

@@ -87,13 +87,14 @@ def models(**changes: object) -> Answer:
 
 
 class Hostile:
-    """Answers POST with `post` and GET of /models with `listed` until it is stopped."""
+    """Answers POST of completions with `post` and GET of /models, or of another list, with `listed`, until it is
+    stopped."""
 
-    def __init__(self, post: Answer, listed: Answer | None = None) -> None:
+    def __init__(self, post: Answer, listed: Answer | None = None, list_path: str = "/models") -> None:
         self.asked: list[Asked] = []
         self.num_bytes = 0
         self.port = 0
-        self._post, self._listed = post, listed or models()
+        self._post, self._listed, self._list_path = post, listed or models(), list_path
         self._started = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -137,7 +138,7 @@ class Hostile:
                 self.asked.append(asked)
                 if asked.path.endswith("/completions"):
                     answer = self._post
-                elif asked.path.endswith("/models"):
+                elif asked.path.partition("?")[0].endswith(self._list_path):
                     answer = self._listed
                 else:
                     answer = said(head("404 Not Found"))
@@ -189,10 +190,10 @@ ANSWERS: dict[str, tuple[Answer, str]] = {
     "endless 500": (endless(head("500 Oh"), b"x"), "^HTTP 500 Oh: x{200}$"),
     "endless line": (endless(STREAM + b"data: ", b"x"), "^an event of more than 262656 bytes"),
     "endless data lines": (endless(STREAM, b"data: " + b"x" * 1000 + b"\n"), "^an event of more than 262656 bytes"),
-    "endless empty data lines": (endless(STREAM, b"data:\n"), "an answer of more than 1081344 bytes"),
-    "endless comments": (endless(STREAM, b": wait\n\n"), "an answer of more than 1081344 bytes"),
+    "endless empty data lines": (endless(STREAM, b"data:\n"), "^an event of more than 262656 bytes"),
+    "endless comments": (endless(STREAM, b": wait\n\n"), "an answer of more than 557056 bytes"),
     "endless events with text": (endless(STREAM, event()), "more than 72 events with text or counts"),
-    "endless events without text": (endless(STREAM, b'data: {"choices": []}\n\n'), "an answer of more than 1081344"),
+    "endless events without text": (endless(STREAM, b'data: {"choices": []}\n\n'), "an answer of more than 557056"),
     "endless running counts": (endless(STREAM + RUNNING[0], RUNNING[1]), "more than 72 events with text or counts"),
     "an event of 10^6 token ids": (
         said(STREAM, event(choices=[{"text": "a", "token_ids": [1] * 10**6}]), DONE),

@@ -14,7 +14,7 @@ def _endpoint(**changes: object) -> Endpoint:
 
 def test_the_worked_example():
     found = answer_limits(_endpoint(), 16)
-    assert (found.time_s, found.num_bytes, found.event_bytes, found.num_events) == (150.0, 1310720, 266240, 128)
+    assert (found.time_s, found.num_bytes, found.event_bytes, found.num_events) == (150.0, 786432, 266240, 128)
 
 
 @pytest.mark.parametrize(
