@@ -7,6 +7,7 @@ import asyncio
 import random
 import re
 import resource
+import socket
 import subprocess
 import sys
 import time
@@ -20,12 +21,13 @@ from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.client import ask
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.http.load_run import run_load
-from pytest_npubench.engines.http.session import open_session
+from pytest_npubench.engines.http.session import READ_BYTES, _ShortReads, open_session
 from pytest_npubench.errors import DeviceUnavailableError
 
 from .hostile import ANSWERS, DONE, JSON, LISTS, STREAM, Answer, Hostile, event, head, said
 
 TOKENS, SHORT_S = 2, 0.4
+READ_IN_ALL = 16 * 2**20  # most of it by the system's own buffers
 MAX_RSS_MB, MAX_ADDRESSES = 300, 2 * 2**30
 WHOLE = said(STREAM, event(), event(), DONE)
 KEY = "sk-0123456789-abcdefghij"
@@ -49,14 +51,20 @@ def _requests(number: int = 1) -> list[HttpRequest]:
     return [HttpRequest(id=index, arrival_s=0.0, prompt=(1, 2), output_tokens=TOKENS) for index in range(number)]
 
 
-def _answer(server: Hostile, **changes: object) -> HttpAnswer:
+def _answers(server: Hostile, number: int, **changes: object) -> list[HttpAnswer]:
+    """One after the other on one session."""
     endpoint = Endpoint(**{"url": server.url, "model": "m", "answer_timeout_s": 20.0, **changes})
 
-    async def asked() -> HttpAnswer:
+    async def asked() -> list[HttpAnswer]:
         async with open_session(endpoint) as session:
-            return await ask(session, endpoint, *_requests(), now_s=time.monotonic)
+            return [await ask(session, endpoint, one, now_s=time.monotonic) for one in _requests(number)]
 
     return asyncio.run(asked())
+
+
+def _answer(server: Hostile, **changes: object) -> HttpAnswer:
+    (answer,) = _answers(server, 1, **changes)
+    return answer
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -71,6 +79,7 @@ def test_a_hostile_answer_is_a_failure_in_one_line(hostile, name):
     assert answer.failed.isprintable()
     assert len(answer.token_times_s) <= TOKENS
     assert server.asked[0].headers["accept-encoding"] == "identity"
+    assert in_time or server.num_bytes < READ_IN_ALL
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -139,6 +148,28 @@ def test_where_a_redirect_goes_is_shown_without_secrets_and_in_short(hostile, lo
     assert re.search(words, answer.failed), answer.failed
     assert "secret" not in answer.failed
     assert len(answer.failed) < 400
+
+
+def test_no_cookie_is_kept(hostile):
+    server = hostile(ANSWERS["cookies"][0])
+    found = _answers(server, 2, url=f"http://localhost:{server.port}/v1")  # an address without a name has no cookies
+    assert [answer.failed for answer in found] == ["1 tokens came, 2 were asked for"] * 2
+    assert all("cookie" not in asked.headers for asked in server.asked)
+
+
+def test_little_is_read_at_once():
+    """However much has come, and into whatever buffer."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ours = _ShortReads.of_address((socket.AF_INET, socket.SOCK_STREAM, 0, "", listening.getsockname()))
+        with ours:
+            ours.connect(listening.getsockname())
+            theirs, _ = listening.accept()
+            with theirs:
+                theirs.sendall(b"x" * 8 * READ_BYTES)
+                time.sleep(0.1)
+                assert 0 < len(ours.recv(2**18)) <= READ_BYTES
+                assert 0 < ours.recv_into(bytearray(2**18)) <= READ_BYTES
+                assert ours.recv_into(bytearray(5)) == 5
 
 
 def test_no_proxy_of_the_environment_gets_anything(hostile, monkeypatch):
