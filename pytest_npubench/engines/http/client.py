@@ -28,6 +28,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0
 ERROR_CHARS, REASON_CHARS, ERROR_BYTES = 200, 400, 4096
 ERROR_S, END_S = 2.0, 1.0  # a refusal's own words, and the end behind [DONE], are waited for no longer
 
+LOST = (aiohttp.ClientError, OSError, RuntimeError)  # the last from a stream whose framing broke
+
 
 class AnswerError(MeasurementError):
     """An answer that did not come, or not whole. `again`: asking once more may help."""
@@ -105,7 +107,7 @@ async def _read(
         raise AnswerError(f"timed out: {str(error) or f'no whole answer in {limits.time_s:g} s'}") from error
     except aiohttp.ClientResponseError as error:
         raise AnswerError(f"malformed stream: no answer in HTTP: {' '.join(error.message.split())}") from error
-    except (aiohttp.ClientError, OSError) as error:
+    except LOST as error:
         raise AnswerError(f"disconnected: {type(error).__name__}: {error}", again=not found.deltas) from error
     except MeasurementError as error:
         raise error if isinstance(error, AnswerError) else AnswerError(str(error)) from error
@@ -148,7 +150,7 @@ def _take(event: str, at_s: float, limits: AnswerLimits, found: _Try) -> None:
 
 async def _end(response: aiohttp.ClientResponse) -> None:
     """A connection that is read to its end can be used again; one that does not end is closed."""
-    with suppress(asyncio.TimeoutError, aiohttp.ClientError, OSError):
+    with suppress(asyncio.TimeoutError, *LOST):
         await asyncio.wait_for(_words(response), END_S)
 
 
@@ -157,7 +159,7 @@ async def _refusal(response: aiohttp.ClientResponse) -> AnswerError:
     if 300 <= response.status < 400 and (location := response.headers.get("Location")):
         return AnswerError(f"{status}: redirects to {redirected_to(location)}, and no redirect is followed")
     body = bytearray()
-    with suppress(asyncio.TimeoutError, aiohttp.ClientError, OSError):
+    with suppress(asyncio.TimeoutError, *LOST):
         await asyncio.wait_for(_words(response, body), ERROR_S)
     coding = _coding(response)
     text = f"words in the content coding {coding}" if coding else " ".join(body.decode(errors="replace").split())

@@ -66,7 +66,7 @@ async def _run(endpoint: Endpoint, requests: Sequence[HttpRequest]) -> HttpRun:
                 if broken.is_set():
                     break
                 task = asyncio.create_task(ask(session, endpoint, request, now_s=now_s))
-                task.add_done_callback(lambda done: broken.set() if done.exception() else None)
+                task.add_done_callback(lambda done: broken.set() if not done.cancelled() and done.exception() else None)
                 tasks.append(task)
             answers = await asyncio.gather(*tasks)
             ended_s = now_s()

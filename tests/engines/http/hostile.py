@@ -168,6 +168,7 @@ async def _read(reader: asyncio.StreamReader) -> Asked:
 
 
 RUNNING = [event(usage={"completion_tokens": number}) for number in (1, 2)]
+WHOLE = event() + DONE
 CHUNKED = head("200 OK", "Transfer-Encoding: chunked")
 PACKED = "Content-Encoding: gzip"
 GARBAGE = b"\x00\x01\x02 \xff\xfe\r\n\r\n\x1b[31m" * 20
@@ -212,6 +213,7 @@ ANSWERS: dict[str, tuple[Answer, str]] = {
     "endless 100 Continue": (endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), "^timed out"),
     "endless chunk extension": (endless(CHUNKED + b"1;", b"x"), "^timed out"),
     "endless trailers": (endless(CHUNKED + b"0\r\n", b"X-Y: zzz\r\n"), "Too many headers|disconnected"),
+    "broken trailer": (said(CHUNKED, b"%x\r\n%s\r\n" % (len(WHOLE), WHOLE), b"0\rx\n\r\n"), "^1 tokens came"),
     "cookies": (
         said(head("200 OK", *[f"Set-Cookie: c{index}={'v' * 4000}" for index in range(100)]), event(), DONE),
         "^1 tokens came",
