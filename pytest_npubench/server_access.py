@@ -1,4 +1,5 @@
-"""What a client of somebody else's server must be let in with: its API key and the certificates that it trusts."""
+"""What a client of somebody else's server is let in with, its API key and the certificates that it trusts; and how what
+such a server writes is shown."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pytest_npubench.errors import ConfigError
 
@@ -47,3 +49,19 @@ def tls_context(ca_file: Path | None) -> ssl.SSLContext:
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(f"{ca_file}: no certificates to trust: {error}") from error
     return context
+
+
+def shown(text: str, num_chars: int = 100) -> str:
+    """What others wrote, fit for one line of a report."""
+    return "".join(sign if sign.isprintable() else " " for sign in text[:num_chars]).strip()
+
+
+def redirected_to(location: str) -> str:
+    """Where a redirect points, for a message: without user, password, query and fragment, which may hold secrets."""
+    try:
+        parts = urlsplit(location)
+        where = f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
+    except ValueError:
+        return "an address that is none"
+    path = "" if "@" in parts.path else parts.path
+    return shown(f"{parts.scheme}://{where}{path}" if where else path, 200) or "nowhere"

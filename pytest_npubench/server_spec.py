@@ -71,6 +71,7 @@ class Asking:
 
     token_ids: first and last id that prompts of token ids are drawn from. extra_body is merged into every request.
     max_total_tokens: the longest prompt and answer together; a server with a shorter context has less.
+    answer_timeout_s: None for what engines.http.limits derives from the tokens asked for.
     """
 
     api: str = "completions"
@@ -80,7 +81,7 @@ class Asking:
     max_total_tokens: int = 16_384
     connect_timeout_s: float = 10.0
     idle_timeout_s: float = 60.0
-    answer_timeout_s: float = 600.0
+    answer_timeout_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,7 @@ def _asking(server: Table) -> Asking:
         max_total_tokens=server.integer("max_total_tokens", at_least=2, default=16_384),
         connect_timeout_s=server.number("connect_timeout_s", default=10.0),
         idle_timeout_s=server.number("idle_timeout_s", default=60.0),
-        answer_timeout_s=server.number("answer_timeout_s", default=600.0),
+        answer_timeout_s=server.number("answer_timeout_s") if "answer_timeout_s" in server else None,
     )
 
 

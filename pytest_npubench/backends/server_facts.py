@@ -3,7 +3,8 @@
     GET url/models      data[].id, max_model_len (vLLM, SGLang) or meta.n_ctx (llama.cpp), owned_by
     GET root/version    {"version": "0.32.0"} of vLLM; SGLang and llama.cpp have other places
 
-Nothing here follows a redirect or a proxy of the environment: the API key goes to the address that was given.
+Nothing here follows a redirect or a proxy of the environment: the API key goes to the address that was given. One
+deadline holds for the connection, the headers and the body, however slowly they come.
 
 Worked example: owned_by "vllm" and version 0.32.0 make the software "vllm 0.32.0"; a server that names neither is known
 by its `Server` header, or not at all.
@@ -11,18 +12,24 @@ by its `Server` header, or not at all.
 
 from __future__ import annotations
 
+import io
 import json
+import socket
 import time
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import urlsplit
 
 from pytest_npubench.backends.server_address import MODEL, ServerAddress
 from pytest_npubench.errors import AccessRefusedError, DeviceUnavailableError
+from pytest_npubench.processes.file_limit import ran_out
+from pytest_npubench.server_access import redirected_to, shown
 
 MAX_BYTES = 2**22
 MAX_NAMED = 10
+NAME_CHARS = 256
+LONGEST_CONTEXT = 10**9
 SOFTWARE = ("vllm", "sglang", "llamacpp", "tensorrt_llm")
 """owned_by of servers that name themselves there; others have their users' names in it."""
 VERSIONS = {"sglang": ("/get_server_info", "version"), "llamacpp": ("/props", "build_info")}
@@ -61,8 +68,12 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reply:
+    """location: where a redirect points. coding: of the body, empty for none."""
+
     status: int
     software: str
+    location: str
+    coding: str
     body: bytes
 
     @property
@@ -82,26 +93,41 @@ def ask_server(address: ServerAddress, timeout_s: float) -> ServerFacts:
     if listed.status in (401, 403):
         whose = f"the key in {address.key_variable}" if address.key_variable else "a client without a key"
         raise AccessRefusedError(f"the server at {address.url} does not take {whose} (HTTP {listed.status})")
-    if listed.status != 200:
-        hint = "" if address.url.rstrip("/").endswith("/v1") else " (most addresses end in /v1)"
-        raise DeviceUnavailableError(
-            f"the server at {address.url} lists no models: HTTP {listed.status} of /models{hint}"
-        )
     document = listed.document
-    entries = document.get("data") if isinstance(document, dict) else None
-    if not isinstance(entries, list):
-        raise DeviceUnavailableError(f"the server at {address.url} lists no models: /models holds no list of them")
-    found = [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
+    if why := _why_no_list(address, listed, document):
+        raise DeviceUnavailableError(f"the server at {address.url} lists no models: {why}")
+    found = [entry for entry in document["data"] if isinstance(entry, dict) and _is_name(entry.get("id"))]
     return ServerFacts(
         models=tuple(ServedModel(name=entry["id"], context_tokens=_context(entry)) for entry in found),
         software=_software(address, found, listed.software, deadline_s),
     )
 
 
+def _why_no_list(address: ServerAddress, listed: _Reply, document: Any) -> str | None:
+    if listed.location:
+        return f"/models redirects to {redirected_to(listed.location)} (HTTP {listed.status}); give that address"
+    if listed.status != 200:
+        hint = "" if address.url.rstrip("/").endswith("/v1") else " (most addresses end in /v1)"
+        return f"HTTP {listed.status} of /models{hint}"
+    if listed.coding:
+        return f"/models is in the content coding {listed.coding}, which was not asked for"
+    entries = document.get("data") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        return "/models holds no list of them"
+    if entries and not any(isinstance(entry, dict) and _is_name(entry.get("id")) for entry in entries):
+        return f"no entry of /models has an id of 1 to {NAME_CHARS} plain signs"
+    return None
+
+
+def _is_name(value: object) -> bool:
+    """Whether a request can carry it and a report can show it."""
+    return isinstance(value, str) and 0 < len(value) <= NAME_CHARS and value.isprintable()
+
+
 def _context(entry: dict[str, Any]) -> int | None:
     meta = entry.get("meta")
     values = (entry.get("max_model_len"), meta.get("n_ctx") if isinstance(meta, dict) else None)
-    return next((value for value in values if type(value) is int and value > 0), None)
+    return next((value for value in values if type(value) is int and 0 < value <= LONGEST_CONTEXT), None)
 
 
 def _software(address: ServerAddress, models: list[dict[str, Any]], header: str, deadline_s: float) -> str | None:
@@ -122,46 +148,85 @@ def _software(address: ServerAddress, models: list[dict[str, Any]], header: str,
 def _get(address: ServerAddress, url: str, deadline_s: float) -> _Reply:
     """Raises DeviceUnavailableError, ConfigError."""
     key = address.key()
-    headers = {"Accept": "application/json", "Connection": "close"}
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Connection": "close"}
     if key:
         headers["Authorization"] = f"Bearer {key}"
-    connection = _connection(address, deadline_s)
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    connection = HTTPConnection(address.host, port)
     try:
-        connection.request("GET", urlsplit(url).path, headers=headers)
-        response = connection.getresponse()
+        connection.sock = _connected(address, port, deadline_s)
+        connection.request("GET", parts.path, headers=headers)
+        response = HTTPResponse(_Timed(connection.sock, deadline_s), method="GET")  # type: ignore[arg-type]
+        response.begin()
+        is_redirect = 300 <= response.status < 400
+        coding = shown(response.headers.get("Content-Encoding", ""))
         return _Reply(
             status=response.status,
             software=shown(response.headers.get("Server", "")),
-            body=_body(response, deadline_s),
+            location=response.headers.get("Location", "") if is_redirect else "",
+            coding="" if coding.lower() == "identity" else coding,
+            body=_body(response),
         )
     except (OSError, HTTPException, ValueError) as error:
+        if isinstance(error, OSError) and ran_out(error):
+            raise DeviceUnavailableError(
+                "no server is asked: this process may open no more files (ulimit -n)"
+            ) from None
         words = getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
-        raise DeviceUnavailableError(f"no server answers at {address.url}: {words}") from None
+        raise DeviceUnavailableError(f"no server answers at {address.url}: {shown(words)}") from None
     finally:
         connection.close()
 
 
-def _connection(address: ServerAddress, deadline_s: float) -> HTTPConnection:
-    parts = urlsplit(address.url)
-    timeout_s = max(deadline_s - time.monotonic(), 0.001)
-    if parts.scheme == "https":
-        return HTTPSConnection(address.host, parts.port, timeout=timeout_s, context=address.tls())
-    return HTTPConnection(address.host, parts.port, timeout=timeout_s)
+def _connected(address: ServerAddress, port: int, deadline_s: float) -> socket.socket:
+    """To the first of the host's addresses that takes it. Raises OSError, ConfigError."""
+    tls = address.tls() if urlsplit(address.url).scheme == "https" else None
+    refused: OSError = TimeoutError("timed out")
+    for family, kind, protocol, _, where in socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM):
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(_left_s(deadline_s))
+            connection.connect(where)
+            return connection if tls is None else tls.wrap_socket(connection, server_hostname=address.host)
+        except OSError as error:
+            connection.close()
+            refused = error
+    raise refused
 
 
-def _body(response: HTTPResponse, deadline_s: float) -> bytes:
+class _Timed(io.RawIOBase):
+    """A socket as HTTPResponse reads it; each read may take what is left of the whole time, not that time anew."""
+
+    def __init__(self, connection: socket.socket, deadline_s: float) -> None:
+        self._connection = connection
+        self._deadline_s = deadline_s
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._connection.settimeout(_left_s(self._deadline_s))
+        return self._connection.recv_into(buffer)
+
+
+def _left_s(deadline_s: float) -> float:
+    """Raises TimeoutError where nothing is."""
+    left_s = deadline_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("timed out")
+    return left_s
+
+
+def _body(response: HTTPResponse) -> bytes:
     """Raises TimeoutError for a body that drips, ValueError for one too long to be an answer."""
     pieces, total = [], 0
     while piece := response.read1(65_536):
         pieces.append(piece)
         total += len(piece)
-        if time.monotonic() > deadline_s:
-            raise TimeoutError("timed out")
         if total > MAX_BYTES:
             raise ValueError(f"an answer of more than {MAX_BYTES} bytes")
     return b"".join(pieces)
-
-
-def shown(text: str) -> str:
-    """What others wrote, fit for one line of a report."""
-    return "".join(sign if sign.isprintable() else " " for sign in text).strip()[:100]

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import (
@@ -68,7 +68,9 @@ def add_parser(commands: Commands) -> None:
         help="longest prompt and answer",
     )
     parser.add_argument("--extra-body", metavar="JSON", type=_object, help='default {"ignore_eos": true}')
-    parser.add_argument("--timeout", metavar="SECONDS", type=seconds, default=600.0, help="for an answer, default 600")
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=seconds, help="for an answer (default: 70 and 5 a token, 600 at most)"
+    )
     parser.add_argument("--key-variable", metavar="NAME", help="holds the API key (default: OPENAI_API_KEY, if set)")
     parser.add_argument("--ca-file", metavar="PATH", help="certificates to trust beside the system's")
     parser.add_argument("--json", action="store_true", help="print JSON, every metric with unit and definition")
@@ -178,14 +180,15 @@ def _asking(arguments: argparse.Namespace) -> Asking:
     prompt = arguments.prompt or ("words" if arguments.api == "chat" else "tokens")
     if (arguments.api, prompt) == ("chat", "tokens"):
         raise ConfigError("the chat API takes no token ids; want --prompt words")
-    return Asking(
+    asking = Asking(
         api=arguments.api,
         prompt=prompt,
         extra_body=IGNORE_EOS if arguments.extra_body is None else arguments.extra_body,
         max_total_tokens=arguments.max_total_tokens,
-        idle_timeout_s=arguments.timeout,
-        answer_timeout_s=arguments.timeout,
     )
+    if arguments.timeout is None:
+        return asking
+    return replace(asking, idle_timeout_s=arguments.timeout, answer_timeout_s=arguments.timeout)
 
 
 def _object(text: str) -> dict[str, Any]:

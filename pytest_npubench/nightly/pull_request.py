@@ -2,7 +2,8 @@
 
 https://docs.github.com/en/rest/pulls/pulls#create-a-pull-request: 201 with "html_url". An open one is looked for first,
 since a topic branch that was pushed again is in its pull request already.
-The branch is pushed by then, so what fails here loses nothing: a person can open the pull request by hand.
+The branch is pushed by then, so what fails here loses nothing: a person can open the pull request by hand. That goes
+for a redirect too, which a renamed repository has: it is told and not followed, as the token would go along.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from pytest_npubench.server_access import redirected_to
 
 TIMEOUT_S = 30.0
 TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
@@ -43,8 +46,18 @@ def open_pull_request(*, head: str, base: str, title: str, body: str, environmen
         made = _call(f"{api}/repos/{repository}/pulls", token, wanted)
         return PullRequest(url=str(made["html_url"]), said=f"pull request {made['html_url']}")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        why = f"HTTP {error.code}" if isinstance(error, urllib.error.HTTPError) else str(error)
+        why = _status(error) if isinstance(error, urllib.error.HTTPError) else str(error)
         return PullRequest(url=None, said=f"no pull request: {why}; {_by_hand(head, base, environment)}")
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *arguments: object) -> None:
+        """None: an HTTPError is raised."""
+
+
+def _status(error: urllib.error.HTTPError) -> str:
+    place = error.headers.get("Location") if 300 <= error.code < 400 else None
+    return f"HTTP {error.code}" + (f", which redirects to {redirected_to(place)}" if place else "")
 
 
 def _by_hand(head: str, base: str, environment: Mapping[str, str]) -> str:
@@ -65,5 +78,5 @@ def _call(url: str, token: str, content: object) -> Any:
             "User-Agent": "pytest-npubench",
         },
     )
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+    with urllib.request.build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S) as answer:
         return json.loads(answer.read())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import socket
 import ssl
@@ -17,7 +18,7 @@ from aiohttp import web
 from campaign.server.stand_in import StandIn
 from engines.http.conftest import Server
 
-from pytest_npubench.backends import backend
+from pytest_npubench.backends import backend, server_facts
 from pytest_npubench.backends.server_address import ServerAddress, address_of
 from pytest_npubench.backends.server_facts import ServedModel, ServerFacts, ask_server
 from pytest_npubench.engines.http.answer import HttpRequest
@@ -202,6 +203,16 @@ def test_nobody_at_the_address_is_a_reason(monkeypatch):
     assert "refused" in probe().reason
 
 
+def test_too_few_files_of_our_own_are_a_reason_of_ours(start, monkeypatch):
+    start(StandIn())
+
+    def none_left(*arguments: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(server_facts.socket, "socket", none_left)
+    assert "no server is asked: this process may open no more files" in probe().reason
+
+
 def test_a_server_that_never_answers_is_given_up():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = ServerAddress(url=f"http://127.0.0.1:{silent.getsockname()[1]}/v1")
@@ -247,7 +258,10 @@ def _answering(response) -> web.Application:
     ("response", "words"),
     [
         (lambda: web.Response(status=404), "lists no models: HTTP 404"),
-        (lambda: web.Response(status=302, headers={"Location": "http://elsewhere.example/"}), "HTTP 302"),
+        (
+            lambda: web.Response(status=302, headers={"Location": "http://elsewhere.example/?key=1"}),
+            "/models redirects to http://elsewhere.example/ (HTTP 302)",
+        ),
         (lambda: web.Response(text="<html>"), "/models holds no list"),
         (lambda: web.json_response([1]), "/models holds no list"),
         (lambda: web.Response(text="[" * 200_000), "/models holds no list"),

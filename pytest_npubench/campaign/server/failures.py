@@ -23,7 +23,7 @@ PATTERNS: Sequence[tuple[str, int]] = (
     (r"malformed stream|an event (of more than|that is no)", 4),
     (r"the server ended its answer", 5),
     (r"the answer stopped before its end", 6),
-    (r"\d+ tokens came, \d+ were asked for", 7),
+    (r"(over )?\d+ tokens came, \d+ were asked for", 7),
     (r"the server('s running count| counts)", 9),
 )
 NAMES: Mapping[int, str] = {

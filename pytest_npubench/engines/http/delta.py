@@ -2,6 +2,9 @@
 
 Servers say it in different ways, best first: the running count in `usage` of every event (vLLM, SGLang:
 continuous_usage_stats), token ids or log-probabilities beside the text, or the whole count in the last event's `usage`.
+
+What an event may leave out may also be null. What it holds in a type of its own is an error: a count that is taken for
+another is a wrong figure. Fields that are not read (a log-probability of -Infinity) may be anything.
 """
 
 from __future__ import annotations
@@ -12,8 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_npubench.errors import MeasurementError
+from pytest_npubench.server_access import shown
 
 DONE = "[DONE]"
+NUM_CHARS = 200
+TEXTS = ("content", "reasoning_content", "reasoning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,30 +38,30 @@ def parse(event: str) -> Delta:
         document = json.loads(event)
     except ValueError as error:
         raise MeasurementError(f"malformed stream: {error}: {_start(event)}") from error
+    except RecursionError:
+        raise MeasurementError(f"malformed stream: nested deeper than any answer: {_start(event)}") from None
     if not isinstance(document, dict):
         raise MeasurementError(f"malformed stream: want a JSON object, not {_start(event)}")
     if document.get("error"):
-        raise MeasurementError(f"the server ended its answer: {_start(json.dumps(document['error']))}")
+        raise MeasurementError(f"the server ended its answer: {_words(document['error'], event)}")
     choices = document.get("choices")
     if not isinstance(choices, list):
         raise MeasurementError(f"malformed stream: no list of choices in {_start(event)}")
-    usage = document.get("usage")
-    total = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
-    choice = choices[0] if choices and isinstance(choices[0], Mapping) else {}
+    choice = _mapping(choices[0], "choices[0]") if choices else {}
     return Delta(
-        num_chars=len(_text(choice)),
+        num_chars=_num_chars(choice),
         num_tokens=_num_tokens(choice),
-        total_tokens=total if isinstance(total, int) else None,
-        finished=bool(choice.get("finish_reason")),
+        total_tokens=_total_tokens(_mapping(document.get("usage"), "usage")),
+        finished=bool(_text(choice, "finish_reason")),
     )
 
 
-def _text(choice: Mapping[str, Any]) -> str:
+def _num_chars(choice: Mapping[str, Any]) -> int:
     """Of either API; reasoning is generated text too."""
-    delta = choice.get("delta")
-    if not isinstance(delta, Mapping):
-        return str(choice.get("text") or "")
-    return "".join(str(delta.get(name) or "") for name in ("content", "reasoning_content", "reasoning"))
+    if choice.get("delta") is None:
+        return len(_text(choice, "text"))
+    delta = _mapping(choice["delta"], "delta")
+    return sum(len(_text(delta, name)) for name in TEXTS)
 
 
 def _num_tokens(choice: Mapping[str, Any]) -> int | None:
@@ -67,5 +73,41 @@ def _num_tokens(choice: Mapping[str, Any]) -> int | None:
     return len(found) if isinstance(found, list) else None
 
 
+def _total_tokens(usage: Mapping[str, Any]) -> int | None:
+    total = usage.get("completion_tokens")
+    if total is None:
+        return None
+    if type(total) is not int or total < 0:  # a bool is an int, and JSON of Python's has Infinity and NaN
+        raise MeasurementError(
+            f"malformed stream: completion_tokens is {_words(total)}; want a whole number of at least 0"
+        )
+    return total
+
+
+def _mapping(value: object, name: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise MeasurementError(f"malformed stream: {name} is {_words(value)}; want an object")
+    return value
+
+
+def _text(holder: Mapping[str, Any], name: str) -> str:
+    value = holder.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise MeasurementError(f"malformed stream: {name} is {_words(value)}; want text")
+    return value
+
+
+def _words(value: object, instead: str = "nested deeper than any answer") -> str:
+    """As JSON; `instead` for what nests so deep that it can be read but not written."""
+    try:
+        return _start(json.dumps(value))
+    except RecursionError:
+        return _start(instead)
+
+
 def _start(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:200]}..."
+    return shown(text, NUM_CHARS) + ("..." if len(text) > NUM_CHARS else "")

@@ -22,11 +22,12 @@ PATHS = {"completions": "completions", "chat": "chat/completions"}
 class Endpoint:
     """url is the base that clients of OpenAI are given ("http://127.0.0.1:8000/v1").
 
-    answer_timeout_s holds for a whole answer, idle_timeout_s between two pieces of it, connect_timeout_s for the
-    connection. max_retries of a request that was refused (429, 5xx) or not connected; a retried request counts as
-    failed all the same. extra_body is merged into every request: ignore_eos makes vLLM, SGLang and llama.cpp generate
-    as many tokens as were asked for; servers that refuse it want {}. ca_file: certificates to trust beside the
-    system's. Raises ConfigError on an address, API or number that cannot be used.
+    answer_timeout_s holds for a whole answer, retries included (None: derived from the tokens asked for, see limits),
+    idle_timeout_s between two pieces of it, connect_timeout_s for the connection. max_retries of a request that was
+    refused (429, 5xx) or not connected; a retried request counts as failed all the same. extra_body is merged into
+    every request: ignore_eos makes vLLM, SGLang and llama.cpp generate as many tokens as were asked for; servers that
+    refuse it want {}. ca_file: certificates to trust beside the system's. Raises ConfigError on an address, API or
+    number that cannot be used.
     """
 
     url: str
@@ -35,7 +36,7 @@ class Endpoint:
     api_key_variable: str | None = None
     connect_timeout_s: float = 10.0
     idle_timeout_s: float = 60.0
-    answer_timeout_s: float = 600.0
+    answer_timeout_s: float | None = None
     max_retries: int = 0
     extra_body: Mapping[str, object] = field(default_factory=lambda: {"ignore_eos": True})
     ca_file: Path | None = None
@@ -53,8 +54,9 @@ class Endpoint:
         if not self.model:
             raise ConfigError(f"no model named for {self.url}; want the name the server serves it under")
         for name in ("connect_timeout_s", "idle_timeout_s", "answer_timeout_s"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name} is {getattr(self, name)}; want seconds above 0")
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise ConfigError(f"{name} is {value}; want seconds above 0")
         if self.max_retries < 0:
             raise ConfigError(f"max_retries is {self.max_retries}; want at least 0")
 
@@ -65,10 +67,17 @@ class Endpoint:
     def headers(self) -> dict[str, str]:
         """Raises ConfigError where the API key cannot be had."""
         key = api_key(self.api_key_variable)
-        return {"Accept": "text/event-stream", **({"Authorization": f"Bearer {key}"} if key else {})}
+        return {
+            "Accept": "text/event-stream",
+            "Accept-Encoding": "identity",  # packed events come late, and may unpack to any size
+            **({"Authorization": f"Bearer {key}"} if key else {}),
+        }
 
-    def tls(self) -> ssl.SSLContext:
-        """Raises ConfigError as tls_context does."""
+    def tls(self) -> ssl.SSLContext | bool:
+        """True for an http address, which needs none: the system's certificates take a tenth of a second to read.
+        Raises ConfigError as tls_context does."""
+        if urlsplit(self.url).scheme == "http" and self.ca_file is None:
+            return True
         return tls_context(self.ca_file)
 
     def body(self, prompt: str | tuple[int, ...], output_tokens: int) -> dict[str, object]:

@@ -13,9 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
-from pytest_npubench.engines.http.client import ask, open_session
+from pytest_npubench.engines.http.client import ask
 from pytest_npubench.engines.http.endpoint import Endpoint
+from pytest_npubench.engines.http.session import open_session
 from pytest_npubench.engines.no_collection import no_collection
+from pytest_npubench.processes.file_limit import enough_files
 
 STALL_TICK_S = 0.005
 SPIN_S = 0.0015  # an event loop's timers are rounded up to milliseconds: the rest is spent giving way to others
@@ -36,19 +38,19 @@ class HttpRun:
         return tuple(answer.dispatched_s - answer.request.arrival_s for answer in self.answers)
 
 
-def run_load(
-    endpoint: Endpoint, requests: Sequence[HttpRequest], *, on_answer: Callable[[HttpAnswer], None] | None = None
-) -> HttpRun:
-    """Send every request at its time and wait for all answers. Raises ConfigError before anything is sent where the
-    endpoint cannot be used; what goes wrong with single requests is in their answers."""
+def run_load(endpoint: Endpoint, requests: Sequence[HttpRequest]) -> HttpRun:
+    """Send every request at its time and wait for all answers. What goes wrong with single ones is in their answers.
+
+    Raises ConfigError before anything is sent where the endpoint cannot be used, and MeasurementError where this
+    process may not open a file for each connection: then nothing was measured, and the server is not to blame.
+    """
     for request in requests:
         endpoint.body(request.prompt, request.output_tokens)
-    return asyncio.run(_run(endpoint, requests, on_answer))
+    with enough_files(len(requests)):
+        return asyncio.run(_run(endpoint, requests))
 
 
-async def _run(
-    endpoint: Endpoint, requests: Sequence[HttpRequest], on_answer: Callable[[HttpAnswer], None] | None
-) -> HttpRun:
+async def _run(endpoint: Endpoint, requests: Sequence[HttpRequest]) -> HttpRun:
     async with open_session(endpoint) as session:
         with no_collection():
             started_s = time.monotonic()  # behind the collection, which would put the first requests off
@@ -58,12 +60,13 @@ async def _run(
 
             stalls: list[float] = []
             watch = asyncio.create_task(_watch(stalls))
-            tasks = []
+            tasks, broken = [], asyncio.Event()
             for request in requests:
                 await _until(request.arrival_s, now_s)
+                if broken.is_set():
+                    break
                 task = asyncio.create_task(ask(session, endpoint, request, now_s=now_s))
-                if on_answer:
-                    task.add_done_callback(lambda done: on_answer(done.result()))
+                task.add_done_callback(lambda done: broken.set() if not done.cancelled() and done.exception() else None)
                 tasks.append(task)
             answers = await asyncio.gather(*tasks)
             ended_s = now_s()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from pytest_npubench.campaign.rounds import measure_round
 from pytest_npubench.campaign.server.bench import ServerBench
 from pytest_npubench.campaign.server.blocks import of_columns
 from pytest_npubench.campaign.server.points import LoadPoint
-from pytest_npubench.engines.http import load_run
+from pytest_npubench.engines.http import load_run, session
 from pytest_npubench.errors import ConfigError, MeasurementError
 from pytest_npubench.serving.metrics import Slo
 
@@ -129,3 +130,16 @@ def test_collecting_garbage_before_a_block_puts_no_request_off(runtime, plan, mo
     found = block_of(ServerBench(runtime(StandIn()), plan).sample(POINT, 0))
     assert found.records[0].arrival_s < 1.0
     assert found.records[0].dispatch_lag_s < 1.0 - found.records[0].arrival_s
+
+
+def test_a_client_without_files_of_its_own_fails_the_point_and_not_the_server(runtime, plan, monkeypatch):
+    """A case without its point is invalid, with these words."""
+    bench = ServerBench(runtime(StandIn()), plan)
+
+    def none_left(address):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(session._ShortReads, "of_address", none_left)
+    rows, failed, _ = measure_round([POINT], {POINT.name: 1.0}, bench.sample, 0, lambda: None)
+    assert rows == {}
+    assert "the client itself ran out of files" in failed[POINT.name]
