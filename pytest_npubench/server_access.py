@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.plain_text import plain
 
 _USUAL_NAME = re.compile(r"(?=.{1,40}$)[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")  # OPENAI_API_KEY, but not AKIA4XB9 or sk_4xb9
 
@@ -53,7 +54,7 @@ def tls_context(ca_file: Path | None) -> ssl.SSLContext:
 
 def shown(text: str, num_chars: int = 100) -> str:
     """What others wrote, fit for one line of a report."""
-    return "".join(sign if sign.isprintable() else " " for sign in text[:num_chars]).strip()
+    return plain(" ".join(text[:num_chars].split()))
 
 
 def redirected_to(location: str) -> str:

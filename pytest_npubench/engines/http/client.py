@@ -21,6 +21,7 @@ from pytest_npubench.engines.http.limits import AnswerLimits, answer_limits
 from pytest_npubench.engines.http.token_times import in_digits, token_times
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.processes.file_limit import ran_out
+from pytest_npubench.secret import HIDDEN
 from pytest_npubench.server_access import redirected_to, shown
 
 RETRIED = (429, 500, 502, 503, 504)
@@ -72,7 +73,7 @@ async def ask(
                 refused.append(error)
                 await asyncio.sleep(pause_s)
                 continue
-            return _answer(request, dispatched_s, found, len(refused), str(error))
+            return _answer(request, dispatched_s, found, len(refused), _without_key(str(error), session))
         failed = f"answered after {len(refused)} retries, which is a failure: {refused[0]}" if refused else None
         return _answer(request, dispatched_s, found, len(refused), failed)
 
@@ -95,7 +96,7 @@ async def _read(
     try:
         async with session.post(endpoint.address, json=body, timeout=timeout, allow_redirects=False) as response:
             if response.status != 200:
-                raise await _refusal(response)
+                raise await _refusal(response, session)
             if coding := _coding(response):
                 raise AnswerError(f"malformed stream: in the content coding {coding}, which was not asked for")
             await _stream(response, limits, found, now_s)
@@ -154,7 +155,7 @@ async def _end(response: aiohttp.ClientResponse) -> None:
         await asyncio.wait_for(_words(response), END_S)
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> AnswerError:
+async def _refusal(response: aiohttp.ClientResponse, session: aiohttp.ClientSession) -> AnswerError:
     status = f"HTTP {response.status} {shown(response.reason or '')}".rstrip()
     if 300 <= response.status < 400 and (location := response.headers.get("Location")):
         return AnswerError(f"{status}: redirects to {redirected_to(location)}, and no redirect is followed")
@@ -165,10 +166,16 @@ async def _refusal(response: aiohttp.ClientResponse) -> AnswerError:
     text = f"words in the content coding {coding}" if coding else " ".join(body.decode(errors="replace").split())
     after = response.headers.get("Retry-After", "")
     return AnswerError(
-        f"{status}: {shown(text, ERROR_CHARS) or 'no message'}",
+        f"{status}: {shown(_without_key(text, session), ERROR_CHARS) or 'no message'}",
         again=response.status in RETRIED,
         pause_s=min(float(after), LONGEST_PAUSE_S) if after.isascii() and after.isdigit() else None,
     )
+
+
+def _without_key(text: str, session: aiohttp.ClientSession) -> str:
+    """A server may repeat the API key that it was shown."""
+    key = session.headers.get("Authorization", "").removeprefix("Bearer ")
+    return text.replace(key, HIDDEN) if key else text
 
 
 async def _words(response: aiohttp.ClientResponse, body: bytearray | None = None) -> None:

@@ -241,7 +241,7 @@ ANSWERS: dict[str, tuple[Answer, str]] = {
         r"^the server ended its answer: .*\\ud800\\u001b\[31m",
     ),
     "no UTF-8": (said(STREAM, b"data: \xff\xfe\n\n"), "an event that is no UTF-8"),
-    "status of raw bytes": (said(RAW_STATUS, b"\x1b]0;x\x07\xff"), r"^HTTP 500 +\[31m: \]0;x"),
+    "status of raw bytes": (said(RAW_STATUS, b"\x1b]0;x\x07\xff"), r"^HTTP 500 \S*\\x1b\[31m: \\x1b\]0;x"),
     "choices of no list": (said(STREAM, event(choices={"text": "a"}), DONE), "no list of choices in"),
     "a choice of no object": (said(STREAM, event(choices=[3]), DONE), r"choices\[0\] is 3; want an object"),
     "text of no text": (said(STREAM, event(choices=[{"text": ["a"]}]), DONE), r'text is \["a"\]; want text'),

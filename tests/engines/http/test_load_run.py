@@ -168,7 +168,7 @@ def test_the_key_goes_to_the_server_and_nowhere_else(serve, monkeypatch):
 
     async def handler(request):
         seen.append(request.headers.get("Authorization"))
-        return web.Response(status=401, text="bad key")
+        return web.Response(status=401, text=f"bad key {seen[-1]}")
 
     endpoint = _endpoint(serve(handler), api_key_variable="SOME_KEY")
     with pytest.raises(ConfigError, match="SOME_KEY is not set"):
@@ -177,6 +177,7 @@ def test_the_key_goes_to_the_server_and_nowhere_else(serve, monkeypatch):
     (answer,) = run_load(endpoint, _requests(1)).answers
     assert seen == ["Bearer secret-value"]
     assert "secret-value" not in repr((endpoint, answer))
+    assert answer.failed == "HTTP 401 Unauthorized: bad key Bearer ***"
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(serve, tmp_path):
