@@ -15,6 +15,7 @@ import pytest
 from pytest_npubench.errors import HistoryError
 from pytest_npubench.plugin import shipped
 from pytest_npubench.plugin.options import CHILD, DEFAULT_BASELINES, OPTIONS, Option
+from pytest_npubench.regular_file import SMALL_BYTES, read_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -103,7 +104,7 @@ def _table(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("npubench", {})
+        table = tomllib.loads(read_text(path, SMALL_BYTES)).get("tool", {}).get("npubench", {})
     except (OSError, ValueError) as error:
         raise pytest.UsageError(f"{path}: {error}") from None
     known = [option.name for option in OPTIONS]
