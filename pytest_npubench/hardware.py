@@ -24,6 +24,7 @@ from pytest_npubench.partition_spec import (
     read_offload,
     read_partition,
 )
+from pytest_npubench.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.server_spec import SERVER_KEYS, ServerSize, ServerSpec, read_server
 from pytest_npubench.serving_spec import SERVING_KEYS, ServingSpec, read_serving
 from pytest_npubench.toml_table import Table, listed
@@ -194,7 +195,7 @@ class HardwareSpec:
 def load_hardware(path: Path) -> HardwareSpec:
     """Read one hardware file. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
     try:
-        document = _parse(path.read_text(encoding="utf-8"))
+        document = _parse(read_text(path, SMALL_BYTES))
     except OSError as error:
         raise HardwareFileError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are both ValueErrors

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.regular_file import SMALL_BYTES, read_text
 
 Cell = float | str
 CONDITIONS: dict[str, type | tuple[type, ...]] = {
@@ -96,7 +97,7 @@ def published(name: str) -> PublishedPaper:
 def load_published(path: Path) -> PublishedPaper:
     """Read one file. Raises ConfigError naming the file, the table and what is wanted."""
     try:
-        document = _parse(path.read_text(encoding="utf-8"))
+        document = _parse(read_text(path, SMALL_BYTES))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are both ValueErrors

@@ -79,9 +79,12 @@ def run_upload(arguments: argparse.Namespace) -> int:
     from pytest_npubench.store.journal_reader import read_journal
 
     for path in arguments.journals:
-        done = upload_journal(arguments.history, read_journal(path))
+        journal = read_journal(path)
+        done = upload_journal(arguments.history, journal)
         sessions = f"{done.num_sessions} sessions ({done.num_new_sessions} new, {done.num_grown_sessions} grown)"
         say(f"uploaded {path}: {sessions}, {done.num_cases} cases and {done.num_metrics} metrics written")
+        if journal.damage:
+            say(journal.left_out)
     return 0
 
 

@@ -19,9 +19,11 @@ from statistics import fmean
 from pytest_npubench.errors import JournalError, StoreError
 from pytest_npubench.predictors.profile import BucketProfile
 from pytest_npubench.predictors.two_point import ProfilePoint, fit
+from pytest_npubench.regular_file import read_bytes
 from pytest_npubench.store.journal_reader import Journal, Record
 from pytest_npubench.store.json_text import JsonError, decode
 
+MAX_BYTES = 64 * 1024 * 1024
 _POINT = re.compile(r"profile/(\d{1,9})/(\d{1,9})")
 _MOVE = re.compile(r"move/(\d{1,9})/(\d{1,9})")
 _BATCH = re.compile(r"-b(\d{1,9})(?:-vllm)?$")
@@ -39,7 +41,7 @@ class SourcedProfile:
 def profile_from_file(path: Path) -> SourcedProfile:
     """Raises StoreError naming the file and the place in it that is wrong."""
     try:
-        data = decode(path.read_bytes())
+        data = decode(read_bytes(path, MAX_BYTES))
         return SourcedProfile(profile=BucketProfile.from_json(data), source=str(path))
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
@@ -60,7 +62,7 @@ def profile_from_journal(journal: Journal, campaign: str, *, literal: bool = Fal
     rounds = _rounds(journal, campaign)
     place = f"journal {journal.path}: campaign {campaign}"
     _check_failures(place, rounds)
-    samples, moves_s = _samples(place, rounds, _POINT), _samples(place, rounds, _MOVE)
+    samples, moves_s = _samples(rounds, _POINT), _samples(rounds, _MOVE)
     if not samples:
         raise JournalError(f"{place}: its rounds hold no profile points; run its profile or prediction cases")
     _check_gaps(place, {bucket for bucket, _ in samples}, moves_s)
@@ -70,7 +72,7 @@ def profile_from_journal(journal: Journal, campaign: str, *, literal: bool = Fal
             _points(samples), batch_size=_batch_size(place, campaign), literal=literal, transitions_s=transitions_s
         ),
         source=f"{campaign}, {len(rounds)} rounds of session {rounds[-1]['session']} in {journal.path}",
-        remarks=remarks,
+        remarks=(*remarks, *([journal.left_out] if journal.damage else [])),
     )
 
 
@@ -79,7 +81,10 @@ def _rounds(journal: Journal, campaign: str) -> tuple[Record, ...]:
     own = [record for record in records if record["campaign"] == campaign]
     if not own:
         known = ", ".join(dict.fromkeys(record["campaign"] for record in records)) or "none"
-        raise JournalError(f"journal {journal.path}: no rounds of campaign {campaign!r}; campaigns there: {known}")
+        damage = f"; {journal.left_out}" if journal.damage else ""
+        raise JournalError(
+            f"journal {journal.path}: no rounds of campaign {campaign!r}; campaigns there: {known}{damage}"
+        )
     fingerprint = own[-1]["fingerprint"]
     latest_first = dict.fromkeys(
         record["campaign_digest"] for record in reversed(own) if record["fingerprint"] == fingerprint
@@ -92,20 +97,14 @@ def _num_profile_points(rounds: Sequence[Record]) -> int:
     return len({name for record in rounds for name in record["points"] if _POINT.fullmatch(name)})
 
 
-def _samples(place: str, rounds: Sequence[Record], pattern: re.Pattern[str]) -> dict[tuple[int, int], list[float]]:
+def _samples(rounds: Sequence[Record], pattern: re.Pattern[str]) -> dict[tuple[int, int], list[float]]:
     """The two numbers in a point's name -> its samples in seconds over all rounds."""
     found: dict[tuple[int, int], list[float]] = {}
     for record in rounds:
         for name, values in record["points"].items():
             if match := pattern.fullmatch(name):
-                found.setdefault((int(match[1]), int(match[2])), []).extend(_seconds(f"{place}: {name}", values))
+                found.setdefault((int(match[1]), int(match[2])), []).extend(values)
     return found
-
-
-def _seconds(place: str, values: object) -> list[float]:
-    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
-        raise JournalError(f"{place}: {values!r}; want a list of seconds")
-    return values
 
 
 def _check_failures(place: str, rounds: Sequence[Record]) -> None:

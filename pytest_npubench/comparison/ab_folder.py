@@ -12,6 +12,7 @@ from typing import Any
 
 from pytest_npubench.comparison.environments import Environment
 from pytest_npubench.errors import ConfigError, StoreError
+from pytest_npubench.regular_file import SMALL_BYTES, read_text
 
 FORMAT = "npubench-ab"
 VERSION = 1
@@ -81,7 +82,7 @@ class AbFolder:
     def _read(self) -> dict[str, Any]:
         path = self.path / STATE
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(read_text(path, SMALL_BYTES))
             if found["format"] != FORMAT or found["version"] != VERSION:
                 raise StoreError(f"{path}: written by format {found['version']}; this version reads {VERSION}")
             return {name: found[name] for name in self._state}

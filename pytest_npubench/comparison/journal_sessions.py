@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 
 from pytest_npubench.comparison.observation import Key, Observation, of_record
 from pytest_npubench.comparison.sides import Side, SideSession, fingerprint_facts, make_side
+from pytest_npubench.errors import JournalError
 from pytest_npubench.store.journal_reader import Journal, Record, Session
-from pytest_npubench.store.journal_runs import chosen_sessions, run_of
+from pytest_npubench.store.journal_runs import check_whole, chosen_sessions, run_of
 from pytest_npubench.verdict import VerdictKind
 
 Run = tuple[Session, ...]
@@ -21,9 +22,9 @@ Place = tuple[str, str]  # device, fingerprint digest
 def journal_sessions(label: str, journal: Journal, wanted: str | None = None) -> Side:
     """The finished runs as a side; only the run of the session `wanted` where one is named.
 
-    Raises JournalError where that session has no cases, and for a record that cannot be read.
+    Raises JournalError where that session has no cases or its run is damaged, and for a record that cannot be read.
     """
-    runs = _runs(journal)
+    runs = [run for run in _runs(journal) if _is_whole(journal, run)]
     finished = [run for run in runs if all(session.end is not None for session in run)]
     measured = {_result(record) for run in finished for record in _cases(run) if not record.get("resumed")}
     chosen = finished
@@ -32,10 +33,11 @@ def journal_sessions(label: str, journal: Journal, wanted: str | None = None) ->
     )
     if wanted is not None:
         asked = run_of(journal, chosen_sessions(journal, wanted)[0])
+        check_whole(journal, asked)
         chosen = [run for run in finished if run == asked]
         notes = [] if chosen else [f"session {wanted} has no end record: it still runs or was killed"]
     sessions = [session for run in chosen for session in _of_run(journal, run, measured)]
-    return make_side(label, sessions, [*notes, *journal.torn])
+    return make_side(label, sessions, [*notes, *journal.remarks])
 
 
 def _runs(journal: Journal) -> list[Run]:
@@ -46,6 +48,15 @@ def _runs(journal: Journal) -> list[Run]:
             runs[session.id] = run_of(journal, session)
             seen.update(member.id for member in runs[session.id])
     return list(runs.values())
+
+
+def _is_whole(journal: Journal, run: Run) -> bool:
+    """Not so where a session is damaged: the others alone are not the run. The side's notes name the damage."""
+    try:
+        check_whole(journal, run)
+    except JournalError:
+        return False
+    return True
 
 
 def _cases(run: Run) -> Iterable[Record]:

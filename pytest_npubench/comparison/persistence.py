@@ -12,21 +12,21 @@ from itertools import takewhile
 from typing import Any
 
 from pytest_npubench.comparison.observation import Observation
-from pytest_npubench.store.journal_reader import Journal
+from pytest_npubench.store.journal_reader import Journal, Session
 from pytest_npubench.verdict import Verdict, VerdictKind
 
 Record = Mapping[str, Any]
 
 
 def nights_in_doubt(
-    journal: Journal, observation: Observation, margin: float, but_session: str, since: datetime | None = None
+    journal: Journal, observation: Observation, margin: float, but_run: str, since: datetime | None = None
 ) -> int:
-    """In how many of the journal's latest sessions, up to the last other one, the metric was inconclusive and worse.
+    """In how many of the journal's latest runs, up to the last other one, the metric was inconclusive and worse.
 
-    The session `but_session`, this run's own, does not count. Nor does one that began before `since`, when the case was
+    The run `but_run`, this one, does not count. Nor does one that began before `since`, when the case was
     reset, nor a result taken over from an earlier run.
     """
-    verdicts = _verdicts(journal, observation, but_session, since)
+    verdicts = _verdicts(journal, observation, but_run, since)
     return sum(1 for _ in takewhile(lambda entry: _in_doubt(entry, observation, margin), verdicts))
 
 
@@ -35,13 +35,20 @@ def is_in_doubt(verdict: Verdict, observation: Observation, margin: float) -> bo
     return verdict.kind is VerdictKind.INCONCLUSIVE and _worse(verdict.ratio, observation, margin)
 
 
-def _verdicts(journal: Journal, observation: Observation, but_session: str, since: datetime | None) -> Iterator[Record]:
-    """The metric's verdicts, newest session first, one a session."""
+def _verdicts(journal: Journal, observation: Observation, but_run: str, since: datetime | None) -> Iterator[Record]:
+    """The metric's verdicts, newest session first, one a run."""
+    seen = {but_run}
     for session in reversed(journal.sessions):
-        if since is not None and datetime.fromisoformat(session.header["started_at"]) < since:
+        run = session.run or session.id
+        if run in seen or (since is not None and _began(session) < since):
             continue
-        if session.id != but_session and (found := list(_of_session(session.records, observation))):
+        if found := list(_of_session(session.records, observation)):
+            seen.add(run)
             yield found[-1]
+
+
+def _began(session: Session) -> datetime:
+    return datetime.fromisoformat(session.header["started_at"].replace("Z", "+00:00"))
 
 
 def _of_session(records: Iterable[Record], observation: Observation) -> Iterator[Record]:

@@ -1,7 +1,7 @@
 """Accepting the journal's sessions that have no settled end yet, with every judged case accounted for.
 
-A session is settled for good where it was accepted, refused with a reason that stays (it was red, or killed), or
-rejected by a person. Any other error leaves it for the next night.
+A session is settled for good where it was accepted, refused with a reason that stays (it was red, killed, or is damaged
+in the journal), or rejected by a person. Any other error leaves it for the next night.
 """
 
 from __future__ import annotations
@@ -47,7 +47,12 @@ def accept_waiting(journal: Journal, settled: Collection[str], directory: Path) 
             run = run_of(journal, session)
             seen.update(member.id for member in run)
             done.append(_accept(journal, run, directory))
+    done += (_damaged(journal, session.id) for session in journal.damaged if session.id not in settled)
     return done
+
+
+def _damaged(journal: Journal, session: str) -> Accepted:
+    return _outcome((session,), f"nothing accepted: it is damaged: {journal.why_damaged(session)}", settled=True)
 
 
 def _accept(journal: Journal, run: Sequence[Session], directory: Path) -> Accepted:

@@ -23,6 +23,7 @@ from packaging.version import InvalidVersion, Version
 
 from pytest_npubench.errors import NightlyError
 from pytest_npubench.nightly.night import Night, Step
+from pytest_npubench.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.store.host import LIBRARIES
 
 OWN = "pytest-npubench"
@@ -49,7 +50,7 @@ def lock_text(extras: Sequence[str], options: Sequence[str] = ()) -> str:
 def read_pins(path: Path) -> dict[str, str]:
     """Distribution -> version. Raises NightlyError naming file and line where a line pins nothing."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, SMALL_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         raise NightlyError(f"lock file {path}: {getattr(error, 'strerror', None) or error}") from None
     pins: dict[str, str] = {}

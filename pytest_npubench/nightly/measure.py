@@ -21,6 +21,7 @@ from pytest_npubench.nightly.night import Night, Step
 from pytest_npubench.nightly.session_lines import write_sessions
 from pytest_npubench.processes.guarded import Guarded
 from pytest_npubench.store.journal_reader import Record, Session, read_journal
+from pytest_npubench.store.run_id import RUN, new_id
 
 SECRETS = (*TOKENS, "NPUBENCH_HISTORY")
 INTERRUPT_WAIT_S = 30.0
@@ -40,7 +41,7 @@ def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, st
     while it still writes the journal.
     """
     night.steps()
-    before = {session.id for session in _sessions(night)}
+    run = new_id()
     own = [
         f"--npubench-journal={night.state.journal}",
         f"--npubench-baselines={night.baselines}",
@@ -49,8 +50,8 @@ def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, st
     ]
     command = [sys.executable, "-m", "pytest", *own, *arguments]
     public = {name: value for name, value in environment.items() if name not in SECRETS}
-    status, last = _run(night, command, public, held)
-    new = [session for session in _sessions(night) if session.id not in before]
+    status, last = _run(night, command, {**public, RUN: run}, held)
+    new, damage = _sessions(night, run)
     ids = [session.id for session in new]
     if ids:
         write_sessions(night.state.journal, ids, night.out / "journal.jsonl")
@@ -66,8 +67,11 @@ def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, st
         lines.insert(0, f"exit status {status}: {meaning}{f': {last}' if last else ''}")
     if share.unjudged and share.unjudged not in lines[0]:
         lines.append(share.unjudged)
+    if damage:
+        lines.insert(0, damage)
     facts = {"exit_status": status, "sessions": ids, "counts": kinds}
-    return night.record(Step(name="measure", outcome="failed" if status else "done", lines=tuple(lines), facts=facts))
+    outcome = "failed" if status or damage else "done"
+    return night.record(Step(name="measure", outcome=outcome, lines=tuple(lines), facts=facts))
 
 
 def latest_cases(sessions: Sequence[Session]) -> list[Record]:
@@ -81,12 +85,15 @@ def latest_cases(sessions: Sequence[Session]) -> list[Record]:
     return list(latest.values())
 
 
-def _sessions(night: Night) -> Sequence[Session]:
-    """Those of the state's journal; none where it is missing or the run before broke it."""
+def _sessions(night: Night, run: str) -> tuple[Sequence[Session], str]:
+    """The run's sessions in the state's journal, and in words what of the journal cannot be used."""
+    if not night.state.journal.exists():
+        return (), ""
     try:
-        return read_journal(night.state.journal).sessions if night.state.journal.exists() else ()
-    except StoreError:
-        return ()
+        journal = read_journal(night.state.journal)
+    except StoreError as error:
+        return (), str(error)
+    return [session for session in journal.sessions if session.run == run], journal.left_out if journal.damage else ""
 
 
 def _run(night: Night, command: Sequence[str], environment: Mapping[str, str], held: int) -> tuple[int, str]:

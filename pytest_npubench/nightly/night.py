@@ -16,6 +16,7 @@ from typing import Any
 
 from pytest_npubench.errors import NightlyError
 from pytest_npubench.nightly.state import StateFolder
+from pytest_npubench.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.store.line_file import replace_text
 
 RECORD = "night.json"
@@ -69,7 +70,7 @@ class Night:
         """The steps done so far, by name. Raises NightlyError where no night was begun."""
         path = self.out / RECORD
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(read_text(path, SMALL_BYTES))
             return {
                 name: Step(name=name, outcome=one["outcome"], lines=tuple(one["lines"]), facts=one["facts"])
                 for name, one in content.items()

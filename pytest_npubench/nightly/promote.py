@@ -58,7 +58,7 @@ def promote(night: Night, promotion: Promotion, environment: Mapping[str, str]) 
     except (NightlyError, JournalError) as error:
         lines = (f"not promoted, to be tried again next night: {error}",)
         return night.record(Step(name="promote", outcome="failed", lines=lines))
-    known = {session.id for session in journal.sessions}
+    known = {session.id for session in journal.sessions} | {session.id for session in journal.damaged}
     settled = {name: end for name, end in state.settled.items() if name in known}
     waits_for_review = promotion.mode == "pull-request"
     for one in done:

@@ -55,11 +55,12 @@ class Published:
 def publish(night: Night, environment: Mapping[str, str]) -> Published:
     """Raises NightlyError where no night was begun, OSError."""
     steps = night.steps()
-    records = _records(night)
+    records, damage = _records(night)
     red = [record for record in records if record["verdict"]["kind"] not in GREEN]
     missing = [name for name in STEPS if name not in steps]
-    is_green = not missing and not red and all(step.outcome != "failed" for step in steps.values())
-    annotations = (*_of_steps(steps, missing), *map(_of_case, red))
+    is_green = not missing and not red and not damage and all(step.outcome != "failed" for step in steps.values())
+    damaged = [Annotation(level="error", title="nightly journal", text=damage)] if damage else []
+    annotations = (*_of_steps(steps, missing), *damaged, *map(_of_case, red))
     text = _summary(night, steps, missing, red, is_green)
     (night.out / "summary.md").write_text(text, encoding="utf-8")
     _append(environment.get("GITHUB_STEP_SUMMARY"), text)
@@ -67,11 +68,13 @@ def publish(night: Night, environment: Mapping[str, str]) -> Published:
     return Published(is_green=is_green, annotations=tuple(_limited(annotations)))
 
 
-def _records(night: Night) -> list[Record]:
+def _records(night: Night) -> tuple[list[Record], str]:
+    """The night's cases, and in words what of its journal is damaged."""
     try:
-        return latest_cases(read_journal(night.out / "journal.jsonl").sessions)
+        journal = read_journal(night.out / "journal.jsonl")
     except StoreError:  # the night did not get so far, as the missing step says
-        return []
+        return [], ""
+    return latest_cases(journal.sessions), journal.left_out if journal.damage else ""
 
 
 def _of_steps(steps: Mapping[str, Step], missing: Sequence[str]) -> list[Annotation]:

@@ -92,13 +92,17 @@ def _restore_journal(state: StateFolder, failures: list[str]) -> list[str]:
     try:
         journal = read_journal(state.journal)
     except JournalError as error:
-        aside = state.shelf / f"unreadable-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}.jsonl"
-        aside.parent.mkdir(parents=True, exist_ok=True)
+        aside = _aside(state, "unreadable")
         state.journal.replace(aside)
         failures.append(f"a new journal begins: {error}; it is kept as {aside}")
         return []
     known = state.read()
     ids = [session.id for session in journal.sessions]
+    if journal.damage:
+        aside = _aside(state, "damaged")
+        shutil.copy2(state.journal, aside)
+        write_sessions(state.journal, ids, state.journal)
+        failures.append(f"{journal.left_out}; the journal as it was is kept as {aside}")
     notes = [f"the journal holds {len(ids)} sessions"]
     waiting = [session for session in ids if session not in known.settled]
     if waiting:
@@ -109,3 +113,9 @@ def _restore_journal(state: StateFolder, failures: list[str]) -> list[str]:
         write_sessions(state.journal, [session for session in ids if session not in old], state.journal)
         notes.append(f"{len(old)} sessions went to {state.shelf}")
     return notes
+
+
+def _aside(state: StateFolder, why: str) -> Path:
+    """A name on the shelf for a journal that cannot be used as it is."""
+    state.shelf.mkdir(parents=True, exist_ok=True)
+    return state.shelf / f"{why}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}.jsonl"

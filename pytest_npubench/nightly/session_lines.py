@@ -5,15 +5,17 @@ A night's journal is handed on alone, and the state folder's one is shortened, s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from pathlib import Path
 
+from pytest_npubench.store.journal_format import MAX_BYTES
+from pytest_npubench.store.journal_reader import read_journal
 from pytest_npubench.store.line_file import read_whole, replace_text
 
 
 def write_sessions(journal: Path, sessions: Collection[str], target: Path) -> None:
-    """Write the journal's whole lines of these sessions, in their order. Raises OSError; the journal is readable."""
-    *lines, _torn = read_whole(journal).decode("ascii", errors="replace").split("\n")
-    kept = [line for line in lines if json.loads(line)["session"] in sessions]
-    replace_text(target, "".join(f"{line}\n" for line in kept))
+    """Write the journal's lines of these sessions, in their order, and nothing of one that is damaged. Raises OSError,
+    JournalError."""
+    kept = [line for session in read_journal(journal).sessions if session.id in sessions for line in session.lines]
+    lines = read_whole(journal, MAX_BYTES).decode("ascii", errors="replace").split("\n")
+    replace_text(target, "".join(f"{lines[number - 1]}\n" for number in sorted(kept)))

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.errors import NightlyError
+from pytest_npubench.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.store.line_file import replace_text
 
 LOCK_TIMEOUT_S = 10.0
@@ -69,7 +70,7 @@ class StateFolder:
         """A new state where there is none. Raises NightlyError for one that cannot be read."""
         path = self.path / "state.json"
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(read_text(path, SMALL_BYTES))
             if (content["format"], content["version"]) != (FORMAT, VERSION):
                 raise NightlyError(f"{path}: written by another version; this one reads {FORMAT} {VERSION}")
             settled = {str(name): str(end) for name, end in content["settled"].items()}

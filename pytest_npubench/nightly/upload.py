@@ -21,10 +21,13 @@ def upload(night: Night, history: str | None) -> Step:
         return night.record(Step(name="upload", outcome="done", lines=(f"nothing uploaded: {why}",)))
     state = night.state.read()
     try:
-        done = upload_journal(history, read_journal(night.state.journal))
+        journal = read_journal(night.state.journal)
+        done = upload_journal(history, journal)
     except StoreError as error:
         night.state.write(replace(state, is_uploaded=False))
         return night.record(Step(name="upload", outcome="failed", lines=(f"not in the history: {error}",)))
     night.state.write(replace(state, is_uploaded=True))
     counts = f"{done.num_new_sessions} sessions new, {done.num_grown_sessions} grown, {done.num_cases} cases"
+    if journal.damage:
+        return night.record(Step(name="upload", outcome="warning", lines=(f"history: {counts}", journal.left_out)))
     return night.record(Step(name="upload", outcome="done", lines=(f"history: {counts}",)))

@@ -24,9 +24,11 @@ from pytest_npubench.partition.profile import (
     Slowdown,
     SyncLatency,
 )
+from pytest_npubench.regular_file import read_text
 
 FORMAT = "npubench-partition-profile"
 VERSION = 2
+MAX_BYTES = 256 * 1024 * 1024
 _LISTS = {
     "latencies": PartLatency,
     "copies": CopyLatency,
@@ -85,7 +87,7 @@ def _layout(data: Mapping[str, Any]) -> str:
 
 def _decoded(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = read_text(path, MAX_BYTES)
         data = json.loads(text, parse_constant=_refuse)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error

@@ -157,6 +157,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Scheduling(config, log, lambda: {name: spec.family for name, spec in _session(config).specs.items()})
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    from pytest_npubench.plugin.run_id import hand_on
+
+    hand_on(node.config, node.workerinput)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield

@@ -13,6 +13,7 @@ import pytest
 
 from pytest_npubench.plugin.options import OPTIONS
 from pytest_npubench.plugin.shipped import is_shipped
+from pytest_npubench.store.run_id import RUN
 
 # told anew, or none of the fresh process's business: a history's address may hold a password
 OF_THE_RUN = frozenset({"journal", "devices", "history"})
@@ -45,6 +46,6 @@ def fresh_command(config: pytest.Config, tests: Sequence[str], options: Mapping[
 
 
 def fresh_environment(**variables: str) -> dict[str, str]:
-    """This process's environment without what pytest says of it, and with these variables."""
-    private = ("PYTEST_XDIST", "PYTEST_CURRENT_TEST")
+    """This process's environment without what pytest says of it and its run, and with these variables."""
+    private = ("PYTEST_XDIST", "PYTEST_CURRENT_TEST", RUN)
     return {name: value for name, value in os.environ.items() if not name.startswith(private)} | variables

@@ -10,21 +10,21 @@ from pytest_npubench.errors import RunNotAcceptedError
 from pytest_npubench.plugin.settings import Settings
 from pytest_npubench.store.accept_run import accept_run
 from pytest_npubench.store.journal import read_journal
-from pytest_npubench.store.journal_runs import chosen_sessions
+from pytest_npubench.store.journal_runs import sessions_of
 
 Record = Mapping[str, Any]
 UPLOAD_TIMEOUT_S = 30.0
 
 
-def accept_results(settings: Settings, exit_status: int, session: str | None) -> str:
+def accept_results(settings: Settings, exit_status: int, run: str) -> str:
     """Add a run's green cases to the baselines; says in words what was done and which are left out, or why all are.
 
-    `session` is this process's session in the journal, None where workers wrote it. Raises StoreError where a baseline
-    or the journal cannot be read or written.
+    `run` is the run's id in the journal. Raises StoreError where a baseline or the journal cannot be read or written,
+    or a session of the run is damaged.
     """
     journal = read_journal(settings.journal)
     try:
-        sessions = chosen_sessions(journal, session)
+        sessions = sessions_of(journal, run)
         return str(accept_run(journal, sessions, settings.baselines, exit_status=exit_status))
     except RunNotAcceptedError as error:
         return f"nothing accepted: {error}"
@@ -35,8 +35,10 @@ def upload_history(settings: Settings) -> str:
     from pytest_npubench.store.history import upload_journal
 
     assert settings.history is not None
-    done = upload_journal(settings.history, read_journal(settings.journal), timeout_s=UPLOAD_TIMEOUT_S)
-    return f"history: {done.num_new_sessions} sessions new, {done.num_grown_sessions} grown, {done.num_cases} cases"
+    journal = read_journal(settings.journal)
+    done = upload_journal(settings.history, journal, timeout_s=UPLOAD_TIMEOUT_S)
+    counts = f"{done.num_new_sessions} sessions new, {done.num_grown_sessions} grown, {done.num_cases} cases"
+    return f"history: {counts}{f'; {journal.left_out}' if journal.damage else ''}"
 
 
 def write_report(path: Path, records: Sequence[Record], journal: Path) -> str:

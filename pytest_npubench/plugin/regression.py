@@ -63,8 +63,10 @@ class Regression:
     across: tuple[str, ...]
     num_again: int
     max_in_doubt: int = 0
-    earlier: Callable[[], tuple[Journal, str]] | None = None
-    """Reads the journal with the earlier runs, and names this run's session in it."""
+    earlier: Journal | None = None
+    """What the journal held before this run."""
+    run: str = ""
+    """This run's id: another of its processes may have written there before."""
 
     def judge(self, cases: Iterable[MeasuredCase], key: FingerprintKey, again: Again) -> Compared:
         """Hold the cases against their accepted sessions, jointly.
@@ -104,10 +106,9 @@ class Regression:
         """Inconclusive and worse for so many sessions in a row, since the case's last reset, is a regression."""
         if not self.max_in_doubt or self.earlier is None or not is_in_doubt(verdict, observation, self.margin):
             return verdict
-        journal, session = self.earlier()
         reset = self.baselines.reset_of(observation.case, key)
         since = None if reset is None else reset.time
-        num_nights = 1 + nights_in_doubt(journal, observation, self.margin, session, since)
+        num_nights = 1 + nights_in_doubt(self.earlier, observation, self.margin, self.run, since)
         reason = f"{verdict.reason}; inconclusive and worse in {num_nights} sessions in a row"
         kind = VerdictKind.REGRESSED if num_nights >= self.max_in_doubt else verdict.kind
         return replace(verdict, kind=kind, reason=reason) if num_nights > 1 else verdict

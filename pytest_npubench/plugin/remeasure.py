@@ -66,10 +66,14 @@ def measure_again(
 
 
 def _case_records(path: Path) -> list[Record]:
+    """Raises MeasurementError where they are damaged."""
     try:
-        return [record for record in read_journal(path).records if record["record"] == "case"]
+        journal = read_journal(path)
     except StoreError:  # not even a journal: the process says why
         return []
+    if journal.damage:
+        raise MeasurementError(f"what the fresh process wrote cannot be used: {journal.left_out}")
+    return [record for record in journal.records if record["record"] == "case"]
 
 
 def _samples(records: Sequence[Record]) -> dict[Key, tuple[float, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import pytest
@@ -31,6 +30,7 @@ from pytest_npubench.plugin.open_devices import OpenDevices, limit_jax
 from pytest_npubench.plugin.outcome import accept_results, upload_history, write_report
 from pytest_npubench.plugin.progress import progress_for
 from pytest_npubench.plugin.regression import Regression
+from pytest_npubench.plugin.run_id import run_id
 from pytest_npubench.plugin.selection import DEVICES, NODE_ID, Miss, Skip, expanded_case
 from pytest_npubench.plugin.settings import Settings, recorded
 from pytest_npubench.plugin.shipped import runs_again
@@ -65,6 +65,8 @@ class BenchSession:
         self.num_in_other_shards = 0
         self.campaigns = Campaigns(self)
         self.devices = OpenDevices(config.rootpath, settings.compile_cache, lambda found: self.journal.device(found))
+        self._before: Journal | None = None
+        """What the journal held before this process wrote to it."""
         self.earlier = self._read_earlier()
         self._journal: JournalWriter | None = None
         self._regression: Regression | None = None
@@ -181,9 +183,11 @@ class BenchSession:
         if self.settings.durations is None:
             return {}
         try:
-            return known_durations(read_journal(self.settings.durations))
+            journal = read_journal(self.settings.durations)
         except StoreError as error:
             raise pytest.UsageError(str(error)) from None
+        self.notes.extend(journal.remarks)
+        return known_durations(journal)
 
     @property
     def regression(self) -> Regression:
@@ -200,7 +204,8 @@ class BenchSession:
                 across=settings.compare_across,
                 num_again=settings.remeasure,
                 max_in_doubt=settings.doubtful_sessions,
-                earlier=cache(lambda: (read_journal(settings.journal), self.journal.session)),
+                earlier=self._before,
+                run=run_id(self.config),
             )
         return self._regression
 
@@ -215,13 +220,23 @@ class BenchSession:
     @property
     def journal(self) -> JournalWriter:
         if self._journal is None:
+            self._read_before()
             self._journal = JournalWriter.open(
                 self.settings.journal,
                 host=collect_host(self.config.rootpath),
                 settings={"profile": self.settings.profile, "arguments": recorded(self._arguments)},
                 worker=_worker(self.config),
+                run=run_id(self.config),
             )
         return self._journal
+
+    def _read_before(self) -> Journal | None:
+        """What the journal holds before this process writes; None where it begins. What is damaged in it is said at
+        once: a run whose end needs the journal must not find out then. Raises StoreError."""
+        if self._before is None and self.settings.journal.is_file():
+            self._before = read_journal(self.settings.journal)
+            self.notes.extend(self._before.remarks)
+        return self._before
 
     @property
     def _arguments(self) -> Sequence[str]:
@@ -254,7 +269,7 @@ class BenchSession:
 
     def record(self, item: pytest.Item, judged: JudgedCase) -> None:
         """Put a judged case on disk, then hand it to the reports."""
-        record = judged.to_json()
+        record = {**judged.to_json(), "session": self.journal.session}
         self.journal.append({"record": "case", **record})
         item.stash[RECORD] = record
         self.num_done += 1
@@ -271,9 +286,7 @@ class BenchSession:
         if not self.settings.journal.exists():  # a run that was killed before its first line
             self.notes.append(f"nothing to resume: no journal {self.settings.journal}")
             return None
-        earlier = read_journal(self.settings.journal)
-        self.notes.extend(earlier.torn)
-        return earlier
+        return self._read_before()
 
     # -- the end
 
@@ -294,12 +307,13 @@ class BenchSession:
         return self._publish(exit_status, records)
 
     def _publish(self, exit_status: int, records: Sequence[Mapping[str, Any]]) -> int:
-        session = self._journal.session if self._journal is not None else None
         failed: Exception | None = self._upload() if self.settings.history and records else None
         try:
             if self.settings.accept:
                 done = (
-                    accept_results(self.settings, exit_status, session) if records else "nothing accepted: no case ran"
+                    accept_results(self.settings, exit_status, run_id(self.config))
+                    if records
+                    else "nothing accepted: no case ran"
                 )
                 self.notes.append(done)
             if self.settings.report and records:

@@ -19,6 +19,7 @@ from pytest_npubench.errors import HistoryError
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin import shipped
 from pytest_npubench.plugin.options import CHILD, DEFAULT_BASELINES, OPTIONS, Option
+from pytest_npubench.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.secret import masked
 from pytest_npubench.store.history.address import Address
 
@@ -110,7 +111,7 @@ def _table(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("npubench", {})
+        table = tomllib.loads(read_text(path, SMALL_BYTES)).get("tool", {}).get("npubench", {})
     except (OSError, ValueError) as error:
         raise pytest.UsageError(plain(f"{path}: {error}")) from None
     known = [option.name for option in OPTIONS]

@@ -33,7 +33,7 @@ def render_html(records: Sequence[Mapping[str, Any]], journal: Journal) -> str:
         cases=case_rows(records),
         campaigns=campaign_sections(records, journal, _sessions_up_to(records, journal)),
         definitions=definitions,
-        torn=journal.torn,
+        torn=journal.remarks,
         plotly_js=get_plotlyjs(),
     )
     return page.encode("utf-8", errors="replace").decode("utf-8")  # JSON may hold half a surrogate pair, a file not

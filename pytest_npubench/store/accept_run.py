@@ -25,7 +25,7 @@ from pytest_npubench.store.accepted_session import BETTER, GATES, JUDGED
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.store.journal_reader import Journal, Record, Session
-from pytest_npubench.store.journal_runs import run_of
+from pytest_npubench.store.journal_runs import check_whole, run_of
 from pytest_npubench.store.json_fields import items
 from pytest_npubench.store.json_text import JsonError, take
 
@@ -132,8 +132,13 @@ def _is_case(record: Record) -> bool:
 
 
 def _check_ended(journal: Journal, sessions: Iterable[Session], exit_status: int | None) -> None:
-    """A worker that was killed or interrupted keeps the whole run out, also where another worker's is accepted."""
+    """A worker that was killed or interrupted, or whose session is damaged, keeps the whole run out, also where another
+    worker's is accepted."""
     run = list({member.id: member for chosen in sessions for member in run_of(journal, chosen)}.values())
+    try:
+        check_whole(journal, run)
+    except JournalError as error:
+        raise RunNotAcceptedError(str(error)) from None
     ends = [("the run", exit_status)] if exit_status is not None else []
     for session in run:
         if session.end is None:

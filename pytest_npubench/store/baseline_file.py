@@ -8,13 +8,13 @@ error with path and place, never an empty baseline.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_npubench.errors import BaselineError, FormatVersionError
+from pytest_npubench.regular_file import read_bytes
 from pytest_npubench.store import aliases, baseline_format
 from pytest_npubench.store.aliases import Aliases, alias_path
 from pytest_npubench.store.baseline_format import BaselineFile
@@ -94,7 +94,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 def _read(path: Path, form: str, versions: Collection[int], parse: Callable[[Any], _Read]) -> _Read:
     try:
-        content = decode(_bytes(path))
+        content = decode(read_bytes(path, MAX_BYTES))
         if take(content, "format", (str,)) != form:
             raise JsonError(f"format: want {form!r}, found {content['format']!r}")
         version = take(content, "version", (int,))
@@ -109,15 +109,6 @@ def _read(path: Path, form: str, versions: Collection[int], parse: Callable[[Any
         raise BaselineError(f"baseline {path}{place}: {error}") from None
 
 
-def _bytes(path: Path) -> bytes:
-    status = path.stat()
-    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise JsonError("not a regular file")  # opening a pipe would wait for its writer for ever
-    if status.st_size > MAX_BYTES:
-        raise JsonError(f"{status.st_size} bytes; a file of ours has at most {MAX_BYTES}")
-    return path.read_bytes()
-
-
 def _replace(path: Path, content: Any) -> Path:
     """Raises BaselineError on more than a file of ours has, OSError."""
     text = layout(content) + "\n"
@@ -128,8 +119,15 @@ def _replace(path: Path, content: Any) -> Path:
 
 
 def _json_files(directory: Path) -> Iterator[tuple[str, str]]:
-    """(folder, name) of what is named like a JSON file; a folder of such a name too, since reading it is an error."""
+    """(folder, name) of what is named like a JSON file; a folder of such a name too, since reading it is an error.
+    Raises BaselineError on a link that leads back to a folder above it, which would go round for ever."""
+    above: dict[str, tuple[tuple[int, int], ...]] = {}  # folder -> itself and those it was reached through
     for folder, subfolders, names in os.walk(directory, onerror=_raise, followlinks=True):
+        status = Path(folder).stat()
+        identity, reached = (status.st_dev, status.st_ino), above.get(str(Path(folder).parent), ())
+        if identity in reached:
+            raise BaselineError(f"baselines {directory}: {folder} is a link that leads in a circle")
+        above[folder] = (*reached, identity)
         is_top = Path(folder) == directory
         subfolders[:] = [name for name in subfolders if name[0] != "." and not (is_top and name == PUBLISHED)]
         yield from ((folder, name) for name in (*names, *subfolders) if name.endswith(".json"))

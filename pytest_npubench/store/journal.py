@@ -10,21 +10,28 @@ A record is on the disk when `append` returns. Several processes may write one f
 
 from __future__ import annotations
 
-import secrets
+import mmap
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
 
 from pytest_npubench.errors import JournalError
+from pytest_npubench.regular_file import read_bytes
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.host import HostFacts
-from pytest_npubench.store.journal_format import FORMAT, VERSION, check_head, check_record
+from pytest_npubench.store.journal_format import FORMAT, MAX_BYTES, VERSION, check_head, sealed, unsealed
 from pytest_npubench.store.journal_reader import Journal, Session, read_journal
+from pytest_npubench.store.journal_records import check_depth, check_record
 from pytest_npubench.store.json_text import JsonError, encode_line
 from pytest_npubench.store.line_file import LineFile
+from pytest_npubench.store.run_id import new_id
 
 __all__ = ["Journal", "JournalWriter", "Session", "default_path", "read_journal"]
+
+
+ADDED = frozenset({"record", "session", "sequence", "crc32"})
+NUMBER_BYTES = 8
 
 
 class JournalWriter:
@@ -35,20 +42,27 @@ class JournalWriter:
         self.path = path
         self.session = session
         self._file: LineFile | None = file
-        self._num_records = 0
+        self._numbers = _LineNumbers(path, session)
         self._devices: set[str] = set()
 
     @classmethod
     def open(
-        cls, path: Path, *, host: HostFacts, settings: Mapping[str, object], worker: str | None = None
+        cls,
+        path: Path,
+        *,
+        host: HostFacts,
+        settings: Mapping[str, object],
+        worker: str | None = None,
+        run: str | None = None,
     ) -> JournalWriter:
         """Open or create the journal, with its folder, and append the session record.
+
+        `run` is the id that all sessions of one run share; None where this session is the whole run.
 
         Raises JournalError where the file cannot be written, is no journal, or `settings` has no JSON form;
         FormatVersionError where the file is of a later version. In both cases the file is left as it was.
         """
-        started = datetime.now(timezone.utc)
-        session = f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
+        session, started = new_id(), datetime.now(timezone.utc)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             file = LineFile(path, lambda head: check_head(path, head))
@@ -62,6 +76,7 @@ class JournalWriter:
                     "format": FORMAT,
                     "version": VERSION,
                     "session": session,
+                    "run": run or session,
                     "started_at": started.isoformat(timespec="seconds"),
                     "worker": worker,
                     "host": host.to_json(),
@@ -82,7 +97,7 @@ class JournalWriter:
         return digest
 
     def append(self, record: Mapping[str, object]) -> None:
-        """Append one record: its kind under "record", then the fields of its kind; the session is added here.
+        """Append one record: its kind under "record", then the fields of its kind; session and seal are added here.
 
         Raises JournalError where a field is missing, of a wrong type, not finite or without a JSON form (nothing is
         written then), and where the file cannot be written (what was written before is whole).
@@ -90,7 +105,7 @@ class JournalWriter:
         kind = record.get("record")
         if not isinstance(kind, str) or kind == "session":
             raise JournalError(f"journal {self.path}: record: want the kind of the record, found {kind!r}")
-        fields = {name: value for name, value in record.items() if name not in ("record", "session")}
+        fields = {name: value for name, value in record.items() if name not in ADDED}
         self._append({"record": kind, "session": self.session, **fields})
 
     def close(self) -> None:
@@ -115,18 +130,57 @@ class JournalWriter:
 
     def _write(self, file: LineFile, record: Mapping[str, object]) -> int:
         try:
-            line = encode_line(record)
+            body = encode_line(record)[:-1]
+            check_depth(body)
             check_record(record)
-            num_dropped = file.append(line)
+            with file.appending() as num_dropped:
+                file.write(sealed(body, self._numbers.take()))
+                self._numbers.written()
         except JsonError as error:
             raise JournalError(f"journal {self.path}: {record['record']} record not written: {error}") from None
         except OSError as error:
             raise JournalError(
-                f"journal {self.path}: {error.strerror} after {self._num_records} records; "
+                f"journal {self.path}: {error.strerror} after {self._numbers.num_written} records; "
                 "what was written before is whole"
             ) from error
-        self._num_records += 1
         return num_dropped
+
+
+class _LineNumbers:
+    """Which number a session's next line has, in memory that forked processes share.
+
+    A line is numbered and written under the file's lock. A number that was taken and not written is still in flight
+    when the next is asked for: its writer was killed or failed, and only the file knows whether the line is there.
+    """
+
+    def __init__(self, path: Path, session: str) -> None:
+        self._path = path.absolute()
+        self._session = session
+        self._shared = mmap.mmap(-1, 2 * NUMBER_BYTES)
+
+    @property
+    def num_written(self) -> int:
+        return int.from_bytes(self._shared[:NUMBER_BYTES], "little")
+
+    def take(self) -> int:
+        """The number of a line that is written next, under the lock. Raises OSError."""
+        if self._shared[NUMBER_BYTES]:
+            self._set(self._num_in_file(), in_flight=False)
+        self._set(self.num_written, in_flight=True)
+        return self.num_written
+
+    def written(self) -> None:
+        """The line is on the disk; still under the lock."""
+        self._set(self.num_written + 1, in_flight=False)
+
+    def _set(self, num_written: int, *, in_flight: bool) -> None:
+        self._shared[:] = num_written.to_bytes(NUMBER_BYTES, "little") + bytes([in_flight]) * NUMBER_BYTES
+
+    def _num_in_file(self) -> int:
+        mine = f'"session":"{self._session}"'.encode()
+        lines = read_bytes(self._path, MAX_BYTES).split(b"\n")
+        found = [sealed_line[1] for line in lines if mine in line and (sealed_line := unsealed(line))]
+        return max(found, default=-1) + 1
 
 
 def default_path(rootdir: Path) -> Path:

@@ -1,32 +1,54 @@
 """Reading a journal back: its sessions, the latest result of each case, and the rounds a campaign can go on from.
 
 A file may end in the middle of a line, because a writer was killed: that line was never acknowledged, so it is dropped
-and reported. Any other line that cannot be read is an error that names its place, never a shorter journal.
+and reported. Any other line that is damaged, missing, doubled or out of order is named, and the session it belongs to
+is left out as a whole: `Journal.damage` says what, `Journal.damaged` has what is left of it. The others are used.
+
+Which session a damaged line belongs to is told by the id that it still bears, else by the numbers that are missing
+around it, else it may be any that was open there: begun before it, not ended, and not proven whole by its numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_npubench.errors import JournalError, StoreError
+from pytest_npubench.errors import FormatVersionError, JournalError, StoreError
 from pytest_npubench.store.fingerprint import Fingerprint
-from pytest_npubench.store.journal_format import HEAD_BYTES, check_head, check_record, check_session
+from pytest_npubench.store.journal_format import (
+    FORMAT,
+    MAX_BYTES,
+    READABLE_VERSIONS,
+    check_head,
+    unsealed,
+    version_text,
+)
+from pytest_npubench.store.journal_records import check_depth, check_record
 from pytest_npubench.store.json_text import JsonError, decode, take
-from pytest_npubench.store.line_file import read_whole
+from pytest_npubench.store.line_file import SEARCH_BYTES, read_whole
 
 Record = Mapping[str, Any]
+NUM_NAMED = 3
+_CLAIM = re.compile(rb'"session":"([^"\\]{1,200})"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One writer's session: its session record as `header`, and all its other records in the order written."""
+    """One writer's session: its session record as `header`, and all its other records in the order written. `lines` are
+    the numbers of their lines in the file, from 1, the header's first."""
 
     id: str
     header: Record
     records: tuple[Record, ...]
+    lines: tuple[int, ...]
+
+    @property
+    def run(self) -> str | None:
+        """The id of the run that the session belongs to; None in version 1, which has none."""
+        return None if self.header["version"] == 1 else self.header.get("run", self.id)
 
     @property
     def end(self) -> Record | None:
@@ -35,16 +57,61 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Journal:
-    """A journal as read: sessions in the order they began, records of all sessions in the order of the file.
+class Damage:
+    """What is wrong at a line, and the sessions that it may belong to, which are not used."""
 
-    `torn` says in words what was dropped because a writer was killed; it is empty as a rule.
+    line: int
+    what: str
+    sessions: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"line {self.line}{self.what} (session {', '.join(self.sessions) or 'none'})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedSession:
+    """What can be proven of a session that lost something: its header, None where that is lost, its records, and the
+    numbers of their lines in the file, the header's first where there is one."""
+
+    id: str
+    header: Record | None
+    records: tuple[Record, ...]
+    lines: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """A journal as read: sessions in the order they began, records of these sessions in the order of the file.
+
+    `torn` says in words what was dropped because a writer was killed; it is empty as a rule, and so are `damage` and
+    `damaged`, the sessions left out for it.
     """
 
     path: Path
     sessions: tuple[Session, ...]
     records: tuple[Record, ...]
     torn: tuple[str, ...]
+    damage: tuple[Damage, ...] = ()
+    damaged: tuple[DamagedSession, ...] = ()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """In words what of the journal is not used: what a killed writer left, and damage."""
+        return (*self.torn, *([self.left_out] if self.damage else []))
+
+    @property
+    def left_out(self) -> str:
+        """One line on the damage."""
+        more = f"; and {len(self.damage) - NUM_NAMED} more" if len(self.damage) > NUM_NAMED else ""
+        what = "; ".join(map(str, self.damage[:NUM_NAMED]))
+        number = len(self.damaged)
+        return f"journal {self.path} is damaged, {number} session{'' if number == 1 else 's'} left out: {what}{more}"
+
+    def why_damaged(self, session: str) -> str:
+        """What is wrong with a damaged session, the first of it."""
+        own = [damage for damage in self.damage if session in damage.sessions]
+        more = f" and {len(own) - 1} more" if len(own) > 1 else ""
+        return f"line {own[0].line}{own[0].what}{more}"
 
     def cases(
         self, fingerprint: str | None, *, sessions: Collection[str] | None = None
@@ -65,17 +132,31 @@ class Journal:
     ) -> tuple[Record, ...]:
         """The round records of the campaign's latest run, by round index, each index once (the latest).
 
-        A round 0 begins a run: what stands before it belongs to an earlier one and is left out.
+        A round 0 begins a run; a session whose first round is a later one went on from the latest session before it
+        that had the round in front. The session that began last counts: two that run at once do not mix.
         """
         wanted = (campaign, campaign_digest, fingerprint)
-        found: dict[int, Record] = {}
+        found: dict[str, dict[int, Record]] = {}
         for record in self._of_kind("round", sessions):
             if (record["campaign"], record["campaign_digest"], record["fingerprint"]) != wanted:
                 continue
-            if record["round"] == 0:
-                found.clear()
-            found[record["round"]] = record
-        return tuple(found[index] for index in sorted(found))
+            session, index = record["session"], record["round"]
+            if index == 0:
+                found[session] = {}
+            elif session not in found:
+                found[session] = self._gone_on_from(found, session, index)
+            found[session][index] = record
+        latest = next((found[session] for session in self._latest_first() if session in found), {})
+        return tuple(latest[index] for index in sorted(latest))
+
+    def _gone_on_from(self, found: Mapping[str, Mapping[int, Record]], session: str, index: int) -> dict[int, Record]:
+        """The rounds before `index` that a session took over."""
+        order = self._latest_first()
+        earlier = (found[name] for name in order[order.index(session) + 1 :] if index - 1 in found.get(name, {}))
+        return {number: record for number, record in next(earlier, {}).items() if number < index}
+
+    def _latest_first(self) -> list[str]:
+        return [session.id for session in reversed(self.sessions)]
 
     def fingerprint(self, digest: str) -> Fingerprint:
         """The fingerprint that a record refers to. Raises JournalError where no device record has that digest."""
@@ -99,56 +180,170 @@ class Journal:
 def read_journal(path: Path) -> Journal:
     """Read a journal; an empty file has no sessions.
 
-    Raises JournalError where the file is missing, not a regular file, not a journal, or has a line that cannot be read
-    (line and column are named); FormatVersionError where a session was written in a version that is not known.
+    Raises JournalError where the file is missing, not a regular file, too large or not a journal; FormatVersionError
+    where a session was written in a version that is not known. Damaged lines do not raise: see `Journal.damage`.
     """
-    raw = _read(path)
-    check_head(path, raw[:HEAD_BYTES])
-    *lines, tail = raw.split(b"\n")
-    headers: dict[str, Record] = {}
-    records: list[Record] = []
-    torn: list[str] = []
-    for number, line in enumerate(lines, start=1):
-        record = _parse(path, number, line, headers)
-        if record["record"] == "session":
-            headers[record["session"]] = record
-            continue
-        records.append(record)
-        if record["record"] == "torn":
-            torn.append(f"before line {number}: {record['num_bytes']} bytes of a line whose writer was killed")
-    if tail:
-        torn.append(f"line {len(lines) + 1}: {len(tail)} bytes without a line end; their writer was killed")
-    return Journal(path=path, sessions=_sessions(headers, records), records=tuple(records), torn=tuple(torn))
-
-
-def _sessions(headers: Mapping[str, Record], records: list[Record]) -> tuple[Session, ...]:
-    own: dict[str, list[Record]] = {session: [] for session in headers}
-    for record in records:
-        own[record["session"]].append(record)
-    return tuple(Session(id=name, header=header, records=tuple(own[name])) for name, header in headers.items())
-
-
-def _read(path: Path) -> bytes:
     try:
-        if path.is_fifo():  # opening one would wait for its writer for ever
-            raise JournalError(f"journal {path}: is a pipe; want a file")
-        return read_whole(path)
+        raw = read_whole(path, MAX_BYTES)
     except OSError as error:
         raise JournalError(f"journal {path}: {error.strerror}") from error
+    check_head(path, raw[:SEARCH_BYTES])
+    *lines, tail = raw.split(b"\n")
+    reading = _Reading(path)
+    for number, line in enumerate(lines, start=1):
+        reading.add(number, line)
+    torn = [
+        f"before line {number}: {record['num_bytes']} bytes of a line whose writer was killed"
+        for number, record in reading.records
+        if record["record"] == "torn"
+    ]
+    if tail:
+        torn.append(f"line {len(lines) + 1}: {len(tail)} bytes without a line end; their writer was killed")
+    return reading.journal(tuple(torn))
 
 
-def _parse(path: Path, number: int, line: bytes, headers: Mapping[str, Record]) -> Record:
-    try:
-        record = decode(line)
+@dataclass(slots=True)
+class _Own:
+    """What was read of a session so far. `next` is the number of its next line; `gaps` are the stretches of the file,
+    between two line numbers, in which some of its lines are missing, and how many."""
+
+    header: Record | None = None
+    records: list[Record] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    next: int = 0
+    gaps: list[tuple[int, int, int]] = field(default_factory=list)
+    ended_at: int | None = None
+
+    @property
+    def is_sealed(self) -> bool:
+        return self.header is None or self.header["version"] != 1
+
+    def gap_at(self, line: int) -> int:
+        """How many of its lines are missing around there."""
+        return sum(number for after, before, number in self.gaps if after < line < before)
+
+    def may_own(self, line: int) -> bool:
+        """Whether a line that cannot be read may be one of its own."""
+        begins = self.lines[0] if self.header is not None else 0
+        if not begins < line or (self.ended_at is not None and self.ended_at < line):
+            return False
+        return not self.is_sealed or line > self.lines[-1] or self.gap_at(line) > 0
+
+
+class _Reading:
+    """A journal while its lines are read one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._own: dict[str, _Own] = {}
+        self._unreadable: list[tuple[int, str, str | None]] = []  # line, what, the session it says it is of
+        self._damage: list[Damage] = []
+        self.records: list[tuple[int, Record]] = []
+
+    def add(self, number: int, line: bytes) -> None:
+        sealed = unsealed(line)
+        try:
+            record = self._record(number, *(sealed or (line, None)))
+        except JsonError as error:
+            self._note_unreadable(number, line, error, sealed)
+            return
+        if record is None:
+            return
+        own = self._own.setdefault(record["session"], _Own())
+        if sealed is not None:
+            self._count(number, record["session"], own, sealed[1])
+        own.lines.append(number)
+        if record["record"] == "session":
+            own.header = record
+            return
+        own.records.append(record)
+        self.records.append((number, record))
+        if record["record"] == "end":
+            own.ended_at = number
+
+    def journal(self, torn: tuple[str, ...]) -> Journal:
+        for number, what, claim in self._unreadable:
+            self._damage.append(Damage(line=number, what=what, sessions=self._owners(number, claim)))
+        bad = {session for damage in self._damage for session in damage.sessions}
+        whole: list[Session] = []
+        damaged: list[DamagedSession] = []
+        for name, own in self._own.items():
+            records, lines = tuple(own.records), tuple(own.lines)
+            if name in bad or own.header is None:
+                damaged.append(DamagedSession(id=name, header=own.header, records=records, lines=lines))
+            else:
+                whole.append(Session(id=name, header=own.header, records=records, lines=lines))
+        return Journal(
+            path=self._path,
+            sessions=tuple(whole),
+            records=tuple(record for _, record in self.records if record["session"] not in bad),
+            torn=torn,
+            damage=tuple(sorted(self._damage, key=lambda damage: damage.line)),
+            damaged=tuple(damaged),
+        )
+
+    def _record(self, number: int, body: bytes, sequence: int | None) -> Record | None:
+        """The record; None where it is a second header. Raises JsonError, FormatVersionError."""
+        check_depth(body)
+        record: Record = decode(body)
         session = take(record, "session", (str,))
+        own = self._own.get(session)
         if take(record, "record", (str,)) == "session":
-            check_session(path, number, record)
-            if session in headers:
-                raise JsonError(f"session: {session!r} begins a second time")
-        elif session not in headers:
+            self._check_version(number, record, sequence)
+            if own is not None and own.header is not None:
+                self._damage.append(Damage(line=number, what=": the session begins a second time", sessions=(session,)))
+                return None
+        elif sequence is None and own is None:
             raise JsonError(f"session: {session!r} has no session record before this line")
+        elif sequence is None and own is not None and own.is_sealed:
+            raise JsonError("its check sum does not fit")
         check_record(record)
-    except JsonError as error:
-        place = f"line {number}" + (f" column {error.column}" if error.column else "")
-        raise JournalError(f"journal {path} {place}: {error}") from None
-    return record  # type: ignore[no-any-return]  # take() found it to be a mapping
+        return record
+
+    def _check_version(self, number: int, record: Record, sequence: int | None) -> None:
+        form, version = take(record, "format", (str,)), take(record, "version", (int,))
+        if form != FORMAT:
+            raise JsonError(f"format: want {FORMAT!r}, found {form!r}")
+        if (sequence is None) != (version == 1):
+            raise JsonError("its check sum does not fit")
+        if version not in READABLE_VERSIONS:
+            raise FormatVersionError(f"journal {self._path} line {number}: {version_text(version)}")
+
+    def _count(self, number: int, session: str, own: _Own, sequence: int) -> None:
+        """Whether the line comes next in its session."""
+        if sequence > own.next:
+            missing = sequence - own.next
+            own.gaps.append((own.lines[-1] if own.lines else 0, number, missing))
+            what = f": {missing} line{'' if missing == 1 else 's'} of its session before it missing"
+            self._damage.append(Damage(line=number, what=what, sessions=(session,)))
+        elif sequence < own.next:
+            what = ": a line of its session that stands twice or out of place"
+            self._damage.append(Damage(line=number, what=what, sessions=(session,)))
+        own.next = max(own.next, sequence + 1)
+
+    def _note_unreadable(self, number: int, line: bytes, error: JsonError, sealed: tuple[bytes, int] | None) -> None:
+        claim = _CLAIM.search(line)
+        session = claim[1].decode("utf-8", errors="replace") if claim else None
+        what = f"{f' column {error.column}' if error.column else ''}: {error}"
+        if sealed is not None and session is not None:  # not damaged but wrong, by who wrote it
+            own = self._own.setdefault(session, _Own())
+            own.next = max(own.next, sealed[1] + 1)
+            own.lines.append(number)
+            self._damage.append(Damage(line=number, what=what, sessions=(session,)))
+        else:
+            self._unreadable.append((number, what, session))
+
+    def _owners(self, line: int, claim: str | None) -> tuple[str, ...]:
+        """The sessions that a line which cannot be read may belong to."""
+        possible = [name for name, own in self._own.items() if own.may_own(line)]
+        if claim in possible:
+            return (claim,)
+        gaps = {name: gap for name in possible if (gap := self._own[name].gap_at(line))}
+        if gaps and sum(gaps.values()) >= self._num_unreadable_within(line, [self._own[name] for name in gaps]):
+            return tuple(gaps)
+        return tuple(possible) if claim is None or claim in self._own else (*possible, claim)
+
+    def _num_unreadable_within(self, line: int, owners: Sequence[_Own]) -> int:
+        spans = [(after, before) for own in owners for after, before, _ in own.gaps if after < line < before]
+        after, before = min(span[0] for span in spans), max(span[1] for span in spans)
+        return sum(after < number < before for number, _, _ in self._unreadable)

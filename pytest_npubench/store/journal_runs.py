@@ -1,20 +1,26 @@
-"""Which sessions of a journal are one run.
+"""Which sessions of a journal are one run, and whether all of it can be used.
 
-Under pytest-xdist each worker writes a session of its own. The sessions of workers whose records lie between each
-other's are taken as one run.
+Under pytest-xdist each worker writes a session of its own; all sessions of a run bear its id. In version 1 they bore
+none: there the sessions of workers whose records lie between each other's are taken as one run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pytest_npubench.errors import JournalError
-from pytest_npubench.store.journal_reader import Journal, Session
+from pytest_npubench.store.journal_reader import DamagedSession, Journal, Session
 
 
 def chosen_sessions(journal: Journal, wanted: str | None) -> tuple[Session, ...]:
-    """The session of that id, or the latest run's. Raises JournalError where there is none with a case."""
+    """The session of that id, or the latest run's. Raises JournalError where there is none with a case, or where it is
+    damaged: an earlier one is not taken in its place."""
+    if wanted is not None and any(session.id == wanted for session in journal.damaged):
+        raise JournalError(f"journal {journal.path}: session {wanted} is damaged: {journal.why_damaged(wanted)}")
     sessions = [session for session in journal.sessions if _has_cases(session)]
     if wanted is not None:
         sessions = [session for session in sessions if session.id == wanted]
+    _check_latest(journal, sessions, wanted)
     if not sessions:
         known = ", ".join(session.id for session in journal.sessions if _has_cases(session)) or "none"
         asked = "no session has cases" if wanted is None else f"no session {wanted!r} has cases"
@@ -24,24 +30,62 @@ def chosen_sessions(journal: Journal, wanted: str | None) -> tuple[Session, ...]
     return tuple(session for session in run_of(journal, sessions[-1]) if _has_cases(session))
 
 
+def sessions_of(journal: Journal, run: str) -> tuple[Session, ...]:
+    """The run's sessions that have a case. Raises JournalError where none has, or one of them is damaged."""
+    own = tuple(session for session in journal.sessions if session.run == run)
+    check_whole(journal, own, run)
+    found = tuple(session for session in own if _has_cases(session))
+    if not found:
+        raise JournalError(f"journal {journal.path}: the run {run} has no cases in it")
+    return found
+
+
 def run_of(journal: Journal, session: Session) -> tuple[Session, ...]:
-    """The session and those of the workers that wrote at the same time, also where they have no case."""
-    return tuple(other for other in journal.sessions if other is session or _same_run(journal, other, session))
+    """The session and the others of its run, also where they have no case."""
+    return tuple(other for other in journal.sessions if other is session or _same_run(other, session))
 
 
-def _has_cases(session: Session) -> bool:
+def check_whole(journal: Journal, run: Sequence[Session], name: str | None = None) -> None:
+    """Raises JournalError where a session of the run is damaged, or where that cannot be told: one whose header is lost
+    and that was written at the same time. `run` has the sessions that are whole, `name` is the run's id if known."""
+    names = {name, *(session.run for session in run)} - {None}
+    lines = [line for session in run for line in session.lines]
+    for session in journal.damaged:
+        own = _run_of_damaged(session)
+        overlaps = bool(lines) and min(lines) < max(session.lines) and min(session.lines) < max(lines)
+        if own in names or (overlaps and own is None):
+            why = journal.why_damaged(session.id)
+            raise JournalError(f"journal {journal.path}: session {session.id} of this run is damaged: {why}")
+
+
+def _check_latest(journal: Journal, sessions: Sequence[Session], wanted: str | None) -> None:
+    """Raises JournalError where a damaged session came after all of these, and none was asked for by name."""
+    last = sessions[-1].lines[0] if sessions else 0
+    later = [session for session in journal.damaged if max(session.lines) > last and _has_cases(session)]
+    if wanted is None and later:
+        later_id = later[-1].id
+        raise JournalError(
+            f"journal {journal.path}: the latest run may be that of session {later_id}, which is damaged: "
+            f"{journal.why_damaged(later_id)}; name another with --session"
+        )
+
+
+def _has_cases(session: Session | DamagedSession) -> bool:
     return any(record["record"] == "case" for record in session.records)
 
 
-def _same_run(journal: Journal, one: Session, other: Session) -> bool:
-    """Whether two sessions are of workers that wrote at the same time."""
+def _run_of_damaged(session: DamagedSession) -> str | None:
+    """None where it is not known, or there was none."""
+    if session.header is None or session.header["version"] == 1:
+        return None
+    found: str = session.header.get("run", session.id)
+    return found
+
+
+def _same_run(one: Session, other: Session) -> bool:
+    if one.run is not None or other.run is not None:
+        return one.run == other.run
     if one.header["worker"] is None or other.header["worker"] is None or not (one.records and other.records):
         return False
-    (begin, end), (other_begin, other_end) = _span(journal, one), _span(journal, other)
-    return begin <= other_end and other_begin <= end
-
-
-def _span(journal: Journal, session: Session) -> tuple[int, int]:
-    """The places of a session's first and last record in the journal."""
-    places = [place for place, record in enumerate(journal.records) if record["session"] == session.id]
-    return places[0], places[-1]
+    # without the headers: a worker that only began while the other wrote is no reason
+    return one.lines[1] <= other.lines[-1] and other.lines[1] <= one.lines[-1]

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pytest_npubench import regular_file
+
 SEARCH_BYTES = 65536
 
 
@@ -27,17 +29,21 @@ class LineFile:
         self._check_head = check_head
         self._open()
 
-    def append(self, line: bytes) -> int:
-        """Add `line`, which ends with a newline, and put it on the disk. Returns the bytes of a torn line dropped."""
-        assert line.endswith(b"\n")
-        assert line.count(b"\n") == 1
+    @contextmanager
+    def appending(self) -> Iterator[int]:
+        """Nobody else appends while this lasts, neither a process nor a thread. Yields the bytes of a torn line that a
+        killed writer left, which are dropped."""
         if self._pid != os.getpid():
             os.close(self._fd)
             self._open()
         with self._mutex, _locked(self._fd):
-            num_dropped = _drop_torn_tail(self._fd)
-            _write_whole(self._fd, line)
-        return num_dropped
+            yield _drop_torn_tail(self._fd)
+
+    def write(self, line: bytes) -> None:
+        """Add a line, which ends with a newline, and put it on the disk; only while `appending`."""
+        assert line.endswith(b"\n")
+        assert line.count(b"\n") == 1
+        _write_whole(self._fd, line)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -48,6 +54,7 @@ class LineFile:
         is_new = not self._path.exists()
         self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
+            regular_file.check_kind(os.fstat(self._fd), devices=True)  # which speak for themselves: /dev/full is full
             with _locked(self._fd):
                 size = os.fstat(self._fd).st_size  # 0 for /dev/null and its like, which must not be read
                 self._check_head(os.pread(self._fd, min(size, SEARCH_BYTES), 0))
@@ -58,12 +65,22 @@ class LineFile:
             raise
 
 
-def read_whole(path: Path) -> bytes:
-    """The file's bytes with no append half done. Raises OSError."""
-    with path.open("rb") as file:
+def read_whole(path: Path, max_bytes: int) -> bytes:
+    """The file's bytes with no append half done. Raises OSError, also for what regular_file.py refuses."""
+    with regular_file.opened(path, max_bytes) as file:
         with suppress(OSError):  # a file system without locks still lets us read; a torn end is told apart anyway
             fcntl.flock(file, fcntl.LOCK_SH)
-        return file.read()
+        return regular_file.read_rest(file, max_bytes)
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Put a new file on the disk. Raises OSError, FileExistsError where there is something of that name."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+    sync_directory(path.parent)
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -7,6 +7,7 @@ seconds from the earliest row; a file out of time order is sorted by arrival, ro
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from pytest_npubench import regular_file
 from pytest_npubench.errors import WorkloadError
 
 Row = tuple[int, int, "float | None"]
 
 MAX_TOKENS = 2**31 - 1
+MAX_BYTES = 2 * 1024 * 1024 * 1024  # ShareGPT, the largest trace that people replay, has 0.7 GB
 _WANT_TOKENS = f"want a whole number of tokens from 0 to {MAX_TOKENS}"
 _WANT_TIME = "want a finite number"
 
@@ -37,15 +40,17 @@ class TraceColumns:
 def opened(path: Path) -> Iterator[TextIO]:
     """The file as UTF-8 text (a byte order mark is fine). Raises WorkloadError for anything that is not a text file."""
     try:
-        if not path.is_file():
-            what = "is a directory" if path.is_dir() else "is no regular file" if path.exists() else "does not exist"
-            raise WorkloadError(f"{path} {what}; want a trace file")
-        with path.open(encoding="utf-8-sig", newline="") as stream:
+        with (
+            regular_file.opened(path, MAX_BYTES) as file,
+            io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as stream,
+        ):
             yield stream
     except UnicodeDecodeError as error:
         raise WorkloadError(f"{path} is not UTF-8 text ({error.reason}); want CSV, JSON lines or JSON") from error
+    except FileNotFoundError as error:
+        raise WorkloadError(f"{path} does not exist; want a trace file") from error
     except OSError as error:
-        raise WorkloadError(f"{path} cannot be read: {error}") from error
+        raise WorkloadError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def refuse(path: Path, line: int, column: str, value: object, want: str) -> WorkloadError:

@@ -159,7 +159,7 @@ def journal(tmp_path):
             )
             own = {"case": "own/callable/cpu-callable-b1-t.py::test_a", "axes": {"test": "t.py::test_a"}}
             writer.append({**case, **own, "duration_s": 2.0})
-            writer.append({**case, "case": "buckets/steps/cpu-tiny-b4-w", "duration_s": "long"})
+            writer.append({**case, "case": "buckets/steps/cpu-tiny-b4-w", "duration_s": None})
     return read_journal(path)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from reports.journals import make_plan, measure, write_run
+from store.journal_lines import read_lines, write_lines
 
 from pytest_npubench.cli.history import sparkline
 from pytest_npubench.errors import ConfigError
@@ -28,7 +28,7 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for night in range(2 * NUM_OLD):
         slow = (1.0 if night < NUM_OLD else 1.3) * (1 + 0.001 * (-1) ** night)
         write_run(path, measure(make_plan(), slow={"profile/128/33": slow}))
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = read_lines(path)
     night = -1
     for line in lines:
         if line["record"] == "session":
@@ -39,7 +39,7 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
             line["digest"] = f"new{line['digest']}"
         if night >= NUM_OLD and line["record"] == "case":
             line["fingerprint"] = f"new{line['fingerprint']}"
-    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    write_lines(path, lines)
     return path
 
 

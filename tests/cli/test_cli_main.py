@@ -29,6 +29,7 @@ NAMES = (
     "partition",
     "report",
     "baseline",
+    "journal",
     "history",
     "compare",
     "ab",

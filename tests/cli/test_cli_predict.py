@@ -24,6 +24,7 @@ from reports.journals import (
     write_rounds,
     write_run,
 )
+from store.journal_lines import read_lines, write_lines
 
 from pytest_npubench.campaign.points import Point
 from pytest_npubench.measurement import Request
@@ -201,7 +202,7 @@ def test_a_profile_that_is_no_text_or_a_folder(call: Run, tmp_path: Path) -> Non
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe")
     question = ("--input", 1, "--output", 1)
     assert "not UTF-8" in call("predict", tmp_path / "binary.json", *question).error
-    assert "Is a directory" in call("predict", tmp_path, *question).error
+    assert "is a folder" in call("predict", tmp_path, *question).error
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
@@ -319,7 +320,8 @@ def test_samples_that_are_no_seconds(points: dict[str, Any], call: Run, tmp_path
     path = tmp_path / "journal.jsonl"
     with open_journal(path) as writer:
         place = {"fingerprint": "0" * 12, "campaign": "x-b1", "campaign_digest": "1" * 12}
-        writer.append({"record": "round", **place, "round": 0, "points": points})
+        writer.append({"record": "round", **place, "round": 0, "points": {"profile/128/1": [0.1]}})
+    lines = read_lines(path)
+    write_lines(path, [lines[0], lines[1] | {"points": points}])
     error = call("profile", "--journal", path, "--campaign", "x-b1", "-o", tmp_path / "p.json").error
-    assert "profile/128/1" in error
-    assert "want a list of seconds" in error
+    assert "is damaged, 1 session left out: line 2: points.profile/128/1" in error

@@ -50,7 +50,7 @@ def test_the_workers_of_one_run_are_one_report(call: Run, tmp_path: Path) -> Non
     """gw0 and gw1 write at the same time; an earlier gw1 had ended before."""
     path, target = tmp_path / "journal.jsonl", tmp_path / "report.html"
     write_run(path, measure(make_plan(2)), worker="gw1")
-    with open_journal(path, "gw0") as left, open_journal(path, "gw1") as right:
+    with open_journal(path, "gw0", "run") as left, open_journal(path, "gw1", "run") as right:
         sides = [(left, judge_with(left, 1)), (right, judge_with(right, 4))]
         for one, other in zip(*(records for _, records in sides), strict=True):
             left.append({"record": "case", **one})

@@ -54,8 +54,8 @@ def test_the_workers_of_a_run_are_one_session_and_two_devices_two(path):
     fingerprint = stack()
     settings = {"host": HOST, "settings": {}}
     with (
-        JournalWriter.open(path, worker="gw0", **settings) as one,
-        JournalWriter.open(path, worker="gw1", **settings) as two,
+        JournalWriter.open(path, worker="gw0", run="run", **settings) as one,
+        JournalWriter.open(path, worker="gw1", run="run", **settings) as two,
     ):
         for writer, case in ((one, CASES[0]), (two, CASES[1]), (one, CASES[2])):
             writer.append(case_record(writer.device(fingerprint), case, {"tbt_s": metric([1.0])}))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from plugin.project import Project, make_project
+from store.journal_lines import read_lines, write_lines
 
 from pytest_npubench.nightly.state import StateFolder
 from pytest_npubench.store.baselines import Baselines
@@ -179,8 +180,11 @@ class Runner:
         """As if a night had measured just what is in `journal`, a night's own one, in a session of this name."""
         (old,) = read_journal(journal).sessions
         self.state.path.mkdir(exist_ok=True)
-        with self.state.journal.open("a", encoding="utf-8") as file:
-            file.write(journal.read_text(encoding="utf-8").replace(old.id, session))
+        renamed = self.root / "renamed.jsonl"
+        renamed.write_text(journal.read_text(encoding="utf-8").replace(old.id, session), encoding="utf-8")
+        write_lines(renamed, [{**line, "run": session} if "run" in line else line for line in read_lines(renamed)])
+        with self.state.journal.open("ab") as file:
+            file.write(renamed.read_bytes())
         return session
 
     def steps(self) -> dict[str, Any]:

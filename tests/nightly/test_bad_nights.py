@@ -53,12 +53,27 @@ def test_no_history_where_none_is_asked_for(runner: Runner) -> None:
     assert not runner.state.history.exists()
 
 
-def test_a_journal_that_cannot_be_read_is_kept_and_a_new_one_begins(runner: Runner) -> None:
+def test_a_damaged_session_is_left_out_and_the_journal_as_it_was_is_kept(runner: Runner) -> None:
+    before = read_journal(runner.state.journal).sessions
     damaged = runner.state.journal.read_bytes().replace(b'"record":"round"', b'"rec":"round"', 1)
     runner.state.journal.write_bytes(damaged)
     done = runner.call("restore")
     assert done.status == 1
-    assert "restore: a new journal begins: journal " in done.out
+    assert "is damaged, 1 session left out: line " in done.out
+    (kept,) = runner.state.shelf.iterdir()
+    assert kept.read_bytes() == damaged
+    after = read_journal(runner.state.journal)
+    assert [session.id for session in after.sessions] == [session.id for session in before[1:]]
+    assert after.damage == ()
+    assert runner.call("restore").status == 0
+
+
+def test_a_journal_that_cannot_be_read_is_kept_and_a_new_one_begins(runner: Runner) -> None:
+    damaged = b"\0" * 1000
+    runner.state.journal.write_bytes(damaged)
+    done = runner.call("restore")
+    assert done.status == 1
+    assert "restore: a new journal begins: " in done.out
     (kept,) = runner.state.shelf.iterdir()
     assert kept.read_bytes() == damaged
     assert not runner.state.journal.exists()

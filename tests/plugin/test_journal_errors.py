@@ -29,7 +29,7 @@ def test_a_journal_of_a_later_version_is_left_alone(project, options):
     project.fake()
     project.write(".npubench/journal.jsonl", FUTURE)
     result = project.run("-k", "fake", *options)
-    assert_usage_error(result, f"journal {project.journal_path}: written by format 99; this version reads 1")
+    assert_usage_error(result, f"journal {project.journal_path}: written by format 99; this version reads 1 and 2")
     assert project.journal_path.read_text() == FUTURE
 
 
@@ -42,13 +42,17 @@ def test_a_file_that_is_no_journal_is_left_alone(project):
     assert (project.root / "notes.txt").read_text() == "my notes\n"
 
 
-def test_a_corrupt_line_is_named(project):
+def test_a_damaged_line_is_said_at_the_end_of_a_green_run_that_can_use_its_own_session(project):
     project.fake()
     session = '"started_at":"2026-11-21T13:05:00+00:00","worker":null,"host":{},"settings":{}}\n'
     project.write(".npubench/journal.jsonl", FUTURE.replace("99", "1")[:-2] + f",{session}" + '{"record":"note",\n')
-    result = project.run("-k", "fake", "--npubench-resume")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert result.errlines[0].startswith(f"ERROR: journal {project.journal_path} line 2 column ")
+    result = project.run("-k", "fake and bucket16", "--npubench-accept", "-n2", "-p", "no:benchmark")
+    assert result.ret == 0, result.stdout.str()
+    said = f"journal {project.journal_path} is damaged, 1 session left out: line 2 column "
+    assert any(line.startswith(said) for line in result.outlines)
+    assert any(line.startswith("accepted ") for line in result.outlines)
+    runs = {session.run for session in project.journal().sessions}
+    assert len(runs) == 1  # all workers' sessions are of one run
 
 
 def test_resuming_without_a_journal_says_so_and_begins(project):

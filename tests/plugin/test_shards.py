@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from store.journal_lines import read_lines, write_lines
 
 from .project import Project, make_project
 
@@ -33,11 +34,11 @@ def fleet(tmp_path_factory):
         project.hardware(name, family="openvino", match="^Fake accelerator$")
     project.write("test_own.py", OWN)
     assert project.run(*SELECT).ret == 0
-    lines = [json.loads(line) for line in project.journal_path.read_text().splitlines()]
+    lines = read_lines(project.journal_path)
     for line in lines:
         if line["record"] == "case":
             line["duration_s"] = DURATIONS_S.get(line["hardware"], 0.5) if line["model"] != "callable" else 0.5
-    project.write("durations.jsonl", "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    write_lines(project.root / "durations.jsonl", lines)
     return project
 
 

@@ -179,8 +179,8 @@ def write_rounds(writer: JournalWriter, measurement: Measurement, fingerprint: s
         )
 
 
-def open_journal(path: Path, worker: str | None = None) -> JournalWriter:
-    return JournalWriter.open(path, host=HOST, settings={"profile": "quick"}, worker=worker)
+def open_journal(path: Path, worker: str | None = None, run: str | None = None) -> JournalWriter:
+    return JournalWriter.open(path, host=HOST, settings={"profile": "quick"}, worker=worker, run=run)
 
 
 def write_run(

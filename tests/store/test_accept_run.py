@@ -12,6 +12,7 @@ from pytest_npubench.store.accept_run import GREEN, accept_run
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.store.journal_runs import chosen_sessions
+from pytest_npubench.store.run_id import new_id
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.kinds import FAILING
 
@@ -28,7 +29,7 @@ def directory(tmp_path):
 
 @pytest.fixture
 def open_journal(path, host):
-    return lambda worker=None: JournalWriter.open(path, host=host, settings={}, worker=worker)
+    return lambda worker=None, run=None: JournalWriter.open(path, host=host, settings={}, worker=worker, run=run)
 
 
 def metric(*samples, **about):
@@ -272,7 +273,8 @@ def test_the_workers_of_one_run_enter_together_and_one_interrupted_worker_keeps_
     open_journal, path, directory, fingerprint
 ):
     def run(status, *, with_case):
-        with open_journal("gw0") as left, open_journal("gw1") as right:
+        run = new_id()
+        with open_journal("gw0", run) as left, open_journal("gw1", run) as right:
             digests = [worker.device(fingerprint) for worker in (left, right)]
             left.append(case(digests[0]))
             if with_case:
@@ -295,20 +297,12 @@ def test_the_workers_of_one_run_enter_together_and_one_interrupted_worker_keeps_
 @pytest.mark.parametrize(
     ("about", "message"),
     [
-        ({"metrics": {"tbt_s": 5}}, r"metrics\.tbt_s: want an object"),
-        ({"metrics": []}, "metrics: want an object"),
-        ({"metrics": {"tbt_s": {"value": 1.0}}}, r"metrics\.tbt_s\.unit: missing"),
         (
             {"metrics": {"tbt_s": metric(1.0, gate="relative")}},
             r"metrics\.tbt_s\.gate: want ratio or difference or exact",
         ),
-        ({"metrics": {"tbt_s": metric(1.0, better="more")}}, r"metrics\.tbt_s\.better: want lower or higher"),
-        ({"frozen": {"rate": "x"}}, r"frozen\.rate: want"),
-        ({"metrics": {"tbt_s": metric("x")}}, r"metrics\.tbt_s\.samples\[0\]: want"),
-        ({"metrics": {"tbt_s": metric(processes=[1.0])}}, r"metrics\.tbt_s\.processes\[0\]: want a list"),
-        ({"metrics": {"tbt_s": metric(processes=[["x"]])}}, r"metrics\.tbt_s\.processes\[0\]: want"),
         ({"fingerprint": None}, "fingerprint: want a string, found null"),
-        ({"device": 3}, "device: want a string"),
+        ({"device": None}, "device: want a string"),
     ],
 )
 def test_a_record_of_another_writer_is_named(write, path, directory, about, message):

@@ -194,16 +194,16 @@ def test_a_case_that_a_merge_left_twice_is_an_error(accepted, baselines):
 def test_a_folder_a_pipe_or_a_giant_in_the_place_of_a_file(accepted, baselines, monkeypatch):
     accepted.unlink()
     accepted.mkdir()
-    with pytest.raises(BaselineError, match=f"{accepted.name}: Is a directory"):
+    with pytest.raises(BaselineError, match=f"{accepted.name}: is a folder; want a file"):
         Baselines.load(baselines.directory)
     accepted.rmdir()
     os.mkfifo(accepted)
-    with pytest.raises(BaselineError, match=f"{accepted.name}: not a regular file"):
+    with pytest.raises(BaselineError, match=f"{accepted.name}: is a pipe; want a file"):
         Baselines.load(baselines.directory)
     accepted.unlink()
     monkeypatch.setattr(baseline_file, "MAX_BYTES", 1000)
     accepted.write_bytes(b"{" + b" " * 1000)
-    with pytest.raises(BaselineError, match=f"{accepted.name}: 1001 bytes; a file of ours has at most 1000"):
+    with pytest.raises(BaselineError, match=f"{accepted.name}: has 1001 bytes; at most 1000 are read"):
         Baselines.load(baselines.directory)
 
 

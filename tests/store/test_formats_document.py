@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_npubench.store import aliases, baseline_format, journal_format
+from pytest_npubench.store import aliases, baseline_format, journal_format, journal_records
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.store.json_text import decode, layout
@@ -23,7 +23,7 @@ def test_the_journal_example_shows_every_kind_and_is_read(tmp_path):
     path.write_text(example("jsonl"))
     journal = read_journal(path)
     (session,) = journal.sessions
-    assert {"session", *(record["record"] for record in session.records)} == journal_format.REQUIRED.keys()
+    assert {"session", *(record["record"] for record in session.records)} == journal_records.REQUIRED.keys()
     (device,) = (record for record in session.records if record["record"] == "device")
     assert journal.fingerprint(device["digest"]).digest() == device["digest"]
     assert len(journal.rounds("h200-tiny-b4", "9b74c9897bac", device["digest"])) == 1
@@ -51,10 +51,10 @@ def test_the_example_of_aliases_is_a_file_as_we_write_it():
     assert layout(read.to_json()) + "\n" == text
 
 
-@pytest.mark.parametrize("kind", list(journal_format.REQUIRED))
+@pytest.mark.parametrize("kind", list(journal_records.REQUIRED))
 def test_the_document_names_every_required_field(kind):
     (row,) = re.findall(rf"^\| `{kind}` \| (.*) \|$", DOCUMENT, flags=re.MULTILINE)
-    assert set(journal_format.REQUIRED[kind]) <= set(re.findall(r"`(\w+)`", row))
+    assert set(journal_records.REQUIRED[kind]) <= set(re.findall(r"`(\w+)`", row))
 
 
 def test_the_histories_end_at_the_versions_written():

@@ -3,16 +3,19 @@
 import errno
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from store.journal_lines import read_lines, write_lines, write_version_1
 
 from pytest_npubench.errors import FormatVersionError, JournalError
 from pytest_npubench.store import line_file
 from pytest_npubench.store.journal import JournalWriter, default_path, read_journal
+from pytest_npubench.store.journal_format import sealed
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10)
@@ -34,7 +37,7 @@ def note(index, **more):
 
 
 def round_record(index, fingerprint="f1", campaign="c", digest="d", **more):
-    points = {"b128": {"sample_s": 0.25}}
+    points = {"b128": [0.25]}
     about = {"fingerprint": fingerprint, "campaign": campaign, "campaign_digest": digest}
     return {"record": "round", **about, "round": index, "points": points, **more}
 
@@ -133,7 +136,7 @@ def test_rounds_gives_the_latest_run_in_order_without_duplicates(journal, path, 
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (round_record(0) | {"points": {"b128": {"sample_s": float("nan")}}}, r"points\.b128\.sample_s: nan is not a"),
+        (round_record(0) | {"points": {"b128": [0.5, float("nan")]}}, r"points\.b128\[1\]: nan is not a"),
         (case_record(metrics={"ttft": {"value": float("inf")}}), r"case record not written: metrics\.ttft\.value: inf"),
         (note(0, where=Path("x")), "where: a PosixPath has no JSON form"),
         ({"record": "round", "round": 0}, "round record not written: fingerprint: missing"),
@@ -228,10 +231,10 @@ def test_an_empty_file_has_no_sessions(tmp_path):
 def test_missing_file_directory_and_pipe(tmp_path):
     with pytest.raises(JournalError, match=r"absent\.jsonl: No such file or directory"):
         read_journal(tmp_path / "absent.jsonl")
-    with pytest.raises(JournalError, match="Is a directory"):
+    with pytest.raises(JournalError, match="is a folder; want a file"):
         read_journal(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(JournalError, match="is a pipe"):
+    with pytest.raises(JournalError, match="is a pipe; want a file"):
         read_journal(tmp_path / "pipe")
 
 
@@ -253,51 +256,172 @@ def replaced(path, number, old, new):
     path.write_bytes(b"\n".join(lines))
 
 
-def test_a_corrupt_line_in_the_middle_is_an_error_with_line_and_column(journal, path):
-    for index in range(3):
-        journal.append(note(index))
-    column = path.read_bytes().split(b"\n")[2].index(b'"index":1') + len('"index":') + 1
-    replaced(path, 3, b'"index":1', b'"index":?')
-    with pytest.raises(JournalError, match=rf"journal\.jsonl line 3 column {column}: Expecting value"):
-        read_journal(path)
+def damage(path):
+    """What reading names, as (line, what)."""
+    return [(found.line, found.what) for found in read_journal(path).damage]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (b'"index":1', b'"index":NaN', r"line 3 column \d+: NaN is not"),
-        (b'"record":"note"', b'"record":"round"', "line 3: fingerprint: missing"),
-        (b'"session":"', b'"session":"x', "line 3: session: 'x.*' has no session record before this line"),
-        (b'"record"', b'"kind"', "line 3: record: missing"),
-        (b"note 1", b"note \xff", r"line 3 column \d+: not UTF-8 text"),
-        (b'"text":"note 1"', b'"text":"a","text":"b"', "line 3: the name 'text' stands twice"),
+        (b'"index":1', b'"index":2', ": its check sum does not fit"),
+        (b'"index":1', b'"index":?', r" column \d+: Expecting value"),
+        (b'"index":1', b'"index":NaN', r" column \d+: NaN is not"),
+        (b'"session":"', b'"session":"x', ": session: 'x.*' has no session record before this line"),
+        (b'"record"', b'"kind"', ": record: missing"),
+        (b"note 1", b"note \xff", r" column \d+: not UTF-8 text"),
+        (b'"text":"note 1"', b'"text":"a","text":"b"', ": the name 'text' stands twice"),
+        (b'"sequence":2,', b"", ": its check sum does not fit"),
     ],
 )
-def test_a_line_that_is_json_but_no_record_is_an_error(journal, path, old, new, message):
+def test_a_damaged_line_is_named_and_leaves_its_session_out_alone(path, host, old, new, message):
+    kept = []
+    for number in range(3):
+        with JournalWriter.open(path, host=host, settings={}) as journal:
+            kept += [journal.session] if number != 1 else []
+            for index in range(3):
+                journal.append(note(index))
+    replaced(path, 7, old, new)
+    read = read_journal(path)
+    assert [session.id for session in read.sessions] == kept
+    assert {record["session"] for record in read.records} == set(kept)
+    (first, *others), (damaged,) = read.damage, read.damaged
+    assert re.search(rf"^line 7{message}", str(first))
+    assert all(damaged.id in found.sessions for found in read.damage)
+    assert [(found.line, found.what) for found in others] == [(8, ": 1 line of its session before it missing")]
+    assert [record["index"] for record in damaged.records] == [0, 2]
+    assert f"journal {path} is damaged, 1 session left out: line 7" in read.left_out
+
+
+def test_a_line_whose_last_name_is_damaged_belongs_to_the_session_that_lacks_one(path, host):
+    """Two sessions that alternate: only the numbers of the lines tell whose it was."""
+    with (
+        JournalWriter.open(path, host=host, settings={}) as one,
+        JournalWriter.open(path, host=host, settings={}) as two,
+    ):
+        for index in range(3):
+            one.append(note(index))
+            two.append(note(index))
+    lines = path.read_bytes().split(b"\n")
+    lines[4] = b"\0" * len(lines[4])
+    path.write_bytes(b"\n".join(lines))
+    read = read_journal(path)
+    assert [session.id for session in read.sessions] == [two.session]
+    assert {found.sessions for found in read.damage} == {(one.session,)}
+
+
+def test_a_last_line_that_says_nothing_may_be_of_any_session_that_is_open(path, host):
+    with JournalWriter.open(path, host=host, settings={}) as ended:
+        ended.append({"record": "end", "exit_status": 0, "counts": {}})
+    with (
+        JournalWriter.open(path, host=host, settings={}) as one,
+        JournalWriter.open(path, host=host, settings={}) as two,
+    ):
+        one.append(note(0))
+        two.append(note(0))
+    path.write_bytes(path.read_bytes() + b"\0\0\0\n")
+    read = read_journal(path)
+    assert [session.id for session in read.sessions] == [ended.session]
+    assert [found.sessions for found in read.damage] == [(one.session, two.session)]
+
+
+def edited(path, edit):
+    lines = path.read_bytes().splitlines(keepends=True)
+    edit(lines)
+    path.write_bytes(b"".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"),
+    [
+        (lambda lines: lines.pop(2), [(3, ": 1 line of its session before it missing")]),
+        (lambda lines: lines.pop(0), [(1, ": 1 line of its session before it missing")]),
+        (lambda lines: lines.insert(3, lines[1]), [(4, ": a line of its session that stands twice or out of place")]),
+        (lambda lines: lines.extend(lines[:1]), [(5, ": the session begins a second time")]),
+    ],
+)
+def test_lines_that_are_missing_or_doubled_are_named(journal, path, edit, expected):
     for index in range(3):
         journal.append(note(index))
-    replaced(path, 3, old, new)
-    with pytest.raises(JournalError, match=message):
-        read_journal(path)
+    edited(path, edit)
+    assert damage(path) == expected
+    assert read_journal(path).sessions == ()
 
 
-def test_an_empty_line_in_the_middle_is_an_error(journal, path):
+def test_a_line_too_many_within_a_session_that_is_proven_whole_is_named_and_harms_nobody(journal, path):
     journal.append(note(0))
-    path.write_bytes(path.read_bytes().replace(b"\n", b"\n\n", 1))
-    with pytest.raises(JournalError, match="line 2 column 1"):
-        read_journal(path)
+    edited(path, lambda lines: lines.insert(1, b"\n"))
+    assert damage(path) == [(2, " column 1: Expecting value")]
+    assert read_journal(path).left_out.endswith("0 sessions left out: line 2 column 1: Expecting value (session none)")
+    assert len(read_journal(path).sessions) == 1
 
 
-def test_the_same_session_twice_is_an_error(journal, path):
-    path.write_bytes(path.read_bytes() * 2)
-    with pytest.raises(JournalError, match=r"line 2: session: .* begins a second time"):
-        read_journal(path)
+def test_lines_out_of_order_are_named(journal, path):
+    for index in range(3):
+        journal.append(note(index))
+    edited(path, lambda lines: lines.reverse())
+    assert damage(path)
+    assert read_journal(path).sessions == ()
+
+
+def test_a_record_of_wrong_types_is_named_though_its_check_sum_fits(journal, path):
+    journal.append(note(0))
+    lines = read_lines(path)
+    write_lines(path, [*lines, round_record(0, session=journal.session) | {"points": {"b128": ["fast"]}}, lines[1]])
+    assert damage(path) == [(3, ": points.b128[0]: want a whole number or a number, found a string")]
+
+
+def test_a_text_nested_deeply_is_named_before_anything_walks_it(journal, path):
+    journal.append(note(0, about="[[[[[" * 50 + '"'))  # brackets in a text are no levels
+    assert read_journal(path).damage == ()
+    for depth in (40, 100_000):
+        text = b'{"record":"note","session":"%s","text":"x","deep":' % journal.session.encode()
+        body = text + b"[" * depth + b"]" * depth + b"}"
+        path.write_bytes(path.read_bytes() + sealed(body, 2))
+        assert "nested deeper than 32 levels" in read_journal(path).damage[0].what
+
+
+def test_the_writer_goes_on_with_a_journal_whose_lines_are_damaged(journal, path, host):
+    """Also where the damage is to its first bytes, by which a journal is known."""
+    journal.append(note(0))
+    path.write_bytes(b"\0" * 20 + path.read_bytes()[20:])
+    with JournalWriter.open(path, host=host, settings={}) as later:
+        later.append(note(1))
+    assert [session.id for session in read_journal(path).sessions] == [later.session]
+
+
+def test_version_1_is_read_and_a_run_goes_on_in_its_file(journal, path, host):
+    for index in range(3):
+        journal.append(note(index))
+    write_version_1(path, read_lines(path))
+    with JournalWriter.open(path, host=host, settings={}) as later:
+        later.append(note(7))
+    read = read_journal(path)
+    assert [(session.id, session.run) for session in read.sessions] == [
+        (journal.session, None),
+        (later.session, later.session),
+    ]
+    assert [record["index"] for record in read.records] == [0, 1, 2, 7]
+    assert read.damage == ()
+
+
+def test_a_line_of_version_1_that_cannot_be_read_leaves_the_sessions_out_that_were_open(journal, path, host):
+    for index in range(3):
+        journal.append(note(index))
+    write_version_1(path, read_lines(path))
+    with JournalWriter.open(path, host=host, settings={}) as later:
+        later.append(note(7))
+    replaced(path, 3, b'"session":"', b'"session":"x')
+    read = read_journal(path)
+    assert [session.id for session in read.sessions] == [later.session]
+    assert read.damage[0].sessions == (journal.session, f"x{journal.session}")
 
 
 def test_a_later_version_is_told_by_its_number(journal, path, host):
-    replaced(path, 1, b'"version":1', b'"version":7')
+    head = {**read_lines(path)[0], "version": 7}
+    write_lines(path, [head])
     before = path.read_bytes()
-    with pytest.raises(FormatVersionError, match=r"journal\.jsonl: written by format 7; this version reads 1"):
+    with pytest.raises(FormatVersionError, match=r"journal\.jsonl: written by format 7; this version reads 1 and 2"):
         read_journal(path)
     with pytest.raises(FormatVersionError, match="written by format 7"):
         JournalWriter.open(path, host=host, settings={})
@@ -306,8 +430,9 @@ def test_a_later_version_is_told_by_its_number(journal, path, host):
 
 def test_a_later_version_in_a_later_session_is_told_with_its_line(journal, path, host):
     JournalWriter.open(path, host=host, settings={}).close()
-    replaced(path, 2, b'"version":1', b'"version":12')
-    with pytest.raises(FormatVersionError, match="line 2: written by format 12; this version reads 1"):
+    one, two = read_lines(path)
+    write_lines(path, [one, {**two, "version": 12}])
+    with pytest.raises(FormatVersionError, match="line 2: written by format 12; this version reads 1 and 2"):
         read_journal(path)
 
 

@@ -129,3 +129,21 @@ def test_a_forked_child_writes_beside_its_parent(tmp_path, host):
     records = read_journal(path).records
     for who in ("child", "parent"):
         assert [record["index"] for record in records if record["text"] == who] == list(range(100))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning")
+def test_a_forked_child_that_ends_before_it_counted_its_line_leaves_the_numbers_whole(tmp_path, host):
+    path = tmp_path / "journal.jsonl"
+    with JournalWriter.open(path, host=host, settings={}) as journal:
+        child = os.fork()
+        if child == 0:
+            journal._numbers.written = lambda: os._exit(0)
+            journal.append({"record": "note", "text": "child"})
+        os.waitpid(child, 0)
+        journal.append({"record": "note", "text": "parent"})
+        journal.append({"record": "note", "text": "parent again"})
+    read = read_journal(path)
+    assert read.damage == ()
+    assert [record["text"] for record in read.records] == ["child", "parent", "parent again"]

@@ -252,10 +252,10 @@ def test_an_unknown_format_is_refused_with_the_known_ones(write):
 
 @pytest.mark.parametrize("stated", [None, *FORMATS])
 def test_what_is_no_file_is_refused(stated, tmp_path):
-    with pytest.raises(WorkloadError, match=re.escape(f"{tmp_path} is a directory")):
+    with pytest.raises(WorkloadError, match=re.escape(f"{tmp_path} cannot be read: is a folder")):
         load(tmp_path, file_format=stated)
     with pytest.raises(WorkloadError, match=r"no\.csv does not exist"):
         load(tmp_path / "no.csv", file_format=stated)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(WorkloadError, match="pipe is no regular file"):
+    with pytest.raises(WorkloadError, match="pipe cannot be read: is a pipe; want a file"):
         load(tmp_path / "pipe", file_format=stated)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.errors import FormatVersionError, StoreError
+from pytest_npubench.regular_file import SMALL_BYTES, read_text
 
 FORMAT = 1
 STATES = ("intended", "submitted", "failed", "settled")
@@ -82,7 +83,7 @@ class JobLedger:
 
     def _read(self) -> None:
         try:
-            document = json.loads(self.path.read_text(encoding="utf-8"))
+            document = json.loads(read_text(self.path, SMALL_BYTES))
             self._check_format(document)
             self._jobs = {key: _entry(value) for key, value in document["jobs"].items()}
             self._models = {str(key): str(value) for key, value in document["models"].items()}

@@ -18,6 +18,7 @@ from pytest_npubench.engines.moe_shapes import MoeShape
 from pytest_npubench.engines.torch_moe.config_check import check_config
 from pytest_npubench.engines.torch_moe.weights import LayerWeights, ModelWeights
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.regular_file import SMALL_BYTES, read_text
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -83,7 +84,7 @@ def load_weights(shape: MoeShape, folder: Path, *, device: torch.device, dtype: 
 def read_json(path: Path) -> dict[str, Any]:
     """Raises ConfigError where the file is missing or holds no object."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path, SMALL_BYTES))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):

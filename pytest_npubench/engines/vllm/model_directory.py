@@ -22,6 +22,7 @@ from pytest_npubench.engines.shapes import SHAPES, DecoderShape, RopeScaling
 from pytest_npubench.engines.vllm.random_tensors import RandomTensors
 from pytest_npubench.engines.vllm.safetensors_file import is_whole, num_bytes, write_safetensors
 from pytest_npubench.errors import ConfigError, RegistryError
+from pytest_npubench.regular_file import SMALL_BYTES, read_text
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -222,7 +223,7 @@ def _rename(written: Path, folder: Path) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path, SMALL_BYTES))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):

@@ -5,6 +5,8 @@ import statistics
 from dataclasses import replace
 from pathlib import Path
 
+from store.journal_lines import read_lines, write_lines
+
 from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint
 from pytest_npubench.store.host import HostFacts
 from pytest_npubench.store.journal import JournalWriter
@@ -74,11 +76,11 @@ def write_session(path, *, num_cases=3, driver="570.86", host="bench-1", samples
 def redated(path, dates):
     """The journal with its sessions begun at these dates, in their order."""
     dates = iter(dates)
-    lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    lines = read_lines(path)
     for line in lines:
         if line["record"] == "session":
             line["started_at"] = next(dates)
-    Path(path).write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    write_lines(path, lines)
 
 
 def expected_rows(*paths):

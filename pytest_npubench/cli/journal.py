@@ -1,0 +1,140 @@
+"""`npubench journal`: whether journals are whole, and a new journal of what can be proven of a damaged one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_npubench.cli.arguments import add_command, columns
+from pytest_npubench.errors import StoreError
+
+if TYPE_CHECKING:
+    from pytest_npubench.cli.arguments import Commands
+    from pytest_npubench.store.journal_reader import Journal
+
+EXAMPLE = "npubench journal check .npubench/journal.jsonl"
+WHOLE, DAMAGED = 0, 1
+
+
+def add_parser(commands: Commands) -> None:
+    parser = add_command(commands, "journal", "check journals for damage, salvage what is whole", EXAMPLE)
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    check = add_command(
+        actions, "check", "say which sessions are whole and what is damaged; exit status 1 if any", EXAMPLE
+    )
+    check.add_argument("journals", metavar="JOURNAL", nargs="+", type=Path, help="a journal")
+    check.add_argument("--json", action="store_true", help="print what a script can read")
+    check.set_defaults(run=run_check)
+    salvage = add_command(
+        actions,
+        "salvage",
+        "write what can be proven of a damaged journal into a new one",
+        "npubench journal salvage .npubench/journal.jsonl --output salvaged.jsonl",
+    )
+    salvage.add_argument("journal", metavar="JOURNAL", type=Path, help="the damaged journal, which stays as it is")
+    salvage.add_argument("--output", metavar="NEW", type=Path, required=True, help="the file to write; a new one")
+    salvage.set_defaults(run=run_salvage)
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """A file that cannot be read at all counts as damaged, and the others are checked all the same."""
+    found = [_checked(path) for path in arguments.journals]
+    if arguments.json:
+        print(json.dumps(found, indent=1))
+    else:
+        print("\n\n".join(map(_text, found)))
+    return WHOLE if all(item["whole"] for item in found) else DAMAGED
+
+
+def run_salvage(arguments: argparse.Namespace) -> int:
+    """Raises JournalError for a journal that cannot be read and an output that is there or cannot be written."""
+    from pytest_npubench.store.journal_salvage import salvage
+
+    done = salvage(arguments.journal, arguments.output)
+    print(
+        f"wrote {arguments.output}: {done.num_records} records of {done.num_whole + done.num_damaged} sessions, "
+        f"{done.num_whole} of them whole"
+    )
+    lost = f", and sessions without a header: {', '.join(done.lost_sessions)}" if done.lost_sessions else ""
+    print(f"lost: {done.num_lost} records{lost}")
+    return 0
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    from pytest_npubench.store.journal_reader import read_journal
+
+    try:
+        return _of_journal(read_journal(path))
+    except StoreError as error:
+        return {"journal": str(path), "whole": False, "error": str(error), "sessions": [], "damage": [], "torn": []}
+
+
+def _of_journal(journal: Journal) -> dict[str, Any]:
+    sessions = [
+        {
+            "session": session.id,
+            "run": session.run,
+            "version": session.header["version"],
+            "worker": session.header["worker"],
+            "started_at": session.header["started_at"],
+            "records": len(session.records),
+            "exit_status": None if session.end is None else session.end["exit_status"],
+            "whole": True,
+        }
+        for session in journal.sessions
+    ]
+    damaged = [
+        {
+            "session": session.id,
+            "run": None if session.header is None else session.header.get("run"),
+            "version": None if session.header is None else session.header["version"],
+            "worker": None if session.header is None else session.header["worker"],
+            "started_at": None if session.header is None else session.header["started_at"],
+            "records": len(session.records),
+            "exit_status": None,
+            "whole": False,
+        }
+        for session in journal.damaged
+    ]
+    return {
+        "journal": str(journal.path),
+        "whole": not journal.damage,
+        "error": None,
+        "sessions": sessions + damaged,
+        "damage": [
+            {"line": found.line, "what": found.what.lstrip(": "), "sessions": list(found.sessions)}
+            for found in journal.damage
+        ],
+        "torn": list(journal.torn),
+    }
+
+
+def _text(found: dict[str, Any]) -> str:
+    if found["error"] is not None:
+        return str(found["error"])
+    rows = [
+        (
+            session["session"],
+            session["started_at"] or "?",
+            session["worker"] or "",
+            str(session["records"]),
+            "?" if session["version"] is None else str(session["version"]),
+            _state(session),
+        )
+        for session in found["sessions"]
+    ]
+    header = ("SESSION", "STARTED", "WORKER", "RECORDS", "VERSION", "STATE")
+    lines = [f"{found['journal']}: {'whole' if found['whole'] else 'damaged'}"]
+    lines += [columns([header, *rows])] if rows else ["no sessions"]
+    lines += [
+        f"line {one['line']}: {one['what']} (session {', '.join(one['sessions']) or 'none'})" for one in found["damage"]
+    ]
+    return "\n".join([*lines, *found["torn"]])
+
+
+def _state(session: dict[str, Any]) -> str:
+    if not session["whole"]:
+        return "damaged"
+    return "no end: killed, or still runs" if session["exit_status"] is None else f"ended with {session['exit_status']}"

@@ -1,0 +1,34 @@
+"""A journal's lines as objects, and back: sealed anew where a test altered them, or as version 1 wrote them."""
+
+import json
+from collections import Counter
+
+from pytest_npubench.store.journal_format import sealed
+
+
+def read_lines(path):
+    """The records in the file's order, without their seals."""
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{name: item for name, item in record.items() if name not in ("sequence", "crc32")} for record in found]
+
+
+def write_lines(path, records):
+    numbers = Counter()
+    lines = []
+    for record in records:
+        lines.append(sealed(_text(record), numbers[record["session"]]))
+        numbers[record["session"]] += 1
+    path.write_bytes(b"".join(lines))
+
+
+def write_version_1(path, records):
+    """Neither seal nor the id of a run."""
+    for record in records:
+        if record["record"] == "session":
+            record["version"] = 1
+            record.pop("run", None)
+    path.write_bytes(b"".join(_text(record) + b"\n" for record in records))
+
+
+def _text(record):
+    return json.dumps(record, separators=(",", ":")).encode()
