@@ -27,7 +27,7 @@ NpubenchError
 
 from __future__ import annotations
 
-from pytest_npubench.plain_text import plain
+from pytest_npubench.plain_text import plain, plain_lines
 
 
 class NpubenchError(Exception):
@@ -119,6 +119,9 @@ class BaselineError(StoreError):
 
 class RunNotAcceptedError(BaselineError):
     """A run that may not enter the baselines, with the reason."""
+
+    def __str__(self) -> str:
+        return plain_lines(self.args[0])  # a line a case, where there are many
 
 
 class HistoryError(StoreError):

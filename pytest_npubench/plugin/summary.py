@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.plain_text import plain
+from pytest_npubench.plain_text import plain, plain_lines
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
@@ -28,4 +28,4 @@ def write_summary(reporter: Any, session: BenchSession, records: Sequence[Mappin
             reporter.write_line(line)
         reporter.write_line(plain(f"journal: {session.settings.journal}"))
     for note in session.notes:
-        reporter.write_line(plain(note), red=note.startswith("error"))
+        reporter.write_line(plain_lines(note), red=note.startswith("error"))

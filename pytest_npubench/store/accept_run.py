@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.errors import BaselineError, JournalError, RunNotAcceptedError
+from pytest_npubench.plain_text import plain
 from pytest_npubench.store.acceptance import CaseResult, MetricResult, SessionResults
 from pytest_npubench.store.accepted_session import BETTER, GATES, JUDGED
 from pytest_npubench.store.baselines import Baselines
@@ -46,7 +47,7 @@ class LeftOut:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.case} {self.reason}"
+        return plain(f"{self.case} {self.reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
