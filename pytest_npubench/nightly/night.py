@@ -20,6 +20,8 @@ from pytest_npubench.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.store.line_file import replace_text
 
 RECORD = "night.json"
+OF_PYTEST = {"report.html", "junit.xml"}
+"""What pytest writes: that of a killed night may end after the work tree was cleaned, and make the folder anew."""
 STEPS = ("restore", "lock", "measure", "promote", "upload")
 OUTCOMES = ("done", "warning", "failed")
 
@@ -58,7 +60,7 @@ class Night:
     def begin(self) -> None:
         """An empty folder for this night. Raises NightlyError where it holds what no night left there; OSError."""
         if self.out.is_dir():
-            if any(self.out.iterdir()) and not (self.out / RECORD).exists():
+            if {path.name for path in self.out.iterdir()} - OF_PYTEST and not (self.out / RECORD).exists():
                 raise NightlyError(
                     f"{self.out}: is not a night's folder (it has no {RECORD}); want a new one for --out"
                 )

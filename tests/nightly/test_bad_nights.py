@@ -135,6 +135,15 @@ def test_steps_without_a_night_and_folders_of_others_are_told(runner: Runner) ->
     assert (runner.work / "mine" / "thesis.tex").exists()
 
 
+def test_what_a_killed_nights_pytest_wrote_after_the_cleaning_is_no_strangers(runner: Runner) -> None:
+    runner.checkout()
+    left = runner.work / "npubench-nightly"
+    left.mkdir()
+    (left / "report.html").write_text("<html>")
+    assert runner.call("restore").status == 0
+    assert not (left / "report.html").exists()
+
+
 def test_where_the_state_lies(tmp_path: Path) -> None:
     address = "https://github.com/ann/bench.git"
     assert default_state_path({"NPUBENCH_STATE_DIR": "/var/npubench"}, address, "tpu") == Path(
