@@ -227,7 +227,7 @@ def test_aliases_of_a_later_version_a_folder_and_a_dangling_link(directory, key)
         Baselines.load(directory)
     path.unlink()
     path.mkdir()
-    with pytest.raises(BaselineError, match=r"aliases\.json: Is a directory"):
+    with pytest.raises(BaselineError, match=r"aliases\.json: is a folder; want a file"):
         Baselines.load(directory)
 
 
