@@ -15,6 +15,8 @@ ifeq ($(wildcard /proc/driver/nvidia/version),)
 PIP += --constraint constraints-cpu.txt
 TORCH := $(PIP) --retries 0 --timeout 10 --index-url https://download.pytorch.org/whl/cpu torch 2>/dev/null || true
 endif
+# files of tests go to workers as wholes, in the order of tests/conftest.py
+WORKERS := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 REPORT ?= .npubench/report.html
 # hundreds of processes import the same modules: they keep the byte code, also where the environment says otherwise
 export PYTHONDONTWRITEBYTECODE :=
@@ -25,10 +27,10 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --benchmark-disable
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest tests/ -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest tests/ $(WORKERS)
 
 test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
-	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/vllm tests/engines/http/test_bench_serve.py
+	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/vllm tests/engines/http/test_bench_serve.py $(WORKERS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
