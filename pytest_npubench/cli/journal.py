@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, columns
+from pytest_npubench.cli.arguments import add_command, columns, say
 from pytest_npubench.errors import StoreError
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ def run_salvage(arguments: argparse.Namespace) -> int:
     from pytest_npubench.store.journal_salvage import salvage
 
     done = salvage(arguments.journal, arguments.output)
-    print(
+    say(
         f"wrote {arguments.output}: {done.num_records} records of {done.num_whole + done.num_damaged} sessions, "
         f"{done.num_whole} of them whole"
     )
     lost = f", and sessions without a header: {', '.join(done.lost_sessions)}" if done.lost_sessions else ""
-    print(f"lost: {done.num_lost} records{lost}")
+    say(f"lost: {done.num_lost} records{lost}")
     return 0
 
 
