@@ -26,6 +26,11 @@ with device_lock([device], 5.0):
 print("free", flush=True)
 """
 NAMELESS = 54321
+# where another test of this process imported jax, it warns of each fork
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning"),
+]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be other users")
 
 
