@@ -43,6 +43,7 @@ from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.store.journal_format import sealed, unsealed
 from pytest_npubench.store.journal_runs import chosen_sessions
 from pytest_npubench.store.json_text import decode
+from pytest_npubench.suites import shown
 
 SEED = 14
 Used = Mapping[str, list[Mapping[str, Any]]]
@@ -314,7 +315,7 @@ def used_by_all(path: Path, folder: Path) -> None:
         lambda: [Watched.from_json(record) for record in journal.records if record["record"] == "round"],
         lambda: known_durations(journal),
         lambda: nights_in_doubt(journal, observation, 0.01, "another", since),
-        lambda: render_html(cases, journal),
+        lambda: render_html(cases, journal, shown),
         lambda: upload_journal(str(folder / "history.db"), journal),
     ):
         with suppress(NpubenchError):

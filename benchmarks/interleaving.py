@@ -10,12 +10,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_npubench.campaign.lens_model import predict, profile
-from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.hardware import default_directory, load_all
+from pytest_npubench.hardware import default_directory
 from pytest_npubench.stats.error import case_error
 from pytest_npubench.store.journal import read_journal
+from pytest_npubench.suites.buckets.lens_model import predict, profile
+from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.hardware_files import load_all
 
 
 def main(path: Path, name: str) -> None:
@@ -25,7 +26,7 @@ def main(path: Path, name: str) -> None:
     apart, together = [], []
     for model in size.models:
         for batch_size in size.batch_sizes:
-            plan = Plan(spec=spec, size=size, model=model, batch_size=batch_size, case_error=1.0, mean_error=1.0)
+            plan = BucketPlan(spec=spec, size=size, model=model, batch_size=batch_size, case_error=1.0, mean_error=1.0)
             rows = [r for r in journal.records if r["record"] == "round" and r["campaign"] == plan.key]
             rounds = [{point: tuple(values) for point, values in row["points"].items()} for row in rows]
             measured, half = Measured(rounds=rounds), len(rounds) // 2
@@ -38,7 +39,7 @@ def main(path: Path, name: str) -> None:
     print(f"one side after the other: {sum(apart) / len(apart):.2%}, x{sum(apart) / sum(together) / 2:.2f}")
 
 
-def _error(plan: Plan, profiled: Measured, judged: Measured, workload: str) -> float:
+def _error(plan: BucketPlan, profiled: Measured, judged: Measured, workload: str) -> float:
     batches = plan.draws(workload)
     lens = profile(plan, profiled, plan.touched(batches))
     predicted_s = [predict(lens, batch) for batch in batches]

@@ -12,8 +12,8 @@ from time import perf_counter
 
 import numpy as np
 
-from pytest_npubench.campaign.bucket_bench import BucketBench
-from pytest_npubench.campaign.points import Point
+from pytest_npubench.suites.buckets.bench import BucketBench
+from pytest_npubench.suites.buckets.points import BucketPoint
 
 BUCKET, FRACTION = os.environ.get("NPUBENCH_PLANT", "0:0").split(":")
 FLOOR = int(BUCKET) // 2
@@ -22,7 +22,7 @@ SQUARE = np.ones((64, 64), dtype=np.float32)
 _measure = BucketBench._time
 
 
-def _slower(bench: BucketBench, point: Point) -> float:
+def _slower(bench: BucketBench, point: BucketPoint) -> float:
     measured_s = _measure(bench, point)
     if not point.name.startswith("step/") or not FLOOR < point.requests[0].input_tokens <= int(BUCKET):
         return measured_s

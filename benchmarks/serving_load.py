@@ -13,20 +13,21 @@ import argparse
 
 import numpy as np
 
-from pytest_npubench.campaign.serving.bench import CALIBRATION_ROUND, num_calibration_requests
-from pytest_npubench.campaign.serving.calibration import TTFT_REQUESTS
-from pytest_npubench.campaign.serving.load import block, lengths
-from pytest_npubench.campaign.serving.plan import ServingPlan, serving_plans
-from pytest_npubench.campaign.serving.policies import served
+from pytest_npubench.campaign.served_load import block, lengths
 from pytest_npubench.engines.virtual.executor import VirtualExecutor
-from pytest_npubench.hardware import default_directory, load_all
+from pytest_npubench.hardware import default_directory
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers import make_scheduler
-from pytest_npubench.serving_spec import LoadSpec
+from pytest_npubench.suites.hardware_files import load_all
+from pytest_npubench.suites.scheduling.bench import CALIBRATION_ROUND, num_calibration_requests
+from pytest_npubench.suites.scheduling.calibration import TTFT_REQUESTS
+from pytest_npubench.suites.scheduling.plan import ServingPlan, serving_plans
+from pytest_npubench.suites.scheduling.policies import served
+from pytest_npubench.suites.scheduling.spec import LoadSpec
 
 FILES = ("nvidia-a100", "nvidia-h100", "nvidia-h200")
 NUM_LONG = 400

@@ -11,22 +11,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from pytest_npubench.errors import ConfigError, HardwareFileError
-from pytest_npubench.partition_spec import (
-    OFFLOAD_KEYS,
-    PARTITION_KEYS,
-    OffloadSpec,
-    PartitionSpec,
-    read_offload,
-    read_partition,
-)
 from pytest_npubench.regular_file import SMALL_BYTES, read_text
-from pytest_npubench.server_spec import SERVER_KEYS, ServerSize, ServerSpec, read_server
-from pytest_npubench.serving_spec import SERVING_KEYS, ServingSpec, read_serving
 from pytest_npubench.toml_table import Table, listed
 
 FAMILIES = ("cpu", "cuda", "tpu", "neuron", "qualcomm", "openvino", "server")
@@ -37,6 +28,10 @@ INTEGER_DTYPES = ("int8", "int4")
 DTYPES = (*FLOAT_DTYPES, *INTEGER_DTYPES)
 ANY = "*"
 SERVER = "server"
+
+SectionT = TypeVar("SectionT")
+Sections = Mapping[str, Callable[[Table], object]]
+"""How the sections of suites are read from a file's root table, by key."""
 
 # unit: factor to the base unit, which comes first
 FLOP_UNITS = {"FLOP/s": 1.0, "TFLOP/s": 1e12}
@@ -114,7 +109,8 @@ class HardwareSpec:
     """One hardware file. case_error and mean_error are the allowed prediction errors, as fractions.
 
     A file about a server has no buckets, models and batch sizes: none can be seen from outside.
-    `group_of` is the file's name where the spec is one of its further groups (`with_groups`), else None.
+    `sections` are those of suites, each a record of a class of its suite's. `group_of` is the file's name where the
+    spec is one of its further groups (`with_groups`), else None.
     """
 
     name: str
@@ -134,10 +130,7 @@ class HardwareSpec:
     case_error: float
     mean_error: float
     profiles: tuple[RunSize, ...]
-    serving: ServingSpec | None = None
-    partition: PartitionSpec | None = None
-    offload: OffloadSpec | None = None
-    server: ServerSpec | None = None
+    sections: tuple[object, ...] = ()
     max_batch_sizes: tuple[tuple[str, int], ...] = ()
     groups: tuple[DeviceGroup, ...] = ()
     group_of: str | None = None
@@ -155,6 +148,10 @@ class HardwareSpec:
     def matches(self, device_name: str) -> bool:
         """Whether the name that the family's backend reports is this device's."""
         return any(re.search(pattern, device_name, re.IGNORECASE) for pattern in self.match)
+
+    def section(self, of: type[SectionT]) -> SectionT | None:
+        """The section of that class; None where the file has none."""
+        return next((section for section in self.sections if isinstance(section, of)), None)
 
     def profile(self, name: str) -> RunSize:
         """The run size of that name. Raises ConfigError on an unknown one."""
@@ -192,7 +189,7 @@ class HardwareSpec:
         return next((slos[names] for names in wanted if names in slos), None)
 
 
-def load_hardware(path: Path) -> HardwareSpec:
+def load_hardware(path: Path, sections: Sections) -> HardwareSpec:
     """Read one hardware file. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
     try:
         document = _parse(read_text(path, SMALL_BYTES))
@@ -200,10 +197,10 @@ def load_hardware(path: Path) -> HardwareSpec:
         raise HardwareFileError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are both ValueErrors
         raise HardwareFileError(f"{path}: not a TOML file in UTF-8: {error}") from error
-    return _spec(path, document)
+    return _spec(path, document, sections)
 
 
-def load_all(directories: Sequence[Path]) -> dict[str, HardwareSpec]:
+def load_all(directories: Sequence[Path], sections: Sections) -> dict[str, HardwareSpec]:
     """Every hardware file of the directories by name, sorted. Raises HardwareFileError, also on a name used twice."""
     found: dict[str, Path] = {}
     for directory in directories:
@@ -214,7 +211,7 @@ def load_all(directories: Sequence[Path]) -> dict[str, HardwareSpec]:
             if path.stem in found:
                 raise HardwareFileError(f"{path}: {path.stem!r} is already defined by {found[path.stem]}; rename one")
             found[path.stem] = path
-    return {name: load_hardware(found[name]) for name in sorted(found)}
+    return {name: load_hardware(found[name], sections) for name in sorted(found)}
 
 
 def with_groups(specs: Mapping[str, HardwareSpec]) -> dict[str, HardwareSpec]:
@@ -250,9 +247,7 @@ def _in_group(spec: HardwareSpec, group: DeviceGroup) -> HardwareSpec:
         models=group.models,
         max_batch_sizes=group.max_batch_sizes,
         profiles=tuple(sizes),
-        serving=None,
-        partition=None,
-        offload=None,
+        sections=(),
         groups=(),
         group_of=spec.name,
     )
@@ -279,11 +274,12 @@ def _parse(text: str) -> dict[str, object]:
     return document
 
 
-def _spec(path: Path, document: dict[str, object]) -> HardwareSpec:
+def _spec(path: Path, document: dict[str, object], sections: Sections) -> HardwareSpec:
     if document.get("family") == SERVER:
-        return _server(path, document)
+        return _server(path, document, sections)
     keys = ("title", "family", "classes", "probe", "peak", "buckets", "models", "group", "slo", "limits", "profile")
-    root = Table(path, "", document, (*keys, "serving", "partition", "offload"))
+    sections = {name: read for name, read in sections.items() if name != SERVER}
+    root = Table(path, "", document, (*keys, *sections))
     probe = root.table("probe", ("match", "num_devices", "devices_per_chip"))
     buckets = root.table("buckets", ("set", "source"))
     models = root.table("models", ("default", "dtype", "batch_sizes", "max_batch_size"))
@@ -308,19 +304,16 @@ def _spec(path: Path, document: dict[str, object]) -> HardwareSpec:
         case_error=limits.number("case_error", at_most=1, default=0.10),
         mean_error=limits.number("mean_error", at_most=1, default=0.05),
         profiles=(),
-        serving=read_serving(root.table("serving", SERVING_KEYS), DTYPES) if "serving" in root else None,
-        partition=read_partition(root.table("partition", PARTITION_KEYS)) if "partition" in root else None,
-        offload=read_offload(root.table("offload", OFFLOAD_KEYS)) if "offload" in root else None,
+        sections=tuple(read(root) for name, read in sections.items() if name in root),
         max_batch_sizes=_max_batch_sizes(models, names),
     )
     spec = replace(spec, groups=_groups(root, spec))
     return replace(spec, profiles=_profiles(root.table("profile", PROFILES), spec))
 
 
-def _server(path: Path, document: dict[str, object]) -> HardwareSpec:
-    """A file about a server: of the other tables it has limits on latency alone."""
-    root = Table(path, "", document, ("title", "family", "probe", "slo", "server"))
-    server = read_server(root.table("server", SERVER_KEYS))
+def _server(path: Path, document: dict[str, object], sections: Sections) -> HardwareSpec:
+    """A file about a server: no device, so of the other tables it has limits on latency alone."""
+    root = Table(path, "", document, ("title", "family", "probe", "slo", SERVER))
     return HardwareSpec(
         name=path.stem,
         title=root.text("title"),
@@ -338,23 +331,8 @@ def _server(path: Path, document: dict[str, object]) -> HardwareSpec:
         slos=_slos(root),
         case_error=1.0,  # nothing is predicted
         mean_error=1.0,
-        profiles=tuple(map(_server_size, server.profiles)),
-        server=server,
-    )
-
-
-def _server_size(size: ServerSize) -> RunSize:
-    """The profile as every hardware file has it."""
-    return RunSize(
-        name=size.name,
-        models=(),
-        batch_sizes=(),
-        buckets=(),
-        workloads=size.workloads,
-        num_draws=1,
-        min_rounds=size.min_rounds,
-        max_rounds=size.max_rounds,
-        budget_s=size.budget_s,
+        profiles=(),
+        sections=(sections[SERVER](root),),
     )
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from pytest_npubench.cli.hardware import describe
 from pytest_npubench.errors import HardwareFileError
-from pytest_npubench.hardware import default_directory, load_all, load_hardware
+from pytest_npubench.hardware import default_directory
+from pytest_npubench.suites.hardware_files import load_all, load_hardware
 
 SPECS = load_all([default_directory()])
 # B/s of one chip in one direction, half of what the makers print for both: 900, 900, 600, 1200 and 1200 GB/s

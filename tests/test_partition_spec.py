@@ -6,17 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from pytest_npubench.campaign.kinds import case_kinds
-from pytest_npubench.campaign.offload.bench import PAIR as OFFLOAD_PAIR
-from pytest_npubench.campaign.offload.plan import offload_plans
-from pytest_npubench.campaign.partition.plan import partition_plans
 from pytest_npubench.errors import HardwareFileError
-from pytest_npubench.hardware import PROFILES, default_directory, load_all, load_hardware
+from pytest_npubench.hardware import PROFILES, default_directory
 from pytest_npubench.partition.model_shapes import OPERATOR_SHAPES
+from pytest_npubench.partition.pair_size import size_of
 from pytest_npubench.partition.regret import MIN_ROUNDS
 from pytest_npubench.partition.units import pair_names
 from pytest_npubench.partition.units.openvino import device_names
-from pytest_npubench.partition_spec import OFFLOAD_EXPERIMENTS, size_of
+from pytest_npubench.suites import suite
+from pytest_npubench.suites.hardware_files import load_all, load_hardware
+from pytest_npubench.suites.offload.bench import PAIR as OFFLOAD_PAIR
+from pytest_npubench.suites.offload.plan import offload_plans
+from pytest_npubench.suites.offload.spec import OffloadSpec
+from pytest_npubench.suites.partition.plan import partition_plans
+from pytest_npubench.suites.partition.spec import PartitionSpec
 
 SHIPPED = load_all([default_directory()])
 
@@ -57,21 +60,24 @@ def _load(tmp_path: Path, text: str):
 
 def test_what_is_read(tmp_path: Path) -> None:
     spec = _load(tmp_path, PARTITION + OFFLOAD)
-    assert spec.partition is not None
-    assert (spec.partition.standard_sizes, spec.partition.decode_shares) == ((32, 128), (0.25, 0.5))
-    quick = size_of(spec.partition, "quick")
+    assert spec.section(PartitionSpec) is not None
+    assert (spec.section(PartitionSpec).standard_sizes, spec.section(PartitionSpec).decode_shares) == (
+        (32, 128),
+        (0.25, 0.5),
+    )
+    quick = size_of(spec.section(PartitionSpec).profiles, "quick")
     assert quick is not None
     assert (quick.models, quick.experiments, quick.lengths) == (("llama-3b-div4",), ("solver",), (1, 40))
-    assert size_of(spec.partition, "nightly") is None
-    assert spec.offload is not None
-    nightly = size_of(spec.offload, "nightly")
+    assert size_of(spec.section(PartitionSpec).profiles, "nightly") is None
+    assert spec.section(OffloadSpec) is not None
+    nightly = size_of(spec.section(OffloadSpec).profiles, "nightly")
     assert nightly is not None
-    assert nightly.experiments == OFFLOAD_EXPERIMENTS
+    assert nightly.experiments == suite("offload").kinds
 
 
 def test_a_file_without_them_has_none(tmp_path: Path) -> None:
     spec = _load(tmp_path, "")
-    assert (spec.partition, spec.offload) == (None, None)
+    assert (spec.section(PartitionSpec), spec.section(OffloadSpec)) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +90,12 @@ def test_a_file_without_them_has_none(tmp_path: Path) -> None:
         ("[0.25, 0.5]", '["1/2"]', "partition.decode_shares", "numbers"),
         ("[32, 128]", "[]", "partition.standard_sizes", "one or more whole numbers"),
         ("tile = 32", "tile = 0", "partition.tile", "at least 1"),
-        ('["solver"]', '["solve"]', "partition.profile.quick.experiments", "unknown solve; allowed: gpu_linear"),
+        (
+            '["solver"]',
+            '["solve"]',
+            "partition.profile.quick.experiments",
+            "unknown solve; allowed: bandwidth",
+        ),
         ('models = ["llama-3b-div4"]', 'models = ["other"]', "partition.profile.quick.models", "unknown other"),
         ("lengths = [1, 40]", "lengths = [40, 1]", "partition.profile.quick.lengths", "40 is followed by 1"),
         ("min_rounds = 2", "min_rounds = 1", "partition.profile.quick.min_rounds", "at least 2"),
@@ -111,7 +122,7 @@ def test_what_is_shipped_names_pairs_models_and_experiments_that_exist(name: str
         for plan in partition_plans(SHIPPED[name], profile):
             assert_pair_exists(plan.partition.pair)
             assert plan.operator_names, plan.key
-            assert set(plan.size.experiments) <= set(case_kinds("partition"))
+            assert set(plan.size.experiments) <= set(suite("partition").kinds)
             assert set(plan.size.models) <= set(OPERATOR_SHAPES)
             assert plan.options.standard_sizes == plan.partition.standard_sizes
             if {"solver", "solver_regret"} & set(plan.size.experiments):
@@ -120,16 +131,18 @@ def test_what_is_shipped_names_pairs_models_and_experiments_that_exist(name: str
                 assert len(plan.partition.standard_sizes) > 1, f"{plan.key}: no edge between sizes"
         for offloaded in offload_plans(SHIPPED[name], profile):
             assert offloaded.offload.pair == OFFLOAD_PAIR
-            assert set(offloaded.size.experiments) <= set(case_kinds("offload"))
+            assert set(offloaded.size.experiments) <= set(suite("offload").kinds)
 
 
 def test_files_without_the_tables_plan_nothing() -> None:
     for spec in SHIPPED.values():
         for profile in PROFILES:
             assert bool(list(partition_plans(spec, profile))) is bool(
-                spec.partition and size_of(spec.partition, profile)
+                spec.section(PartitionSpec) and size_of(spec.section(PartitionSpec).profiles, profile)
             )
-            assert bool(list(offload_plans(spec, profile))) is bool(spec.offload and size_of(spec.offload, profile))
+            assert bool(list(offload_plans(spec, profile))) is bool(
+                spec.section(OffloadSpec) and size_of(spec.section(OffloadSpec).profiles, profile)
+            )
 
 
 def assert_pair_exists(pair: str) -> None:

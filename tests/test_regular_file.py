@@ -6,19 +6,20 @@ import threading
 
 import pytest
 
-from pytest_npubench import hardware, regular_file
+from pytest_npubench import regular_file
 from pytest_npubench.cli.profile_source import profile_from_file
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.partition.profile_file import read_profile
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.host import HostFacts
 from pytest_npubench.store.journal import JournalWriter, read_journal
+from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.workloads.loading import load
 
 HOST = HostFacts(
     name="h", cpu_model="c", num_cores=1, system="s", python="p", libraries=(), plugin_version="0", git_revision=None
 )
-READERS = [read_journal, hardware.load_hardware, profile_from_file, read_profile, load]
+READERS = [read_journal, load_hardware, profile_from_file, read_profile, load]
 KINDS = {"a folder": lambda path: path.mkdir(), "a pipe": os.mkfifo, "a socket": None, "a device": None}
 
 

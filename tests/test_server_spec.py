@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from pytest_npubench.errors import HardwareFileError
-from pytest_npubench.hardware import default_directory, load_all, load_hardware
-from pytest_npubench.server_spec import Asking
+from pytest_npubench.hardware import default_directory
+from pytest_npubench.suites.hardware_files import load_all, load_hardware
+from pytest_npubench.suites.scheduling.spec import ServingSpec
+from pytest_npubench.suites.server.spec import Asking, ServerSpec
 
 GOOD = """
 title = "A server of the tests"
@@ -50,20 +52,20 @@ def read(folder: Path, old: str = "", new: str = ""):
 
 def test_a_server_file_has_loads_and_sizes_and_no_buckets(tmp_path: Path) -> None:
     spec = read(tmp_path)
-    assert spec.server is not None
+    assert spec.section(ServerSpec) is not None
     assert spec.markers == ("server",)
-    assert [(load.workload, load.rate_name) for load in spec.server.loads] == [
+    assert [(load.workload, load.rate_name) for load in spec.section(ServerSpec).loads] == [
         ("chat", "r1"),
         ("chat", "r2.5"),
         ("mail", "r0.5"),
     ]
-    assert spec.server.asking == Asking()
-    assert spec.server.asking.extra_body == {"ignore_eos": True}
-    assert spec.server.attainment == 0.9
-    assert spec.server.size("quick").workloads == ("chat",)
-    assert spec.server.size("full").workloads == ("chat", "mail")
-    assert (spec.buckets, spec.models, spec.batch_sizes, spec.serving) == ((), (), (), None)
-    assert spec.profile("nightly").budget_s == 600
+    assert spec.section(ServerSpec).asking == Asking()
+    assert spec.section(ServerSpec).asking.extra_body == {"ignore_eos": True}
+    assert spec.section(ServerSpec).attainment == 0.9
+    assert spec.section(ServerSpec).size("quick").workloads == ("chat",)
+    assert spec.section(ServerSpec).size("full").workloads == ("chat", "mail")
+    assert (spec.buckets, spec.models, spec.batch_sizes, spec.section(ServingSpec)) == ((), (), (), None)
+    assert spec.section(ServerSpec).size("nightly").budget_s == 600
 
 
 def test_every_setting_is_read(tmp_path: Path) -> None:
@@ -73,8 +75,8 @@ def test_every_setting_is_read(tmp_path: Path) -> None:
         "[server.extra_body]\ntop_k = 1\nstop = []\n"
     )
     spec = read(tmp_path, "[server]\n", settings)
-    assert spec.server is not None
-    assert spec.server.asking == Asking(
+    assert spec.section(ServerSpec) is not None
+    assert spec.section(ServerSpec).asking == Asking(
         api="chat",
         prompt="words",
         token_ids=(5, 9),
@@ -84,13 +86,13 @@ def test_every_setting_is_read(tmp_path: Path) -> None:
         idle_timeout_s=2.0,
         answer_timeout_s=3.0,
     )
-    assert spec.server.attainment == 1.0
+    assert spec.section(ServerSpec).attainment == 1.0
 
 
 def test_the_chat_api_takes_words_unless_asked(tmp_path: Path) -> None:
     spec = read(tmp_path, "[server]\n", '[server]\napi = "chat"\n')
-    assert spec.server is not None
-    assert spec.server.asking.prompt == "words"
+    assert spec.section(ServerSpec) is not None
+    assert spec.section(ServerSpec).asking.prompt == "words"
 
 
 @pytest.mark.parametrize(
@@ -136,5 +138,5 @@ def test_a_file_without_loads_says_so(tmp_path: Path) -> None:
 
 def test_the_shipped_file_has_limits_for_every_load() -> None:
     spec = load_all([default_directory()])["openai-server"]
-    assert spec.server is not None
-    assert all(spec.slo_for("any", load.workload) for load in spec.server.loads)
+    assert spec.section(ServerSpec) is not None
+    assert all(spec.slo_for("any", load.workload) for load in spec.section(ServerSpec).loads)

@@ -5,13 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_npubench.campaign.serving.plan import serving_plans
-from pytest_npubench.campaign.serving.policies import served
 from pytest_npubench.engines.moe_shapes import MOE_SHAPES
 from pytest_npubench.errors import HardwareFileError
-from pytest_npubench.hardware import PROFILES, default_directory, load_all, load_hardware
+from pytest_npubench.hardware import PROFILES, default_directory
+from pytest_npubench.suites.hardware_files import load_all, load_hardware
+from pytest_npubench.suites.scheduling.plan import serving_plans
+from pytest_npubench.suites.scheduling.policies import served
+from pytest_npubench.suites.scheduling.spec import ServingSpec
 
-SHIPPED = {name: spec for name, spec in load_all([default_directory()]).items() if spec.serving}
+SHIPPED = {name: spec for name, spec in load_all([default_directory()]).items() if spec.section(ServingSpec)}
 CPU = (default_directory() / "cpu.toml").read_text(encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
 """What the campaign's machinery asks of a plan, of a point, and of the bench that measures points.
 
-A suite brings its own: buckets time batches on compiled binaries (bucket_bench), scheduling serves blocks of requests
-under policies (serving_bench). Locking, watching, rounds, resuming and journalling are the same for all.
+A suite brings its own: buckets time batches on compiled binaries, scheduling serves blocks of requests under policies.
+Locking, watching, rounds, resuming and journalling are the same for all.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pytest_npubench.case import Axes, Case
 from pytest_npubench.hardware import HardwareSpec
@@ -108,6 +108,21 @@ class Bench(Protocol[PointT]):
         ...
 
     # close() -> None: end what the bench started, once its campaign is measured or failed. A bench may do without it.
+
+
+class Frozen(Protocol):
+    """What a workload's cases are held to since their first acceptance, and in words where that is from."""
+
+    @property
+    def calibration(self) -> Any:
+        """Plain data that the child process is handed."""
+        ...
+
+    @property
+    def origin(self) -> str: ...
+
+    @property
+    def is_of_other_stack(self) -> bool: ...
 
 
 def campaign_digest(plan: CampaignPlan, points: Sequence[CampaignPoint]) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_npubench import suites
 from pytest_npubench.cli.arguments import add_command, columns, print_error, say
 from pytest_npubench.errors import ConfigError, HardwareFileError
 from pytest_npubench.hardware import (
@@ -17,15 +18,14 @@ from pytest_npubench.hardware import (
     HardwareSpec,
     RunSize,
     default_directory,
-    load_all,
-    load_hardware,
     with_groups,
 )
-from pytest_npubench.server_spec import ServerSize, ServerSpec
+from pytest_npubench.suites.hardware_files import load_all, load_hardware
+from pytest_npubench.suites.protocol import Choice
+from pytest_npubench.suites.server.spec import ServerSize, ServerSpec
 
 if TYPE_CHECKING:
     from pytest_npubench.campaign.memory import Fit
-    from pytest_npubench.campaign.protocol import CampaignPlan
     from pytest_npubench.cli.arguments import Commands
 
 
@@ -80,19 +80,14 @@ def fit_rows(specs: Mapping[str, HardwareSpec]) -> Iterator[tuple[str, ...]]:
     """A head, then a row for each hardware, profile and suite: its largest campaign against one device's memory."""
     # campaigns bring numpy along, which the light commands do without
     from pytest_npubench.campaign.memory import fit
-    from pytest_npubench.campaign.plan import bucket_plans
-    from pytest_npubench.campaign.serving.plan import serving_plans
 
     yield ("HARDWARE", "PROFILE", "SUITE", "LARGEST CAMPAIGN", "WEIGHTS", "CACHE", "OTHER", "NEEDS", "HAS", "SKIPPED")
     for spec in with_groups(specs).values():
         for profile in PROFILES:
-            suites: dict[str, Iterable[CampaignPlan]] = {
-                "buckets": bucket_plans(spec, profile),
-                "scheduling": serving_plans(spec, profile),
-            }
-            for suite, plans in suites.items():
-                if fits := [found for plan in plans if (found := fit(plan)) is not None]:
-                    yield spec.name, profile, suite, *_fit_row(spec, fits)
+            for suite in map(suites.suite, suites.names()):
+                plans = () if suite.memory is None else suite.plans(spec, Choice(profile=profile))
+                if fits := [found for plan in plans if (found := fit(suite.memory, plan)) is not None]:
+                    yield spec.name, profile, suite.name, *_fit_row(spec, fits)
 
 
 def _fit_row(spec: HardwareSpec, fits: Sequence[Fit]) -> tuple[str, ...]:
@@ -106,8 +101,8 @@ def _fit_row(spec: HardwareSpec, fits: Sequence[Fit]) -> tuple[str, ...]:
 
 def describe(spec: HardwareSpec) -> list[str]:
     """Everything a hardware file says, with the source of each published figure."""
-    if spec.server is not None:
-        return _server(spec, spec.server)
+    if (server := spec.section(ServerSpec)) is not None:
+        return _server(spec, server)
     probe = f"{spec.tensor_parallel} together" if spec.tensor_parallel > 1 else "each alone"
     lines = [
         f"{spec.name}: {spec.title}",

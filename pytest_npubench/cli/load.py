@@ -25,13 +25,13 @@ from pytest_npubench.cli.arguments import (
 )
 from pytest_npubench.errors import ConfigError, NpubenchError
 from pytest_npubench.plain_text import plain
-from pytest_npubench.server_spec import APIS, OURS, PROMPTS, Asking
+from pytest_npubench.suites.server.spec import APIS, OURS, PROMPTS, Asking
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.server_address import ServerAddress
-    from pytest_npubench.campaign.server.blocks import LoadBlock
     from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.serving.metrics import Slo
+    from pytest_npubench.suites.server.blocks import LoadBlock
 
 ANSWER_S = 10.0
 NOT_ATTAINED, NOT_MEASURED = 1, 2
@@ -103,8 +103,8 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was asked for and what came out, as plain data. Raises NpubenchError."""
     from pytest_npubench.backends.server_facts import ask_server
-    from pytest_npubench.campaign.server.blocks import of_columns, to_columns
-    from pytest_npubench.campaign.server.loader import Loader
+    from pytest_npubench.suites.server.blocks import of_columns, to_columns
+    from pytest_npubench.suites.server.loader import Loader
 
     slo, address, asking = _slo(arguments), _address(arguments), _asking(arguments)
     facts = ask_server(address, ANSWER_S)
@@ -129,10 +129,10 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _outcome(block: LoadBlock, wanted: float) -> dict[str, Any]:
-    from pytest_npubench.campaign.server.failures import by_name
-    from pytest_npubench.campaign.server.figures import seen_from_outside
-    from pytest_npubench.campaign.server.lateness import dispatch_lag_p99_s, why_late
     from pytest_npubench.serving.metrics import slo_attainment
+    from pytest_npubench.suites.server.failures import by_name
+    from pytest_npubench.suites.server.figures import seen_from_outside
+    from pytest_npubench.suites.server.lateness import dispatch_lag_p99_s, why_late
 
     slo = block.slo
     return {

@@ -117,9 +117,9 @@ def _measured(arguments: argparse.Namespace, unfinished: PartitionProfile | None
 def _run_on_hub(arguments: argparse.Namespace, unfinished: PartitionProfile | None) -> int:
     """The jobs' ids lie in OUTPUT.jobs. A result is settled after the profile that holds it is on disk."""
     from pytest_npubench.backends.qualcomm import open_named
-    from pytest_npubench.campaign.aihub.partition_profile import PhoneProfiler
     from pytest_npubench.partition.model_shapes import operators
     from pytest_npubench.partition.profile_file import write_profile
+    from pytest_npubench.suites.buckets.aihub.partition_profile import PhoneProfiler
 
     options, shapes = _options(arguments), operators(arguments.model)
     profiler = PhoneProfiler(

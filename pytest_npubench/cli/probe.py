@@ -11,7 +11,8 @@ from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Backend, Device
 from pytest_npubench.cli.arguments import add_command, columns, seconds
 from pytest_npubench.errors import DeviceUnavailableError
-from pytest_npubench.hardware import FAMILIES, HardwareSpec, default_directory, load_all
+from pytest_npubench.hardware import FAMILIES, HardwareSpec, default_directory
+from pytest_npubench.suites.hardware_files import load_all
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands

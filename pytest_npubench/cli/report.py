@@ -28,6 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     StoreError where the page cannot be written."""
     from pytest_npubench.store.journal_reader import read_journal
     from pytest_npubench.store.journal_runs import chosen_sessions
+    from pytest_npubench.suites import shown
 
     try:
         from pytest_npubench.reports.html import render_html
@@ -37,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     sessions = chosen_sessions(journal, arguments.session)
     records = [record for session in sessions for record in session.records if record["record"] == "case"]
     try:
-        arguments.output.write_text(render_html(records, journal), encoding="utf-8")
+        arguments.output.write_text(render_html(records, journal, shown), encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{arguments.output}: {error.strerror}") from error
     say(f"wrote {arguments.output}: {len(records)} cases of session {', '.join(item.id for item in sessions)}")

@@ -201,7 +201,8 @@ def _system(arguments: argparse.Namespace) -> System:
 
 
 def _hardware(name: str) -> HardwareSpec:
-    from pytest_npubench.hardware import default_directory, load_all, load_hardware
+    from pytest_npubench.hardware import default_directory
+    from pytest_npubench.suites.hardware_files import load_all, load_hardware
 
     if name.endswith(".toml"):
         return load_hardware(Path(name))

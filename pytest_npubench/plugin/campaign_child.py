@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -16,24 +13,12 @@ import pytest
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
-from pytest_npubench.campaign.aihub.bench import GraphBench
-from pytest_npubench.campaign.aihub.plan import HubPlan
-from pytest_npubench.campaign.bucket_bench import BucketBench, bucket_engine, static_bucket_engine
-from pytest_npubench.campaign.campaign import Campaign, Site
+from pytest_npubench.campaign.campaign import Campaign
+from pytest_npubench.campaign.campaign import Site as CampaignSite
 from pytest_npubench.campaign.lock import device_lock
-from pytest_npubench.campaign.offload.bench import OffloadBench
-from pytest_npubench.campaign.offload.plan import OffloadPlan
-from pytest_npubench.campaign.partition.bench import PartitionBench
-from pytest_npubench.campaign.partition.plan import PartitionPlan
-from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.progress import Progress
-from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint
-from pytest_npubench.campaign.server.bench import ServerBench
-from pytest_npubench.campaign.server.plan import ServerPlan
-from pytest_npubench.campaign.serving.bench import ServingBench
-from pytest_npubench.campaign.serving.calibration import Calibration
-from pytest_npubench.campaign.serving.plan import ServingPlan
+from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.errors import MeasurementError, NpubenchError
 from pytest_npubench.plugin.campaign_process import CampaignTask
 from pytest_npubench.plugin.expansion import ExpandedCase
@@ -43,6 +28,7 @@ from pytest_npubench.plugin.selection import expanded_case
 from pytest_npubench.processes.child import Owner
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal import read_journal
+from pytest_npubench.suites.protocol import Site
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
@@ -80,7 +66,7 @@ class _Told(Progress):
         self("record", record)
         self._connection.recv()
 
-    def fingerprint(self, found: Fingerprint) -> Mapping[str, Calibration]:
+    def fingerprint(self, found: Fingerprint) -> Mapping[str, Any]:
         """Tell what was opened; the answer is what workloads are held to on it."""
         self("fingerprint", found)
         (frozen,) = self._connection.recv()
@@ -109,17 +95,17 @@ def _measured(session: BenchSession, items: Sequence[pytest.Item], task: Campaig
         frozen = told.fingerprint(fingerprint)
         if not cases:
             return Measured()
-        plan, settings = cases[0].plan, session.settings
+        plan, suite, settings = cases[0].plan, cases[0].suite, session.settings
         campaign = Campaign(
             plan,
-            list(_points(cases)),
-            site=Site(
+            [point for case in cases for point in case.points],
+            site=CampaignSite(
                 devices=task.devices,
                 runtime=runtime,
                 fingerprint=fingerprint.digest(),
                 limits=DisturbanceLimits(other_load=settings.other_load),
             ),
-            make_bench=lambda runtime: make_bench(runtime, plan, settings.journal.parent, frozen),
+            make_bench=lambda runtime: suite.bench(runtime, plan, Site(folder=settings.journal.parent, frozen=frozen)),
             settled=lambda measured: measured.measure_s >= task.at_least_s and _settled(cases, measured),
             failing=lambda measured: not task.again and any(_fails(case, measured) for case in cases),
             journal=told,
@@ -127,7 +113,7 @@ def _measured(session: BenchSession, items: Sequence[pytest.Item], task: Campaig
             progress=told,
         )
         measured = campaign.measured()
-        for line in () if task.again else _policies_of_vllm(campaign):
+        for line in () if task.again else suite.remarks(plan, campaign.points):
             told("note", line)
         return measured
 
@@ -152,40 +138,6 @@ def _open(session: BenchSession, task: CampaignTask) -> tuple[Runtime, Fingerpri
         devices = tuple(replace(device, visible_index=index) for index, device in enumerate(devices))
     opened = OpenDevices(session.config.rootpath, session.settings.compile_cache, Fingerprint.digest)
     return opened.runtime(devices, task.framework), opened.fingerprint(devices, task.framework)
-
-
-def make_bench(runtime: Runtime, plan: CampaignPlan, folder: Path, frozen: Mapping[str, Calibration]) -> Bench[Any]:
-    """What measures a plan's points; `folder` holds the journal, `frozen` are calibrations by workload."""
-    if isinstance(plan, HubPlan):
-        return GraphBench(runtime, plan, folder / "aihub-jobs")
-    if isinstance(plan, ServerPlan):
-        return ServerBench(runtime, plan)
-    if isinstance(plan, ServingPlan):
-        return ServingBench(runtime, plan, folder / "models", frozen)
-    if isinstance(plan, PartitionPlan):
-        return PartitionBench(runtime, plan)
-    if isinstance(plan, OffloadPlan):
-        return OffloadBench(runtime, plan)
-    assert isinstance(plan, Plan)
-    if plan.engine == "vllm":
-        return BucketBench(runtime, plan, partial(bucket_engine, folder=folder))
-    return BucketBench(runtime, plan, static_bucket_engine)
-
-
-def _policies_of_vllm(campaign: Campaign) -> Sequence[str]:
-    """What each policy of a serving campaign was to vLLM, in words."""
-    plan = campaign.plan
-    if not isinstance(plan, ServingPlan) or plan.engine != "vllm":
-        return ()
-    from pytest_npubench.campaign.serving.vllm_policies import mapping_lines
-
-    return [f"vLLM, {plan.model}, {line}" for line in mapping_lines(plan, campaign.points)]
-
-
-def _points(cases: Sequence[ExpandedCase]) -> Iterator[CampaignPoint]:
-    for expanded in cases:
-        with suppress(NpubenchError):  # a workload that cannot be read: its own case will say so, the others go on
-            yield from expanded.kind.points(expanded.case, expanded.plan)
 
 
 def _settled(cases: Sequence[ExpandedCase], measured: Measured) -> bool:

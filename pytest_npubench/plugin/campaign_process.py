@@ -20,7 +20,6 @@ from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.campaign.protocol import CampaignPlan
-from pytest_npubench.campaign.serving.calibration import Calibration
 from pytest_npubench.errors import UnitLostError
 from pytest_npubench.plugin.fresh_process import fresh_command, fresh_environment
 from pytest_npubench.plugin.options import CHILD
@@ -60,7 +59,7 @@ class Heard:
     """Where a child's messages go, by what they are about. A fingerprint is answered with the calibrations, by
     workload, that the campaign's cases are held to on that stack."""
 
-    fingerprint: Callable[[Fingerprint], Mapping[str, Calibration]]
+    fingerprint: Callable[[Fingerprint], Mapping[str, Any]]
     record: Callable[[Mapping[str, object]], None]
     note: Callable[[str], None]
     progress: Progress

@@ -9,15 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.protocol import CampaignPlan
-from pytest_npubench.campaign.serving.calibration import Calibration
-from pytest_npubench.campaign.serving.held_to import (
-    FrozenCalibration,
-    calibrations_in,
-    frozen_calibrations,
-    with_held_to,
-)
-from pytest_npubench.campaign.serving.plan import ServingPlan
+from pytest_npubench.campaign.protocol import CampaignPlan, Frozen
 from pytest_npubench.comparison.observation import Key
 from pytest_npubench.errors import JournalError, MeasurementError, NpubenchError
 from pytest_npubench.plugin import remeasure
@@ -54,7 +46,7 @@ class Campaigns:
         self._begun: set[CampaignKey] = set()
         self._judged: dict[CampaignKey, Mapping[str, Judgement] | NpubenchError] = {}
         self._fingerprints: dict[tuple[Devices, str], Fingerprint] = {}
-        self._frozen: dict[CampaignKey, Mapping[str, FrozenCalibration]] = {}
+        self._frozen: dict[CampaignKey, Mapping[str, Frozen]] = {}
 
     def add(self, member: Member, devices: Devices) -> None:
         self._members.setdefault((member.expanded.plan.key, devices), []).append(member)
@@ -104,7 +96,7 @@ class Campaigns:
         devices: Devices,
         *,
         fingerprint_only: bool = False,
-        again: Mapping[str, Calibration] | None = None,
+        again: Mapping[str, Any] | None = None,
     ) -> Measured:
         """Measure these members' cases in a child, or have it tell the fingerprint and end. `again`: what workloads
         were held to when these cases, suspects by now, were measured first."""
@@ -112,14 +104,14 @@ class Campaigns:
         session.devices.release()  # a test of the user's own may have opened them
         stack = (devices, plan.framework)
 
-        def on_fingerprint(found: Fingerprint) -> Mapping[str, Calibration]:
+        def on_fingerprint(found: Fingerprint) -> Mapping[str, Any]:
             known = self._fingerprints.setdefault(stack, found).key()
             if differences := known.differences(found.key()):
                 raise MeasurementError(f"the fresh process runs on another stack: {'; '.join(differences)}")
             if again is not None:
                 return again
             session.journal.device(found)
-            return {} if fingerprint_only else self._held_to(plan, devices, found.key())
+            return {} if fingerprint_only else self._held_to(members[0], devices, found.key())
 
         def on_record(record: Mapping[str, object]) -> None:
             if again is None:  # its samples stand beside the first ones, in the records of its cases
@@ -142,12 +134,10 @@ class Campaigns:
         )
         return run_campaign(session.config, settings, task, heard)
 
-    def _held_to(self, plan: CampaignPlan, devices: Devices, key: FingerprintKey) -> Mapping[str, Calibration]:
-        """The calibrations that were frozen for a campaign's workloads; the run notes those of another stack."""
-        if not isinstance(plan, ServingPlan):
-            return {}
-        session = self._session
-        found = frozen_calibrations(session.regression.baselines, plan, key, session.settings.compare_across)
+    def _held_to(self, member: Member, devices: Devices, key: FingerprintKey) -> Mapping[str, Any]:
+        """What was frozen for the workloads of a member's campaign; the run notes what is of another stack."""
+        session, plan = self._session, member.expanded.plan
+        found = member.expanded.suite.frozen(plan, session.regression.baselines, key, session.settings.compare_across)
         self._frozen[plan.key, devices] = found
         for workload, one in found.items():
             if one.is_of_other_stack:
@@ -177,7 +167,7 @@ class Campaigns:
         self,
         members: Sequence[Member],
         devices: Devices,
-        used: Mapping[str, Calibration],
+        used: Mapping[str, Any],
         suspects: Sequence[str],
         index: int,
     ) -> Mapping[Key, tuple[float, ...]]:
@@ -196,33 +186,21 @@ class Campaigns:
         return {(case, metric.name): metric.processes[0] for case, found in usable.items() for metric in found.metrics}
 
 
-def within_limits(
-    expanded: ExpandedCase, measured: Measured, frozen: Mapping[str, FrozenCalibration] | None = None
-) -> Judgement:
+def within_limits(expanded: ExpandedCase, measured: Measured, frozen: Mapping[str, Frozen] | None = None) -> Judgement:
     """The case against its absolute limits; invalid with the reason where it was not, or not well, measured. It says
     what it was held to, by `frozen` or not, and of another engine than ours which."""
     judgement, plan = _judged(expanded, measured), expanded.plan
-    if isinstance(plan, ServingPlan) and judgement.verdict.kind is not VerdictKind.INVALID:
-        judgement = with_held_to(judgement, plan, _points(expanded), measured, frozen or {})
+    if judgement.verdict.kind is not VerdictKind.INVALID:
+        judgement = expanded.suite.held_to(judgement, plan, expanded.points, measured, frozen or {})
     if plan.framework == "vllm":
         return replace(judgement, detail={**judgement.detail, "engine": "vllm"})
     return judgement
 
 
-def _used(members: Sequence[Member], measured: Measured) -> Mapping[str, Calibration]:
+def _used(members: Sequence[Member], measured: Measured) -> Mapping[str, Any]:
     """What workloads were held to in rounds that were measured."""
-    if not isinstance(members[0].expanded.plan, ServingPlan):
-        return {}
-    points = [point for member in members for point in _points(member.expanded)]
-    return calibrations_in(points, measured.rounds)
-
-
-def _points(expanded: ExpandedCase) -> Sequence[Any]:
-    """None where they cannot be had: the case is invalid then."""
-    try:
-        return tuple(expanded.kind.points(expanded.case, expanded.plan))
-    except NpubenchError:
-        return ()
+    points = [point for member in members for point in member.expanded.points]
+    return members[0].expanded.suite.used(points, measured)
 
 
 def _judged(expanded: ExpandedCase, measured: Measured) -> Judgement:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_npubench.campaign.aihub.kinds import kind_for
-from pytest_npubench.campaign.kinds import case_kind
-from pytest_npubench.campaign.kinds.protocol import CaseKind
-from pytest_npubench.campaign.protocol import CampaignPlan
+from pytest_npubench.campaign.kind import CaseKind
+from pytest_npubench.campaign.protocol import CampaignPlan, CampaignPoint
 from pytest_npubench.case import Case
 from pytest_npubench.errors import NpubenchError
+from pytest_npubench.suites import case_kind, suite
+from pytest_npubench.suites.protocol import Suite
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
@@ -26,6 +26,16 @@ class ExpandedCase:
     case: Case
     plan: CampaignPlan
     kind: CaseKind[Any]
+    suite: Suite
+
+    @property
+    def points(self) -> Sequence[CampaignPoint]:
+        """What the case needs measured; none where they cannot be had, as of a workload that cannot be read: the case
+        itself says so when it is judged."""
+        try:
+            return tuple(self.kind.points(self.case, self.plan))
+        except NpubenchError:
+            return ()
 
     @property
     def digest(self) -> str:
@@ -45,17 +55,18 @@ def expand(metafunc: pytest.Metafunc, session: BenchSession) -> None:
         raise pytest.UsageError(f"{where}: npubench_cases takes one kind, and its test the npubench_case fixture")
     try:
         kind = case_kind(marker.args[0])
-        plans = [plan for plan in session.plans(kind.suite) if plan.includes(kind.name)]
-        cases = [param for plan in plans for param in _params(plan, kind)]
+        found = suite(kind.suite)
+        plans = [plan for plan in session.plans(found) if plan.includes(kind.name)]
+        cases = [param for plan in plans for param in _params(found, plan, kind)]
     except NpubenchError as error:
         raise pytest.UsageError(f"{where}: {error}") from None
     metafunc.parametrize("npubench_case", cases, indirect=True)
 
 
-def _params(plan: CampaignPlan, kind: CaseKind[Any]) -> Iterator[object]:
+def _params(of: Suite, plan: CampaignPlan, kind: CaseKind[Any]) -> Iterator[object]:
     """The cases of one plan, which share their marks: ten thousand of each would take as long as the cases."""
     marks = [getattr(pytest.mark, name) for name in plan.spec.markers]
-    kind = kind_for(plan, kind)
+    kind = of.kind_for(plan, kind)
     for axes in kind.axes(plan):
-        expanded = ExpandedCase(case=plan.case(kind.suite, kind.name, axes), plan=plan, kind=kind)
+        expanded = ExpandedCase(case=plan.case(of.name, kind.name, axes), plan=plan, kind=kind, suite=of)
         yield pytest.param(expanded, id=expanded.case.id, marks=marks)

@@ -19,10 +19,6 @@ MARKERS = (
     "server: needs an OpenAI-compatible server at NPUBENCH_SERVER_URL; its suite has this marker too",
     "gpu: needs any GPU",
     "npu: needs any NPU",
-    "buckets: bucket profiling and latency prediction",
-    "scheduling: prefill scheduling policies",
-    "partition: splits between compute units",
-    "offload: offloading techniques",
     "npubench_cases(kind): expand the test into the cases of a kind, such as profile, prediction or policy",
     "npubench(rounds, warmup, iterations, max_mean_s, max_median_s): limits and run size of a case that uses the "
     "npubench fixture",
@@ -181,5 +177,10 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def register_markers(config: pytest.Config) -> None:
-    for line in MARKERS:
-        config.addinivalue_line("markers", line)
+    from pytest_npubench.suites import registered
+
+    lines = dict(line.split(": ", 1) for line in MARKERS)
+    for name, suite in registered().items():
+        lines.setdefault(name, suite.about)
+    for name, about in lines.items():
+        config.addinivalue_line("markers", f"{name}: {about}")

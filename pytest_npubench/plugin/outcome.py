@@ -11,6 +11,7 @@ from pytest_npubench.plugin.settings import Settings
 from pytest_npubench.store.accept_run import accept_run
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.store.journal_runs import sessions_of
+from pytest_npubench.suites import shown
 
 Record = Mapping[str, Any]
 UPLOAD_TIMEOUT_S = 30.0
@@ -49,6 +50,6 @@ def write_report(path: Path, records: Sequence[Record], journal: Path) -> str:
         return f"no HTML report: {error.name} is not installed: pip install pytest-npubench[report]"
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")  # a kill leaves the old page or the new one
-    beside.write_text(render_html(records, read_journal(journal)), encoding="utf-8")
+    beside.write_text(render_html(records, read_journal(journal), shown), encoding="utf-8")
     beside.replace(path)
     return f"HTML report: {path}"

@@ -12,7 +12,6 @@ import pytest
 from pytest_npubench.backends import torch_missing
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.memory import why_not_fit
-from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.campaign.sharding import shard
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.hardware import HardwareSpec
@@ -160,14 +159,10 @@ def _not_served(expanded: ExpandedCase | None) -> str:
 
 
 def _unsupported(expanded: ExpandedCase | None) -> str:
-    """Why vLLM has no such policy as the case needs; empty where it has."""
-    if expanded is None or not isinstance(expanded.plan, ServingPlan) or expanded.plan.engine != "vllm":
-        return ""
-    from pytest_npubench.campaign.serving.vllm_policies import why_unsupported
-
+    """Why the case's engine cannot do what it needs; empty where it can."""
     try:
-        return why_unsupported(expanded.plan, expanded.kind.points(expanded.case, expanded.plan))
-    except NpubenchError:  # a workload that cannot be read: the case itself says so
+        return "" if expanded is None else expanded.suite.unsupported(expanded.plan, expanded.points)
+    except NpubenchError:  # the case itself says so
         return ""
 
 
@@ -197,7 +192,7 @@ def _able(groups: Sequence[tuple[Device, ...]], expanded: ExpandedCase) -> tuple
     plan = expanded.plan
     if plan.framework == "torch" and (missing := torch_missing(plan.spec.family)):
         return [], Skip(Miss.CANNOT_RUN, missing)
-    reasons = {group: why_not_fit(expanded.case, expanded.kind, plan, group) for group in groups}
+    reasons = {group: why_not_fit(expanded.suite.memory, expanded.case, expanded.kind, plan, group) for group in groups}
     able = [group for group, reason in reasons.items() if not reason]
     return able, None if able else Skip(Miss.CANNOT_RUN, next(iter(reasons.values())))
 

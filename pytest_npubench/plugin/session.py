@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from pytest_npubench import backends, hardware, workloads
 from pytest_npubench.backends.protocol import Device, Probe
-from pytest_npubench.campaign.aihub.plan import hub_plan, is_hub
-from pytest_npubench.campaign.offload.plan import offload_plans
-from pytest_npubench.campaign.partition.plan import partition_plans
-from pytest_npubench.campaign.plan import Plan, bucket_plans
 from pytest_npubench.campaign.protocol import CampaignPlan
-from pytest_npubench.campaign.server.plan import server_plans
-from pytest_npubench.campaign.serving.plan import serving_plans
 from pytest_npubench.campaign.sharding import known_durations
 from pytest_npubench.comparison.judged_share import JudgedShare
 from pytest_npubench.engines import moe_shapes, shapes
@@ -39,6 +33,8 @@ from pytest_npubench.serving import schedulers
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.host import collect_host
 from pytest_npubench.store.journal import Journal, JournalWriter, read_journal
+from pytest_npubench.suites.hardware_files import load_all
+from pytest_npubench.suites.protocol import Choice, Suite
 
 RECORD = pytest.StashKey[dict[str, Any]]()
 FALSE_DISCOVERY_RATE = 0.05
@@ -88,33 +84,22 @@ class BenchSession:
         directories = [hardware.default_directory(), *(path for paths in further for path in paths)]
         if self.settings.hardware:
             directories.append(self.settings.hardware)
-        return hardware.with_groups(hardware.load_all(directories))
+        return hardware.with_groups(load_all(directories))
 
-    def plans(self, suite: str) -> Sequence[CampaignPlan]:
-        """One for each campaign that a suite can have under the run's profile, over all hardware files."""
-        return [plan for spec in self.specs.values() for plan in self._plans_of(spec, suite)]
-
-    def _plans_of(self, spec: HardwareSpec, suite: str) -> Iterator[CampaignPlan]:
-        if suite == "scheduling":
-            return serving_plans(spec, self.settings.profile, self.settings.engine)
-        if suite == "partition":
-            return partition_plans(spec, self.settings.profile)
-        if suite == "offload":
-            return offload_plans(spec, self.settings.profile)
-        if suite == "server":
-            return server_plans(spec, self.settings.profile)
-        plans = self._bucket_plans(spec)
-        return map(hub_plan, plans) if is_hub(spec) and self.settings.engine == "reference" else plans
-
-    def _bucket_plans(self, spec: HardwareSpec) -> Iterator[Plan]:
-        """One for each model and batch size, under limits that the settings may tighten."""
-        return bucket_plans(
-            spec,
-            self.settings.profile,
-            self.settings.engine,
-            case_error=_tightened("case_error", self.settings.case_error, spec.case_error),
-            mean_error=_tightened("mean_error", self.settings.mean_error, spec.mean_error),
+    @property
+    def choice(self) -> Choice:
+        """What plans depend on of this run's settings."""
+        settings = self.settings
+        return Choice(
+            profile=settings.profile,
+            engine=settings.engine,
+            case_error=settings.case_error,
+            mean_error=settings.mean_error,
         )
+
+    def plans(self, suite: Suite) -> Sequence[CampaignPlan]:
+        """One for each campaign that a suite can have under the run's profile, over all hardware files."""
+        return [plan for spec in self.specs.values() for plan in suite.plans(spec, self.choice)]
 
     def probe(self, family: str) -> Probe:
         if family not in self._probes:
@@ -342,17 +327,6 @@ class BenchSession:
             return 0
         self.notes.append(f"error: --npubench-require-judged: {lack}")
         return exit_status or int(pytest.ExitCode.TESTS_FAILED)
-
-
-def _tightened(name: str, asked: float | None, limit: float) -> float:
-    if asked is None:
-        return limit
-    if asked > limit:
-        raise pytest.UsageError(
-            f"--npubench-{name.replace('_', '-')} = {asked:g} is looser than the hardware file's {limit:g}; "
-            "it can only tighten"
-        )
-    return asked
 
 
 def _worker(config: pytest.Config) -> str | None:

@@ -18,13 +18,14 @@ def write_summary(reporter: Any, session: BenchSession, records: Sequence[Mappin
     if not records and not session.notes:
         return
     from pytest_npubench.reports.terminal import render_table, summary_lines
+    from pytest_npubench.suites import shown
 
     reporter.section("npubench", sep="=")
     if records:
         terminal = session.config.get_terminal_writer()
         width = terminal.fullwidth if reporter.isatty else PIPE_WIDTH
         reporter.write(render_table(records, width=width, color=terminal.hasmarkup))
-        for line in summary_lines(records):
+        for line in summary_lines(records, shown):
             reporter.write_line(line)
         reporter.write_line(plain(f"journal: {session.settings.journal}"))
     for note in session.notes:

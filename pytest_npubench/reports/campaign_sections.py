@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from pytest_npubench.reports import definitions, number_text, offload_notes, partition_notes
-from pytest_npubench.reports.bucket_charts import bucket_charts, cost_table, steps_chart
-from pytest_npubench.reports.continuous_lines import continuous_lines
-from pytest_npubench.reports.drift import VLLM, campaign_rounds, drift_chart
-from pytest_npubench.reports.experiment_tables import experiment_tables
-from pytest_npubench.reports.latency_tables import latency_table
-from pytest_npubench.reports.offload_charts import offload_charts
-from pytest_npubench.reports.offload_lines import offload_lines
-from pytest_npubench.reports.offload_tables import offload_tables
-from pytest_npubench.reports.page import CampaignSection, Chart, Table
-from pytest_npubench.reports.pair_rounds import pair_rounds
-from pytest_npubench.reports.partition_charts import partition_charts
-from pytest_npubench.reports.partition_lines import partition_lines
-from pytest_npubench.reports.partition_tables import partition_tables
-from pytest_npubench.reports.policy_tables import burst_tables, policy_table
-from pytest_npubench.reports.prediction_charts import batch_chart, error_chart, padding_chart
-from pytest_npubench.reports.predictions import predictions
-from pytest_npubench.reports.record_fields import (
-    Record,
-    campaign_key,
-    kind_of,
-    number,
-    numbers,
-    suite_of,
-    table,
-    text,
-)
-from pytest_npubench.reports.scheduling_charts import scheduling_charts
-from pytest_npubench.reports.scheduling_lines import comparison_lines, vllm_policy_lines
-from pytest_npubench.reports.served_loads import served_loads
-from pytest_npubench.reports.server_lines import server_lines
-from pytest_npubench.reports.server_tables import server_tables
-from pytest_npubench.reports.serving_rounds import served_rounds
+from pytest_npubench.reports import number_text
+from pytest_npubench.reports.drift import campaign_rounds, drift_chart
+from pytest_npubench.reports.page import CampaignSection, Parts, ShownBy, Table
+from pytest_npubench.reports.record_fields import Record, kind_of, number, numbers, suite_of, table, text
 from pytest_npubench.store.journal_reader import Journal
 
 Key = tuple[str, ...]
-Parts = tuple[tuple[Chart, ...], tuple[Table | None, ...], tuple[str, ...]]
-"""Charts, tables and remarks of a section."""
 
 
 def campaign_sections(
-    records: Sequence[Record], journal: Journal, sessions: Collection[str]
+    records: Sequence[Record], journal: Journal, sessions: Collection[str], shown_by: ShownBy
 ) -> tuple[CampaignSection, ...]:
     """In the order of the first record of each. `sessions` are those whose rounds may be shown."""
     groups: dict[Key, list[Record]] = {}
@@ -53,7 +22,7 @@ def campaign_sections(
         key = (suite_of(record), *(text(record, name) for name in ("hardware", "model", "batch_size", "device")))
         groups.setdefault(key, []).append(record)
     return tuple(
-        _section(f"campaign-{index}", key, own, journal, sessions)
+        _section(f"campaign-{index}", key, own, journal, sessions, shown_by)
         for index, (key, own) in enumerate(groups.items(), start=1)
     )
 
@@ -71,18 +40,23 @@ def metrics_table(records: Sequence[Record]) -> Table | None:
 
 
 def _section(
-    anchor: str, key: Key, records: Sequence[Record], journal: Journal, sessions: Collection[str]
+    anchor: str,
+    key: Key,
+    records: Sequence[Record],
+    journal: Journal,
+    sessions: Collection[str],
+    shown_by: ShownBy,
 ) -> CampaignSection:
-    device = key[-1]
+    shown, device = shown_by(key[0]), key[-1]
     fingerprint = next((text(record, "fingerprint") for record in records if record.get("fingerprint")), None)
-    keys = dict.fromkeys(campaign_key(record).removesuffix(VLLM) for record in records)  # an invalid one says no engine
+    keys = dict.fromkeys(filter(None, (text(record, "campaign") for record in records)))
     campaigns = [campaign_rounds(journal, campaign, fingerprint, sessions) for campaign in keys]
     rounds = [record for own in campaigns for record in own]
     own_callables = all(kind_of(record) == "callable" for record in records)
-    charts, tables, remarks = PARTS.get(suite_of(records[0]), _timed)(records, rounds)
+    charts, tables, remarks = shown.parts(records, rounds)
     return CampaignSection(
         anchor=anchor,
-        title=_title(records[0], own_callables),
+        title=_title(records[0], "own callables" if own_callables else shown.heading(records[0])),
         device=device,
         remarks=(*remarks, *_round_remarks(campaigns, own_callables)),
         charts=charts,
@@ -91,82 +65,31 @@ def _section(
     )
 
 
-def _title(record: Record, own_callables: bool) -> str:
-    hardware, model, batch = (text(record, name) for name in ("hardware", "model", "batch_size"))
-    if own_callables:
-        return f"{hardware}: own callables"
-    suite = suite_of(record)
-    return f"{hardware}: {model}, {suite if suite in PARTS else f'batch {batch}'}"
+def _title(record: Record, heading: str) -> str:
+    return f"{text(record, 'hardware')}: {heading}"
 
 
-def _timed(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
-    """Of a campaign that times points of their own: buckets, workloads, callables."""
-    remarks = (*(f"{line}." for line in continuous_lines(records)), *_mean_errors(records))
-    found = predictions(records)
-    charts = [
-        *bucket_charts(records),
-        steps_chart(records),
-        drift_chart(rounds),
-        *((error_chart(found), batch_chart(found), padding_chart(found)) if found else ()),
-    ]
-    return tuple(chart for chart in charts if chart is not None), (cost_table(records),), remarks
+def plain_parts(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
+    """Of a campaign that times points, where its suite has nothing more to show."""
+    drift = drift_chart(rounds)
+    return () if drift is None else (drift,), (), ()
 
 
-def _served(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
-    """Of a campaign that serves requests under one policy after the other."""
-    drift = drift_chart(served_rounds(rounds), definitions.SERVING_DRIFT)
-    charts = (*scheduling_charts(records), *(() if drift is None else (drift,)))
-    loads = served_loads(records)
-    of_loads = (made for load in loads for made in (latency_table(load), policy_table(load)))
-    tables = (*of_loads, *experiment_tables(records), *burst_tables(records))
-    return charts, tables, _sentences([*comparison_lines(records), *vllm_policy_lines(records)])
+class PlainShown:
+    """What is shown of cases whose suite is not here: what every campaign has."""
+
+    def parts(self, records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
+        return plain_parts(records, rounds)
+
+    def lines(self, records: Sequence[Record]) -> Sequence[str]:
+        return ()
+
+    def heading(self, record: Record) -> str:
+        return f"{text(record, 'model')}, batch {text(record, 'batch_size')}"
 
 
-def _partitioned(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
-    """Of a campaign that splits the operators of a model over two units."""
-    drift = drift_chart(pair_rounds(rounds), partition_notes.DRIFT)
-    charts = (*partition_charts(records), *(() if drift is None else (drift,)))
-    return charts, partition_tables(records), _sentences(partition_lines(records))
-
-
-def _offloaded(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
-    """Of the campaigns of llm.npu's techniques, one an experiment."""
-    drift = drift_chart(pair_rounds(rounds), offload_notes.DRIFT)
-    charts = (*offload_charts(records), *(() if drift is None else (drift,)))
-    return charts, offload_tables(records), _sentences(offload_lines(records))
-
-
-def _loaded(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
-    """Of a campaign that sends requests to a server."""
-    return (), server_tables(records), _sentences(server_lines(records))
-
-
-PARTS: Mapping[str, Callable[[Sequence[Record], Sequence[Record]], Parts]] = {
-    "scheduling": _served,
-    "partition": _partitioned,
-    "offload": _offloaded,
-    "server": _loaded,
-}
-"""Suites whose sections have parts of their own."""
-
-
-def _sentences(lines: Iterable[str]) -> tuple[str, ...]:
+def sentences(lines: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{line[0].upper()}{line[1:]}." for line in lines)
-
-
-def _mean_errors(records: Sequence[Record]) -> list[str]:
-    """What the mean_error case of the campaign says."""
-    remarks = []
-    for record in records:
-        mean = number(record, "error")
-        if kind_of(record) == "mean_error" and mean is not None:
-            detail = table(record, "detail")
-            parts = {name: number(detail, name) for name in ("signed_mean", "median", "p90", "max")}
-            shown = ", ".join(
-                f"{name.replace('_', ' ')} {value:.2%}" for name, value in parts.items() if value is not None
-            )
-            remarks.append(f"Mean prediction error {mean:.2%}{f' ({shown})' if shown else ''}.")
-    return remarks
 
 
 def _round_remarks(campaigns: Sequence[Sequence[Record]], own_callables: bool) -> list[str]:

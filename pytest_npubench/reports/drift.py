@@ -18,7 +18,6 @@ from pytest_npubench.reports.record_fields import Record, finite, table
 from pytest_npubench.store.journal_reader import Journal
 
 Drift = tuple[float | None, ...]
-VLLM = "-vllm"
 DECLARED = "/declared"
 """A series of what an engine says of itself, not of seconds."""
 
@@ -32,16 +31,12 @@ _COLORS = {**_BUCKET_COLORS, **_POLICY_COLORS, **_UNIT_COLORS, **_OFFLOAD_COLORS
 def campaign_rounds(
     journal: Journal, campaign: str, fingerprint: str | None, sessions: Collection[str]
 ) -> tuple[Record, ...]:
-    """The latest run of a campaign on this fingerprint among these sessions, whichever points it had.
-
-    Under vLLM a campaign has the key of the reference engine's with an ending; their fingerprints differ.
-    """
-    names = (campaign, f"{campaign}{VLLM}")
+    """The latest run of a campaign on this fingerprint among these sessions, whichever points it had."""
     digests = [
         (record["campaign"], record["campaign_digest"])
         for record in journal.records
         if record["record"] == "round"
-        and record["campaign"] in names
+        and record["campaign"] == campaign
         and record["fingerprint"] == fingerprint
         and record["session"] in sessions
     ]

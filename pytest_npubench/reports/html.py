@@ -16,13 +16,15 @@ from plotly.offline import get_plotlyjs
 from pytest_npubench.reports import definitions
 from pytest_npubench.reports.campaign_sections import campaign_sections
 from pytest_npubench.reports.overview import case_rows, device_table, overview, sessions_of
+from pytest_npubench.reports.page import ShownBy
 from pytest_npubench.store.journal_reader import Journal
 
 
-def render_html(records: Sequence[Mapping[str, Any]], journal: Journal) -> str:
+def render_html(records: Sequence[Mapping[str, Any]], journal: Journal, shown_by: ShownBy) -> str:
     """The page for these case records (JudgedCase.to_json, or a journal's `case` records) as one HTML text.
 
     The journal gives what the records refer to: sessions, fingerprints and rounds. What it lacks is left out and said.
+    `shown_by` knows what each suite shows (pytest_npubench.suites.shown).
     """
     devices, device_remarks = device_table(records, journal)
     template = _environment().get_template("report.html.jinja")
@@ -31,7 +33,7 @@ def render_html(records: Sequence[Mapping[str, Any]], journal: Journal) -> str:
         devices=devices,
         device_remarks=device_remarks,
         cases=case_rows(records),
-        campaigns=campaign_sections(records, journal, _sessions_up_to(records, journal)),
+        campaigns=campaign_sections(records, journal, _sessions_up_to(records, journal), shown_by),
         definitions=definitions,
         torn=journal.remarks,
         plotly_js=get_plotlyjs(),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pytest_npubench.verdict import FAILING, VerdictKind
 
@@ -35,6 +35,31 @@ class Chart:
     figure: Mapping[str, Any]
     table: Table
     rows: int = 0
+
+
+Parts = tuple[tuple[Chart, ...], tuple[Table | None, ...], tuple[str, ...]]
+"""Charts, tables and remarks of a campaign's section; None for a table that has nothing to show."""
+Records = Sequence[Mapping[str, Any]]
+
+
+class Shown(Protocol):
+    """What a suite shows of its campaigns."""
+
+    def parts(self, records: Records, rounds: Records) -> Parts:
+        """Of one campaign's section: its case records, and the rounds of the journal."""
+        ...
+
+    def lines(self, records: Records) -> Sequence[str]:
+        """What the end of a run says of the suite's case records."""
+        ...
+
+    def heading(self, record: Mapping[str, Any]) -> str:
+        """What the title of a campaign's section says behind the hardware."""
+        ...
+
+
+ShownBy = Callable[[str], Shown]
+"""What a suite of that name shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

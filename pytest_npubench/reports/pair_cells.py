@@ -23,6 +23,12 @@ def operator_of(record: Record) -> str:
     return text(table(record, "axes"), "operator") or text(record, "id") or "an operator"
 
 
+def device_name(record: Record) -> str:
+    """The device, where it is not the first of its family."""
+    device = text(record, "device")
+    return device if device and not device.endswith(":0") else ""
+
+
 def entries(record: Record, name: str) -> list[Record]:
     """The objects of a list, in its order."""
     values = record.get(name)

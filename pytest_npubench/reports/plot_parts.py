@@ -16,6 +16,7 @@ from typing import Any
 BLUE, ORANGE, GREEN, PURPLE, PINK = "#3b82f6", "#d97706", "#059669", "#8b5cf6", "#db2777"
 RED, GREY = "#dc2626", "#808a96"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE)
+COLORS = (*SERIES, PINK, RED, GREY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 BAND = "rgba(5, 150, 105, 0.12)"
 MAX_LABEL = 36
@@ -95,3 +96,9 @@ def round_ticks(low: float, high: float) -> list[float]:
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [digit * 10.0**decade for decade in decades for digit in (1, 2, 5)]
     return [tick for tick in ticks if low <= tick <= high]
+
+
+def spread_axis(title: str, values: Sequence[float]) -> Part:
+    """Logarithmic, a little wider than the values, all above 0."""
+    low, high = min(values) / 1.6, max(values) * 1.6
+    return log_axis(title, round_ticks(low, high), range=[math.log10(low), math.log10(high)])

@@ -12,8 +12,6 @@ from typing import Any
 
 Record = Mapping[str, Any]
 LARGEST = 1e300  # of numbers up to this, sums and milliseconds are finite too
-MEASURED_FOR = {"pruning": "shadow_outlier", "contention": "out_of_order"}
-"""Cases of the offload suite whose campaign has the name of another."""
 
 
 def as_number(value: object) -> float | None:
@@ -61,23 +59,6 @@ def kind_of(record: Record) -> str:
     return parts[1] if len(parts) == 3 else ""
 
 
-def is_scheduling(record: Record) -> bool:
-    """Of the suite whose campaigns serve requests; all others time points of their own."""
-    return suite_of(record) == "scheduling"
-
-
 def what_of(record: Record) -> str:
-    """What a case timed; of one on a pair of units that timed nothing its kind, which its id does not tell."""
-    is_pair = suite_of(record) in ("partition", "offload")
-    return text(record, "what") or (kind_of(record).replace("_", " ") if is_pair else "")
-
-
-def campaign_key(record: Record) -> str:
-    """The key of the campaign that measured a case: hardware-model-bN, of scheduling hardware-model-serving, of the
-    suites on a pair of units hardware-model-partition and hardware-offload-EXPERIMENT; on vLLM with -vllm behind it."""
-    suite, hardware, model = suite_of(record), text(record, "hardware"), text(record, "model")
-    if suite == "offload":
-        return f"{hardware}-offload-{MEASURED_FOR.get(kind_of(record), kind_of(record))}"
-    ends = {"scheduling": "serving", "partition": "partition"}
-    engine = "-vllm" if table(record, "detail").get("engine") == "vllm" else ""
-    return f"{hardware}-{model}-{ends.get(suite) or 'b' + text(record, 'batch_size')}{engine}"
+    """What a case timed; of one that timed nothing its kind, which its id does not tell."""
+    return text(record, "what") or kind_of(record).replace("_", " ")

@@ -8,14 +8,9 @@ from typing import Any
 
 from pytest_npubench.plain_table import PlainTable, cell, plain_console, written
 from pytest_npubench.plain_text import plain
-from pytest_npubench.reports.continuous_lines import continuous_lines
-from pytest_npubench.reports.offload_lines import offload_lines
 from pytest_npubench.reports.own_lines import own_lines
-from pytest_npubench.reports.partition_lines import partition_lines
-from pytest_npubench.reports.record_fields import what_of
-from pytest_npubench.reports.scheduling_lines import comparison_lines
-from pytest_npubench.reports.server_lines import server_lines
-from pytest_npubench.stats.error import summarise
+from pytest_npubench.reports.page import ShownBy
+from pytest_npubench.reports.record_fields import suite_of, what_of
 
 Record = Mapping[str, Any]
 STYLES = {
@@ -62,37 +57,15 @@ def render_table(records: Sequence[Record], *, width: int, color: bool) -> str:
     return written(console)
 
 
-def summary_lines(records: Sequence[Record]) -> list[str]:
-    """Prediction error over the run's predictions, profiling cost, devices without buckets, layered against chunked
-    prefill, what a solver and llm.npu's techniques did, short calls of one's own, verdict counts; what is longer than
-    100 columns goes on in an indented line."""
-    lines = []
-    judged = [record for record in records if record["detail"].get("gate_error") is not None]
-    if judged:
-        errors = [_signed_gate(record) for record in judged]
-        summary = summarise(errors)
-        lines.append(
-            f"LENS prediction error over {summary.num_cases} cases: mean {summary.mean:.2%}, signed "
-            f"{summary.signed_mean:+.2%}, median {summary.median:.2%}, p90 {summary.p90:.2%}, max {summary.max:.2%}, "
-            f"{summary.under_5_percent_fraction:.0%} under 5 %"
-        )
-        repeats = [record["repeat_error"] for record in judged if record["repeat_error"] is not None]
-        if repeats:
-            lines.append(f"repeat error of the measured side (standard error): mean {sum(repeats) / len(repeats):.2%}")
-    costs = [record["detail"]["cost"] for record in records if "cost" in record["detail"]]
-    if costs:
-        total = {name: sum(cost[name] for cost in costs) for name in ("points", "binaries", "compile_s", "measure_s")}
-        lines.append(
-            f"LENS profiling cost: {len(_profiled(records))} sessions, {len(costs)} buckets, "
-            f"{total['points']} points, {total['binaries']} binaries, "
-            f"{total['compile_s']:.1f} s compiling, {total['measure_s']:.1f} s measuring"
-        )
-    lines += [*continuous_lines(records), *own_lines(records)]
-    lines += [*comparison_lines(records), *partition_lines(records), *offload_lines(records), *server_lines(records)]
+def summary_lines(records: Sequence[Record], shown_by: ShownBy) -> list[str]:
+    """What each suite says of its cases, short calls of one's own, verdict counts; what is longer than 100 columns goes
+    on in an indented line."""
+    lines: list[str] = []
+    for suite in dict.fromkeys(map(suite_of, records)):
+        lines += shown_by(suite).lines([record for record in records if suite_of(record) == suite])
+    lines += own_lines(records)
     kinds = Counter(record["verdict"]["kind"] for record in records)
     lines.append("verdicts: " + ", ".join(f"{number} {kind}" for kind, number in kinds.most_common()))
-    if waste := _padding_waste(records):
-        lines.append(f"padding waste, prefill and decode: {waste}")
     return [part for line in lines for part in _folded(plain(line))]
 
 
@@ -102,29 +75,6 @@ def _folded(line: str) -> list[str]:
     if len(line) <= LINE_WIDTH or cut <= len("  "):
         return [line]
     return [line[:cut].rstrip(), *_folded(f"  {line[cut:].lstrip()}")]
-
-
-def _profiled(records: Sequence[Record]) -> set[tuple[str, ...]]:
-    """One session compiles all buckets of a device, model and batch size."""
-    return {
-        (record["device"], record["hardware"], record["model"], str(record["batch_size"]))
-        for record in records
-        if "cost" in record["detail"]
-    }
-
-
-def _padding_waste(records: Sequence[Record]) -> str:
-    """Each workload once: it depends on lengths and buckets, not on the batch size."""
-    details = [record["detail"] for record in records if "prefill_padding_fraction" in record["detail"]]
-    return "; ".join(
-        f"{name} {detail['prefill_padding_fraction']:.0%} and {detail.get('decode_padding_fraction', 0.0):.0%}"
-        for name, detail in {detail["workload"]: detail for detail in details}.items()
-    )
-
-
-def _signed_gate(record: Record) -> float:
-    gate: float = record["detail"]["gate_error"]
-    return gate if record["error"] >= 0 else -gate
 
 
 def _figure(record: Record, name: str) -> str:

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.campaign.kinds import case_kind
-from pytest_npubench.campaign.plan import Plan
-from pytest_npubench.campaign.points import Measured, Point
+from pytest_npubench.campaign.points import Measured
 from pytest_npubench.case import Case
-from pytest_npubench.hardware import load_hardware
 from pytest_npubench.measurement import CacheState, CompileRecord
+from pytest_npubench.suites import case_kind
+from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.points import BucketPoint
+from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.workloads import registry
 from pytest_npubench.workloads.trace import TraceWorkload
 
@@ -82,26 +83,26 @@ def workloads() -> Iterator[None]:
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
+def plan(tmp_path: Path) -> BucketPlan:
     path = tmp_path / "device.toml"
     path.write_text(HARDWARE, encoding="utf-8")
     spec = load_hardware(path)
-    return Plan(
+    return BucketPlan(
         spec=spec, size=spec.profile("quick"), model="tiny-llama", batch_size=2, case_error=0.10, mean_error=0.05
     )
 
 
-def with_size(plan: Plan, **changes: Any) -> Plan:
+def with_size(plan: BucketPlan, **changes: Any) -> BucketPlan:
     return replace(plan, size=replace(plan.size, **changes))
 
 
-def cases(plan: Plan, name: str) -> list[Case]:
+def cases(plan: BucketPlan, name: str) -> list[Case]:
     """All cases of a kind."""
     kind = case_kind(name)
     return [plan.case(kind.suite, kind.name, axes) for axes in kind.axes(plan)]
 
 
-def seconds(point: Point, buckets: Sequence[int]) -> float:
+def seconds(point: BucketPoint, buckets: Sequence[int]) -> float:
     """What a point takes, walked through step by step: prefills in ascending order, then all rows to the last token."""
 
     def bucket_of(tokens: int) -> int:
@@ -123,7 +124,7 @@ def seconds(point: Point, buckets: Sequence[int]) -> float:
     return total
 
 
-def measured(points: Sequence[Point], plan: Plan, num_rounds: int = 4) -> Measured:
+def measured(points: Sequence[BucketPoint], plan: BucketPlan, num_rounds: int = 4) -> Measured:
     """Rounds without any noise."""
     row = {point.name: (seconds(point, plan.buckets),) * 2 for point in points}
     binaries = [f"{phase}-m-b2-{bucket}" for bucket in plan.buckets for phase in ("prefill", "decode")]

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_npubench.backends.protocol import Device
-from pytest_npubench.campaign.bucket_bench import BucketBench
 from pytest_npubench.campaign.campaign import Campaign, Site
-from pytest_npubench.campaign.points import Point
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.campaign.rounds import measure_round
 from pytest_npubench.errors import JournalError
 from pytest_npubench.measurement import CacheState, CompileRecord, Move, Request, Run
 from pytest_npubench.store.host import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
+from pytest_npubench.suites.buckets.bench import BucketBench
+from pytest_npubench.suites.buckets.points import BucketPoint
 
 from .conftest import seconds, with_size
 
@@ -224,7 +224,7 @@ def test_all_points_failing_ends_without_a_round(bench, plan):
 
 def test_compiles_after_warm_up_are_counted_and_taken_over(bench, plan):
     request = Request(input_tokens=8, output_tokens=1)  # the length that the scripted engine compiles anew
-    points = [Point(name="p", requests=(request, request))]
+    points = [BucketPoint(name="p", requests=(request, request))]
     measured = bench.campaign(points).measured()
     num_samples = len(measured.samples("p").samples_s)
     assert measured.num_late_compiles == num_samples
@@ -245,7 +245,7 @@ def test_a_journal_that_cannot_be_written_ends_the_campaign(bench, plan):
 
 
 def test_a_point_that_never_settles_is_named_in_its_rounds(bench, plan, monkeypatch):
-    monkeypatch.setattr("pytest_npubench.campaign.bucket_bench.warm_up", lambda sample: (sample(), False))
+    monkeypatch.setattr("pytest_npubench.suites.buckets.bench.warm_up", lambda sample: (sample(), False))
     bench.campaign(profile(plan, 16)).measured()
     rounds = [record for record in read_journal(bench.path).records if record["record"] == "round"]
     assert rounds

@@ -9,9 +9,7 @@ import pytest
 
 from pytest_npubench.backends import backend
 from pytest_npubench.backends.protocol import Device
-from pytest_npubench.campaign.bucket_bench import BucketBench
 from pytest_npubench.campaign.campaign import Campaign, Site
-from pytest_npubench.campaign.kinds import case_kind
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.engines import canary_kernels
 from pytest_npubench.engines.canary_kernels import KERNELS, CanaryKernels, Sizes
@@ -19,6 +17,8 @@ from pytest_npubench.errors import MeasurementError
 from pytest_npubench.measurement import Run
 from pytest_npubench.store.host import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
+from pytest_npubench.suites import case_kind
+from pytest_npubench.suites.buckets.bench import BucketBench
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import cases, measured, seconds

@@ -5,20 +5,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_npubench.campaign import kinds
-from pytest_npubench.campaign.kinds import case_kind, case_kinds
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError, RegistryError
 from pytest_npubench.result import JudgedCase
+from pytest_npubench.suites import case_kind, protocol, suite
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import cases, measured
 
-every_kind = pytest.mark.parametrize("name", case_kinds("buckets"))
+every_kind = pytest.mark.parametrize("name", suite("buckets").kinds)
 
 
 def test_the_five_kinds_are_there():
-    assert {"canary", "mean_error", "prediction", "profile", "steps"} <= set(case_kinds("buckets"))
+    assert {"canary", "mean_error", "prediction", "profile", "steps"} <= set(suite("buckets").kinds)
 
 
 @every_kind
@@ -47,7 +46,7 @@ def test_points_are_the_same_each_time_and_named_once(plan, name):
 def test_kinds_share_points_of_one_name(plan):
     """A campaign measures a name once, so it must mean one thing."""
     meant = {}
-    for name in case_kinds("buckets"):
+    for name in suite("buckets").kinds:
         for case in cases(plan, name):
             for point in case_kind(name).points(case, plan):
                 assert meant.setdefault(point.name, point) == point
@@ -89,13 +88,13 @@ def test_nothing_measured_is_an_error(plan, name):
 
 
 def test_an_unknown_kind_lists_the_known_ones():
-    known = "canary, mean_error, prediction, profile, steps"
+    known = "canary, mean_error, prediction, profile, steps, chunk_sharing"
     with pytest.raises(RegistryError, match=f"no case kind 'profil'; known: {known}"):
         case_kind("profil")
 
 
 @pytest.mark.parametrize("content", [{}, {"KIND": SimpleNamespace(name="other")}], ids=["none", "misnamed"])
 def test_a_file_without_its_kind_is_named(monkeypatch, content):
-    monkeypatch.setattr(kinds, "import_module", lambda path: SimpleNamespace(**content))
-    with pytest.raises(RegistryError, match=r"campaign/kinds/steps\.py does not define KIND of name 'steps'"):
+    monkeypatch.setattr(protocol, "import_module", lambda path: SimpleNamespace(**content))
+    with pytest.raises(RegistryError, match=r"suites\.buckets\.kinds\.steps does not define KIND of name 'steps'"):
         case_kind("steps")

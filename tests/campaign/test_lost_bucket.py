@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_npubench.campaign.bucket_bench import BucketBench, is_out_of_memory
-from pytest_npubench.campaign.points import Point
 from pytest_npubench.measurement import Move, Request, Run
+from pytest_npubench.suites.buckets.bench import BucketBench, is_out_of_memory
+from pytest_npubench.suites.buckets.points import BucketPoint
 
 EXHAUSTED = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 16.90G of 15.75G hbm.\nsecond line"
 
@@ -49,8 +49,8 @@ class Engine:
 def loaded(plan, broken):
     """The engine and the failures after loading a point of every bucket, large ones first, moves and a canary."""
     points = [plan.profile_point(point) for point in reversed(plan.profile_points(plan.buckets))]
-    batch = Point(name="batch", requests=(Request(input_tokens=10, output_tokens=50),), warm_up=False)
-    canary = Point(name="canary", kernel="matmul")
+    batch = BucketPoint(name="batch", requests=(Request(input_tokens=10, output_tokens=50),), warm_up=False)
+    canary = BucketPoint(name="canary", kernel="matmul")
     engine = Engine(broken)
     bench = BucketBench(SimpleNamespace(), plan, lambda runtime, plan: engine)
     failures = bench.load([*points, batch, *plan.moves(plan.buckets), canary], [], lambda text: None)

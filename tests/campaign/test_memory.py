@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pytest_npubench.backends.protocol import Device
-from pytest_npubench.campaign.kinds import case_kind
-from pytest_npubench.campaign.memory import (
-    bucket_need,
-    campaign_need,
-    fitting_buckets,
-    memory_room,
-    serving_need,
-    why_not_fit,
-)
-from pytest_npubench.campaign.plan import Plan, bucket_plans
-from pytest_npubench.campaign.serving import pair
-from pytest_npubench.campaign.serving.plan import ServingPlan, serving_plans
+from pytest_npubench.campaign import memory
+from pytest_npubench.campaign.memory import MemoryNeed, memory_room
+from pytest_npubench.case import Case
 from pytest_npubench.errors import DeviceUnavailableError
-from pytest_npubench.hardware import PROFILES, Figure, HardwareSpec, default_directory, load_all, with_groups
+from pytest_npubench.hardware import PROFILES, Figure, HardwareSpec, default_directory, with_groups
+from pytest_npubench.suites import case_kind, suite
+from pytest_npubench.suites.buckets.memory import bucket_need, fitting_buckets
+from pytest_npubench.suites.buckets.plan import BucketPlan, bucket_plans
+from pytest_npubench.suites.hardware_files import load_all
+from pytest_npubench.suites.scheduling import pair
+from pytest_npubench.suites.scheduling.memory import campaign_need as serving_need
+from pytest_npubench.suites.scheduling.plan import ServingPlan, serving_plans
+from pytest_npubench.suites.scheduling.spec import ServingSpec
 
 SPECS = with_groups(load_all([default_directory()]))
 # bf16, by hand from the models' config.json: weights in bytes, and bytes of keys and values a token
@@ -36,8 +36,17 @@ MODELS = {
 POSITIONS = 128 + 256 + 512 + 1024 + 2048 + 4096 + 8192
 
 
-def plan_of(spec: HardwareSpec, model: str, batch_size: int, profile: str = "full") -> Plan:
-    return Plan(
+def why_not_fit(case: Case, kind: Any, plan: BucketPlan | ServingPlan, devices: Sequence[Device] = ()) -> str:
+    return memory.why_not_fit(suite(case.suite).memory, case, kind, plan, devices)
+
+
+def campaign_need(plan: BucketPlan | ServingPlan) -> MemoryNeed | None:
+    name = "scheduling" if isinstance(plan, ServingPlan) else "buckets"
+    return suite(name).memory.campaign_need(plan)
+
+
+def plan_of(spec: HardwareSpec, model: str, batch_size: int, profile: str = "full") -> BucketPlan:
+    return BucketPlan(
         spec=spec,
         size=spec.profile(profile),
         model=model,
@@ -47,7 +56,7 @@ def plan_of(spec: HardwareSpec, model: str, batch_size: int, profile: str = "ful
     )
 
 
-def plans(spec: HardwareSpec, profile: str) -> Iterator[Plan | ServingPlan]:
+def plans(spec: HardwareSpec, profile: str) -> Iterator[BucketPlan | ServingPlan]:
     yield from bucket_plans(spec, profile)
     yield from serving_plans(spec, profile)
 
@@ -77,7 +86,9 @@ def test_every_shipped_profile_fits_its_own_device(name: str, profile: str) -> N
         assert room.usable_bytes == pytest.approx(fraction * memory.value / spec.devices_per_chip)
 
 
-@pytest.mark.parametrize("name", [name for name, spec in SPECS.items() if spec.serving and spec.peak.memory_bytes])
+@pytest.mark.parametrize(
+    "name", [name for name, spec in SPECS.items() if spec.section(ServingSpec) and spec.peak.memory_bytes]
+)
 def test_the_kv_caches_of_gpus_fill_what_the_weights_leave(name: str) -> None:
     for plan in serving_plans(SPECS[name], "full"):
         need, room = serving_need(plan), memory_room(plan)
@@ -143,10 +154,10 @@ def test_a_device_that_has_less_than_its_file_says_is_believed() -> None:
     plan = plan_of(SPECS["nvidia-h100"], "mistral-7b-v0.3", 16)
     case, kind = plan.case("buckets", "profile", (("bucket", 8192),)), case_kind("profile")
 
-    def reason(*memories: int | None) -> str:
+    def reason(*told: int | None) -> str:
         devices = [
-            Device(family="cuda", ordinal=index, name="NVIDIA H100 80GB HBM3", memory_bytes=memory)
-            for index, memory in enumerate(memories)
+            Device(family="cuda", ordinal=index, name="NVIDIA H100 80GB HBM3", memory_bytes=value)
+            for index, value in enumerate(told)
         ]
         return why_not_fit(case, kind, plan, devices)
 
@@ -188,7 +199,7 @@ def test_a_figure_that_nobody_states_is_not_guessed() -> None:
     assert why_not_fit(case, kind, replace(told, engine="vllm")) == ""  # vLLM sizes its own cache
 
 
-@pytest.mark.parametrize("name", [name for name, spec in SPECS.items() if spec.serving])
+@pytest.mark.parametrize("name", [name for name, spec in SPECS.items() if spec.section(ServingSpec)])
 def test_no_shipped_file_plans_policies_that_its_family_refuses(name: str) -> None:
     spec = SPECS[name]
     for plan in (plan for profile in PROFILES for plan in serving_plans(spec, profile)):

@@ -7,24 +7,28 @@ from random import Random
 
 import pytest
 
-from pytest_npubench.campaign.kinds import case_kind, case_kinds
-from pytest_npubench.campaign.points import Measured, Point
+from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import campaign_digest
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.measurement import Request
 from pytest_npubench.predictors.two_point import plan_points
+from pytest_npubench.suites import case_kind, suite
+from pytest_npubench.suites.buckets.points import BucketPoint
 
 from .conftest import cases, with_size
 
 SHIPPED = """
-from pytest_npubench.campaign.kinds import case_kind, case_kinds
-from pytest_npubench.campaign.plan import Plan
+from pytest_npubench.suites import case_kind, suite
+from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.campaign.protocol import campaign_digest
-from pytest_npubench.hardware import default_directory, load_all
+from pytest_npubench.hardware import default_directory
+from pytest_npubench.suites.hardware_files import load_all
 
 spec = load_all([default_directory()])["cpu"]
-plan = Plan(spec=spec, size=spec.profile("quick"), model="tiny-llama", batch_size=4, case_error=0.1, mean_error=0.05)
-for name in case_kinds("buckets"):
+plan = BucketPlan(
+    spec=spec, size=spec.profile("quick"), model="tiny-llama", batch_size=4, case_error=0.1, mean_error=0.05
+)
+for name in suite("buckets").kinds:
     kind = case_kind(name)
     found = [plan.case(kind.suite, name, axes) for axes in kind.axes(plan)]
     points = [point for case in found for point in kind.points(case, plan)]
@@ -34,11 +38,11 @@ for name in case_kinds("buckets"):
 
 def digests(plan) -> dict[str, str]:
     """Case key -> digest, over all kinds."""
-    return {case.key: case.digest(plan.settings) for name in case_kinds("buckets") for case in cases(plan, name)}
+    return {case.key: case.digest(plan.settings) for name in suite("buckets").kinds for case in cases(plan, name)}
 
 
-def points_of(plan) -> list[Point]:
-    kinds = [(name, case_kind(name)) for name in case_kinds("buckets")]
+def points_of(plan) -> list[BucketPoint]:
+    kinds = [(name, case_kind(name)) for name in suite("buckets").kinds]
     return [point for name, kind in kinds for case in cases(plan, name) for point in kind.points(case, plan)]
 
 
@@ -52,7 +56,7 @@ def test_another_process_finds_the_same_digests():
     }
     (text,) = texts
     lines = [line.split() for line in text.splitlines()]
-    assert len(lines) == len(case_kinds("buckets"))
+    assert len(lines) == len(suite("buckets").kinds)
     found = [digest for _, *own in lines for digest in own]
     assert len(set(found)) == len(found)
 
@@ -128,7 +132,7 @@ def test_touched_buckets_are_those_a_batch_walks_through(plan):
     rng = Random(2)
     for _ in range(200):
         pairs = [(rng.randint(1, 40), rng.randint(1, 20)) for _ in range(rng.randint(1, 3))]
-        point = Point(name="p", requests=tuple(Request(input_tokens=i, output_tokens=o) for i, o in pairs))
+        point = BucketPoint(name="p", requests=tuple(Request(input_tokens=i, output_tokens=o) for i, o in pairs))
         lengths = {tokens for i, o in pairs for tokens in range(i, i + max(o, 1))}
         walked = {min(bucket for bucket in plan.buckets if tokens <= bucket) for tokens in lengths}
         # the cache moves through every bucket between the first and the last

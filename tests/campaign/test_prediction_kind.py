@@ -6,10 +6,10 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from pytest_npubench.campaign.kinds.mean_error import KIND as MEAN_ERROR
-from pytest_npubench.campaign.kinds.prediction import KIND, padding_fractions, prediction_error
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.stats.error import student_quantile
+from pytest_npubench.suites.buckets.kinds.mean_error import KIND as MEAN_ERROR
+from pytest_npubench.suites.buckets.kinds.prediction import KIND, padding_fractions, prediction_error
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.workloads import workload
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pytest_npubench.campaign.kinds.profile import KIND, bucket_binaries
 from pytest_npubench.measurement import CacheState, CompileRecord
+from pytest_npubench.suites.buckets.kinds.profile import KIND, bucket_binaries
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import TBT_S, TTFT_S, cases, measured

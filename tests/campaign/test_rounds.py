@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_npubench.campaign.points import MAX_VISITS, Point
 from pytest_npubench.campaign.rounds import failure_reason, measure_round
 from pytest_npubench.errors import DeviceUnavailableError, ImpureProfileError
+from pytest_npubench.suites.buckets.points import MAX_VISITS, BucketPoint
 
-POINTS = [Point(name=name) for name in "abcde"]
+POINTS = [BucketPoint(name=name) for name in "abcde"]
 EVEN = dict.fromkeys("abcde", 0.5)
 
 
@@ -32,18 +32,18 @@ def run(points, durations_s, sampler, seed=0):
     [(9.0, 1), (0.5, 1), (0.26, 1), (0.25, 2), (0.1, 5), (0.0833, 6), (1e-6, 6), (0.0, 6), (float("nan"), 6)],
 )
 def test_half_a_seconds_worth_of_visits(duration_s, num):
-    assert Point(name="p").visits(duration_s) == num
+    assert BucketPoint(name="p").visits(duration_s) == num
 
 
 def test_a_point_may_ask_for_more_or_less_of_the_time():
-    assert Point(name="p", visit_s=1.0).visits(0.25) == 4
-    assert Point(name="p", visit_s=0.05).visits(0.25) == 1
+    assert BucketPoint(name="p", visit_s=1.0).visits(0.25) == 4
+    assert BucketPoint(name="p", visit_s=0.05).visits(0.25) == 1
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(1e-4, 3.0), min_size=1, max_size=12), st.integers(0, 10**6))
 def test_every_point_has_its_visits(durations_s, seed):
-    points = [Point(name=str(index)) for index in range(len(durations_s))]
+    points = [BucketPoint(name=str(index)) for index in range(len(durations_s))]
     known = {point.name: duration_s for point, duration_s in zip(points, durations_s, strict=True)}
     samples, failures, order, num_ticks = run(points, known, lambda point: known[point.name], seed)
     assert failures == {}

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from pytest_npubench.campaign.kinds.steps import KIND, Jump, jump, lengths
+from pytest_npubench.suites.buckets.kinds.steps import KIND, Jump, jump, lengths
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import cases, measured

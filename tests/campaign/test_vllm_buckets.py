@@ -10,19 +10,21 @@ from typing import ClassVar
 
 import pytest
 
-from pytest_npubench.campaign import vllm_buckets
-from pytest_npubench.campaign.bucket_bench import BucketBench, bucket_engine
-from pytest_npubench.campaign.kinds import case_kind
-from pytest_npubench.campaign.plan import Plan
-from pytest_npubench.campaign.points import Measured, Point
+from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import campaign_digest
-from pytest_npubench.campaign.vllm_buckets import BucketServer, engine_settings
 from pytest_npubench.engines.vllm.buckets import DeclaredBuckets
 from pytest_npubench.engines.vllm.settings import EngineSettings
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.hardware import default_directory, load_all
+from pytest_npubench.hardware import default_directory
 from pytest_npubench.reports.terminal import summary_lines
 from pytest_npubench.result import JudgedCase, Judgement
+from pytest_npubench.suites import case_kind, shown
+from pytest_npubench.suites.buckets import vllm_buckets
+from pytest_npubench.suites.buckets.bench import BucketBench, bucket_engine
+from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.points import BucketPoint
+from pytest_npubench.suites.buckets.vllm_buckets import BucketServer, engine_settings
+from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import cases, with_size
@@ -33,11 +35,11 @@ PROMPTS = {16: 7, 32: 23, 64: 55}  # a bucket less the second output length of i
 
 
 @pytest.fixture
-def on_vllm(plan: Plan) -> Plan:
+def on_vllm(plan: BucketPlan) -> BucketPlan:
     return replace(plan, engine="vllm")
 
 
-def judge(plan: Plan, kind: str, measured: Measured, axis: object = None) -> Judgement:
+def judge(plan: BucketPlan, kind: str, measured: Measured, axis: object = None) -> Judgement:
     case = next(case for case in cases(plan, kind) if not case.axes or axis in (None, case.axes[0][1]))
     return case_kind(kind).judge(case, plan, measured)
 
@@ -46,7 +48,7 @@ def bucket_of(tokens: int) -> int:
     return min(bucket for bucket in PROMPTS if tokens <= bucket)
 
 
-def kv_lengths(batch: Point) -> list[list[int]]:
+def kv_lengths(batch: BucketPoint) -> list[list[int]]:
     """Of the rows that are still decoding, at each step."""
     longest = max(item.output_tokens for item in batch.requests)
     return [
@@ -54,7 +56,7 @@ def kv_lengths(batch: Point) -> list[list[int]]:
     ]
 
 
-def on_the_slope_s(batch: Point) -> tuple[float, float]:
+def on_the_slope_s(batch: BucketPoint) -> tuple[float, float]:
     """What LENS predicts from two points a bucket, and what the slope takes: both in closed form."""
     ttft_s = {bucket: (FIRST_S + TOKEN_S * 2 * prompt) / 2 for bucket, prompt in PROMPTS.items()}
     tbt_s = {bucket: STEP_S + KV_TOKEN_S * 2 * (prompt + 9 / 2) for bucket, prompt in PROMPTS.items()}
@@ -67,7 +69,7 @@ def on_the_slope_s(batch: Point) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("workload", ["short", "long"])
-def test_the_error_on_a_slope_is_that_of_the_closed_form(on_vllm: Plan, workload: str) -> None:
+def test_the_error_on_a_slope_is_that_of_the_closed_form(on_vllm: BucketPlan, workload: str) -> None:
     measured = measure(on_vllm, slope(FIRST_S, TOKEN_S, STEP_S, KV_TOKEN_S))
     judgement = judge(on_vllm, "prediction", measured, workload)
     expected = [on_the_slope_s(batch) for batch in on_vllm.draws(workload)]
@@ -82,7 +84,7 @@ def test_the_error_on_a_slope_is_that_of_the_closed_form(on_vllm: Plan, workload
     assert judgement.detail["continuous"] is True
 
 
-def test_a_slope_without_an_end_is_over_the_same_limit(on_vllm: Plan) -> None:
+def test_a_slope_without_an_end_is_over_the_same_limit(on_vllm: BucketPlan) -> None:
     """The limit is that of any device; the reason says what the buckets are."""
     measured = measure(on_vllm, slope(0.0, 0.001, 0.0, 0.001))
     judgement = judge(on_vllm, "prediction", measured, "long")
@@ -103,7 +105,7 @@ def test_a_slope_without_an_end_is_over_the_same_limit(on_vllm: Plan) -> None:
 
 
 @pytest.mark.parametrize("declared", [(), (16, 32, 64)], ids=["nominal", "declared"])
-def test_a_stair_is_predicted_exactly(on_vllm: Plan, declared: tuple[int, ...]) -> None:
+def test_a_stair_is_predicted_exactly(on_vllm: BucketPlan, declared: tuple[int, ...]) -> None:
     measured = measure(on_vllm, stair(), declared=declared)
     for workload in ("short", "long"):
         judgement = judge(on_vllm, "prediction", measured, workload)
@@ -112,7 +114,7 @@ def test_a_stair_is_predicted_exactly(on_vllm: Plan, declared: tuple[int, ...]) 
         assert judgement.detail["continuous"] is not bool(declared)
 
 
-def test_rows_that_ended_leave_the_batch(on_vllm: Plan) -> None:
+def test_rows_that_ended_leave_the_batch(on_vllm: BucketPlan) -> None:
     """On the same stair the reference decoder's rule, frozen rows, would hold the bucket of a row that is gone."""
     measured = measure(on_vllm, stair(), declared=(16, 32, 64))
     kept = [
@@ -125,7 +127,7 @@ def test_rows_that_ended_leave_the_batch(on_vllm: Plan) -> None:
     assert judge(on_vllm, "prediction", measured, "long").detail["gate_error"] == pytest.approx(0.0, abs=1e-12)
 
 
-def test_a_profile_on_a_slope_is_told_to_be_nominal(on_vllm: Plan) -> None:
+def test_a_profile_on_a_slope_is_told_to_be_nominal(on_vllm: BucketPlan) -> None:
     measured = measure(on_vllm, slope(FIRST_S, TOKEN_S, STEP_S, KV_TOKEN_S))
     judgement = judge(on_vllm, "profile", measured, 32)
     assert judgement.detail["ttft_s"] == pytest.approx((FIRST_S + TOKEN_S * 2 * 23) / 2)
@@ -136,7 +138,7 @@ def test_a_profile_on_a_slope_is_told_to_be_nominal(on_vllm: Plan) -> None:
     assert [metric.name for metric in judgement.metrics] == ["ttft_s", "tbt_s"]  # nothing was compiled for a bucket
 
 
-def test_nothing_is_padded_where_there_are_no_buckets(on_vllm: Plan) -> None:
+def test_nothing_is_padded_where_there_are_no_buckets(on_vllm: BucketPlan) -> None:
     continuous = judge(on_vllm, "prediction", measure(on_vllm, slope(0.01, 0.0, 0.001, 0.0)), "short")
     assert "prefill_padding_fraction" not in continuous.detail
     padded = judge(on_vllm, "prediction", measure(on_vllm, stair(), declared=(16, 32, 64)), "short")
@@ -144,7 +146,7 @@ def test_nothing_is_padded_where_there_are_no_buckets(on_vllm: Plan) -> None:
     assert "decode_padding_fraction" not in padded.detail
 
 
-def test_no_stair_on_a_slope(on_vllm: Plan) -> None:
+def test_no_stair_on_a_slope(on_vllm: BucketPlan) -> None:
     """From 8 to 15 tokens it is 25 % up, which is a slope; one token at a time it is 3 %."""
     measured = measure(on_vllm, slope(0.010, 0.0005, 0.002, 0.0))
     judgement = judge(on_vllm, "steps", measured, 16)
@@ -156,14 +158,14 @@ def test_no_stair_on_a_slope(on_vllm: Plan) -> None:
     assert found == {"declared": [], "observed": [], "extra": [], "missing": [], "continuous": True}
 
 
-def test_a_stair_that_nobody_declared_fails(on_vllm: Plan) -> None:
+def test_a_stair_that_nobody_declared_fails(on_vllm: BucketPlan) -> None:
     judgement = judge(on_vllm, "steps", measure(on_vllm, stair()), 16)
     assert judgement.verdict.kind is VerdictKind.FAILED
     assert judgement.verdict.reason == "a stair at 16 that vLLM does not declare: 16 to 17: x1.80"
     assert judgement.detail["extra"] == [16]
 
 
-def test_steps_stand_where_vllm_declares_them(on_vllm: Plan) -> None:
+def test_steps_stand_where_vllm_declares_them(on_vllm: BucketPlan) -> None:
     measured = measure(on_vllm, stair(), declared=(16, 32, 64))
     for bucket, observed in ((16, [16]), (32, [32]), (64, [])):
         judgement = judge(on_vllm, "steps", measured, bucket)
@@ -172,13 +174,13 @@ def test_steps_stand_where_vllm_declares_them(on_vllm: Plan) -> None:
         assert bucket in judgement.detail["declared"]
 
 
-def test_a_declared_step_that_is_not_there_is_named(on_vllm: Plan) -> None:
+def test_a_declared_step_that_is_not_there_is_named(on_vllm: BucketPlan) -> None:
     judgement = judge(on_vllm, "steps", measure(on_vllm, slope(0.01, 0.0, 0.0, 0.0), ("steps",), (16, 32, 64)), 16)
     assert judgement.detail["missing"] == [16]
     assert judgement.verdict.reason == "flat inside 16; jump to the next bucket absent: x1.00"
 
 
-def test_another_declared_set_than_the_plans(on_vllm: Plan) -> None:
+def test_another_declared_set_than_the_plans(on_vllm: BucketPlan) -> None:
     """Steps are held against what vLLM declares; LENS is not profiled on buckets that are not there."""
     declared = (16, 28, 32, 64)
     server = stair()
@@ -199,7 +201,7 @@ def _smallest(buckets: tuple[int, ...], tokens: int) -> int:
     return min(bucket for bucket in buckets if tokens <= bucket)
 
 
-def test_canaries_run_where_vllm_does(on_vllm: Plan) -> None:
+def test_canaries_run_where_vllm_does(on_vllm: BucketPlan) -> None:
     measured = measure(on_vllm, stair(), ("canary",))
     assert {kernel: judge(on_vllm, "canary", measured, kernel).measured_s for kernel in ("matmul", "copy")} == {
         "matmul": 0.002,
@@ -212,7 +214,7 @@ def test_canaries_run_where_vllm_does(on_vllm: Plan) -> None:
         assert replace(there, engine="reference").includes("canary")
 
 
-def test_a_bench_ends_its_server(on_vllm: Plan) -> None:
+def test_a_bench_ends_its_server(on_vllm: BucketPlan) -> None:
     server = stair()
     bench = make_bench(on_vllm, server)
     assert not server.is_closed
@@ -220,7 +222,7 @@ def test_a_bench_ends_its_server(on_vllm: Plan) -> None:
     assert server.is_closed
 
 
-def test_a_server_that_fails_fails_the_point(on_vllm: Plan) -> None:
+def test_a_server_that_fails_fails_the_point(on_vllm: BucketPlan) -> None:
     server = stair()
     bench = make_bench(on_vllm, server)
     server.failed = "the vLLM process 7 was lost"
@@ -228,7 +230,7 @@ def test_a_server_that_fails_fails_the_point(on_vllm: Plan) -> None:
         bench.sample(points_of(on_vllm, ("steps",))[0], 0)
 
 
-def test_a_plan_of_vllm_is_another_campaign(plan: Plan, on_vllm: Plan) -> None:
+def test_a_plan_of_vllm_is_another_campaign(plan: BucketPlan, on_vllm: BucketPlan) -> None:
     assert (on_vllm.key, on_vllm.framework) == (f"{plan.key}-vllm", "vllm")
     assert on_vllm.settings == {**plan.settings, "engine": "vllm"}
     assert "engine" not in plan.settings
@@ -246,14 +248,14 @@ def test_the_buckets_of_a_tpu_begin_where_vllm_pads_to() -> None:
     for name, beginning in (("tpu-v6e", (16, 32, 64, 128, 256)), ("trainium2", (128, 256)), ("cpu", (128, 256))):
         spec = specs[name]
         size = spec.profile("full")
-        plan = Plan(spec=spec, size=size, model="m", batch_size=1, case_error=0.1, mean_error=0.1, engine="vllm")
+        plan = BucketPlan(spec=spec, size=size, model="m", batch_size=1, case_error=0.1, mean_error=0.1, engine="vllm")
         assert plan.buckets[: len(beginning)] == beginning
         assert plan.buckets[-1] == size.buckets[-1]
         assert replace(plan, engine="reference").buckets == size.buckets
         assert plan.profile_points(plan.buckets)[0].bucket == beginning[0]
 
 
-def test_room_for_a_whole_batch_of_the_longest_requests(on_vllm: Plan, tmp_path) -> None:
+def test_room_for_a_whole_batch_of_the_longest_requests(on_vllm: BucketPlan, tmp_path) -> None:
     """64 tokens in the cache and one more that is not: 65, in blocks of 32 that is 96."""
     settings = engine_settings(on_vllm, tmp_path)
     assert (settings.longest_request, settings.kv_capacity_tokens, settings.max_batch_size) == (96, 192, 2)
@@ -296,7 +298,7 @@ class FakeProcesses:
 
 
 def test_a_campaign_starts_one_engine_and_reads_what_it_declares(
-    on_vllm: Plan, tmp_path, monkeypatch: pytest.MonkeyPatch
+    on_vllm: BucketPlan, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vllm_buckets, "VllmProcesses", FakeProcesses)
     monkeypatch.setattr(FakeProcesses, "log", [])
@@ -312,7 +314,7 @@ def test_a_campaign_starts_one_engine_and_reads_what_it_declares(
     assert isinstance(bench._engine._server, BucketServer)  # type: ignore[attr-defined]
 
 
-def records_of(plan: Plan, measured: Measured) -> list[dict[str, object]]:
+def records_of(plan: BucketPlan, measured: Measured) -> list[dict[str, object]]:
     """Case records as the journal has them."""
     found = []
     for name in ("profile", "steps", "prediction", "mean_error"):
@@ -330,14 +332,14 @@ def records_of(plan: Plan, measured: Measured) -> list[dict[str, object]]:
     return found
 
 
-def test_the_summary_says_that_latency_is_continuous(on_vllm: Plan) -> None:
+def test_the_summary_says_that_latency_is_continuous(on_vllm: BucketPlan) -> None:
     measured = measure(on_vllm, slope(FIRST_S, TOKEN_S, STEP_S, KV_TOKEN_S))
     errors = [judge(on_vllm, "prediction", measured, name).detail["gate_error"] for name in ("short", "long")]
-    text = " ".join(line.strip() for line in summary_lines(records_of(on_vllm, measured)))
+    text = " ".join(line.strip() for line in summary_lines(records_of(on_vllm, measured), shown))
     assert (
         f"vLLM on cpu:0 has no buckets: latency is continuous; LENS's error here is {fmean(errors):.2%} "
         "(mean of 2 cases in nominal buckets; no stair found)"
     ) in text
     assert "padding waste" not in text
     declared = records_of(on_vllm, measure(on_vllm, stair(), declared=(16, 32, 64)))
-    assert not any("continuous" in line for line in summary_lines(declared))
+    assert not any("continuous" in line for line in summary_lines(declared, shown))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from pytest_npubench.buckets import bucket_of
-from pytest_npubench.campaign.bucket_bench import BucketBench
-from pytest_npubench.campaign.kinds import case_kind
-from pytest_npubench.campaign.plan import Plan
-from pytest_npubench.campaign.points import Measured, Point
+from pytest_npubench.campaign.points import Measured
 from pytest_npubench.engines.vllm.answer import VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.bucket_engine import VllmBucketEngine
+from pytest_npubench.suites import case_kind
+from pytest_npubench.suites.buckets.bench import BucketBench
+from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.points import BucketPoint
 
 from .conftest import TBT_S, TTFT_S, cases
 
@@ -64,7 +65,7 @@ def stair(buckets: Sequence[int] = (16, 32, 64)) -> StandInServer:
     )
 
 
-def make_bench(plan: Plan, server: StandInServer, declared: Sequence[int] = ()) -> BucketBench:
+def make_bench(plan: BucketPlan, server: StandInServer, declared: Sequence[int] = ()) -> BucketBench:
     engine = VllmBucketEngine(
         server,
         vocab_size=64,
@@ -76,13 +77,13 @@ def make_bench(plan: Plan, server: StandInServer, declared: Sequence[int] = ()) 
     return BucketBench(None, plan, lambda runtime, plan: engine)  # type: ignore[arg-type, return-value]
 
 
-def points_of(plan: Plan, kinds: Sequence[str]) -> tuple[Point, ...]:
+def points_of(plan: BucketPlan, kinds: Sequence[str]) -> tuple[BucketPoint, ...]:
     found = [point for name in kinds for case in cases(plan, name) for point in case_kind(name).points(case, plan)]
     return tuple(dict.fromkeys(found))
 
 
 def measure(
-    plan: Plan,
+    plan: BucketPlan,
     server: StandInServer,
     kinds: Sequence[str] = ("prediction", "mean_error", "profile", "steps", "canary"),
     declared: Sequence[int] = (),

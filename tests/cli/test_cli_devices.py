@@ -11,7 +11,9 @@ import pytest
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.cli.hardware import fit_rows
-from pytest_npubench.hardware import FAMILIES, default_directory, load_all
+from pytest_npubench.hardware import FAMILIES, default_directory
+from pytest_npubench.suites.hardware_files import load_all
+from pytest_npubench.suites.scheduling.spec import ServingSpec
 
 from .conftest import Answer
 
@@ -130,9 +132,12 @@ def test_fit_shows_the_largest_campaign_of_each_profile_against_one_device(call:
 
 def test_fit_says_what_gives_way() -> None:
     spec = load_all([default_directory()])["nvidia-h100"]
-    assert spec.serving is not None
-    serving = replace(spec.serving, kv_capacities=(("qwen3-30b-a3b", 500_000), *spec.serving.kv_capacities[1:]))
-    rows = [row for row in fit_rows({"x": replace(spec, max_batch_sizes=(), serving=serving)}) if row[1] == "nightly"]
+    serving = spec.section(ServingSpec)
+    assert serving is not None
+    serving = replace(serving, kv_capacities=(("qwen3-30b-a3b", 500_000), *serving.kv_capacities[1:]))
+    rows = [
+        row for row in fit_rows({"x": replace(spec, max_batch_sizes=(), sections=(serving,))}) if row[1] == "nightly"
+    ]
     assert [row[-1] for row in rows] == [
         "mistral-7b-v0.3-b32: buckets above 4096; qwen3-14b-b32: buckets above 2048",
         "qwen3-30b-a3b-serving: all",

@@ -26,10 +26,10 @@ from reports.journals import (
 )
 from store.journal_lines import read_lines, write_lines
 
-from pytest_npubench.campaign.points import Point
 from pytest_npubench.measurement import Request
 from pytest_npubench.predictors.lens import BucketProfile, BucketTiming
 from pytest_npubench.store.journal import read_journal
+from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.workloads import workload
 
 from .conftest import Answer
@@ -223,7 +223,7 @@ def test_the_profile_of_a_journal_is_the_devices_table(
 def test_a_prediction_from_the_journal_is_the_devices_time(journal: Path, call: Run) -> None:
     source = ("predict", "--journal", journal, "--campaign", "cpu-tiny-llama-b1", "--json")
     for inputs, outputs in ((100, 60), (1, 500), (512, 1), (200, 300)):
-        point = Point(name="x", requests=(Request(input_tokens=inputs, output_tokens=outputs),))
+        point = BucketPoint(name="x", requests=(Request(input_tokens=inputs, output_tokens=outputs),))
         answer = call(*source, "--input", inputs, "--output", outputs).json
         assert answer["e2e_s"] == pytest.approx(duration_s(point))
         assert answer["band"]["low_s"] < answer["e2e_s"] < answer["band"]["high_s"]

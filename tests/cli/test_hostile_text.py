@@ -15,6 +15,7 @@ from reports.served import policy_record
 
 from pytest_npubench.cli.main import main
 from pytest_npubench.reports.terminal import render_table, summary_lines
+from pytest_npubench.suites import shown
 
 from .option_fuzz import confined, fill
 
@@ -136,7 +137,7 @@ def test_the_table_of_a_run_shows_it_as_it_stands(color: bool) -> None:
     record = policy_record("layered")
     found = {**record, "id": f"a[/data/model]{HOSTILE}", "what": HOSTILE, "device": f"cpu:{HOSTILE}"}
     found["verdict"] = {**record["verdict"], "reason": HOSTILE}
-    text = render_table([found], width=400, color=color) + "\n".join(summary_lines([found]))
+    text = render_table([found], width=400, color=color) + "\n".join(summary_lines([found], shown))
     assert obeyed(re.sub(r"\x1b\[[0-9;]*m", "", text) if color else text) == set()
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
     assert "a[/data/model]" in plain

@@ -10,8 +10,8 @@ pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install pyt
 
 from campaign.server.stand_in import StandIn, refuses, sometimes
 
-from pytest_npubench.campaign.server import lateness
 from pytest_npubench.engines.http.known_answer import KnownAnswer
+from pytest_npubench.suites.server import lateness
 
 KEY = "sk-0123456789-abcdefghijklmnop"
 KNOWN = KnownAnswer(ttft_s=0.06, itl_s=0.02)

@@ -23,10 +23,11 @@ import fake_device
 import pytest
 
 from pytest_npubench.backends.protocol import Device, Probe, Stack
-from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.measurement import Phase, Request, Run
-from pytest_npubench.plugin import campaign_child, selection
+from pytest_npubench.plugin import selection
 from pytest_npubench.plugin.options import CHILD
+from pytest_npubench.suites.buckets import bench
+from pytest_npubench.suites.buckets.plan import BucketPlan
 
 VARIABLE = "SCRIPTED_NIGHT"
 DEVICES = ("near", "far")
@@ -119,8 +120,8 @@ def install() -> ScriptedBackend:
     """The backend to offer through pytest_npubench_backends."""
     night = json.loads(os.environ[VARIABLE])
     fake_device.install()
-    campaign_child.static_bucket_engine = lambda runtime, plan: ScriptedEngine(runtime, plan.buckets, plan.batch_size)
-    Plan.framework = property(lambda plan: "torch" if plan.batch_size == SECOND_STACK_BATCH else "jax")
+    bench.static_bucket_engine = lambda runtime, plan: ScriptedEngine(runtime, plan.buckets, plan.batch_size)
+    BucketPlan.framework = property(lambda plan: "torch" if plan.batch_size == SECOND_STACK_BATCH else "jax")
     selection.torch_missing = lambda family: ""  # the second stack is torch's by name alone
     return ScriptedBackend(night)
 

@@ -23,8 +23,9 @@ from pytest_npubench.backends.protocol import Device, Probe, Stack
 from pytest_npubench.backends.telemetry.state import DeviceState
 from pytest_npubench.buckets import bucket_of
 from pytest_npubench.measurement import CacheState, CompileRecord, Move, Phase, Request, Run, Segment
-from pytest_npubench.plugin import campaign_child, outcome, remeasure
+from pytest_npubench.plugin import outcome, remeasure
 from pytest_npubench.plugin.settings import REMEASURING
+from pytest_npubench.suites.buckets import bench
 
 NAME = "Fake accelerator"
 PREFILL_S_PER_TOKEN = 100e-6
@@ -197,5 +198,5 @@ def install(**faults: Any) -> FakeBackend:
         faults["sleep_s"] = float(os.environ["FAKE_SLEEP_S"])
     remeasure.COOLDOWN_S = 0.0
     outcome.UPLOAD_TIMEOUT_S = 0.2
-    campaign_child.static_bucket_engine = lambda runtime, plan: FakeEngine(runtime, plan.buckets, plan.batch_size)
+    bench.static_bucket_engine = lambda runtime, plan: FakeEngine(runtime, plan.buckets, plan.batch_size)
     return FakeBackend(Faults(**faults))

@@ -10,15 +10,15 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from pytest_npubench.campaign.serving.calibration import Calibration
-from pytest_npubench.campaign.serving.held_to import FrozenCalibration
-from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.comparison.observation import Observation
 from pytest_npubench.plugin import campaigns
 from pytest_npubench.plugin.again_folder import OWNER as OWNER_FILE
 from pytest_npubench.plugin.again_folder import PREFIX, again_folder, remove_left_over
 from pytest_npubench.plugin.campaigns import REMEASURE_S, Campaigns
 from pytest_npubench.plugin.regression import _of_canary
+from pytest_npubench.suites.scheduling.calibration import Calibration
+from pytest_npubench.suites.scheduling.held_to import FrozenCalibration
+from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.verdict import Verdict, VerdictKind
 
 

@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from pytest_npubench.hardware import FAMILIES, default_directory, load_all
+from pytest_npubench.hardware import FAMILIES, default_directory
+from pytest_npubench.suites.hardware_files import load_all
 
 from .project import Project, make_project
 

@@ -47,7 +47,7 @@ budget_s = {budget}
 """
 KNOWN = KnownAnswer(ttft_s=0.06, itl_s=0.02)
 # what the machine does besides puts the client off, and that is no concern of these tests
-CONFTEST = "from pytest_npubench.campaign.server import lateness\n\nlateness.SHARE = {share}\n"
+CONFTEST = "from pytest_npubench.suites.server import lateness\n\nlateness.SHARE = {share}\n"
 CASE = "server/open_load/mini-served-b1-lengths.csv-r40"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_npubench.reports import html
 from pytest_npubench.store.journal import Journal, read_journal
+from pytest_npubench.suites import shown
 
 from .journals import make_plan, measure, write_run
 from .page import Element, read
@@ -36,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Rendered:
     write_run(path, measure(make_plan()))
     journal = read_journal(path)
     records = [record for record in journal.records if record["record"] == "case"]
-    text = html.render_html(records, journal)
+    text = html.render_html(records, journal, shown)
     return Rendered(journal=journal, records=records, text=text, page=read(text))
 
 

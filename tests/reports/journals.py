@@ -12,16 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_npubench.buckets import bucket_of
-from pytest_npubench.campaign.kinds import case_kind
-from pytest_npubench.campaign.plan import Plan
-from pytest_npubench.campaign.points import Measured, Point
+from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import campaign_digest
-from pytest_npubench.hardware import RunSize, default_directory, load_hardware
+from pytest_npubench.hardware import RunSize, default_directory
 from pytest_npubench.measurement import CacheState, CompileRecord
 from pytest_npubench.result import JudgedCase
 from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint
 from pytest_npubench.store.host import HostFacts
 from pytest_npubench.store.journal import JournalWriter
+from pytest_npubench.suites import case_kind
+from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.points import BucketPoint
+from pytest_npubench.suites.hardware_files import load_hardware
 
 BUCKETS = (128, 256, 512)
 TTFT_S = {128: 0.010, 256: 0.018, 512: 0.034}
@@ -42,7 +44,7 @@ HOST = HostFacts(
 )
 
 
-def make_plan(batch_size: int = 1, model: str = "tiny-llama") -> Plan:
+def make_plan(batch_size: int = 1, model: str = "tiny-llama") -> BucketPlan:
     size = RunSize(
         name="quick",
         models=(model,),
@@ -55,7 +57,7 @@ def make_plan(batch_size: int = 1, model: str = "tiny-llama") -> Plan:
         budget_s=1,
     )
     spec = load_hardware(default_directory() / "cpu.toml")
-    return Plan(spec=spec, size=size, model=model, batch_size=batch_size, case_error=0.1, mean_error=0.05)
+    return BucketPlan(spec=spec, size=size, model=model, batch_size=batch_size, case_error=0.1, mean_error=0.05)
 
 
 def make_fingerprint(accelerator: str = "NVIDIA H200", uuid: str = "GPU-1") -> Fingerprint:
@@ -71,7 +73,7 @@ def make_fingerprint(accelerator: str = "NVIDIA H200", uuid: str = "GPU-1") -> F
     return Fingerprint(device=device, host=HOST)
 
 
-def duration_s(point: Point) -> float:
+def duration_s(point: BucketPoint) -> float:
     """Table time of a point, counted prompt by prompt and step by step; the batch decodes in its longest cache."""
     if point.move is not None:
         return MOVE_S[point.move[1]]
@@ -89,8 +91,8 @@ def duration_s(point: Point) -> float:
 class Measurement:
     """One campaign's points with their rounds, and how they are judged."""
 
-    plan: Plan
-    points: tuple[Point, ...]
+    plan: BucketPlan
+    points: tuple[BucketPoint, ...]
     measured: Measured
 
     @property
@@ -99,7 +101,7 @@ class Measurement:
 
 
 def measure(
-    plan: Plan, *, slow: Mapping[str, float] | None = None, failures: Mapping[str, str] | None = None
+    plan: BucketPlan, *, slow: Mapping[str, float] | None = None, failures: Mapping[str, str] | None = None
 ) -> Measurement:
     """Rounds of all points. `slow` multiplies points whose name begins so; `failures` are points without samples."""
     cases = [(case_kind(name), axes) for name in KINDS for axes in case_kind(name).axes(plan)]
@@ -156,6 +158,7 @@ def judge(
                     duration_s=1.5,
                     judgement=judgement,
                     limits={"case_error": measurement.plan.case_error, "mean_error": measurement.plan.mean_error},
+                    campaign=measurement.plan.key,
                 )
             )
     return judged

@@ -57,6 +57,7 @@ def case_record(kind: str, *tail: str, **fields: Any) -> Json:
         "fingerprint": None,
         "duration_s": 2.0,
         "resumed": False,
+        "campaign": f"cpu-{model}-serving",
         "limits": {},
         "verdict": PASSED,
         "what": kind,

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from pytest_npubench.reports import html
-from pytest_npubench.reports.experiment_tables import experiment_tables
 from pytest_npubench.reports.reported import conditions, label, model_of, reported, workload_of
 from pytest_npubench.reports.terminal import _folded
 from pytest_npubench.store.journal import Journal
+from pytest_npubench.suites import shown
+from pytest_npubench.suites.scheduling.report.experiment_tables import experiment_tables
 
 from .page import read, table_of
 from .served import (
@@ -172,7 +173,7 @@ def test_capacities_have_their_intervals() -> None:
 
 def test_each_experiment_has_its_own_part_of_the_page(small: None) -> None:
     records = [*served_records(), energy_record()]
-    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=())))
+    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
     headings = [heading.text for heading in page.all("h3")]
     for name in (
         f"Energy: {LOAD}",
@@ -189,7 +190,7 @@ def test_each_experiment_has_its_own_part_of_the_page(small: None) -> None:
 
 
 def test_latencies_have_mean_p50_p95_p99_and_the_papers(small: None) -> None:
-    page = read(html.render_html(served_records(), Journal(path=Path("j"), sessions=(), records=(), torn=())))
+    page = read(html.render_html(served_records(), Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
     rows = {(row[0], row[1]): row[2:] for row in table_of(page, f"Latencies under {LOAD}")}
     assert rows["latency, ms", "policy"] == ["mean", "p50", "p95", "p99", "n", "rests on"]
     assert rows["TTFT", "chunked"] == [

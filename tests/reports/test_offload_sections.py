@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from plotly.graph_objects import Figure
 
 from pytest_npubench.reports import html
-from pytest_npubench.reports.offload_charts import offload_charts
-from pytest_npubench.reports.offload_lines import offload_lines
 from pytest_npubench.reports.terminal import summary_lines
 from pytest_npubench.store.journal import Journal, read_journal
+from pytest_npubench.suites import shown
+from pytest_npubench.suites.offload.report.charts import offload_charts
+from pytest_npubench.suites.offload.report.lines import offload_lines
 
 from .journals import make_fingerprint, open_journal
 from .page import Element, figures, read, rows, table_of
@@ -30,9 +31,14 @@ Json = dict[str, Any]
 pytestmark = pytest.mark.usefixtures("small")
 
 
+MEASURED_FOR = {"pruning": "shadow_outlier", "contention": "out_of_order"}
+"""Cases that the campaign of another experiment measures."""
+
+
 def offload_case(kind: str, **detail: Any) -> Json:
     name = "cpu-seeded-decoder-b1"
-    known = {"axes": {}, "batch_size": 1, "case": f"offload/{kind}/{name}", "id": name}
+    campaign = f"cpu-offload-{MEASURED_FOR.get(kind, kind)}"
+    known = {"axes": {}, "batch_size": 1, "case": f"offload/{kind}/{name}", "id": name, "campaign": campaign}
     return case_record(kind, model="seeded-decoder", detail=detail, **known)
 
 
@@ -121,7 +127,7 @@ def offload_records() -> list[Json]:
 
 
 def page_of(records: list[Json], journal: Journal = NO_JOURNAL) -> Element:
-    return read(html.render_html(records, journal))
+    return read(html.render_html(records, journal, shown))
 
 
 @pytest.fixture
@@ -251,7 +257,7 @@ def test_the_lines_stand_in_the_page_and_in_the_terminal(page: Element) -> None:
     alone = "time sharing -4 %, shadow +17 %, out_of_order -36 %; error shadow -82 %; weights sharing -75 %"
     assert offload_lines(offload_records()) == [f"offload: {orders}", f"offload, each alone: {alone}"]
     assert f"Offload: {orders}. Offload, each alone: {alone}." in page.all("section")[2].text
-    lines = summary_lines(offload_records())
+    lines = summary_lines(offload_records(), shown)
     assert lines[0] == f"offload: {orders}"
     assert max(map(len, lines)) <= 100
 

@@ -8,10 +8,23 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.campaign.kinds import case_kind
-from pytest_npubench.campaign.offload.plan import OffloadPlan
-from pytest_npubench.campaign.partition.plan import PartitionPlan
-from pytest_npubench.campaign.partition.points import (
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.hardware import default_directory
+from pytest_npubench.offload.chunk_graphs import ChunkSettings
+from pytest_npubench.offload.factorial import FactorialSettings
+from pytest_npubench.offload.replay import ReplaySettings
+from pytest_npubench.offload.shadow import ShadowSettings
+from pytest_npubench.partition.pair_size import PairSize
+from pytest_npubench.reports import html
+from pytest_npubench.reports.terminal import summary_lines
+from pytest_npubench.result import JudgedCase
+from pytest_npubench.store.journal import Journal
+from pytest_npubench.suites import case_kind, shown, suite
+from pytest_npubench.suites.hardware_files import load_hardware
+from pytest_npubench.suites.offload.plan import OffloadPlan
+from pytest_npubench.suites.offload.spec import OffloadSpec
+from pytest_npubench.suites.partition.plan import PartitionPlan
+from pytest_npubench.suites.partition.points import (
     DecisionPoint,
     LayerPoint,
     OverlapPoint,
@@ -19,24 +32,7 @@ from pytest_npubench.campaign.partition.points import (
     SplitPoint,
     StreamPoint,
 )
-from pytest_npubench.campaign.points import Measured
-from pytest_npubench.hardware import default_directory, load_hardware
-from pytest_npubench.offload.chunk_graphs import ChunkSettings
-from pytest_npubench.offload.factorial import FactorialSettings
-from pytest_npubench.offload.replay import ReplaySettings
-from pytest_npubench.offload.shadow import ShadowSettings
-from pytest_npubench.partition_spec import (
-    OFFLOAD_EXPERIMENTS,
-    PARTITION_EXPERIMENTS,
-    OffloadSpec,
-    PairSize,
-    PartitionSpec,
-)
-from pytest_npubench.reports import html
-from pytest_npubench.reports.record_fields import campaign_key
-from pytest_npubench.reports.terminal import summary_lines
-from pytest_npubench.result import JudgedCase
-from pytest_npubench.store.journal import Journal
+from pytest_npubench.suites.partition.spec import PartitionSpec
 
 from .page import Element, figures, read, table_of
 
@@ -85,7 +81,7 @@ def partition_plan() -> PartitionPlan:
         prefill_shares=(0.4,),
         profiles=(),
     )
-    return PartitionPlan(spec=SPEC, partition=partition, size=size(PARTITION_EXPERIMENTS), model="llama-8b-div8")
+    return PartitionPlan(spec=SPEC, partition=partition, size=size(suite("partition").kinds), model="llama-8b-div8")
 
 
 def split_figures(point: Any) -> dict[str, tuple[float, ...]]:
@@ -126,6 +122,7 @@ def records_of(plan: Any, figures_of: Any) -> list[dict[str, Any]]:
                 device="cpu:0",
                 fingerprint=None,
                 duration_s=1.0,
+                campaign=plan.key,
                 judgement=kind.judge(case, plan, Measured(rounds=[samples] * NUM_ROUNDS)),
             )
             records.append(json.loads(json.dumps(judged.to_json())))
@@ -139,24 +136,22 @@ def partitioned() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def offloaded() -> list[dict[str, Any]]:
-    known = size(OFFLOAD_EXPERIMENTS)
+    known = size(suite("offload").kinds)
     spec = OffloadSpec(pair="host", profiles=())
     plans = [OffloadPlan(spec=SPEC, offload=spec, size=known, experiment=item) for item in EXPERIMENTS]
     every = {name: (value,) for name, value in OFFLOADED.items()}
     found = []
     for plan in plans:
         own = records_of(plan, lambda point: every)
-        assert {campaign_key(record) for record in own} == {plan.key}
         found += own
     return found
 
 
 def page_of(records: list[dict[str, Any]]) -> Element:
-    return read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=())))
+    return read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
 
 
 def test_partition_finds_every_chart_and_figure(partitioned: list[dict[str, Any]], small: None) -> None:
-    assert {campaign_key(record) for record in partitioned} == {partition_plan().key}
     page = page_of(partitioned)
     assert list(figures(page)) == [
         "GPU-1: time by tokens",
@@ -181,7 +176,7 @@ def test_partition_finds_every_chart_and_figure(partitioned: list[dict[str, Any]
         unknown = [(row[0], name) for row in body for name, cell in zip(header, row, strict=True) if cell == "–"]
         known = [(name, head) for name, head in unknown if "reported" not in name and not head.startswith(WIDE)]
         assert known == [], caption
-    assert "partition: regret over 10 shapes median 0 %" in summary_lines(partitioned)[0]
+    assert "partition: regret over 10 shapes median 0 %" in summary_lines(partitioned, shown)[0]
 
 
 WIDE = ("NPU-3", "wide", "tall")  # a square weight has no other shape
@@ -208,6 +203,6 @@ def test_offload_finds_every_chart_and_figure(offloaded: list[dict[str, Any]], s
     assert len(table_of(page, "The three techniques, all eight ways")) == 9
     assert len(table_of(page, "What each technique does alone")) == 8
     assert [row[0] for row in table_of(page, "Orders, simulated: bubbles")[1:]][:2] == ["in_order", "fifo"]
-    lines = summary_lines(offloaded)
+    lines = summary_lines(offloaded, shown)
     assert lines[0] == "offload: C / FIFO 1 calm, 1 stalls, 1 hog"
     assert lines[1] == "offload, each alone: time sharing +0 %, shadow +0 %, out_of_order +0 %"

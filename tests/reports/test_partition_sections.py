@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from plotly.graph_objects import Figure
 
 from pytest_npubench.reports import html
-from pytest_npubench.reports.partition_charts import partition_charts
-from pytest_npubench.reports.partition_lines import partition_lines
-from pytest_npubench.reports.partition_tables import partition_tables
 from pytest_npubench.reports.terminal import render_table, summary_lines
 from pytest_npubench.store.journal import Journal, read_journal
+from pytest_npubench.suites import shown
+from pytest_npubench.suites.partition.report.charts import partition_charts
+from pytest_npubench.suites.partition.report.lines import partition_lines
+from pytest_npubench.suites.partition.report.tables import partition_tables
 
 from .journals import make_fingerprint, open_journal
 from .page import Element, figures, read, rows, table_of
@@ -31,9 +32,19 @@ Json = dict[str, Any]
 pytestmark = pytest.mark.usefixtures("small")
 
 
+CAMPAIGN = "cpu-llama-8b-div4-partition"
+
+
 def split_case(kind: str, *tail: str, **fields: Any) -> Json:
     name = "-".join(("cpu", "llama-8b-div4", "b1", *tail))
-    known = {"axes": {}, "batch_size": 1, "case": f"partition/{kind}/{name}", "id": name, **fields}
+    known = {
+        "axes": {},
+        "batch_size": 1,
+        "case": f"partition/{kind}/{name}",
+        "id": name,
+        "campaign": CAMPAIGN,
+        **fields,
+    }
     return case_record(kind, *tail, model="llama-8b-div4", **known)
 
 
@@ -192,7 +203,7 @@ LAYER = {"decided_s": 0.05, "gpu_s": 0.06, "npu_s": 0.08, "sync_s": 0.0025}
 
 
 def page_of(records: list[Json], journal: Journal = NO_JOURNAL) -> Element:
-    return read(html.render_html(records, journal))
+    return read(html.render_html(records, journal, shown))
 
 
 @pytest.fixture
@@ -383,7 +394,7 @@ def test_the_line_stands_in_the_page_and_in_the_terminal(page: Element) -> None:
     line = "regret over 10 shapes median 2.1 %, p90 9 %, prediction error median 4.5 %, largest speed-up 1.39"
     assert partition_lines(partition_records()) == [f"partition: {line} (llama-8b-div4)"]
     assert f"Partition: {line} (llama-8b-div4)." in page.all("section")[2].text
-    lines = summary_lines(partition_records())
+    lines = summary_lines(partition_records(), shown)
     assert lines[:2] == [f"partition: {line.rpartition(',')[0]},", "  largest speed-up 1.39 (llama-8b-div4)"]
     assert max(map(len, lines)) <= 100
     text = render_table(partition_records(), width=100, color=False)
@@ -440,7 +451,7 @@ def test_rounds_show_drift_of_each_unit_alone_and_failures_once(tmp_path: Path) 
                 {
                     "record": "round",
                     "fingerprint": digest,
-                    "campaign": "cpu-llama-8b-div4-partition",
+                    "campaign": CAMPAIGN,
                     "campaign_digest": "0123456789ab",
                     "round": index,
                     "points": {**{name: [seconds] for name in names}, f"{alone}/gpu_s": [1.0]},
@@ -469,8 +480,7 @@ def test_a_case_that_measured_nothing_is_told_by_its_kind(page: Element) -> None
     record = invalid({**operator_case("bucket_edges", "ffn_down"), "what": ""})
     assert [row[1] for row in rows(page_of([record]).all("table")[0])[1:]] == ["bucket edges"]
     assert "bucket edges" in render_table([record], width=160, color=False)
-    own = {**record, "case": "own/bucket_edges/x"}
-    assert [row[1] for row in rows(page_of([own]).all("table")[0])[1:]] == [""]
+    assert [row[1] for row in rows(page_of([{**record, "case": "nonsense"}]).all("table")[0])[1:]] == [""]
 
 
 def test_names_stay_text(small: None) -> None:

@@ -10,6 +10,7 @@ from plotly.graph_objects import Figure
 from pytest_npubench.reports import html
 from pytest_npubench.reports.terminal import render_table
 from pytest_npubench.store.journal import read_journal
+from pytest_npubench.suites import shown
 
 from .conftest import Rendered
 from .journals import (
@@ -70,7 +71,7 @@ def test_the_case_table_has_the_terminals_columns_and_a_row_a_case(run: Rendered
 def test_failing_rows_come_first_and_are_marked(tmp_path: Path, small: None) -> None:
     write_run(tmp_path / "journal.jsonl", measure(make_plan(), slow={f"batch/{WORKLOADS[1]}": 1.5}))
     journal = read_journal(tmp_path / "journal.jsonl")
-    page = read(html.render_html([r for r in journal.records if r["record"] == "case"], journal))
+    page = read(html.render_html([r for r in journal.records if r["record"] == "case"], journal, shown))
     body = page.all("table")[0].all("tr")[1:]
     verdicts = [row.all("span")[0].text for row in body]
     assert verdicts == sorted(verdicts)  # failed before passed
@@ -108,7 +109,7 @@ def test_steps_chart_shows_each_length_once_with_the_boundaries(run: Rendered) -
 def test_a_jump_inside_a_bucket_is_marked(tmp_path: Path, small: None) -> None:
     write_run(tmp_path / "journal.jsonl", measure(make_plan(), slow={"step/255": 1.5}))
     journal = read_journal(tmp_path / "journal.jsonl")
-    page = read(html.render_html([r for r in journal.records if r["record"] == "case"], journal))
+    page = read(html.render_html([r for r in journal.records if r["record"] == "case"], journal, shown))
     marked = {trace["name"]: trace["x"] for trace in figures(page)["Latency steps by length"]["data"]}
     assert marked["jump inside a bucket"] == [255, 256]  # up to 255 and down again
 
@@ -178,7 +179,7 @@ def test_devices_stand_side_by_side(tmp_path: Path, small: None) -> None:
             for judged in judge(measurement, fingerprint=digest, device=f"cuda:{ordinal}"):
                 writer.append({"record": "case", **judged.to_json()})
     journal = read_journal(tmp_path / "journal.jsonl")
-    page = read(html.render_html([r for r in journal.records if r["record"] == "case"], journal))
+    page = read(html.render_html([r for r in journal.records if r["record"] == "case"], journal, shown))
     facts = table_of(page, "Who measured: devices, their software and their hosts")
     assert facts[0] == ["fact", "cuda:0", "cuda:1"]
     assert ["accelerator", "NVIDIA H200", "NVIDIA A100"] in facts
@@ -201,7 +202,9 @@ def test_a_resumed_campaign_shows_the_rounds_of_the_earlier_session(tmp_path: Pa
         records = [judged.to_json() for judged in judge(measurement, fingerprint=digest)]
         for record in records:
             writer.append({"record": "case", **record})
-    page = read(html.render_html(records, read_journal(path)))  # as the plugin hands them over: without a session
+    page = read(
+        html.render_html(records, read_journal(path), shown)
+    )  # as the plugin hands them over: without a session
     assert "Drift from round to round" in figures(page)
     assert page.all("header")[0].text.count(writer.session) == 1
 
@@ -212,7 +215,7 @@ def test_a_report_shows_its_own_rounds_not_earlier_or_later_ones(tmp_path: Path,
     for measurement in (only(whole, "step"), whole, only(whole, "profile")):
         write_run(path, measurement)
     journal = read_journal(path)
-    page = read(html.render_html([r for r in journal.sessions[1].records if r["record"] == "case"], journal))
+    page = read(html.render_html([r for r in journal.sessions[1].records if r["record"] == "case"], journal, shown))
     assert len(figures(page)["Drift from round to round"]["data"]) == len(whole.points) + 1
 
 

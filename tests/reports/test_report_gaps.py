@@ -17,6 +17,7 @@ from pytest_npubench.reports import html
 from pytest_npubench.reports.drift import drifts
 from pytest_npubench.reports.predictions import common_limit, predictions
 from pytest_npubench.store.journal import Journal, read_journal
+from pytest_npubench.suites import shown
 
 from .conftest import Rendered
 from .journals import judge, make_fingerprint, make_plan, measure, open_journal, write_rounds, write_run
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("small")
 
 
 def _page(records: list[Any], journal: Journal) -> Element:
-    return read(html.render_html(records, journal))
+    return read(html.render_html(records, journal, shown))
 
 
 def _cases(journal: Journal) -> list[Any]:
@@ -56,7 +57,7 @@ def test_invalid_cases_have_no_times_and_say_why(tmp_path: Path) -> None:
     journal = read_journal(tmp_path / "journal.jsonl")
     page = _page(_cases(journal), journal)
     row = next(row for row in rows(page.all("table")[0]) if row[0].endswith("bucket256") and row[6] == "invalid")
-    assert row[1:6] == ["", "–", "–", "–", "–"]
+    assert row[1:6] == ["profile", "–", "–", "–", "–"]
     assert row[7] == "out of memory: 3 GiB"
     assert figures(page)["TTFT_b by bucket"]["data"][0]["x"] == [128, 512]
     assert table_of(page, "Points that failed")[1] == ["profile/256/1", "0", "out of memory: 3 GiB"]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from pytest_npubench.reports import html
 from pytest_npubench.store.journal import Journal, read_journal
+from pytest_npubench.suites import shown
 
 from .conftest import Rendered
 from .journals import judge, make_fingerprint, make_plan, measure, open_journal, write_rounds
@@ -44,7 +45,7 @@ def test_the_page_loads_nothing(run: Rendered) -> None:
 
 def test_plotly_is_inside_once_and_only_where_there_are_charts(run: Rendered) -> None:
     assert run.text.count("* plotly.js v") == 1
-    empty = html.render_html([], Journal(path=Path("journal.jsonl"), sessions=(), records=(), torn=()))
+    empty = html.render_html([], Journal(path=Path("journal.jsonl"), sessions=(), records=(), torn=()), shown)
     assert "plotly.js v" not in empty
     assert len(empty) < 20_000
 
@@ -113,17 +114,17 @@ def _rename(record: dict[str, Any], text: str) -> None:
 
 def test_text_from_users_and_devices_stays_text(tmp_path: Path, small: None) -> None:
     records, journal = _nasty_records(tmp_path / "journal.jsonl", NASTY)
-    text = html.render_html(records, journal)
+    text = html.render_html(records, journal, shown)
     page = read(text)
     assert not page.all("b")
     num_charts = len(page.all("figure"))
     assert len(page.all("script")) == num_charts + 2
-    shown = " ".join(NASTY.split())
+    as_shown = " ".join(NASTY.split())
     for place in (page.all("table")[0], page.all("h2")[-1], page.all("section")[1]):
-        assert shown in place.text
-    assert shown in " ".join(heading.text for heading in page.all("summary"))
+        assert as_shown in place.text
+    assert as_shown in " ".join(heading.text for heading in page.all("summary"))
     failed = next(table for table in page.all("table") if "Points that failed" in table.text)
-    assert shown in failed.text
+    assert as_shown in failed.text
     assert "49" not in page.all("table")[0].text
     found = figures(page)
     assert len(found) == 7
@@ -141,7 +142,7 @@ def test_any_text_leaves_the_page_whole(
     records = [json.loads(json.dumps(record)) for record in run.records]
     for record in records:
         _rename(record, text)
-    page = read(html.render_html(records, run.journal).encode("utf-8").decode("utf-8"))
+    page = read(html.render_html(records, run.journal, shown).encode("utf-8").decode("utf-8"))
     assert len(page.all("figure")) == len(run.page.all("figure"))
     assert len(page.all("script")) == len(run.page.all("script"))
     cells = [cell for cell in page.all("table")[0].all("td") if cell.attributes["class"] == "why"]
@@ -151,4 +152,4 @@ def test_any_text_leaves_the_page_whole(
 
 def test_half_a_surrogate_pair_can_be_written(tmp_path: Path, small: None, run: Rendered) -> None:
     record: Mapping[str, Any] = {**run.records[0], "what": "half \udc80 a pair"}
-    (tmp_path / "report.html").write_text(html.render_html([record], run.journal), encoding="utf-8")
+    (tmp_path / "report.html").write_text(html.render_html([record], run.journal, shown), encoding="utf-8")

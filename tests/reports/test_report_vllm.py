@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.campaign.declared_buckets import series_name
 from pytest_npubench.cli.profile_source import profile_from_journal
 from pytest_npubench.reports import html
-from pytest_npubench.reports.continuous_lines import continuous_lines
 from pytest_npubench.reports.drift import drifts
 from pytest_npubench.store.journal import Journal, read_journal
+from pytest_npubench.suites import shown
+from pytest_npubench.suites.buckets.declared_buckets import series_name
+from pytest_npubench.suites.buckets.report.continuous_lines import continuous_lines
 
 from .journals import BUCKETS, TBT_S, TTFT_S, Measurement, make_plan, measure, write_run
 from .page import Element, figures, read
@@ -28,7 +29,7 @@ def journal_of(path: Path, measurement: Measurement) -> Journal:
 
 
 def page_of(journal: Journal) -> Element:
-    return read(html.render_html(_cases(journal), journal))
+    return read(html.render_html(_cases(journal), journal, shown))
 
 
 def _cases(journal: Journal) -> list[Mapping[str, Any]]:

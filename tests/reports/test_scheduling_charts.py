@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from plotly.graph_objects import Figure
 
 from pytest_npubench.reports import html
-from pytest_npubench.reports.record_fields import campaign_key
-from pytest_npubench.reports.scheduling_charts import scheduling_charts
 from pytest_npubench.reports.served_loads import served_loads
-from pytest_npubench.reports.serving_rounds import served_rounds
-from pytest_npubench.reports.sweep_charts import REPORTED_COVERAGE
 from pytest_npubench.store.journal import Journal
+from pytest_npubench.suites import shown
+from pytest_npubench.suites.scheduling.report.charts import scheduling_charts
+from pytest_npubench.suites.scheduling.report.rounds import served_rounds
+from pytest_npubench.suites.scheduling.report.sweep_charts import REPORTED_COVERAGE
 
 from .conftest import Rendered
 from .page import Element, figures, read, rows, table_of
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.usefixtures("small")
 @pytest.fixture
 def served(tmp_path: Path, small: None) -> tuple[list[dict[str, Any]], Journal, Element]:
     records, journal = served_journal(tmp_path / "journal.jsonl")
-    return records, journal, read(html.render_html(records, journal))
+    return records, journal, read(html.render_html(records, journal, shown))
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_the_table_of_policies_has_every_figure_with_its_meaning(page: Element) 
 def test_policies_that_rest_on_different_numbers_say_so(small: None) -> None:
     records = [policy_record("chunked", 30), policy_record("layered", 20), policy_record("static", 20)]
     records[2]["detail"]["figures"]["ttft_mean_s"]["note"] = "4 of 24 arrived requests are not counted: no token"
-    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=())))
+    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
     rows_of = {(row[0], row[1]): row for row in table_of(page, f"Latencies under {LOAD}")}
     assert [rows_of["TTFT", policy][6] for policy in ("chunked", "layered", "static")] == ["30", "20", "20"]
     assert rows_of["TTFT", "static"][7] == (
@@ -280,9 +280,7 @@ def test_buckets_and_scheduling_of_one_model_never_mix(run: Rendered, small: Non
     served = policy_record("layered")
     of_buckets = next(record for record in run.records if "/profile/" in record["case"])
     served |= {name: of_buckets[name] for name in ("hardware", "model", "batch_size", "device", "fingerprint")}
-    assert campaign_key(served) == "cpu-tiny-llama-serving"
-    assert campaign_key(of_buckets) == "cpu-tiny-llama-b1"
-    page = read(html.render_html([*run.records, served], run.journal))
+    page = read(html.render_html([*run.records, served], run.journal, shown))
     titles = [heading.text for heading in page.all("h2")[2:]]
     assert titles == ["cpu: tiny-llama, batch 1 on cuda:0", "cpu: tiny-llama, scheduling on cuda:0"]
     buckets, scheduling = page.all("section")[2:]
@@ -297,7 +295,7 @@ def test_buckets_and_scheduling_of_one_model_never_mix(run: Rendered, small: Non
 
 def test_cases_without_what_a_chart_needs_have_none(small: None) -> None:
     records = [{**record, "detail": {}, "metrics": {}, "measured_s": None} for record in served_records()]
-    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=())))
+    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
     assert not page.all("figure")
     assert len(page.all("table")) == 1
     assert len(rows(page.all("table")[0])) == len(records) + 1
@@ -309,7 +307,7 @@ def test_names_of_policies_and_workloads_stay_text(small: None) -> None:
     for record in records:
         record["axes"] |= {"workload": nasty, "policy": nasty}
         record["detail"] |= {"policy": nasty, "workload": nasty}
-    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=())))
+    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
     assert not page.all("b")
     for chart in scheduling_charts(records):
         assert "<b" not in json.dumps(chart.figure)
@@ -332,6 +330,6 @@ def test_junk_in_any_place_of_a_served_record_does_not_stop_the_report(
             target.pop(last, None)
         else:
             target[last] = copy.deepcopy(value)
-    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=())))
+    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
     assert len(page.all("table")[0].all("tr")) == len(records) + 1
     figures(page)

@@ -13,6 +13,7 @@ from pytest_npubench.reports import html
 from pytest_npubench.reports.terminal import summary_lines
 from pytest_npubench.result import JudgedCase
 from pytest_npubench.store.journal import Journal
+from pytest_npubench.suites import shown
 
 from .page import figures, read, table_of
 
@@ -32,6 +33,7 @@ def _records(request: pytest.FixtureRequest, model: str, names: tuple[str, ...])
                 device="cuda:0",
                 fingerprint=None,
                 duration_s=1.0,
+                campaign=plan.key,
                 judgement=kind.judge(case, plan, measured),
             )
             records.append(json.loads(json.dumps(judged.to_json())))
@@ -40,7 +42,7 @@ def _records(request: pytest.FixtureRequest, model: str, names: tuple[str, ...])
 
 def test_every_chart_and_figure_is_found(request: pytest.FixtureRequest, small: None) -> None:
     records = _records(request, "qwen3-30b-a3b", tuple(name for name in KINDS if name != "dense_control"))
-    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=())))
+    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
     assert figures(page).keys() == {
         "Mean TTFT by policy",
         "Mean TBT by policy",
@@ -66,7 +68,7 @@ def test_every_chart_and_figure_is_found(request: pytest.FixtureRequest, small: 
 
 def test_the_lines_have_both_models(request: pytest.FixtureRequest) -> None:
     records = _records(request, "qwen3-30b-a3b", ("expert_loads",)) + _records(request, "qwen3-8b", ("dense_control",))
-    moe, where, dense, _, _ = summary_lines(records)
+    moe, where, dense, _, _ = summary_lines(records, shown)
     assert moe.startswith("layered / chunked: expert bytes -")
     assert where == "  SLO attainment 100 % against 100 %, at 1.3 req/s (layered-arxiv, qwen3-30b-a3b, 2 blocks)"
     assert dense.startswith("dense control, layered / chunked: mean TTFT +")

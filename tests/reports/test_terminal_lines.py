@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_npubench.reports.scheduling_lines import comparison_lines
 from pytest_npubench.reports.terminal import render_table, summary_lines
+from pytest_npubench.suites import shown
+from pytest_npubench.suites.scheduling.report.lines import comparison_lines
 
 from .conftest import Rendered
 from .served import policy_record, ratio_record, served_records
@@ -21,12 +22,12 @@ DENSE = [
 
 
 def test_scheduling_cases_alone() -> None:
-    assert summary_lines(served_records()) == [*LAYERED, *DENSE, "verdicts: 17 passed, 1 inconclusive"]
+    assert summary_lines(served_records(), shown) == [*LAYERED, *DENSE, "verdicts: 17 passed, 1 inconclusive"]
 
 
 def test_beside_buckets_each_suite_keeps_its_own_lines(run: Rendered) -> None:
-    alone = summary_lines(run.records)
-    both = summary_lines([*run.records, *served_records()])
+    alone = summary_lines(run.records, shown)
+    both = summary_lines([*run.records, *served_records()], shown)
     assert [line for line in alone if not line.startswith("verdicts")] == [
         line for line in both if line not in (*LAYERED, *DENSE) and not line.startswith("verdicts")
     ]
@@ -37,7 +38,7 @@ def test_beside_buckets_each_suite_keeps_its_own_lines(run: Rendered) -> None:
 
 
 def test_a_policy_case_has_no_padding_to_tell() -> None:
-    assert summary_lines([policy_record("layered")]) == ["verdicts: 1 passed"]
+    assert summary_lines([policy_record("layered")], shown) == ["verdicts: 1 passed"]
 
 
 @pytest.mark.parametrize(("ratio", "shown"), [(0.9951, "+0 %"), (1.006, "+1 %"), (2.0, "+100 %"), (0.55, "-45 %")])
@@ -79,11 +80,11 @@ def own_record(name: str, iterations: int, measured_s: float) -> dict[str, objec
 
 def test_short_calls_of_ones_own_say_what_an_empty_call_takes() -> None:
     records = [own_record("test_a[1]", 16, 1e-6), own_record("test_b", 2, 8e-6), own_record("test_c", 1, 1e-7)]
-    assert summary_lines(records)[:2] == [
+    assert summary_lines(records, shown)[:2] == [
         "several calls a sample: 2 cases; an empty call in the same loop takes at most 10.0% of one",
         "  (cpu-callable-b1-test_own.py::test_a[1])",
     ]
-    assert summary_lines(records[2:]) == ["verdicts: 1 passed"]
+    assert summary_lines(records[2:], shown) == ["verdicts: 1 passed"]
 
 
 def test_brackets_of_an_id_are_no_style() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_npubench.reports.record_fields import campaign_key
-from pytest_npubench.reports.scheduling_lines import comparison_lines, vllm_policy_lines
+from pytest_npubench.suites.scheduling.report.lines import comparison_lines, vllm_policy_lines
 
 
 def case(kind: str, **fields: Any) -> dict[str, Any]:
@@ -47,11 +46,3 @@ def test_settings_of_each_policy_once():
         "Settings of vLLM, chunked: max_num_seqs=32",
         "Settings of vLLM, layered: max_num_seqs=32",
     ]
-
-
-def test_campaigns_on_vllm_have_keys_of_their_own():
-    record = case("policy")
-    assert campaign_key(record) == "cpu-small-moe-serving-vllm"
-    assert campaign_key({**record, "detail": {}}) == "cpu-small-moe-serving"
-    buckets = {**record, "case": "buckets/profile/cpu-tiny-llama-b2-bucket128", "model": "tiny-llama", "batch_size": 2}
-    assert campaign_key(buckets) == "cpu-tiny-llama-b2-vllm"

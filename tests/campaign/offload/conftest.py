@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_npubench.campaign.offload.plan import OffloadPlan, Settings
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import UnitLostError
-from pytest_npubench.hardware import default_directory, load_all
+from pytest_npubench.hardware import default_directory
 from pytest_npubench.offload.units import OffloadPoint
-from pytest_npubench.partition_spec import OFFLOAD_EXPERIMENTS, OffloadSpec, PairSize
+from pytest_npubench.partition.pair_size import PairSize
+from pytest_npubench.suites.hardware_files import load_all
+from pytest_npubench.suites.offload import SUITE
+from pytest_npubench.suites.offload.plan import OffloadPlan, Settings
+from pytest_npubench.suites.offload.spec import OffloadSpec
 
 SPEC = load_all([default_directory()])["cpu"]
 WORDS = "static unit on core 1 (process 7) was lost: killed by signal 9; its last words: the unit is on fire"
@@ -20,7 +23,7 @@ def offload_plan(experiment: Settings, *, pair: str = "host", num_rounds: int = 
     size = PairSize(
         name="quick",
         models=(),
-        experiments=OFFLOAD_EXPERIMENTS,
+        experiments=SUITE.kinds,
         lengths=(),
         min_rounds=num_rounds,
         max_rounds=num_rounds,

@@ -8,16 +8,16 @@ import pytest
 
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.campaign import Campaign, Site
-from pytest_npubench.campaign.kinds import case_kind
-from pytest_npubench.campaign.offload import bench as bench_module
-from pytest_npubench.campaign.offload.bench import OffloadBench
-from pytest_npubench.campaign.offload.points import VisitPoint
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 from pytest_npubench.offload.replay import ReplaySettings
 from pytest_npubench.offload.shadow import ShadowSettings
 from pytest_npubench.store.host import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
+from pytest_npubench.suites import case_kind
+from pytest_npubench.suites.offload import bench as bench_module
+from pytest_npubench.suites.offload.bench import OffloadBench
+from pytest_npubench.suites.offload.points import VisitPoint
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import WORDS, FakeOffloadPair, offload_plan

@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from pytest_npubench.campaign.kinds import case_kind, case_kinds
-from pytest_npubench.campaign.offload.kinds import pruning as pruning_module
-from pytest_npubench.campaign.offload.plan import KINDS_OF
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.offload.chunk_graphs import ChunkSettings
 from pytest_npubench.offload.factorial import FactorialSettings, cell_of
 from pytest_npubench.offload.replay import CALM, HOG, STALLS, ReplaySettings
 from pytest_npubench.offload.shadow import ShadowSettings
-from pytest_npubench.partition_spec import OFFLOAD_EXPERIMENTS
 from pytest_npubench.result import JudgedCase, judgement_from_json
+from pytest_npubench.suites import case_kind, suite
+from pytest_npubench.suites.offload import SUITE
+from pytest_npubench.suites.offload.kinds import pruning as pruning_module
+from pytest_npubench.suites.offload.plan import KINDS_OF
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import offload_plan, scripted
@@ -67,12 +67,10 @@ def rows(judgement):
 
 
 def test_every_experiment_of_a_hardware_file_has_its_kind_and_settings():
-    assert (
-        set(case_kinds("offload")) == set(OFFLOAD_EXPERIMENTS) == {name for each in KINDS_OF.values() for name in each}
-    )
+    assert set(suite("offload").kinds) == set(SUITE.kinds) == {name for each in KINDS_OF.values() for name in each}
 
 
-@pytest.mark.parametrize("name", OFFLOAD_EXPERIMENTS)
+@pytest.mark.parametrize("name", SUITE.kinds)
 def test_points_are_plain_and_told_apart(name):
     kind, plan, case = case_of(name)
     assert (kind.suite, kind.name) == ("offload", name)
@@ -85,7 +83,7 @@ def test_points_are_plain_and_told_apart(name):
     assert all(point.visits(duration_s) == 1 for point in points for duration_s in (1e-6, 10.0))
 
 
-@pytest.mark.parametrize("name", sorted(set(OFFLOAD_EXPERIMENTS) - {"pruning"}))
+@pytest.mark.parametrize("name", sorted(set(SUITE.kinds) - {"pruning"}))
 def test_a_failed_point_makes_its_case_invalid(name):
     kind, plan, case = case_of(name)
     failures = {kind.points(case, plan)[-1].name: "out of memory"}

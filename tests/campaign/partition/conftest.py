@@ -10,16 +10,19 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.campaign.kinds import case_kind
-from pytest_npubench.campaign.partition import bench as bench_module
-from pytest_npubench.campaign.partition.bench import PartitionBench
-from pytest_npubench.campaign.partition.plan import PartitionPlan
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.case import Case
-from pytest_npubench.hardware import default_directory, load_all
+from pytest_npubench.hardware import default_directory
 from pytest_npubench.partition import model_shapes
 from pytest_npubench.partition.model_shapes import OperatorShape
-from pytest_npubench.partition_spec import PARTITION_EXPERIMENTS, PairSize, PartitionSpec
+from pytest_npubench.partition.pair_size import PairSize
+from pytest_npubench.suites import case_kind
+from pytest_npubench.suites.hardware_files import load_all
+from pytest_npubench.suites.partition import SUITE
+from pytest_npubench.suites.partition import bench as bench_module
+from pytest_npubench.suites.partition.bench import PartitionBench
+from pytest_npubench.suites.partition.plan import PartitionPlan
+from pytest_npubench.suites.partition.spec import PartitionSpec
 
 from .fake_units import FakeUnits
 
@@ -58,7 +61,7 @@ def partition_plan(*, model: str = MODEL, standard_sizes: tuple[int, ...] = (16,
     known = PairSize(
         name="quick",
         models=(model,),
-        experiments=PARTITION_EXPERIMENTS,
+        experiments=SUITE.kinds,
         lengths=(1, 20),
         min_rounds=2,
         max_rounds=2,

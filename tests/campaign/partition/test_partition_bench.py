@@ -8,12 +8,19 @@ import pytest
 
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.campaign import Campaign, Site
-from pytest_npubench.campaign.kinds import case_kind
 from pytest_npubench.campaign.lost_unit import LastWords
-from pytest_npubench.campaign.partition import bench as bench_module
-from pytest_npubench.campaign.partition.bench import PartitionBench
-from pytest_npubench.campaign.partition.decisions import decision_points
-from pytest_npubench.campaign.partition.points import (
+from pytest_npubench.campaign.progress import Progress
+from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, UnitLostError
+from pytest_npubench.partition.matmul import GPU, NPU, Matmul, Split
+from pytest_npubench.partition.strategies import all_splits
+from pytest_npubench.partition.sync.splits import alone, row_split
+from pytest_npubench.store.host import collect_host
+from pytest_npubench.store.journal import JournalWriter, read_journal
+from pytest_npubench.suites import case_kind
+from pytest_npubench.suites.partition import bench as bench_module
+from pytest_npubench.suites.partition.bench import PartitionBench
+from pytest_npubench.suites.partition.decisions import decision_points
+from pytest_npubench.suites.partition.points import (
     SLOWEST,
     DecisionPoint,
     LayerPoint,
@@ -22,13 +29,6 @@ from pytest_npubench.campaign.partition.points import (
     SplitPoint,
     StreamPoint,
 )
-from pytest_npubench.campaign.progress import Progress
-from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, UnitLostError
-from pytest_npubench.partition.matmul import GPU, NPU, Matmul, Split
-from pytest_npubench.partition.strategies import all_splits
-from pytest_npubench.partition.sync.splits import alone, row_split
-from pytest_npubench.store.host import collect_host
-from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.verdict import VerdictKind
 from tests.partition.fake_pair import gpu_time_s, npu_time_s
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_npubench.campaign.kinds import case_kind, case_kinds
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError, RegistryError
-from pytest_npubench.partition_spec import PARTITION_EXPERIMENTS
 from pytest_npubench.result import JudgedCase, judgement_from_json
+from pytest_npubench.suites import case_kind, suite
+from pytest_npubench.suites.partition import SUITE
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import SHAPES, cases, partition_plan, scripted
@@ -51,10 +51,10 @@ def metric(judgement, name):
 
 
 def test_every_experiment_of_a_hardware_file_has_its_kind():
-    assert set(case_kinds("partition")) == set(PARTITION_EXPERIMENTS)
+    assert set(suite("partition").kinds) == set(SUITE.kinds)
 
 
-@pytest.mark.parametrize("name", PARTITION_EXPERIMENTS)
+@pytest.mark.parametrize("name", SUITE.kinds)
 def test_axes_and_points_are_plain_and_told_apart(name):
     kind, found = case_kind(name), cases(PLAN, name)
     assert found
@@ -70,7 +70,7 @@ def test_axes_and_points_are_plain_and_told_apart(name):
         assert all(1 <= point.visits(1e-6) <= 8 and point.visits(10.0) == 1 for point in points)
 
 
-@pytest.mark.parametrize("name", PARTITION_EXPERIMENTS)
+@pytest.mark.parametrize("name", SUITE.kinds)
 def test_a_failed_point_makes_its_case_invalid(name):
     kind = case_kind(name)
     for case in cases(PLAN, name)[:1]:
@@ -372,7 +372,7 @@ def test_a_decision_taken_anew_counts_from_the_latest_round():
 
 
 def test_experiments_of_a_profile_are_all_or_those_named():
-    assert all(PLAN.includes(name) for name in PARTITION_EXPERIMENTS)
+    assert all(PLAN.includes(name) for name in SUITE.kinds)
     few = replace(PLAN, size=replace(PLAN.size, experiments=("solver",)))
-    assert [name for name in PARTITION_EXPERIMENTS if few.includes(name)] == ["solver"]
+    assert [name for name in SUITE.kinds if few.includes(name)] == ["solver"]
     assert set(SHAPES) >= DISTINCT

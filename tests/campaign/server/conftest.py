@@ -12,9 +12,10 @@ pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install pyt
 
 from pytest_npubench.backends import backend
 from pytest_npubench.backends.server import ServerRuntime
-from pytest_npubench.campaign.server.plan import ServerPlan
-from pytest_npubench.hardware import default_directory, load_all
-from pytest_npubench.server_spec import Asking, ServerLoad, ServerSize, ServerSpec
+from pytest_npubench.hardware import default_directory
+from pytest_npubench.suites.hardware_files import load_all
+from pytest_npubench.suites.server.plan import ServerPlan
+from pytest_npubench.suites.server.spec import Asking, ServerLoad, ServerSize, ServerSpec
 from pytest_npubench.workloads import registry
 from pytest_npubench.workloads.trace import TraceWorkload
 
@@ -59,7 +60,7 @@ def server_plan(*, slo: tuple[float, float] | None = (2.0, 1.0), attainment: flo
     )
     server = ServerSpec(asking=Asking(**asking), attainment=attainment, loads=(LOAD,), profiles=(size,))
     slos = () if slo is None else (replace(SPEC.slos[0], ttft_s=slo[0], tbt_s=slo[1]),)
-    return ServerPlan(spec=replace(SPEC, server=server, slos=slos), server=server, size=size)
+    return ServerPlan(spec=replace(SPEC, sections=(server,), slos=slos), server=server, size=size)
 
 
 @pytest.fixture

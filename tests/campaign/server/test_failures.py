@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_npubench.campaign.server.failures import WINDOW, by_name, code_of, in_words, name_of, without_key
 from pytest_npubench.engines.http.answer import HttpRequest
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.http.load_run import run_load
+from pytest_npubench.suites.server.failures import WINDOW, by_name, code_of, in_words, name_of, without_key
 
 from .stand_in import TOKEN, StandIn, refuses, streams
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.server.blocks import LoadBlock, blocks, of_columns, pooled, to_columns
-from pytest_npubench.campaign.server.figures import metrics_of, seen_from_outside
-from pytest_npubench.campaign.server.lateness import dispatch_lag_p99_s, why_late
-from pytest_npubench.campaign.server.points import LoadPoint
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.load_run import HttpRun
 from pytest_npubench.engines.http.token_times import EVENTS, RUNNING
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.serving.request import ServingRequest
+from pytest_npubench.suites.server.blocks import LoadBlock, blocks, of_columns, pooled, to_columns
+from pytest_npubench.suites.server.figures import metrics_of, seen_from_outside
+from pytest_npubench.suites.server.lateness import dispatch_lag_p99_s, why_late
+from pytest_npubench.suites.server.points import LoadPoint
 
 from .conftest import LOAD
 

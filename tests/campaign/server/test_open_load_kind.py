@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_npubench.campaign.kinds import case_kind, case_kinds
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.server.blocks import to_columns
-from pytest_npubench.campaign.server.plan import server_plans
-from pytest_npubench.campaign.server.points import LoadPoint
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.hardware import default_directory, load_all
+from pytest_npubench.hardware import default_directory
 from pytest_npubench.serving.metrics import Slo
+from pytest_npubench.suites import case_kind, suite
+from pytest_npubench.suites.hardware_files import load_all
+from pytest_npubench.suites.server.blocks import to_columns
+from pytest_npubench.suites.server.plan import server_plans
+from pytest_npubench.suites.server.points import LoadPoint
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import LOAD, server_plan
@@ -34,7 +35,7 @@ def judged(plan, *runs, slo=SLO):
 
 
 def test_the_suite_has_this_kind_and_a_case_for_each_workload_and_rate():
-    assert case_kinds("server") == ("open_load",)
+    assert suite("server").kinds == ("open_load",)
     (quick,) = server_plans(SPECS["openai-server"], "quick")
     (nightly,) = server_plans(SPECS["openai-server"], "nightly")
     ids = [quick.case("server", "open_load", axes).id for axes in KIND.axes(quick)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_npubench.campaign.server.prompts import WORDS, Prompts
+from pytest_npubench.suites.server.prompts import WORDS, Prompts
 
 
 @given(num=st.integers(1, 300), first=st.integers(0, 5000), width=st.integers(1, 5000))

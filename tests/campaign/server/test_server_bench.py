@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_npubench.campaign.rounds import measure_round
-from pytest_npubench.campaign.server.bench import ServerBench
-from pytest_npubench.campaign.server.blocks import of_columns
-from pytest_npubench.campaign.server.points import LoadPoint
 from pytest_npubench.engines.http import load_run, session
 from pytest_npubench.errors import ConfigError, MeasurementError
 from pytest_npubench.serving.metrics import Slo
+from pytest_npubench.suites.server.bench import ServerBench
+from pytest_npubench.suites.server.blocks import of_columns
+from pytest_npubench.suites.server.points import LoadPoint
 
 from .conftest import LENGTHS, LOAD, NUM_REQUESTS, server_plan
 from .stand_in import StandIn, after, refuses, sometimes

@@ -8,20 +8,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_npubench.campaign.kinds import case_kind
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import measure_round
-from pytest_npubench.campaign.serving import bench as bench_module
-from pytest_npubench.campaign.serving.bench import ServingBench
-from pytest_npubench.campaign.serving.pair import kv_tokens
-from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.campaign.watch import Watched
 from pytest_npubench.engines.virtual.cost import handover_s
 from pytest_npubench.engines.virtual.executor import VirtualExecutor
-from pytest_npubench.hardware import default_directory, load_all
+from pytest_npubench.hardware import default_directory
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.virtual_pair import VirtualPair
-from pytest_npubench.serving_spec import LoadSpec, ServingSize, ServingSpec
+from pytest_npubench.suites import case_kind
+from pytest_npubench.suites.hardware_files import load_all
+from pytest_npubench.suites.scheduling import bench as bench_module
+from pytest_npubench.suites.scheduling.bench import ServingBench
+from pytest_npubench.suites.scheduling.pair import kv_tokens
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.spec import LoadSpec, ServingSize, ServingSpec
 
 SPECS = load_all([default_directory()])
 KINDS = (

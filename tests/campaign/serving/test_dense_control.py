@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pytest_npubench.campaign.serving.kinds import dense_control
+from pytest_npubench.suites.scheduling.kinds import dense_control
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import serving_plan

@@ -6,13 +6,13 @@ import pytest
 
 from pytest_npubench.backends.telemetry.round_state import RoundState
 from pytest_npubench.backends.telemetry.state import DeviceState
-from pytest_npubench.campaign.kinds import case_kind
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.serving import bench as bench_module
-from pytest_npubench.campaign.serving.bench import ServingBench
-from pytest_npubench.campaign.serving.blocks import blocks
-from pytest_npubench.campaign.serving.points import IdlePoint
 from pytest_npubench.campaign.watch import Watched
+from pytest_npubench.suites import case_kind
+from pytest_npubench.suites.scheduling import bench as bench_module
+from pytest_npubench.suites.scheduling.bench import ServingBench
+from pytest_npubench.suites.scheduling.blocks import blocks
+from pytest_npubench.suites.scheduling.points import IdlePoint
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import serving_plan

@@ -8,23 +8,24 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_npubench.campaign.kinds import case_kind
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.serving import bench as bench_module
-from pytest_npubench.campaign.serving.calibration import Calibration
-from pytest_npubench.campaign.serving.decoding import DecodeSteps
-from pytest_npubench.campaign.serving.held_to import MEASURED, frozen_calibrations
-from pytest_npubench.campaign.serving.plan import ServingPlan
 from pytest_npubench.campaign.watch import Watched
 from pytest_npubench.hardware import SloSpec
 from pytest_npubench.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
 from pytest_npubench.plugin.campaigns import within_limits
 from pytest_npubench.plugin.expansion import ExpandedCase
 from pytest_npubench.plugin.regression import MeasuredCase, Regression
-from pytest_npubench.serving_spec import LoadSpec
 from pytest_npubench.store.acceptance import MetricResult
 from pytest_npubench.store.baselines import Baselines, CaseResult
 from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.suites import case_kind
+from pytest_npubench.suites.scheduling import SUITE
+from pytest_npubench.suites.scheduling import bench as bench_module
+from pytest_npubench.suites.scheduling.calibration import Calibration
+from pytest_npubench.suites.scheduling.decoding import DecodeSteps
+from pytest_npubench.suites.scheduling.held_to import MEASURED, frozen_calibrations
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.spec import LoadSpec
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import serving_plan
@@ -89,7 +90,7 @@ def device(monkeypatch, make_bench):
                 bench_module, "_torch_executor", lambda plan, device: Slowed(made(plan, device), factor)
             )
             cases = [
-                ExpandedCase(case=plan.case("scheduling", kind, axes), plan=plan, kind=case_kind(kind))
+                ExpandedCase(case=plan.case("scheduling", kind, axes), plan=plan, kind=case_kind(kind), suite=SUITE)
                 for kind in kinds
                 for axes in case_kind(kind).axes(plan)
             ]

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_npubench.campaign.kinds import case_kind
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.serving.blocks import to_samples
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.metrics import RequestRecord, Slo
 from pytest_npubench.serving.result import ServingResult
+from pytest_npubench.suites import case_kind
+from pytest_npubench.suites.scheduling.blocks import to_samples
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import serving_plan

@@ -7,14 +7,14 @@ from itertools import pairwise
 import pytest
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.serving.bench import num_calibration_requests
-from pytest_npubench.campaign.serving.blocks import ITERATION_COLUMNS, blocks, pooled
-from pytest_npubench.campaign.serving.load import block, lengths
-from pytest_npubench.campaign.serving.plan import serving_plans
-from pytest_npubench.campaign.serving.points import ServedPoint
-from pytest_npubench.campaign.serving.policies import served
+from pytest_npubench.campaign.served_load import block, lengths
 from pytest_npubench.errors import WorkloadError
-from pytest_npubench.serving_spec import LoadSpec
+from pytest_npubench.suites.scheduling.bench import num_calibration_requests
+from pytest_npubench.suites.scheduling.blocks import ITERATION_COLUMNS, blocks, pooled
+from pytest_npubench.suites.scheduling.plan import serving_plans
+from pytest_npubench.suites.scheduling.points import ServedPoint
+from pytest_npubench.suites.scheduling.policies import served
+from pytest_npubench.suites.scheduling.spec import LoadSpec
 
 from .conftest import SPECS, serving_plan
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from pytest_npubench.campaign.kinds import case_kind, case_kinds
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.result import JudgedCase, judgement_from_json
-from pytest_npubench.serving_spec import EXPERIMENTS
+from pytest_npubench.suites import case_kind, suite
+from pytest_npubench.suites.scheduling import SUITE
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import KINDS, OF_TENSORS, serving_plan
@@ -23,7 +23,7 @@ def plan_for(name, **changes):
 
 
 def test_every_experiment_of_a_hardware_file_has_its_kind():
-    assert set(case_kinds("scheduling")) == {*KINDS, *OF_TENSORS} == set(EXPERIMENTS)
+    assert set(suite("scheduling").kinds) == {*KINDS, *OF_TENSORS} == set(SUITE.kinds)
 
 
 @pytest.mark.parametrize("name", [*KINDS, *OF_TENSORS])

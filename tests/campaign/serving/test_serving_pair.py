@@ -11,15 +11,15 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.serving import bench as bench_module
-from pytest_npubench.campaign.serving import pair
-from pytest_npubench.campaign.serving.bench import ServingBench
-from pytest_npubench.campaign.serving.blocks import blocks, pooled
-from pytest_npubench.campaign.serving.plan import ServingPlan
-from pytest_npubench.campaign.serving.policies import served
 from pytest_npubench.errors import DeviceError, DeviceUnavailableError
 from pytest_npubench.serving.two_devices import Side
-from pytest_npubench.serving_spec import LoadSpec
+from pytest_npubench.suites.scheduling import bench as bench_module
+from pytest_npubench.suites.scheduling import pair
+from pytest_npubench.suites.scheduling.bench import ServingBench
+from pytest_npubench.suites.scheduling.blocks import blocks, pooled
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.policies import served
+from pytest_npubench.suites.scheduling.spec import LoadSpec
 
 from .conftest import SPECS, serving_plan
 

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.serving.figures import ratio_bounds
-from pytest_npubench.campaign.serving.kinds import attainment, chunk_rate
-from pytest_npubench.campaign.serving.printed import printed
+from pytest_npubench.suites.scheduling.figures import ratio_bounds
+from pytest_npubench.suites.scheduling.kinds import attainment, chunk_rate
+from pytest_npubench.suites.scheduling.printed import printed
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import serving_plan

@@ -10,24 +10,25 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.serving import vllm_server
-from pytest_npubench.campaign.serving.bench import ServingBench
-from pytest_npubench.campaign.serving.blocks import blocks, failures_of, pooled, to_samples, whole
-from pytest_npubench.campaign.serving.figures import metrics_of
-from pytest_npubench.campaign.serving.plan import serving_plans
-from pytest_npubench.campaign.serving.points import DecodePoint, PromptPoint, ServedPoint
-from pytest_npubench.campaign.serving.policies import served
-from pytest_npubench.campaign.serving.vllm_policies import mapping_lines, why_unsupported
-from pytest_npubench.campaign.serving.vllm_server import VllmServer
 from pytest_npubench.engines.moe_shapes import MOE_SHAPES, MoeShape
 from pytest_npubench.engines.vllm.answer import Iteration, VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.model_directory import ORIGIN_FILE, WEIGHTS_FILE
 from pytest_npubench.engines.vllm.settings import EngineSettings
 from pytest_npubench.errors import ConfigError, MeasurementError
-from pytest_npubench.hardware import default_directory, load_all
+from pytest_npubench.hardware import default_directory
 from pytest_npubench.serving.metrics import RequestRecord, Slo
 from pytest_npubench.serving.request import ServingRequest
-from pytest_npubench.serving_spec import LoadSpec
+from pytest_npubench.suites.hardware_files import load_all
+from pytest_npubench.suites.scheduling import vllm_server
+from pytest_npubench.suites.scheduling.bench import ServingBench
+from pytest_npubench.suites.scheduling.blocks import blocks, failures_of, pooled, to_samples, whole
+from pytest_npubench.suites.scheduling.figures import metrics_of
+from pytest_npubench.suites.scheduling.plan import serving_plans
+from pytest_npubench.suites.scheduling.points import DecodePoint, PromptPoint, ServedPoint
+from pytest_npubench.suites.scheduling.policies import served
+from pytest_npubench.suites.scheduling.spec import LoadSpec, ServingSpec
+from pytest_npubench.suites.scheduling.vllm_policies import mapping_lines, why_unsupported
+from pytest_npubench.suites.scheduling.vllm_server import VllmServer
 
 SHAPE = MoeShape(
     name="test-served-moe",
@@ -123,12 +124,18 @@ def plan(monkeypatch):
 
 def _spec():
     spec = load_all([default_directory()])["cpu"]
-    size = replace(spec.serving.size("quick"), models=(SHAPE.name,), policies=("chunked", "layered", "hybrid"))
+    serving = spec.section(ServingSpec)
+    size = replace(serving.size("quick"), models=(SHAPE.name,), policies=("chunked", "layered", "hybrid"))
     load = LoadSpec(model=SHAPE.name, workload="layered-arxiv-div64", rate_per_s=5.0)
     serving = replace(
-        spec.serving, models=(SHAPE.name,), max_batch_size=4, kv_capacity_tokens=2048, loads=(load,), profiles=(size,)
+        serving,
+        models=(SHAPE.name,),
+        max_batch_size=4,
+        kv_capacity_tokens=2048,
+        loads=(load,),
+        profiles=(size,),
     )
-    return replace(spec, serving=serving)
+    return replace(spec, sections=(serving,))
 
 
 @pytest.fixture

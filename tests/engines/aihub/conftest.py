@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pytest_npubench import hardware
-from pytest_npubench.campaign.aihub.plan import HubPlan, hub_plan
-from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.engines.aihub.options import JobOptions
 from pytest_npubench.hardware import HardwareSpec
+from pytest_npubench.suites.buckets.aihub.plan import HubPlan, hub_plan
+from pytest_npubench.suites.buckets.plan import BucketPlan
 
 NOT_INSTALLED = "qai-hub is not installed: pip install pytest-npubench[qaihub]"
 BUCKETS = (8, 16)
@@ -45,7 +45,7 @@ def make_plan(spec: HardwareSpec) -> Callable[..., HubPlan]:
 
     def make(**changes: Any) -> HubPlan:
         size = replace(spec.profile("quick"), buckets=changes.pop("buckets", BUCKETS), workloads=("lens-sharegpt",))
-        plan = Plan(spec=spec, size=size, model="tiny-llama", batch_size=1, case_error=0.1, mean_error=0.05)
+        plan = BucketPlan(spec=spec, size=size, model="tiny-llama", batch_size=1, case_error=0.1, mean_error=0.05)
         return replace(hub_plan(plan), **changes)
 
     return make

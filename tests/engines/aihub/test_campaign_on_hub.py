@@ -17,12 +17,7 @@ pytest.importorskip("onnx", reason="onnx is not installed: pip install pytest-np
 from pytest_npubench.backends import backend
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.backends.qualcomm import AiHubRuntime
-from pytest_npubench.campaign.aihub.bench import GraphBench, series
-from pytest_npubench.campaign.aihub.kinds import kind_for
-from pytest_npubench.campaign.aihub.lens import bucket_profile
-from pytest_npubench.campaign.aihub.plan import GraphPoint, HubPlan, is_hub
 from pytest_npubench.campaign.campaign import Campaign, Site
-from pytest_npubench.campaign.kinds import case_kind, case_kinds
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.engines.aihub.options import JobOptions
@@ -34,6 +29,11 @@ from pytest_npubench.predictors.lens import LensPredictor
 from pytest_npubench.result import Judgement
 from pytest_npubench.store.host import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
+from pytest_npubench.suites import case_kind, suite
+from pytest_npubench.suites.buckets.aihub.bench import GraphBench, series
+from pytest_npubench.suites.buckets.aihub.kinds import kind_for
+from pytest_npubench.suites.buckets.aihub.lens import bucket_profile
+from pytest_npubench.suites.buckets.aihub.plan import GraphPoint, HubPlan
 from pytest_npubench.verdict import VerdictKind
 
 MakePlan = Callable[..., HubPlan]
@@ -174,7 +174,7 @@ def test_lens_from_graphs(bed: Bed, make_plan: MakePlan) -> None:
     assert found.verdict.reason.startswith("no end-to-end run on AI Hub")
 
 
-@pytest.mark.parametrize("kind", sorted(set(case_kinds("buckets")) - {"profile", "steps", "prediction"}))
+@pytest.mark.parametrize("kind", sorted(set(suite("buckets").kinds) - {"profile", "steps", "prediction"}))
 def test_what_cannot_be_measured_says_so(kind: str, bed: Bed, hub: Any, make_plan: MakePlan) -> None:
     plan = make_plan()
     used = kind_for(plan, case_kind(kind))
@@ -309,7 +309,6 @@ def test_only_what_is_known_is_journalled() -> None:
 def test_plans(make_plan: MakePlan, spec: HardwareSpec) -> None:
     """The batch is the decode graph's alone, units are part of what is measured, other plans keep their kinds."""
     plan = make_plan(batch_size=4)
-    assert is_hub(spec)
     prefill, decode = (plan.graph(GraphPoint(phase=phase, bucket=8, unit="npu")) for phase in Phase)
     assert (prefill.batch_size, decode.batch_size, decode.dtype) == (1, 4, "fp16")
     assert (plan.size.min_rounds, plan.size.max_rounds) == (1, 1)

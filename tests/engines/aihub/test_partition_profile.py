@@ -18,7 +18,6 @@ import pytest
 pytest.importorskip("onnx", reason="onnx is not installed: pip install pytest-npubench[qaihub]")
 
 from pytest_npubench.backends.qualcomm import open_named
-from pytest_npubench.campaign.aihub.partition_profile import PhoneProfile, PhoneProfiler, affordable, wanted_points
 from pytest_npubench.cli.main import main
 from pytest_npubench.engines.aihub.matmul import MatmulGraph
 from pytest_npubench.errors import AccessRefusedError, DeviceUnavailableError, MeasurementError, PartitionError
@@ -27,6 +26,12 @@ from pytest_npubench.partition.model_shapes import OPERATOR_SHAPES, OperatorShap
 from pytest_npubench.partition.options import SplitOptions
 from pytest_npubench.partition.plan import make_plan
 from pytest_npubench.partition.profile_file import read_profile, write_profile
+from pytest_npubench.suites.buckets.aihub.partition_profile import (
+    PhoneProfile,
+    PhoneProfiler,
+    affordable,
+    wanted_points,
+)
 
 PHONE = "Samsung Galaxy S24"
 LABEL = "predicted: the units were measured alone, sync assumed"

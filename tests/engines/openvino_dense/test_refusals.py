@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from engines.decoders import TIED
-from pytest_npubench.campaign import bucket_bench
 from pytest_npubench.engines.canary_kernels import KERNELS, CanaryKernels
 from pytest_npubench.errors import ConfigError, LengthError, MeasurementError
 from pytest_npubench.measurement import Request
+from pytest_npubench.suites.buckets import bench as bucket_bench
 
 from .conftest import Twins
 

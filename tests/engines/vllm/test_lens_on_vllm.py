@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_npubench.campaign.bucket_bench import BucketBench, bucket_engine
-from pytest_npubench.campaign.kinds import case_kind
-from pytest_npubench.campaign.plan import Plan
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.vllm.process import PYTHON_VARIABLE, num_late_compiles
-from pytest_npubench.hardware import load_hardware
+from pytest_npubench.suites import case_kind
+from pytest_npubench.suites.buckets.bench import BucketBench, bucket_engine
+from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.verdict import VerdictKind
 
 HARDWARE = """
@@ -64,11 +64,11 @@ KINDS = ("profile", "steps", "prediction", "mean_error", "canary")
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+def plan(tmp_path_factory: pytest.TempPathFactory) -> BucketPlan:
     path = tmp_path_factory.mktemp("hardware") / "device.toml"
     path.write_text(HARDWARE + "".join(SIZE.format(name=name) for name in ("quick", "nightly", "full")), "utf-8")
     spec = load_hardware(path)
-    return Plan(
+    return BucketPlan(
         spec=spec,
         size=spec.profile("quick"),
         model=SHAPE.name,
@@ -80,7 +80,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def measured(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
+def measured(plan: BucketPlan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
     """Three rounds of every point, as a campaign takes them, on an engine of its own."""
     if not os.environ.get(PYTHON_VARIABLE) and find_spec("vllm") is None:
         pytest.skip(f"vLLM is not installed here, and {PYTHON_VARIABLE} names no environment with it")
@@ -114,7 +114,7 @@ def test_every_point_is_measured_and_nothing_compiles_late(measured: Measured) -
     )
 
 
-def test_a_cpu_declares_no_buckets(plan: Plan, measured: Measured) -> None:
+def test_a_cpu_declares_no_buckets(plan: BucketPlan, measured: Measured) -> None:
     assert not any(name.endswith("/declared") for row in measured.rounds for name in row)
     for name in ("profile", "steps", "prediction"):
         kind = case_kind(name)
@@ -125,7 +125,7 @@ def test_a_cpu_declares_no_buckets(plan: Plan, measured: Measured) -> None:
             assert detail.get("declared", []) == []
 
 
-def test_a_prediction_is_judged_by_the_limit_of_any_device(plan: Plan, measured: Measured) -> None:
+def test_a_prediction_is_judged_by_the_limit_of_any_device(plan: BucketPlan, measured: Measured) -> None:
     kind = case_kind("prediction")
     (axes,) = kind.axes(plan)
     judgement = kind.judge(plan.case(kind.suite, kind.name, axes), plan, measured)
@@ -136,7 +136,7 @@ def test_a_prediction_is_judged_by_the_limit_of_any_device(plan: Plan, measured:
     assert ("vLLM has no buckets here" in judgement.verdict.reason) is over
 
 
-def test_canaries_ran_in_vllms_process(plan: Plan, measured: Measured) -> None:
+def test_canaries_ran_in_vllms_process(plan: BucketPlan, measured: Measured) -> None:
     kind = case_kind("canary")
     for axes in kind.axes(plan):
         judgement = kind.judge(plan.case(kind.suite, kind.name, axes), plan, measured)

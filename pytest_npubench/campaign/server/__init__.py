@@ -1,1 +1,0 @@
-"""The server suite: any OpenAI-compatible server under open loads, measured from outside."""

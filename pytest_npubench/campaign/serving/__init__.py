@@ -1,1 +1,0 @@
-"""Campaigns of the scheduling suite: blocks of requests served under policies, in turn, on one engine."""

@@ -1,0 +1,60 @@
+"""Bucket profiling: two end-to-end measurements a bucket, and what LENS predicts from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pytest_npubench.suites.protocol import Choice, Site, Suite
+
+if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.campaign.kind import CaseKind
+    from pytest_npubench.campaign.memory import MemoryModel
+    from pytest_npubench.campaign.protocol import Bench, CampaignPlan
+    from pytest_npubench.hardware import HardwareSpec
+    from pytest_npubench.reports.page import Parts
+
+
+class Buckets(Suite):
+    name = "buckets"
+    about = "bucket profiling and latency prediction"
+
+    def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
+        from pytest_npubench.suites.buckets.plan import chosen_plans
+
+        return chosen_plans(spec, choice)
+
+    def bench(self, runtime: Runtime, plan: Any, site: Site) -> Bench[Any]:
+        from pytest_npubench.suites.buckets.bench import bench_for
+
+        return bench_for(runtime, plan, site.folder)
+
+    def kind_for(self, plan: CampaignPlan, kind: CaseKind[Any]) -> CaseKind[Any]:
+        if plan.spec.family != "qualcomm":
+            return kind
+        from pytest_npubench.suites.buckets.aihub.kinds import kind_for
+
+        return kind_for(plan, kind)
+
+    @property
+    def memory(self) -> MemoryModel:
+        from pytest_npubench.suites.buckets import memory
+
+        return memory
+
+    def parts(self, records: Sequence[Mapping[str, Any]], rounds: Sequence[Mapping[str, Any]]) -> Parts:
+        from pytest_npubench.suites.buckets.report.section import parts
+
+        return parts(records, rounds)
+
+    def lines(self, records: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+        from pytest_npubench.suites.buckets.report.lines import lines
+
+        return lines(records)
+
+    def heading(self, record: Mapping[str, Any]) -> str:
+        return f"{record.get('model')}, batch {record.get('batch_size')}"
+
+
+SUITE = Buckets()

@@ -1,0 +1,179 @@
+"""Measures graph points by jobs: everything is compiled and submitted at once, then each result is waited for.
+
+The ledger of job ids and the full reports lie in `folder`, beside the journal; a run that was killed finds its jobs
+there, whether it is resumed or started anew. A result is settled once all of a round are in, right before the round is
+journalled: a kill in between costs a second job, but never counts one result twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.backends.qualcomm import AiHubRuntime
+from pytest_npubench.campaign.rounds import failure_reason
+from pytest_npubench.engines.aihub.graph import GraphSpec
+from pytest_npubench.engines.aihub.jobs import GraphJobs
+from pytest_npubench.engines.aihub.ledger import JobLedger
+from pytest_npubench.engines.aihub.options import JobOptions
+from pytest_npubench.engines.aihub.profile import UNITS, GraphProfile
+from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, NpubenchError
+from pytest_npubench.measurement import CacheState, CompileRecord
+from pytest_npubench.suites.buckets.aihub.plan import GraphPoint, HubPlan
+
+STAND_IN = "stand_in"
+
+
+class GraphBench:
+    """The jobs of one campaign on one phone. Raises DeviceUnavailableError on a runtime of another family, StoreError
+    where the ledger cannot be read."""
+
+    def __init__(self, runtime: Runtime, plan: HubPlan, folder: Path, options: JobOptions | None = None) -> None:
+        if not isinstance(runtime, AiHubRuntime):
+            raise DeviceUnavailableError(f"{plan.key}: graphs are profiled on Qualcomm AI Hub alone")
+        self._runtime = runtime
+        self._plan = plan
+        self._folder = folder
+        self._waiting: set[str] = set()
+        self._done: list[str] = []
+        self._had: set[str] = set()
+        device = runtime.device
+        key = f"{device.name}/{device.os}"
+        api, full = runtime.qairt or (None, None)
+        self._jobs = GraphJobs(
+            runtime.service,
+            device,
+            key,
+            JobLedger(folder / f"{plan.key}@{_slug(key)}.json"),
+            options or JobOptions(units=plan.units, qairt=api, qairt_full=full),
+            export=_export,
+        )
+
+    def load(
+        self,
+        points: Sequence[GraphPoint],
+        earlier: Sequence[Mapping[str, Sequence[float]]],
+        stage: Callable[[str], None],
+    ) -> Mapping[str, str]:
+        """Compile every graph and submit every profile job. Returns why by name for the points that cannot be had.
+
+        What earlier rounds of a resumed campaign hold is not asked for again: only what failed gets another job.
+        """
+        self._jobs.stage = stage
+        self._had = {name for row in earlier for name, values in row.items() if values}
+        points = [point for point in points if point.name not in self._had]
+        failures: dict[str, str] = {}
+        graphs = self._graphs(points, failures)
+        for step in (self._jobs.submit_compile, self._compiled):
+            for graph, members in graphs.items():
+                wanted = [point for point in members if point.name not in failures]
+                if wanted and (reason := _reason(wanted[0].name, step, graph)):
+                    failures |= {point.name: reason for point in wanted}
+        self._submit(points, failures)
+        self._waiting = {point.name for point in points} - failures.keys()
+        return failures
+
+    def warm_up(self, point: GraphPoint) -> tuple[float, bool]:
+        """A phone warms up inside its job."""
+        return 0.0, True
+
+    def sample(self, point: GraphPoint, round_index: int) -> Mapping[str, Sequence[float]]:
+        """Seconds of every run of the graph under the point's name, and beside them what else its report says.
+
+        Nothing, the first time, of a point that an earlier round holds. Raises MeasurementError with the job's reason.
+        """
+        if point.name in self._had:
+            self._had.discard(point.name)
+            return {}
+        graph = self._plan.graph(point)
+        if point.name not in self._waiting:  # a further round wants jobs of its own
+            self._jobs.submit_profile(graph, point.unit)
+        try:
+            found = self._jobs.profile(graph, point.unit)
+            self._keep(point, found)
+            self._done.append(self._jobs.profile_key(graph, point.unit))
+        finally:
+            self._waiting.discard(point.name)
+            if not self._waiting:
+                self._jobs.settle(self._done)
+                self._done.clear()
+        return {**series(point.name, found), **self._stand_in(point)}
+
+    def _graphs(self, points: Sequence[GraphPoint], failures: dict[str, str]) -> dict[GraphSpec, list[GraphPoint]]:
+        graphs: dict[GraphSpec, list[GraphPoint]] = {}
+        for point in points:
+            try:
+                graphs.setdefault(self._plan.graph(point), []).append(point)
+            except NpubenchError as error:
+                failures[point.name] = failure_reason(point.name, error)
+        return graphs
+
+    def _compiled(self, graph: GraphSpec) -> None:
+        waited = self._jobs.wait_compile(graph)
+        cache = CacheState.WARM if waited.resumed else CacheState.COLD
+        self._runtime.compiles.append(CompileRecord(name=graph.name, compile_s=waited.waited_s, cache=cache))
+
+    def _submit(self, points: Sequence[GraphPoint], failures: dict[str, str]) -> None:
+        for point in points:
+            if point.name not in failures:
+                reason = _reason(point.name, self._jobs.submit_profile, self._plan.graph(point), point.unit)
+                if reason:
+                    failures[point.name] = reason
+
+    def _stand_in(self, point: GraphPoint) -> dict[str, tuple[float, ...]]:
+        """Says that the figures are made up, in what is journalled, so that no kind takes them for a phone's."""
+        return {f"{point.name}/{STAND_IN}": (1.0,)} if self._runtime.service.stand_in else {}
+
+    def _keep(self, point: GraphPoint, found: GraphProfile) -> None:
+        """The placement of every layer, for people; the journal holds the sums."""
+        entry = self._jobs.ledger.job(self._jobs.profile_key(self._plan.graph(point), point.unit))
+        assert entry is not None
+        path = self._folder / "reports" / f"{entry.job_id}.json"
+        document = {
+            "job": entry.job_id,
+            "point": point.name,
+            "stand_in": self._runtime.service.stand_in,
+            "tool_versions": dict(found.tool_versions),
+            "times_s": found.times_s,
+            "layers": [[layer.name, layer.kind, layer.unit, layer.time_s] for layer in found.layers],
+        }
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise MeasurementError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def series(name: str, profile: GraphProfile) -> dict[str, tuple[float, ...]]:
+    """What one visit leaves, by name: only what is known."""
+    known: dict[str, float | None] = {
+        "first_load": profile.first_load_s,
+        "warm_load": profile.warm_load_s,
+        "peak_bytes": profile.peak_memory_bytes,
+    }
+    for unit in UNITS if profile.layers else ():
+        known |= {f"layers/{unit}": profile.num_layers(unit), f"layer_s/{unit}": profile.layer_s(unit)}
+    return {name: profile.times_s, **{f"{name}/{key}": (value,) for key, value in known.items() if value is not None}}
+
+
+def _reason(name: str, step: Callable[..., None], *arguments: object) -> str | None:
+    """Why a step failed; None where it did not. What one graph's job raises leaves the others alone."""
+    try:
+        step(*arguments)
+    except Exception as error:  # noqa: BLE001 - as in a round: this point ends, the others go on
+        return failure_reason(name, error)
+    return None
+
+
+def _export(graph: GraphSpec, folder: Path) -> Path:
+    try:
+        from pytest_npubench.engines.aihub.decoder import export_graph
+    except ImportError as error:
+        raise DeviceUnavailableError(f"{error.name} is not installed: pip install pytest-npubench[qaihub]") from None
+    return export_graph(graph, folder)
+
+
+def _slug(text: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in text.lower())

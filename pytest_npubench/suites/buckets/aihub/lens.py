@@ -1,0 +1,54 @@
+"""LENS from graphs: TTFT_b is the mean time of the prefill graph of bucket b, TBT_b that of its decode graph.
+
+LENS fits both from end-to-end runs (arXiv 2606.18042, Eq. 14 and 15); here each is measured alone. What lies between
+the graphs of a real run (sampling, copies of the cache, the host) is in neither, so predictions are lower bounds.
+
+Worked number: prefill graph 40 ms, decode graph 2 ms, 59 steps in one bucket: 40 + 59 * 2 = 158 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, variance
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.measurement import Phase
+from pytest_npubench.predictors.lens import BucketProfile, BucketTiming, LensPredictor
+from pytest_npubench.predictors.profile import PointError
+from pytest_npubench.suites.buckets.aihub.plan import GraphPoint, HubPlan
+from pytest_npubench.suites.buckets.points import BucketPoint
+
+
+def bucket_profile(plan: HubPlan, measured: Measured, buckets: Sequence[int], unit: str) -> BucketProfile:
+    """The profile of one unit. Raises MeasurementError with the reason where one of its jobs failed."""
+    return BucketProfile(
+        buckets={bucket: _timing(measured, bucket, unit) for bucket in buckets}, batch_size=plan.batch_size
+    )
+
+
+def predict_batch(profile: BucketProfile, batch: BucketPoint) -> float:
+    """Seconds of one drawn batch, rows that ended carried along frozen as in the reference decoder."""
+    lengths = [(item.input_tokens, item.output_tokens) for item in batch.requests]
+    return LensPredictor(profile).predict_batch(lengths, finished="freeze").e2e_s
+
+
+def graph_times(measured: Measured, phase: Phase, bucket: int, unit: str) -> tuple[float, ...]:
+    """Seconds of every run of a graph. Raises MeasurementError with the reason where its job failed."""
+    return measured.samples(GraphPoint(phase=phase, bucket=bucket, unit=unit).name).samples_s
+
+
+def _timing(measured: Measured, bucket: int, unit: str) -> BucketTiming:
+    ttft, tbt = (graph_times(measured, phase, bucket, unit) for phase in (Phase.PREFILL, Phase.DECODE))
+    known = len(ttft) > 1 and len(tbt) > 1
+    return BucketTiming(
+        ttft_s=fmean(ttft), tbt_s=fmean(tbt), errors=(_error(ttft, 1, 0), _error(tbt, 0, 1)) if known else ()
+    )
+
+
+def _error(times_s: Sequence[float], ttft_weight: float, tbt_weight: float) -> PointError:
+    return PointError(
+        variance_s2=variance(times_s) / len(times_s),
+        num_samples=len(times_s),
+        ttft_weight=ttft_weight,
+        tbt_weight=tbt_weight,
+    )

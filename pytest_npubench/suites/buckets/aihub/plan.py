@@ -1,0 +1,89 @@
+"""What an AI Hub campaign measures: the prefill and the decode graph of each bucket, on each unit of one phone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pytest_npubench.engines import shapes
+from pytest_npubench.engines.aihub.graph import GraphSpec
+from pytest_npubench.engines.aihub.options import JobOptions
+from pytest_npubench.engines.aihub.profile import UNITS
+from pytest_npubench.measurement import Phase
+from pytest_npubench.suites.buckets.plan import BucketPlan
+
+NUM_ROUNDS = 1  # a job is a hundred runs, and costs the user's quota
+PHASES = (Phase.PREFILL, Phase.DECODE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphPoint:
+    """One graph on one unit: one profile job a round."""
+
+    phase: Phase
+    bucket: int
+    unit: str
+
+    @property
+    def name(self) -> str:
+        return f"graph/{self.phase.value}/{self.bucket}/{self.unit}"
+
+    @property
+    def definition(self) -> list[object]:
+        return [self.name]
+
+    def visits(self, duration_s: float) -> int:
+        return 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubPlan(BucketPlan):
+    """A bucket plan whose cases rest on graphs. Buckets, models, dtype and limits are the hardware file's."""
+
+    units: tuple[str, ...] = UNITS
+
+    @property
+    def settings(self) -> dict[str, object]:
+        options = JobOptions(units=self.units)
+        return {
+            "buckets": self.buckets,
+            "dtype": self.spec.dtype,
+            "compile_options": options.compile_options,
+            "profile_options": [options.profile_options(unit) for unit in self.units],
+        }
+
+    @property
+    def fills_memory(self) -> bool:
+        """The devices are not ours."""
+        return False
+
+    def graph(self, point: GraphPoint) -> GraphSpec:
+        """Raises RegistryError on an unknown model, ConfigError on a dtype that is not exported."""
+        return GraphSpec(
+            shape=shapes.decoder_shape(self.model),
+            phase=point.phase,
+            bucket=point.bucket,
+            batch_size=1 if point.phase is Phase.PREFILL else self.batch_size,
+            dtype=self.spec.dtype,
+        )
+
+    def graph_points(self, buckets: Sequence[int], units: Sequence[str] | None = None) -> tuple[GraphPoint, ...]:
+        """Prefill and decode of each bucket on each unit."""
+        return tuple(
+            GraphPoint(phase=phase, bucket=bucket, unit=unit)
+            for bucket in buckets
+            for phase in PHASES
+            for unit in (self.units if units is None else units)
+        )
+
+
+def hub_plan(plan: BucketPlan) -> HubPlan:
+    """The same plan, measured by graphs, in one round."""
+    return HubPlan(
+        spec=plan.spec,
+        size=replace(plan.size, min_rounds=NUM_ROUNDS, max_rounds=NUM_ROUNDS),
+        model=plan.model,
+        batch_size=plan.batch_size,
+        case_error=plan.case_error,
+        mean_error=plan.mean_error,
+    )

@@ -1,0 +1,204 @@
+"""Times the points of the bucket suite: batches end to end, moves of the KV cache, canary kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.campaign.protocol import Bench
+from pytest_npubench.campaign.rounds import failure_reason
+from pytest_npubench.campaign.warmup import warm_up
+from pytest_npubench.engines import shapes
+from pytest_npubench.engines.canary_kernels import CanaryKernels
+from pytest_npubench.engines.protocol import Engine
+from pytest_npubench.predictors.two_point import check_pure
+from pytest_npubench.suites.buckets.declared_buckets import mismatch, series_name
+from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.points import BucketPoint
+
+# XLA's status, and what allocators say
+OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "allocate memory")
+
+
+class Canaries(Protocol):
+    """Small programs that know nothing of decoders (engines/canary_kernels.py)."""
+
+    def load(self, kernel: str) -> None: ...
+
+    def time(self, kernel: str) -> float: ...
+
+
+class BucketBench:
+    """One engine with its buckets, and the canaries beside it.
+
+    An engine may have `declared`, the lengths it pads to by itself, `canaries` that run where it does, and close().
+    """
+
+    def __init__(
+        self, runtime: Runtime, plan: BucketPlan, make_engine: Callable[[Runtime, BucketPlan], Engine]
+    ) -> None:
+        self._plan = plan
+        self._engine = make_engine(runtime, plan)
+        self._canaries: Canaries = getattr(self._engine, "canaries", None) or _canaries(runtime)
+        self._declared: tuple[int, ...] = getattr(self._engine, "declared", ())
+
+    def load(
+        self,
+        points: Sequence[BucketPoint],
+        earlier: Sequence[Mapping[str, Sequence[float]]],
+        stage: Callable[[str], None],
+    ) -> Mapping[str, str]:
+        """Compile every bucket that a point touches, small to large, every move, every canary. A bucket that cannot be
+        had takes its points along, and the larger ones where memory ran out; the smaller ones go on."""
+        lost = self._load_buckets(points, stage)
+        failures = {point.name: reason for point in points if (reason := self._first(lost, point)) is not None}
+        return {
+            **failures,
+            **self._load_moves(points, failures),
+            **self._load_canaries(points),
+            **self._mismatched(points),
+        }
+
+    def _load_buckets(self, points: Sequence[BucketPoint], stage: Callable[[str], None]) -> dict[int, str]:
+        """The reason of each bucket that cannot be had. Raises what loading raised where not one can."""
+        lost: dict[int, str] = {}
+        error: Exception | None = None
+        touched = self._plan.touched(point for point in points if point.requests)
+        for index, bucket in enumerate(touched):
+            stage(f"compiling bucket {bucket}")
+            try:
+                self._engine.load((bucket,))
+            except Exception as raised:  # noqa: BLE001 - out of memory, a failed compile: its points say so
+                error, lost[bucket] = raised, failure_reason(f"bucket {bucket}", raised)
+                if is_out_of_memory(raised):  # then larger ones, minutes of compiling each, would not fit either
+                    lost.update(dict.fromkeys(touched[index + 1 :], f"not tried: {lost[bucket]}"))
+                    break
+        if error is not None and len(lost) == len(touched):
+            raise error
+        return lost
+
+    def _load_moves(self, points: Sequence[BucketPoint], failures: Mapping[str, str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for point in points:
+            try:
+                if point.move and point.name not in failures:
+                    self._engine.load(point.move)
+            except Exception as error:  # noqa: BLE001 - as for a bucket
+                found[point.name] = failure_reason(point.name, error)
+        return found
+
+    def _first(self, lost: Mapping[int, str], point: BucketPoint) -> str | None:
+        """Why the smallest of a point's buckets that were lost was lost."""
+        buckets = point.move or (self._plan.touched((point,)) if point.requests else ())
+        return next((lost[bucket] for bucket in buckets if bucket in lost), None)
+
+    def _load_canaries(self, points: Sequence[BucketPoint]) -> dict[str, str]:
+        """A kernel that this runtime cannot have fails alone: its case says so."""
+        failures: dict[str, str] = {}
+        for point in points:
+            try:
+                if point.kernel:
+                    self._canaries.load(point.kernel)
+            except Exception as error:  # noqa: BLE001 - as in a round: this point ends, the others go on
+                failures[point.name] = failure_reason(point.name, error)
+        return failures
+
+    def _mismatched(self, points: Sequence[BucketPoint]) -> dict[str, str]:
+        """Profile points and drawn batches, where the engine pads to other lengths than the plan has. Steps are looked
+        for all the same."""
+        reason = mismatch(self._plan, self._declared)
+        if reason is None:
+            return {}
+        return {point.name: reason for point in points if point.pure_bucket is not None or not point.warm_up}
+
+    def warm_up(self, point: BucketPoint) -> tuple[float, bool]:
+        """Profile points warm a drawn batch: that one is run once."""
+        if point.warm_up:
+            return warm_up(lambda: self._time(point))
+        return self._time(point), True
+
+    def sample(self, point: BucketPoint, round_index: int) -> Mapping[str, Sequence[float]]:
+        """One timing in seconds, under the point's own name, and beside it what the engine declares of its buckets."""
+        found: dict[str, Sequence[float]] = {point.name: (self._time(point),)}
+        if self._declared and point.requests:
+            found[series_name(point.name)] = tuple(map(float, self._declared))
+        return found
+
+    def close(self) -> None:
+        """End what the engine started."""
+        if close := getattr(self._engine, "close", None):
+            close()
+
+    def _time(self, point: BucketPoint) -> float:
+        """Raises ImpureProfileError where a profile point left its bucket."""
+        if point.kernel:
+            return self._canaries.time(point.kernel)
+        if point.move:
+            return self._engine.time_move(*point.move).duration_s
+        run = self._engine.run(point.requests)
+        if point.pure_bucket is not None:
+            check_pure(point.pure_bucket, run)
+        return run.e2e_s
+
+
+def bench_for(runtime: Runtime, plan: BucketPlan, folder: Path) -> Bench[Any]:
+    """What measures a plan: vLLM's models and the jobs of AI Hub are kept below `folder`."""
+    from pytest_npubench.suites.buckets.aihub.plan import HubPlan
+
+    if isinstance(plan, HubPlan):
+        from pytest_npubench.suites.buckets.aihub.bench import GraphBench
+
+        return GraphBench(runtime, plan, folder / "aihub-jobs")
+    if plan.on_vllm:
+        return BucketBench(runtime, plan, partial(bucket_engine, folder=folder))
+    return BucketBench(runtime, plan, static_bucket_engine)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a compiler or an allocator gave up for want of memory. XLA and OpenVINO say so in words alone."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error)
+    return any(words in text.lower() for words in OUT_OF_MEMORY)
+
+
+def bucket_engine(runtime: Runtime, plan: BucketPlan, folder: Path) -> Engine:
+    """The engine of a plan: vLLM, whose model directory goes below `folder`, or the reference decoder."""
+    if plan.on_vllm:
+        from pytest_npubench.suites.buckets.vllm_buckets import start_bucket_engine
+
+        return start_bucket_engine(plan, folder, getattr(runtime, "visible_devices", None))
+    return static_bucket_engine(runtime, plan)
+
+
+def static_bucket_engine(runtime: Runtime, plan: BucketPlan) -> Engine:
+    """The reference decoder of a plan, in the framework of its runtime."""
+    shape = shapes.decoder_shape(plan.model)
+    settings: dict[str, Any] = {
+        "buckets": plan.buckets,
+        "batch_size": plan.batch_size,
+        "dtype": plan.spec.dtype,
+    }
+    if _framework(runtime) == "openvino":
+        from pytest_npubench.engines.openvino_dense.engine import OpenVinoBucketEngine
+
+        return OpenVinoBucketEngine(shape, runtime, **settings)
+    from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
+
+    return StaticBucketEngine(shape, runtime, **settings)
+
+
+def _canaries(runtime: Runtime) -> Canaries:
+    if _framework(runtime) == "openvino":
+        from pytest_npubench.engines.openvino_dense.canaries import OpenVinoCanaries
+
+        return OpenVinoCanaries(runtime)
+    return CanaryKernels(runtime)
+
+
+def _framework(runtime: Runtime) -> str:
+    """What its binaries are written in; a runtime that says nothing compiles functions of jax."""
+    return getattr(runtime, "framework", "jax")

@@ -1,0 +1,1 @@
+"""The kinds of bucket cases, a file each."""

@@ -1,0 +1,52 @@
+"""Canary kernels: is it the device and its driver, or what runs on them, that became slower?
+
+One case for each kernel (engines.canary_kernels). They are measured in the same shuffled rounds as everything else of
+the campaign, so they saw the same device at the same time. There is no limit on a time: a canary passes once measured,
+and is compared with other sessions. No prediction rests on it. On vLLM they run in its process, in torch
+(engines/vllm/canaries.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Axes, Case
+from pytest_npubench.engines.canary_kernels import KERNELS
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.stats.error import repeat_error
+from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.points import BucketPoint
+from pytest_npubench.verdict import judge_gates
+
+CANARY_VISIT_S = 0.05  # milliseconds a sample: six of them a round tell enough, predictions need the time more
+
+
+class CanaryKind:
+    name = "canary"
+    suite = "buckets"
+
+    def axes(self, plan: BucketPlan) -> Iterable[Axes]:
+        return ((("kernel", kernel),) for kernel in KERNELS)
+
+    def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
+        kernel = str(case.axis("kernel"))
+        return (BucketPoint(name=f"canary/{kernel}", kernel=kernel, visit_s=CANARY_VISIT_S),)
+
+    def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
+        (point,) = self.points(case, plan)
+        samples = measured.samples(point.name)
+        return Judgement(
+            verdict=judge_gates(()),
+            what=f"canary kernel {point.kernel}",
+            metrics=(Metric(name="kernel_s", unit="s", value=samples.median_s, samples=samples.samples_s),),
+            measured_s=samples.median_s,
+            repeat_error=repeat_error(samples.samples_s),
+            detail={"kernel": point.kernel},
+        )
+
+    def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
+        return True
+
+
+KIND = CanaryKind()

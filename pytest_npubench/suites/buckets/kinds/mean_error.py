@@ -1,0 +1,61 @@
+"""The mean absolute prediction error over a campaign's workloads, held to its own, tighter limit (LENS: 2.15 %)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Axes, Case
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.stats.error import summarise
+from pytest_npubench.suites.buckets.declared_buckets import NOMINAL, is_continuous
+from pytest_npubench.suites.buckets.kinds.prediction import KIND as PREDICTION
+from pytest_npubench.suites.buckets.kinds.prediction import prediction_error
+from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.points import BucketPoint
+from pytest_npubench.verdict import Gate, judge_gates
+
+
+class MeanErrorKind:
+    name = "mean_error"
+    suite = "buckets"
+
+    def axes(self, plan: BucketPlan) -> Iterable[Axes]:
+        return ((),)
+
+    def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
+        return tuple(
+            dict.fromkeys(
+                point
+                for axes in PREDICTION.axes(plan)
+                for point in PREDICTION.points(plan.case(self.suite, PREDICTION.name, axes), plan)
+            )
+        )
+
+    def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
+        found = [prediction_error(plan, measured, workload) for workload in plan.size.workloads]
+        signed = [item.error.gate_value * (1 if item.error.sum_error >= 0 else -1) for item in found]
+        summary = summarise(signed)
+        gate = Gate(metric="mean prediction error", value=summary.mean, limit=plan.mean_error, unit="%")
+        verdict, continuous = judge_gates((gate,)), is_continuous(plan, measured)
+        if verdict.failing and continuous:
+            verdict = replace(verdict, reason=f"{verdict.reason} ({NOMINAL})")
+        return Judgement(
+            verdict=verdict,
+            what=f"E2E of {summary.num_cases} workloads",
+            metrics=(Metric(name="mean_prediction_error", unit="", value=summary.mean, gate="difference"),),
+            measured_s=sum(sum(item.measured_s) for item in found),
+            predicted_s=sum(sum(item.predicted_s) for item in found),
+            error=summary.mean,
+            detail={
+                **{name: getattr(summary, name) for name in summary.__slots__},
+                "continuous": continuous,
+            },
+        )
+
+    def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
+        return True
+
+
+KIND = MeanErrorKind()

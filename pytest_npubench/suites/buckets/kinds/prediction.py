@@ -1,0 +1,171 @@
+"""LENS against the measured end-to-end time of batches drawn from a workload (LENS, section 5.2).
+
+The prediction comes from the profile points alone; the batches it is judged on are other samples of the same rounds.
+The error of a case is the larger of |sum P - sum M| / sum M and the mean of |P - M| / M over its batches.
+
+Where the engine has no buckets (vLLM on a CPU) those of the plan are nominal, and the error is that of a stair held
+against a slope. The limit is the same: a prediction that is off by more is of no more use for that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from statistics import stdev
+
+import numpy as np
+
+from pytest_npubench.buckets import bucket_of
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Axes, Case
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.stats.error import CaseError, case_error, repeat_error, student_quantile
+from pytest_npubench.suites.buckets.declared_buckets import NOMINAL, is_continuous
+from pytest_npubench.suites.buckets.lens_model import predict, profile
+from pytest_npubench.suites.buckets.plan import BucketPlan, many_requests
+from pytest_npubench.suites.buckets.points import BucketPoint
+from pytest_npubench.verdict import Gate, Verdict, judge_gates
+
+SETTLED_HALF_WIDTH = 0.01
+MIN_JACKKNIFE_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionError:
+    """Predicted and measured seconds of a workload's batches, and the 95 % half width of the error of their sum."""
+
+    predicted_s: tuple[float, ...]
+    measured_s: tuple[float, ...]
+    error: CaseError
+    half_width: float | None
+    repeat_error: float | None
+
+
+class PredictionKind:
+    name = "prediction"
+    suite = "buckets"
+
+    def axes(self, plan: BucketPlan) -> Iterable[Axes]:
+        return ((("workload", workload),) for workload in plan.size.workloads)
+
+    def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
+        batches = plan.draws(str(case.axis("workload")))
+        touched = plan.touched(batches)
+        profiled = tuple(plan.profile_point(point) for point in plan.profile_points(touched))
+        return (*profiled, *plan.moves(touched[1:]), *batches)
+
+    def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
+        workload = str(case.axis("workload"))
+        found = prediction_error(plan, measured, workload)
+        error, half = found.error, found.half_width
+        total_s = sum(found.measured_s)
+        rounds = zip(*(measured.round_means_s(point.name) for point in plan.draws(workload)), strict=False)
+        gate = Gate(metric="prediction error", value=error.gate_value, limit=plan.case_error, unit="%")
+        padding, sample = _padding(plan, measured, workload), plan.sample(workload)
+        continuous = is_continuous(plan, measured)
+        return Judgement(
+            verdict=_explained(judge_gates((gate,)), found, continuous),
+            what=f"E2E of {len(found.measured_s)} batches",
+            metrics=(
+                Metric(name="e2e_s", unit="s", value=total_s, samples=tuple(sum(row) for row in rounds)),
+                Metric(name="prediction_error", unit="", value=error.gate_value, gate="difference"),
+                *(Metric(name=name, unit="", value=fraction, gate="none") for name, fraction in padding.items()),
+            ),
+            measured_s=total_s,
+            predicted_s=sum(found.predicted_s),
+            error=error.sum_error,
+            error_interval=None if half is None else (error.sum_error - half, error.sum_error + half),
+            repeat_error=found.repeat_error,
+            detail={
+                "workload": workload,
+                "predicted_s": found.predicted_s,
+                "measured_s": found.measured_s,
+                "mape": error.mape,
+                "gate_error": error.gate_value,
+                "dropped_fraction": sample.dropped_fraction,
+                "num_dropped": sample.num_dropped,
+                "num_drawn": sample.num_drawn,
+                **padding,
+                "continuous": continuous,
+            },
+        )
+
+    def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
+        half_width = prediction_error(plan, measured, str(case.axis("workload"))).half_width
+        return half_width is not None and half_width <= SETTLED_HALF_WIDTH
+
+
+def _explained(verdict: Verdict, found: PredictionError, continuous: bool) -> Verdict:
+    """A failing verdict also says how well the error is known, so that noise is not taken for a wrong model, and a
+    nominal bucket not for a real one."""
+    parts = []
+    if found.half_width is not None and found.repeat_error is not None:
+        parts.append(f"95 % interval ±{found.half_width:.1%}, repeat error {found.repeat_error:.1%}")
+    if continuous:
+        parts.append(NOMINAL)
+    if not verdict.failing or not parts:
+        return verdict
+    return replace(verdict, reason=f"{verdict.reason} ({'; '.join(parts)})")
+
+
+def prediction_error(plan: BucketPlan, measured: Measured, workload: str) -> PredictionError:
+    """LENS against measured for one workload. Raises MeasurementError where a point of either side failed."""
+    predicted_s, measured_s = _seconds(plan, measured, workload)
+    repeats = [repeat_error(measured.samples(batch.name).samples_s) for batch in plan.draws(workload)]
+    known = [error * mean for error, mean in zip(repeats, measured_s, strict=True) if error is not None]
+    return PredictionError(
+        predicted_s=predicted_s,
+        measured_s=measured_s,
+        error=case_error(predicted_s, measured_s),
+        half_width=_half_width(plan, measured, workload),
+        repeat_error=math.hypot(*known) / sum(measured_s) if len(known) == len(repeats) else None,
+    )
+
+
+def _seconds(plan: BucketPlan, measured: Measured, workload: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Predicted and measured seconds of each of the workload's batches."""
+    batches = plan.draws(workload)
+    lens = profile(plan, measured, plan.touched(batches))
+    return (
+        tuple(predict(plan, lens, batch) for batch in batches),
+        tuple(measured.samples(batch.name).mean_s for batch in batches),
+    )
+
+
+def _half_width(plan: BucketPlan, measured: Measured, workload: str) -> float | None:
+    """Half the 95 % interval of the error of the sum, by the jackknife over rounds (Tukey 1958); None below 3 rounds.
+
+    Leaving out whole rounds keeps what the interleaving achieved: drift that a round's points share cancels in the
+    error, so it does not widen the interval.
+    """
+    num_rounds = len(measured.rounds)
+    if num_rounds < MIN_JACKKNIFE_ROUNDS:
+        return None
+    errors = []
+    for left_out in range(num_rounds):
+        rounds = [row for index, row in enumerate(measured.rounds) if index != left_out]
+        errors.append(case_error(*_seconds(plan, replace(measured, rounds=rounds), workload)).sum_error)
+    standard_error = (num_rounds - 1) / math.sqrt(num_rounds) * stdev(errors)
+    return float(student_quantile(0.975, num_rounds - 1)) * standard_error
+
+
+def _padding(plan: BucketPlan, measured: Measured, workload: str) -> dict[str, float]:
+    """By name; under vLLM what is padded there: nothing without buckets, and prompts alone with them."""
+    if is_continuous(plan, measured):
+        return {}
+    prefill, decode = padding_fractions(plan, workload)
+    known = {"prefill_padding_fraction": prefill}
+    return known if plan.on_vllm else {**known, "decode_padding_fraction": decode}
+
+
+def padding_fractions(plan: BucketPlan, workload: str, num_requests: int = 2000) -> tuple[float, float]:
+    """Share of padded positions in prefill, and in decode of single requests, over many requests of the workload."""
+    inputs, outputs = many_requests(workload, num_requests, plan.buckets[-1])
+    prefilled = bucket_of(plan.buckets, inputs)
+    steps = np.repeat(inputs, outputs - 1) + 1 + np.concatenate([np.arange(count - 1) for count in outputs])
+    decoded = bucket_of(plan.buckets, steps)
+    return 1 - float(inputs.sum() / prefilled.sum()), 1 - float(steps.sum() / decoded.sum()) if len(steps) else 0.0
+
+
+KIND = PredictionKind()

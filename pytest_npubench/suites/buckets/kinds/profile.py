@@ -1,0 +1,115 @@
+"""TTFT_b and TBT_b of one bucket from two end-to-end points (LENS, Eq. 14 and 15), and what compiling it took.
+
+On an engine without buckets (vLLM on a CPU) the bucket is nominal: a length at which a slope is sampled, and the case
+says so.
+
+There is no absolute limit on a time: a profile case passes once it is measured, pure and finite. Later sessions are
+judged against accepted ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Axes, Case
+from pytest_npubench.measurement import CacheState, CompileRecord
+from pytest_npubench.predictors.two_point import count_cost
+from pytest_npubench.result import GateKind, Judgement, Metric
+from pytest_npubench.suites.buckets.declared_buckets import CONTINUOUS, boundaries, is_continuous
+from pytest_npubench.suites.buckets.lens_model import profile
+from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.points import BucketPoint
+from pytest_npubench.verdict import Gate, judge_gates
+
+COMPILE_MARGIN = 0.10  # one compile a session, and compilers search by the clock
+
+
+class ProfileKind:
+    name = "profile"
+    suite = "buckets"
+
+    def axes(self, plan: BucketPlan) -> Iterable[Axes]:
+        return ((("bucket", bucket),) for bucket in plan.buckets)
+
+    def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
+        bucket = int(case.axis("bucket"))
+        return tuple(plan.profile_point(point) for point in plan.profile_points((bucket,)))
+
+    def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
+        bucket = int(case.axis("bucket"))
+        timing = profile(plan, measured, (bucket,)).buckets[bucket]
+        ttft_s, tbt_s = timing.ttft_s or 0.0, timing.tbt_s or 0.0  # both are there: one bucket set for both phases
+        first, second = self.points(case, plan)
+        low, high = (measured.samples(point.name) for point in (first, second))
+        steps = second.requests[0].output_tokens - first.requests[0].output_tokens
+        pairs = zip(measured.round_means_s(first.name), measured.round_means_s(second.name), strict=False)
+        binaries = bucket_binaries(measured.compiles, bucket)
+        planned = plan.profile_points((bucket,))
+        samples = {item: point.samples_s for item, point in zip(planned, (low, high), strict=True)}
+        cost = count_cost(binaries, samples, sessions=1)
+        counted = ("points",) if plan.on_vllm else ("binaries", "points")  # vLLM compiles for no bucket of its own
+        gates = tuple(Gate(metric=name, value=getattr(cost, name), limit=2) for name in counted)
+        verdict, continuous = judge_gates(gates), is_continuous(plan, measured)
+        if continuous:
+            verdict = replace(verdict, reason=f"{verdict.reason}; {CONTINUOUS}, bucket {bucket} is nominal")
+        return Judgement(
+            verdict=verdict,
+            what=f"TTFT of bucket {bucket}",
+            metrics=(
+                Metric(
+                    name="ttft_s",
+                    unit="s",
+                    value=ttft_s,
+                    samples=tuple(value / plan.batch_size for value in low.samples_s),
+                ),
+                Metric(
+                    name="tbt_s",
+                    unit="s",
+                    value=tbt_s,
+                    samples=tuple((long - short) / steps for short, long in pairs),
+                ),
+                *(() if plan.on_vllm else (_compile_metric(cost.compile_s, binaries),)),
+            ),
+            measured_s=ttft_s,
+            repeat_error=_relative(timing.ttft_error_s, ttft_s),
+            detail={
+                "bucket": bucket,
+                "ttft_s": ttft_s,
+                "tbt_s": tbt_s,
+                "ttft_error_s": timing.ttft_error_s,
+                "tbt_error_s": timing.tbt_error_s,
+                "compile_cache": [record.cache.value for record in binaries],
+                "cost": {name: getattr(cost, name) for name in cost.__slots__},
+                "points_s": {point.name: measured.samples(point.name).mean_s for point in (first, second)},
+                "spread": high.relative_spread,
+                "continuous": continuous,
+                "declared": list(boundaries(plan, measured)),
+            },
+        )
+
+    def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
+        return True
+
+
+def bucket_binaries(compiles: Iterable[CompileRecord], bucket: int) -> tuple[CompileRecord, ...]:
+    """The prefill and decode binaries of one bucket."""
+    return tuple(
+        record
+        for record in compiles
+        if record.name.startswith(("prefill-", "decode-")) and record.name.endswith(f"-{bucket}")
+    )
+
+
+def _compile_metric(compile_s: float, binaries: Sequence[CompileRecord]) -> Metric:
+    warm = any(record.cache is CacheState.WARM for record in binaries)
+    gate: GateKind = "none" if warm else "ratio"
+    return Metric(name="compile_s", unit="s", value=compile_s, margin=COMPILE_MARGIN, gate=gate)
+
+
+def _relative(error_s: float | None, value_s: float) -> float | None:
+    return None if error_s is None else error_s / value_s
+
+
+KIND = ProfileKind()

@@ -1,0 +1,225 @@
+"""What a campaign is about, and the points that its cases ask for. Equal on every machine, so a digest tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_npubench.buckets import bucket_of
+from pytest_npubench.case import Axes, Case
+from pytest_npubench.engines.protocol import Finished
+from pytest_npubench.errors import ConfigError
+from pytest_npubench.hardware import HardwareSpec, RunSize
+from pytest_npubench.measurement import Request
+from pytest_npubench.predictors.two_point import ProfilePoint, plan_points
+from pytest_npubench.suites.buckets.points import BucketPoint
+from pytest_npubench.suites.protocol import Choice
+from pytest_npubench.workloads import LengthSample, workload
+
+Lengths = npt.NDArray[np.int64]
+TORCH_FAMILIES = ("cpu", "cuda")
+PROFILE_VISIT_S = 0.8  # every prediction of a bucket rests on its two points
+DRAWN_VISIT_S = 0.7  # one batch is half of a case's error: a long one is to be seen more than once in a round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketPlan:
+    """One device, model and batch size under one run size, with the limits its predictions are held to.
+
+    engine: "reference", the decoder that is compiled for these buckets, or "vllm".
+    """
+
+    spec: HardwareSpec
+    size: RunSize
+    model: str
+    batch_size: int
+    case_error: float
+    mean_error: float
+    engine: str = "reference"
+
+    @property
+    def key(self) -> str:
+        return f"{self.spec.name}-{self.model}-b{self.batch_size}" + ("-vllm" if self.on_vllm else "")
+
+    @property
+    def framework(self) -> str:
+        return "vllm" if self.on_vllm else "jax"
+
+    @property
+    def on_vllm(self) -> bool:
+        """vLLM pads as it will, if at all; the reference engines are compiled for the plan's buckets and no others."""
+        return self.engine == "vllm"
+
+    @property
+    def fills_memory(self) -> bool:
+        """Whether the reference decoder runs here: vLLM sizes its own cache."""
+        return not self.on_vllm
+
+    @property
+    def finished(self) -> Finished:
+        """What rows of a batch that ended early do: the reference decoder carries them along, vLLM drops them."""
+        return "drop" if self.on_vllm else "freeze"
+
+    @property
+    def limits(self) -> dict[str, float]:
+        return {"case_error": self.case_error, "mean_error": self.mean_error}
+
+    def includes(self, kind: str) -> bool:
+        """Canary kernels run in vLLM's own process, in torch: not where torch has no such device."""
+        return kind != "canary" or not self.on_vllm or self.spec.family in TORCH_FAMILIES
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Ascending; the hardware file's, and under vLLM the smaller ones that it pads to by itself."""
+        if not self.on_vllm:
+            return self.size.buckets
+        from pytest_npubench.engines.vllm.buckets import planned_buckets
+
+        return planned_buckets(self.spec.family, self.size.buckets)
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What changes the meaning of a case, for its digest."""
+        size = self.size
+        engine = {"engine": self.engine} if self.on_vllm else {}  # no other digest for what was there before
+        return {
+            **engine,
+            "buckets": self.buckets,
+            "dtype": self.spec.dtype,
+            "tensor_parallel": self.spec.tensor_parallel,
+            "num_draws": size.num_draws,
+            "profile_output_tokens": size.profile_output_tokens,
+        }
+
+    def case(self, suite: str, kind: str, axes: Axes) -> Case:
+        return Case(
+            suite=suite,
+            kind=kind,
+            hardware=self.spec.name,
+            family=self.spec.family,
+            model=self.model,
+            batch_size=self.batch_size,
+            axes=axes,
+        )
+
+    def profile_point(self, point: ProfilePoint) -> BucketPoint:
+        """A LENS profile point: the whole batch with one length."""
+        request = Request(input_tokens=point.input_tokens, output_tokens=point.output_tokens)
+        return BucketPoint(
+            name=f"profile/{point.bucket}/{point.output_tokens}",
+            requests=(request,) * self.batch_size,
+            pure_bucket=point.bucket,
+            visit_s=PROFILE_VISIT_S,
+        )
+
+    def profile_points(self, buckets: Sequence[int]) -> tuple[ProfilePoint, ...]:
+        """Two a bucket; planned over the whole set, since a bucket's width depends on its neighbour."""
+        planned = plan_points(self.buckets, output_tokens=self.size.profile_output_tokens)
+        return tuple(point for point in planned if point.bucket in buckets)
+
+    def moves(self, buckets: Sequence[int]) -> tuple[BucketPoint, ...]:
+        """The moves into each of these buckets from its smaller neighbour in the set; none in a paged cache."""
+        if self.on_vllm:
+            return ()
+        pairs = zip(self.buckets, self.buckets[1:], strict=False)
+        return tuple(
+            BucketPoint(name=f"move/{small}/{large}", move=(small, large)) for small, large in pairs if large in buckets
+        )
+
+    def draws(self, name: str) -> tuple[BucketPoint, ...]:
+        """The batches drawn from a workload: each a point, the lengths of one seeded sample."""
+        requests = self.sample(name).requests
+        size = self.batch_size
+        return tuple(
+            BucketPoint(
+                name=f"batch/{name}/{index}",
+                requests=requests[index * size : (index + 1) * size],
+                warm_up=False,
+                visit_s=DRAWN_VISIT_S,
+            )
+            for index in range(self.size.num_draws)
+        )
+
+    def sample(self, name: str) -> LengthSample:
+        """The workload's requests for this plan, filtered to the largest bucket; counts what that dropped."""
+        return _sample(name, self.size.num_draws * self.batch_size, self.batch_size, self.buckets[-1])
+
+    def touched(self, points: Iterable[BucketPoint]) -> tuple[int, ...]:
+        """Every bucket from a batch's shortest prompt to its longest KV length, over all these batches."""
+        found: set[int] = set()
+        for point in points:
+            first = bucket_of(self.buckets, min(item.input_tokens for item in point.requests))
+            final = max(item.input_tokens + item.output_tokens - 1 for item in point.requests)
+            found.update(bucket for bucket in self.buckets if first <= bucket <= bucket_of(self.buckets, final))
+        return tuple(sorted(found))
+
+
+def bucket_plans(
+    spec: HardwareSpec,
+    profile: str,
+    engine: str = "reference",
+    *,
+    case_error: float | None = None,
+    mean_error: float | None = None,
+) -> Iterator[BucketPlan]:
+    """One for each model and batch size of a profile; the limits are the hardware file's where none are given."""
+    if not spec.models:  # a file about a server
+        return
+    size = spec.profile(profile)
+    for model in size.models:
+        for batch_size in spec.batch_sizes_of(model, size):
+            yield BucketPlan(
+                spec=spec,
+                size=size,
+                model=model,
+                batch_size=batch_size,
+                case_error=spec.case_error if case_error is None else case_error,
+                mean_error=spec.mean_error if mean_error is None else mean_error,
+                engine=engine,
+            )
+
+
+def chosen_plans(spec: HardwareSpec, choice: Choice) -> Iterator[BucketPlan]:
+    """Those of a run, under limits that it may tighten; by graphs on Qualcomm AI Hub. Raises ConfigError for a limit
+    that is looser than the hardware file's."""
+    plans = bucket_plans(
+        spec,
+        choice.profile,
+        choice.engine,
+        case_error=_tightened("case_error", choice.case_error, spec.case_error),
+        mean_error=_tightened("mean_error", choice.mean_error, spec.mean_error),
+    )
+    if spec.family != "qualcomm" or choice.engine != "reference":
+        return plans
+    from pytest_npubench.suites.buckets.aihub.plan import hub_plan
+
+    return map(hub_plan, plans)
+
+
+def _tightened(name: str, asked: float | None, limit: float) -> float:
+    if asked is None:
+        return limit
+    if asked > limit:
+        raise ConfigError(
+            f"--npubench-{name.replace('_', '-')} = {asked:g} is looser than the hardware file's {limit:g}; "
+            "it can only tighten"
+        )
+    return asked
+
+
+@lru_cache(maxsize=256)
+def _sample(name: str, num_requests: int, batch_size: int, max_total_tokens: int) -> LengthSample:
+    seed = crc32(f"{name}/{batch_size}".encode())  # other lengths for other batch sizes, the same on every machine
+    return workload(name).sample(num_requests, seed=seed, max_total_tokens=max_total_tokens)
+
+
+def many_requests(name: str, num_requests: int, max_total_tokens: int) -> tuple[Lengths, Lengths]:
+    """Input and output tokens, int64 [num_requests] each, of one seeded sample of a workload."""
+    requests = workload(name).sample(num_requests, seed=0, max_total_tokens=max_total_tokens).requests
+    inputs = np.array([item.input_tokens for item in requests], dtype=np.int64)
+    return inputs, np.array([item.output_tokens for item in requests], dtype=np.int64)

@@ -1,0 +1,59 @@
+"""Chunk-sharing graphs alone: number of graphs, compile time, bytes and run time of four ways (llm.npu, section 3.2).
+
+The case fails where the graphs counted are not those of the closed form, or an arm's output is wrong.
+"""
+
+from __future__ import annotations
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Case
+from pytest_npubench.offload.chunk_graphs import ChunkSettings
+from pytest_npubench.offload.summaries import summarize_chunks
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.suites.offload.experiment import OffloadExperiment, arm_rows, arm_time
+from pytest_npubench.suites.offload.plan import OffloadPlan
+from pytest_npubench.suites.offload.points import samples_of
+from pytest_npubench.verdict import Gate, judge_gates
+
+MAX_RELATIVE_ERROR = 1e-4  # every arm computes in float32
+
+
+class ChunkSharingKind(OffloadExperiment):
+    name = "chunk_sharing"
+
+    def judge(self, case: Case, plan: OffloadPlan, measured: Measured) -> Judgement:
+        settings = plan.experiment
+        assert isinstance(settings, ChunkSettings)
+        samples = samples_of(measured, self.points(case, plan))
+        summary = summarize_chunks(settings, samples)
+        layouts = settings.layouts()
+        miscounted = sum(
+            row.medians["num_graphs"] != layouts[int(row.setting.split()[0])].num_graphs(row.arm)
+            for row in summary.rows
+        )
+        error = max(row.medians["relative_error"] for row in summary.rows)
+        longest = max(settings.prompt_tokens)
+        saved = summary.saved_fraction[longest]
+        return Judgement(
+            verdict=judge_gates(
+                (
+                    Gate(metric="arms with another number of graphs", value=miscounted, limit=0),
+                    Gate(metric="relative error", value=error, limit=MAX_RELATIVE_ERROR),
+                )
+            ),
+            what=f"sharing at {longest} tokens: {saved:.0%} of the weights saved",
+            metrics=(
+                arm_time("sharing_s", samples, f"chunk_graphs/sharing/{longest} tokens"),
+                Metric(name="saved_fraction", unit="", value=saved, better="higher", gate="none"),
+            ),
+            detail={
+                "arms": arm_rows(summary.rows),
+                "compared_with": "whole",
+                "saved_fraction": {str(length): value for length, value in summary.saved_fraction.items()},
+                "shared_subgraphs": {str(length): value for length, value in summary.shared_subgraphs.items()},
+                "published": "llm.npu: 120 of 144 subgraphs shared, 75 % of memory saved at prompt 1024, chunk 256",
+            },
+        )
+
+
+KIND = ChunkSharingKind()

@@ -1,0 +1,52 @@
+"""The three techniques on and off, all eight ways, on one prefill: main effects and interactions (its reviews' demand).
+
+Effects are ratios: below 1 the technique improves time, error or bytes. The case fails where the shadow is proven to
+make the error larger, since then the pipeline computes something else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Case
+from pytest_npubench.offload.factorial import CELLS, FACTORS, cell_name
+from pytest_npubench.offload.summaries import summarize_factorial
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.suites.offload.experiment import OffloadExperiment, arm_time
+from pytest_npubench.suites.offload.plan import OffloadPlan
+from pytest_npubench.suites.offload.points import samples_of
+from pytest_npubench.verdict import Gate, judge_gates
+
+
+class FactorialKind(OffloadExperiment):
+    name = "factorial"
+
+    def judge(self, case: Case, plan: OffloadPlan, measured: Measured) -> Judgement:
+        samples = samples_of(measured, self.points(case, plan))
+        summary = summarize_factorial(samples)
+        shadow = next(effect for effect in summary.error if effect.factors == ("shadow",))
+        time = {effect.name: effect.ratio for effect in summary.time if len(effect.factors) == 1}
+        least = shadow.low if shadow.low is not None else shadow.ratio
+        return Judgement(
+            verdict=judge_gates(
+                (Gate(metric="error with the shadow / without, at the least", value=least, limit=1.0),)
+            ),
+            what="time with / without: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in time.items()),
+            metrics=(
+                arm_time("all_on_s", samples, f"factorial/{cell_name(CELLS[-1])}/prefill"),
+                *(Metric(name=f"{name}_time_ratio", unit="ratio", value=time[name], gate="none") for name in FACTORS),
+                Metric(name="shadow_error_ratio", unit="ratio", value=shadow.ratio, gate="none"),
+            ),
+            detail={
+                "cells": [{"cell": row.cell, "over_none": row.over_none, **row.medians} for row in summary.rows],
+                "effects": {
+                    name: [asdict(effect) for effect in getattr(summary, name)]
+                    for name in ("time", "error", "weight_bytes")
+                },
+                "published": "llm.npu prints a cumulative chain; its reviewers ask for each technique alone",
+            },
+        )
+
+
+KIND = FactorialKind()

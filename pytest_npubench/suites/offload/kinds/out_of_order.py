@@ -1,0 +1,59 @@
+"""Out-of-order subgraphs alone: orders simulated at 2, 4 and 8 chunks, and replayed on the pair (llm.npu, section 3.4).
+
+C / FIFO is given with its sign: most of the gain over program order comes from any ready queue. The case fails where
+the order changes what is computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Case
+from pytest_npubench.offload.factorial import OUT_OF_ORDER
+from pytest_npubench.offload.out_of_order import simulated_bubbles
+from pytest_npubench.offload.replay import CALM, ReplaySettings
+from pytest_npubench.offload.summaries import replay_rows
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.suites.offload.experiment import OffloadExperiment, arm_rows, arm_time
+from pytest_npubench.suites.offload.plan import OffloadPlan
+from pytest_npubench.suites.offload.points import VisitPoint, samples_of
+from pytest_npubench.verdict import Gate, judge_gates
+
+MAX_DIFFERENCE = 1e-6  # between orders, of the relative error
+
+
+class OutOfOrderKind(OffloadExperiment):
+    name = "out_of_order"
+
+    def points(self, case: Case, plan: OffloadPlan) -> tuple[VisitPoint, ...]:
+        return tuple(point for point in super().points(case, plan) if point.point.setting == CALM)
+
+    def judge(self, case: Case, plan: OffloadPlan, measured: Measured) -> Judgement:
+        settings = plan.experiment
+        assert isinstance(settings, ReplaySettings)
+        points = self.points(case, plan)
+        samples = samples_of(measured, points)
+        rows = replay_rows([point.point for point in points], samples)
+        over_fifo = next(row.over for row in rows if row.arm == OUT_OF_ORDER)
+        assert over_fifo is not None, "FIFO is among the policies"
+        errors = [row.medians["relative_error"] for row in rows]
+        return Judgement(
+            verdict=judge_gates(
+                (Gate(metric="errors of two orders apart", value=max(errors) - min(errors), limit=MAX_DIFFERENCE),)
+            ),
+            what=f"C / FIFO in time, {settings.num_chunks} chunks on the pair: {over_fifo.median:.3f}",
+            metrics=(
+                arm_time("contribution_s", samples, f"replay/{OUT_OF_ORDER}/{CALM}"),
+                Metric(name="contribution_over_fifo", unit="ratio", value=over_fifo.median, gate="none"),
+            ),
+            detail={
+                "arms": arm_rows(rows),
+                "compared_with": "fifo",
+                "simulated": [asdict(outcome) for outcome in simulated_bubbles()],
+                "published": "llm.npu, section 3.4: bubbles of 37 % with in-order overlap",
+            },
+        )
+
+
+KIND = OutOfOrderKind()

@@ -1,0 +1,91 @@
+"""Lengths across the edges of graph sizes: padding, pipe, online prepare, chunked, beside the solver's split (Fig. 14).
+
+Just past an edge padding wastes most of a graph; HeteroInfer is 2.24, 2.21 and 1.35 times as fast as online prepare,
+padding and pipe at 525 tokens. The case fails where the solver's split is slower than padding in the median over all
+lengths.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.whole_rounds import whole_rounds
+from pytest_npubench.case import Axes, Case
+from pytest_npubench.errors import MeasurementError
+from pytest_npubench.partition.matmul import Matmul
+from pytest_npubench.partition.strategies import all_splits
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.suites.partition.experiment import PairExperiment, ratio_metric, rounds_of
+from pytest_npubench.suites.partition.plan import PartitionPlan
+from pytest_npubench.suites.partition.points import DecisionPoint, PartitionPoint, SplitPoint
+from pytest_npubench.verdict import Gate, judge_gates
+
+BASELINES = {"npu_only": "padding", "pipe": "pipe", "online_prepare": "online prepare", "chunked": "chunked"}
+PAST_EDGE = (0.0, 0.05, 0.5)  # of the edge
+
+
+class BucketEdgesKind(PairExperiment):
+    name = "bucket_edges"
+
+    def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
+        """The largest operator decides a prefill's time."""
+        largest = max(plan.operator_names, key=lambda name: plan.matmul(name, 1).weight_elements)
+        return ((("operator", largest),),)
+
+    def points(self, case: Case, plan: PartitionPlan) -> tuple[PartitionPoint, ...]:
+        matmuls = _matmuls(case, plan)
+        decisions = (DecisionPoint(matmul=matmul) for matmul in matmuls)
+        return *decisions, *(point for matmul in matmuls for point in _baselines(plan, matmul).values())
+
+    def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
+        if len(plan.partition.standard_sizes) < 2:
+            raise MeasurementError(
+                f"standard sizes {plan.partition.standard_sizes}; want two or more, or no edge lies between"
+            )
+        measured = whole_rounds(measured, self.points(case, plan))
+        over: dict[str, list[float]] = {name: [] for name in BASELINES.values()}
+        rows = []
+        for matmul in _matmuls(case, plan):
+            decided_s = rounds_of(measured, DecisionPoint(matmul=matmul), "total_s")
+            row: dict[str, object] = {"tokens": matmul.tokens, "decided_s": statistics.median(decided_s)}
+            for name, point in _baselines(plan, matmul).items():
+                baseline_s = rounds_of(measured, point, "total_s")
+                row[f"{name}_s"] = statistics.median(baseline_s)
+                over[name].append(ratio_metric(name, baseline_s, decided_s).value)
+            rows.append(row)
+        padding = statistics.median(over["padding"])
+        ratios = {name: statistics.median(values) for name, values in over.items() if values}
+        return Judgement(
+            verdict=judge_gates((Gate(metric="solver's split / padding", value=1 / padding, limit=1.0),)),
+            what="solver's split against padding, across the edges",
+            metrics=tuple(_speedup(name, over[name]) for name in ratios),
+            detail={
+                "lengths": rows,
+                "speedups": ratios,
+                "published": "HeteroInfer, Fig. 14: 2.24, 2.21, 1.35 over online prepare, padding, pipe at 525 tokens",
+            },
+        )
+
+
+def _speedup(name: str, values: list[float]) -> Metric:
+    return ratio_metric(f"{name.replace(' ', '_')}_speedup", values, [1.0] * len(values))
+
+
+def _matmuls(case: Case, plan: PartitionPlan) -> list[Matmul]:
+    edges = plan.partition.standard_sizes[:-1]
+    lengths = sorted({round(edge * (1 + past)) + (past > 0) for edge in edges for past in PAST_EDGE})
+    return [plan.matmul(str(case.axis("operator")), tokens) for tokens in lengths]
+
+
+def _baselines(plan: PartitionPlan, matmul: Matmul) -> dict[str, SplitPoint]:
+    """By the name that the figure gives them; a strategy without a split of this length is left out."""
+    found = {}
+    for strategy, name in BASELINES.items():
+        if splits := all_splits(matmul, plan.options, (strategy,)):
+            found[name] = SplitPoint(matmul=matmul, split=splits[0])
+    return found
+
+
+KIND = BucketEdgesKind()

@@ -1,0 +1,58 @@
+"""A whole decoder layer, attention and feed-forward, as the solver splits it (HeteroInfer, Figs. 13 and 16).
+
+Prefill of the largest graph size and one decode step after as many tokens; outputs are held against one unit's in
+float32. The speed-up is over the better unit alone; it is shown and compared with accepted sessions, and has no limit:
+two equal units bound by one memory have little to gain in decode.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Axes, Case
+from pytest_npubench.result import Judgement
+from pytest_npubench.suites.partition.experiment import PairExperiment, ratio_metric, rounds_of, time_metric
+from pytest_npubench.suites.partition.plan import PartitionPlan
+from pytest_npubench.suites.partition.points import LayerPoint
+from pytest_npubench.verdict import judge_gates
+
+
+class DecoderLayerKind(PairExperiment):
+    name = "decoder_layer"
+
+    def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
+        return ((("phase", "prefill"),), (("phase", "decode"),))
+
+    def points(self, case: Case, plan: PartitionPlan) -> tuple[LayerPoint]:
+        longest = plan.partition.standard_sizes[-1]
+        if case.axis("phase") == "prefill":
+            return (LayerPoint(tokens=longest, context=0),)
+        return (LayerPoint(tokens=1, context=longest),)
+
+    def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
+        (point,) = self.points(case, plan)
+        decided_s, npu_s = rounds_of(measured, point, "decided_s"), rounds_of(measured, point, "npu_s")
+        gpu_s = rounds_of(measured, point, "gpu_beside_decided_s")
+        single_s = min(gpu_s, npu_s, key=statistics.median)
+        speedup = ratio_metric("speedup", single_s, decided_s)
+        return Judgement(
+            verdict=judge_gates(()),
+            what=f"{case.axis('phase')} of a layer: best unit alone / solver's splits",
+            metrics=(time_metric("decided_s", decided_s), speedup),
+            measured_s=statistics.median(decided_s),
+            detail={
+                "tokens": point.tokens,
+                "context": point.context,
+                "decided_s": statistics.median(decided_s),
+                "gpu_s": statistics.median(gpu_s),
+                "npu_s": statistics.median(npu_s),
+                "sync_s": statistics.median(rounds_of(measured, point, "decided_sync_s")),
+                "speedup": speedup.value,
+                "published": "HeteroInfer, section 5.6: 2.05, 1.79, 1.20, 1.19 times by technique at 320 tokens",
+            },
+        )
+
+
+KIND = DecoderLayerKind()

@@ -1,0 +1,52 @@
+"""The static unit: time goes up in stages as wide as its array (HeteroInfer, section 3.2, NPU-1).
+
+On the paper's NPU every dimension below 32 costs as much as 32. Sizes lie closer than any stage expected and reach over
+several; the width that explains the times best is reported, or none where a straight line does as well.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Case
+from pytest_npubench.partition.descriptors import fit_stage
+from pytest_npubench.partition.matmul import NPU
+from pytest_npubench.partition.sync.splits import alone
+from pytest_npubench.result import Judgement
+from pytest_npubench.suites.partition.experiment import OperatorExperiment, rounds_of, time_metric
+from pytest_npubench.suites.partition.plan import PartitionPlan
+from pytest_npubench.suites.partition.points import SplitPoint
+from pytest_npubench.verdict import judge_gates
+
+TOKENS = (4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 68, 80, 96)
+
+
+class NpuStageKind(OperatorExperiment):
+    name = "npu_stage"
+
+    def points(self, case: Case, plan: PartitionPlan) -> tuple[SplitPoint, ...]:
+        matmuls = (plan.matmul(str(case.axis("operator")), tokens) for tokens in TOKENS)
+        return tuple(SplitPoint(matmul=matmul, split=alone(matmul, NPU)) for matmul in matmuls)
+
+    def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
+        points = self.points(case, plan)
+        seconds = [rounds_of(measured, point, "npu_s") for point in points]
+        medians = [statistics.median(samples) for samples in seconds]
+        stage = fit_stage(TOKENS, medians)
+        return Judgement(
+            verdict=judge_gates(()),
+            what=f"{points[-1].matmul.name} on the NPU role, {TOKENS[-1]} tokens",
+            metrics=(time_metric("smallest_s", seconds[0]), time_metric("largest_s", seconds[-1])),
+            measured_s=medians[-1],
+            detail={
+                "tokens": TOKENS,
+                "seconds": medians,
+                "stage_tokens": stage.width,
+                "step_s": stage.step_s,
+                "published": "HeteroInfer, section 3.2: stages of 32 on a Hexagon NPU",
+            },
+        )
+
+
+KIND = NpuStageKind()

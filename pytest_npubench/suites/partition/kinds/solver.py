@@ -1,0 +1,75 @@
+"""The solver's decision for one operator and length, on the real pair, against the best split there is.
+
+Regret, prediction error and speed-up over the best single unit (HeteroInfer, section 4.4). A single shape is shown and
+held against accepted sessions; solver_regret judges all of them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Axes, Case
+from pytest_npubench.partition.matmul import Matmul
+from pytest_npubench.partition.regret import MIN_ROUNDS
+from pytest_npubench.partition.solver import split_text
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.suites.partition.decisions import decision_points, regret
+from pytest_npubench.suites.partition.experiment import PairExperiment, rounds_of, time_metric
+from pytest_npubench.suites.partition.plan import PartitionPlan
+from pytest_npubench.suites.partition.points import DecisionPoint, PartitionPoint
+from pytest_npubench.verdict import judge_gates
+
+
+class SolverKind(PairExperiment):
+    name = "solver"
+
+    def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
+        return tuple(
+            (("operator", name), ("tokens", tokens)) for name in plan.operator_names for tokens in plan.size.lengths
+        )
+
+    def points(self, case: Case, plan: PartitionPlan) -> tuple[PartitionPoint, ...]:
+        return decision_points(plan, _matmul(case, plan))
+
+    def settled(self, case: Case, plan: PartitionPlan, measured: Measured) -> bool:
+        return len(measured.rounds) >= MIN_ROUNDS
+
+    def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
+        matmul = _matmul(case, plan)
+        found = regret(plan, matmul, measured)
+        samples = rounds_of(measured, DecisionPoint(matmul=matmul), "total_s")
+        speedup = found.speedup or 1.0
+        return Judgement(
+            verdict=judge_gates(()),
+            what=f"{found.decided.strategy}: {split_text(matmul, found.decided)}",
+            metrics=(
+                time_metric("decided_s", samples),
+                Metric(name="speedup", unit="ratio", value=speedup, better="higher", gate="none"),
+                Metric(name="regret", unit="", value=found.regret, gate="none"),
+            ),
+            measured_s=found.decided_s,
+            predicted_s=found.predicted_s,
+            error=found.prediction_error,
+            detail={
+                "operator": matmul.name,
+                "shape": [matmul.rows, matmul.cols, matmul.tokens],
+                "strategy": found.decided.strategy,
+                "split": split_text(matmul, found.decided),
+                "best_strategy": found.best.strategy,
+                "best_split": split_text(matmul, found.best),
+                "decided_s": found.decided_s,
+                "best_s": found.best_s,
+                "single_s": found.single_s,
+                "regret": found.regret,
+                "speedup": found.speedup,
+                "published": "HeteroInfer, Table 3",
+            },
+        )
+
+
+def _matmul(case: Case, plan: PartitionPlan) -> Matmul:
+    return plan.matmul(str(case.axis("operator")), int(case.axis("tokens")))
+
+
+KIND = SolverKind()

@@ -1,0 +1,83 @@
+"""What one unit's waiting for the other costs, by mechanism (HeteroInfer, sections 3.1 and 4.3, GPU-2).
+
+Round trips by every mechanism of the pair, and the model's smallest operator, one token, with its rows halved: the
+fastest mechanism decides whether such a split can be worth anything. The paper's slow one takes about 400 us, its fast
+one a few. The case fails where the fastest mechanism's median trip is slower than the slowest one's.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.whole_rounds import whole_rounds
+from pytest_npubench.case import Case
+from pytest_npubench.partition.descriptors import fit_sync
+from pytest_npubench.partition.matmul import GPU, NPU
+from pytest_npubench.partition.sync.splits import alone, row_split
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.suites.partition.experiment import PairExperiment, ratio_metric, rounds_of
+from pytest_npubench.suites.partition.plan import PartitionPlan
+from pytest_npubench.suites.partition.points import SLOWEST, PartitionPoint, RoundTripPoint, SplitPoint
+from pytest_npubench.verdict import Gate, judge_gates
+
+TRIPS = RoundTripPoint()
+
+
+class SyncCostKind(PairExperiment):
+    name = "sync_cost"
+
+    def points(self, case: Case, plan: PartitionPlan) -> tuple[PartitionPoint, ...]:
+        return TRIPS, *_splits(plan)
+
+    def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
+        measured = whole_rounds(measured, self.points(case, plan))
+        trips = {
+            key.removeprefix(f"{TRIPS.name}/"): [trip for row in measured.rounds for trip in row[key]]
+            for key in measured.rounds[0]
+            if key.startswith(f"{TRIPS.name}/")
+        }
+        costs = [fit_sync(name, found) for name, found in trips.items()]
+        gpu_s, npu_s, fast_s, slow_s = (rounds_of(measured, point, "total_s") for point in _splits(plan))
+        single_s = min(gpu_s, npu_s, key=statistics.median)
+        fast = ratio_metric("fast_speedup", single_s, fast_s)
+        slow = ratio_metric("slow_speedup", single_s, slow_s)
+        ratio = costs[0].p50_s / costs[-1].p50_s
+        matmul = _splits(plan)[0].matmul
+        return Judgement(
+            verdict=judge_gates((Gate(metric="fastest / slowest round trip", value=ratio, limit=1.0),)),
+            what=f"one token of {matmul.name} in halves: best unit / split, fast and slow",
+            metrics=(
+                fast,
+                slow,
+                *(
+                    Metric(name=f"{cost.mechanism}_round_trip_s", unit="s", value=cost.p50_s, gate="none")
+                    for cost in costs
+                ),
+            ),
+            detail={
+                "mechanisms": [
+                    {"mechanism": cost.mechanism, "p50_s": cost.p50_s, "p99_s": cost.p99_s, "num_trips": len(found)}
+                    for cost, found in zip(costs, trips.values(), strict=True)
+                ],
+                "fast_speedup": fast.value,
+                "slow_speedup": slow.value,
+                "operator": [matmul.rows, matmul.cols, matmul.tokens],
+                "published": "HeteroInfer, section 3.1: clFinish about 400 us; section 4.3: a few us by polling a flag",
+            },
+        )
+
+
+def _splits(plan: PartitionPlan) -> tuple[SplitPoint, ...]:
+    """The GPU and the NPU alone, and half of the rows each under the fastest and the slowest mechanism."""
+    matmul = min((plan.matmul(name, 1) for name in plan.operator_names), key=lambda one: one.weight_elements)
+    halves = row_split(matmul)
+    return (
+        SplitPoint(matmul=matmul, split=alone(matmul, GPU)),
+        SplitPoint(matmul=matmul, split=alone(matmul, NPU)),
+        SplitPoint(matmul=matmul, split=halves),
+        SplitPoint(matmul=matmul, split=halves, mechanism=SLOWEST),
+    )
+
+
+KIND = SyncCostKind()

@@ -1,0 +1,1 @@
+"""What the suite shows: its charts, tables and sentences."""

@@ -1,0 +1,150 @@
+"""What a suite is to everybody else: one object with all that the plugin, the commands and the reports ask of it.
+
+A suite is a folder: `SUITE` in its `__init__.py`, which imports nothing heavy, and beside it what only the suite knows.
+`kinds/` holds a file for each kind of its cases with one `KIND` (campaign.kind.CaseKind). The smallest suite has a
+plan, a bench and one kind: plans() and bench() are the two methods that every suite must have.
+
+Methods import what they need when they are called, so that of a run's suites only the selected ones are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pytest_npubench.errors import RegistryError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.campaign.kind import CaseKind
+    from pytest_npubench.campaign.memory import MemoryModel
+    from pytest_npubench.campaign.points import Measured
+    from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint, Frozen
+    from pytest_npubench.hardware import HardwareSpec
+    from pytest_npubench.reports.page import Parts
+    from pytest_npubench.result import Judgement
+    from pytest_npubench.store.baselines import Baselines
+    from pytest_npubench.store.fingerprint import FingerprintKey
+    from pytest_npubench.toml_table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a run chose, as far as plans depend on it. The errors are limits that it tightens; None: the file's own."""
+
+    profile: str = "quick"
+    engine: str = "reference"
+    case_error: float | None = None
+    mean_error: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where a bench works: a folder for what it keeps beside the journal, and what workloads were frozen at."""
+
+    folder: Path
+    frozen: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Suite:
+    """One suite. `name` is its marker, its folder of tests and the head of its cases' keys; `about` stands behind the
+    marker in `pytest --markers`; `section` is its table in a hardware file, None where it needs none."""
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    section: ClassVar[str | None] = None
+
+    # -- what every suite has
+
+    def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
+        """One for each campaign of a hardware file; none where the file has nothing for the suite."""
+        raise NotImplementedError
+
+    def bench(self, runtime: Runtime, plan: CampaignPlan, site: Site) -> Bench[Any]:
+        """What measures a plan's points, in the process that owns the device."""
+        raise NotImplementedError
+
+    # -- what it may have
+
+    def read(self, root: Table) -> object:
+        """The suite's section of a hardware file, read from the file's root table: a record of a class of its own, by
+        which HardwareSpec.section finds it. Raises HardwareFileError."""
+        raise NotImplementedError
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The names of its kinds: the files of its folder `kinds`."""
+        folder = find_spec(f"{type(self).__module__}.kinds")
+        if folder is None:
+            raise RegistryError(f"suite {self.name!r} has no kinds: want a package {type(self).__module__}.kinds")
+        return tuple(sorted(info.name for info in iter_modules(folder.submodule_search_locations)))
+
+    def kind(self, name: str) -> CaseKind[Any]:
+        """The kind of that name. Raises RegistryError for a file that does not hold its own kind."""
+        module = f"{type(self).__module__}.kinds.{name}"
+        kind: CaseKind[Any] | None = getattr(import_module(module), "KIND", None)
+        if kind is None or kind.name != name:
+            raise RegistryError(f"{module} does not define KIND of name {name!r}")
+        return kind
+
+    def kind_for(self, plan: CampaignPlan, kind: CaseKind[Any]) -> CaseKind[Any]:
+        """The kind that stands in `kind`'s place under a plan: `kind` itself, unless the suite knows better."""
+        return kind
+
+    def unsupported(self, plan: CampaignPlan, points: Sequence[CampaignPoint]) -> str:
+        """Why the plan's engine cannot measure these points at all; empty where it can."""
+        return ""
+
+    def remarks(self, plan: CampaignPlan, points: Sequence[CampaignPoint]) -> Sequence[str]:
+        """What a run says of a campaign that was measured, a line each."""
+        return ()
+
+    @property
+    def memory(self) -> MemoryModel | None:
+        """What its campaigns need of a device's memory; None where nobody knows."""
+        return None
+
+    # -- limits that the first acceptance freezes
+
+    def frozen(
+        self, plan: CampaignPlan, baselines: Baselines, key: FingerprintKey, across: Sequence[str]
+    ) -> Mapping[str, Frozen]:
+        """By workload, what was frozen for a campaign's cases."""
+        return {}
+
+    def used(self, points: Sequence[CampaignPoint], measured: Measured) -> Mapping[str, Any]:
+        """By workload, what the rounds that were measured were held to."""
+        return {}
+
+    def held_to(
+        self,
+        judgement: Judgement,
+        plan: CampaignPlan,
+        points: Sequence[CampaignPoint],
+        measured: Measured,
+        frozen: Mapping[str, Frozen],
+    ) -> Judgement:
+        """The judgement, saying what it was held to and where that is from."""
+        return judgement
+
+    # -- what it shows
+
+    def parts(self, records: Sequence[Mapping[str, Any]], rounds: Sequence[Mapping[str, Any]]) -> Parts:
+        """Charts, tables and remarks of one campaign's section of a report: case records and rounds of its journal."""
+        from pytest_npubench.reports.campaign_sections import plain_parts
+
+        return plain_parts(records, rounds)
+
+    def lines(self, records: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+        """What the end of a run says of these case records of the suite, a line each."""
+        return ()
+
+    def heading(self, record: Mapping[str, Any]) -> str:
+        """What the title of a campaign's section says behind the hardware."""
+        return f"{record.get('model')}, {self.name}"

@@ -1,0 +1,98 @@
+"""Prefill scheduling: blocks of requests served under policies, in turn, on one engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pytest_npubench.suites.protocol import Choice, Site, Suite
+
+if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.campaign.memory import MemoryModel
+    from pytest_npubench.campaign.points import Measured
+    from pytest_npubench.campaign.protocol import Bench, CampaignPlan, Frozen
+    from pytest_npubench.hardware import HardwareSpec
+    from pytest_npubench.reports.page import Parts
+    from pytest_npubench.result import Judgement
+    from pytest_npubench.store.baselines import Baselines
+    from pytest_npubench.store.fingerprint import FingerprintKey
+    from pytest_npubench.toml_table import Table
+
+
+class Scheduling(Suite):
+    name = "scheduling"
+    about = "prefill scheduling policies"
+    section = "serving"
+
+    def read(self, root: Table) -> object:
+        from pytest_npubench.suites.scheduling.spec import read_serving
+
+        return read_serving(root)
+
+    def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
+        from pytest_npubench.suites.scheduling.plan import serving_plans
+
+        return serving_plans(spec, choice.profile, choice.engine)
+
+    def bench(self, runtime: Runtime, plan: Any, site: Site) -> Bench[Any]:
+        from pytest_npubench.suites.scheduling.bench import ServingBench
+
+        return ServingBench(runtime, plan, site.folder / "models", site.frozen)
+
+    def unsupported(self, plan: Any, points: Sequence[Any]) -> str:
+        if plan.engine != "vllm":
+            return ""
+        from pytest_npubench.suites.scheduling.vllm_policies import why_unsupported
+
+        return why_unsupported(plan, points)
+
+    def remarks(self, plan: Any, points: Sequence[Any]) -> Sequence[str]:
+        if plan.engine != "vllm":
+            return ()
+        from pytest_npubench.suites.scheduling.vllm_policies import mapping_lines
+
+        return [f"vLLM, {plan.model}, {line}" for line in mapping_lines(plan, points)]
+
+    @property
+    def memory(self) -> MemoryModel:
+        from pytest_npubench.suites.scheduling import memory
+
+        return memory
+
+    def frozen(
+        self, plan: Any, baselines: Baselines, key: FingerprintKey, across: Sequence[str]
+    ) -> Mapping[str, Frozen]:
+        from pytest_npubench.suites.scheduling.held_to import frozen_calibrations
+
+        return frozen_calibrations(baselines, plan, key, across)
+
+    def used(self, points: Sequence[Any], measured: Measured) -> Mapping[str, Any]:
+        from pytest_npubench.suites.scheduling.held_to import calibrations_in
+
+        return calibrations_in(points, measured.rounds)
+
+    def held_to(
+        self,
+        judgement: Judgement,
+        plan: Any,
+        points: Sequence[Any],
+        measured: Measured,
+        frozen: Mapping[str, Any],
+    ) -> Judgement:
+        from pytest_npubench.suites.scheduling.held_to import with_held_to
+
+        return with_held_to(judgement, plan, points, measured, frozen)
+
+    def parts(self, records: Sequence[Mapping[str, Any]], rounds: Sequence[Mapping[str, Any]]) -> Parts:
+        from pytest_npubench.suites.scheduling.report.section import parts
+
+        return parts(records, rounds)
+
+    def lines(self, records: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+        from pytest_npubench.suites.scheduling.report.lines import comparison_lines
+
+        return comparison_lines(records)
+
+
+SUITE = Scheduling()

@@ -1,0 +1,51 @@
+"""What a device can do: it turns a utilisation into a rate, and the paper's rule into SLOs.
+
+Measured before the rounds of a first session, and frozen by its acceptance (held_to.py says why).
+
+rate       = utilisation x the rate at which chunked prefill serves requests that are all there at once
+TBT limit  = 5 x one decode step of 32 requests at the workload's mean context     (Layered Prefill, section 5.1)
+TTFT limit = 15 x the seconds between requests at that full rate: the paper's 10 s are 15 of the 0.67 s that chunked
+             prefill leaves between requests where its attainment ends, 1.5 requests a second (Table 5, Fig. 3)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_npubench.hardware import SloSpec
+from pytest_npubench.serving.metrics import Slo
+from pytest_npubench.suites.scheduling.spec import LoadSpec
+
+TBT_STEPS = 5.0
+TBT_BATCH_SIZE = 32
+TTFT_REQUESTS = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Of one load on one device: full_rate_per_s of chunked prefill, decode_step_s of 32 requests."""
+
+    full_rate_per_s: float
+    decode_step_s: float
+
+
+def is_stated(load: LoadSpec, published: SloSpec | None) -> bool:
+    """Whether the hardware file states the rate and the limits, so that nothing is left to be measured."""
+    return load.rate_per_s is not None and published is not None
+
+
+def rate_per_s(load: LoadSpec, calibration: Calibration | None) -> float:
+    """The rate at which a load's requests arrive; a calibration is wanted for a utilisation."""
+    if load.rate_per_s is not None:
+        return load.rate_per_s
+    assert load.utilisation is not None
+    assert calibration is not None
+    return load.utilisation * calibration.full_rate_per_s
+
+
+def limits(published: SloSpec | None, calibration: Calibration | None) -> Slo:
+    """The hardware file's where it has any for this model and workload, else those of the rule."""
+    if published is not None:
+        return Slo(ttft_s=published.ttft_s, tbt_s=published.tbt_s)
+    assert calibration is not None
+    return Slo(ttft_s=TTFT_REQUESTS / calibration.full_rate_per_s, tbt_s=TBT_STEPS * calibration.decode_step_s)

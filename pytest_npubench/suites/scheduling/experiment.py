@@ -1,0 +1,26 @@
+"""What the experiments of the scheduling suite have in common: a case for each load, for the profile's rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Axes, Case
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+
+
+class Experiment:
+    """The part of a CaseKind that most experiments share. `dense` says on which of the models it is about."""
+
+    suite = "scheduling"
+    dense = False
+
+    def axes(self, plan: ServingPlan) -> Iterable[Axes]:
+        """One case for each load of a model that the experiment is about."""
+        if plan.shape.is_dense is not self.dense:
+            return ()
+        return tuple((("workload", load.workload), ("rate", load.rate_name)) for load in plan.loads)
+
+    def settled(self, case: Case, plan: ServingPlan, measured: Measured) -> bool:
+        """min_rounds are what an experiment was planned with; more tell it nothing that budget is kept for."""
+        return True

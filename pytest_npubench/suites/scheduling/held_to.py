@@ -1,0 +1,112 @@
+"""What the cases of a workload are held to: its rate and limits as the hardware file states them, else as the first
+accepted session froze them, else as this campaign measured them.
+
+A rate and limits that the same run measures on the same device grow and shrink with it: a device four times slower is
+offered a quarter of the requests, four times as slowly, and attains as much. So a case records the calibration that it
+was held to (result.Judgement.frozen), its first acceptance keeps that, and every later campaign serves at it.
+
+All cases of a workload share one calibration, whichever of them a run has selected: that which was frozen first. Of the
+case's own key first; where that has none, of another stack of the same device, and a note of the run says so.
+
+Worked example: night 1 measures a full rate of 0.88 requests/s and is accepted. Later nights arrive at 0.9 of 0.88
+= 0.79 requests/s with a limit on TTFT of 15 / 0.88 = 17.0 s, on any driver, until the cases are reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.result import Judgement
+from pytest_npubench.store.baselines import OTHER_STACK, Baselines, FoundFrozen
+from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.suites.scheduling import SUITE
+from pytest_npubench.suites.scheduling.calibration import Calibration
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.points import ServedPoint, ServingPoint
+
+CALIBRATION = "calibration"
+"""The column of a served point with the values of its calibration."""
+VALUES = ("full_rate_per_s", "decode_step_s")
+STATED, MEASURED = "stated in the hardware file", "measured in this campaign"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenCalibration:
+    """A workload's calibration as a baseline keeps it, and in words where that is from."""
+
+    calibration: Calibration
+    origin: str
+    is_of_other_stack: bool
+
+
+def frozen_calibrations(
+    baselines: Baselines, plan: ServingPlan, key: FingerprintKey, across: Sequence[str]
+) -> Mapping[str, FrozenCalibration]:
+    """By workload, those that have one. Raises ConfigError where `across` names no part of a key."""
+    found: dict[str, FoundFrozen] = {}
+    for name in filter(plan.includes, SUITE.kinds):
+        kind = SUITE.kind(name)
+        for case in (plan.case(kind.suite, name, axes) for axes in kind.axes(plan)):
+            one = baselines.found_frozen(case.key, key, digest=case.digest(plan.settings), across=across)
+            if one is not None and set(VALUES) <= one.frozen.values.keys():
+                workload = str(case.axis("workload"))
+                found[workload] = min(found.get(workload, one), one, key=lambda item: item.order)
+    return {workload: _of(one, key) for workload, one in found.items()}
+
+
+def _of(found: FoundFrozen, key: FingerprintKey) -> FrozenCalibration:
+    origin = f"frozen on {found.frozen.accepted_at[:10]} in {found.frozen.session}"
+    if differences := found.key.differences(key):
+        origin += f" under another stack ({', '.join(differences)})"
+    return FrozenCalibration(
+        calibration=Calibration(**{name: found.frozen.values[name] for name in VALUES}),
+        origin=origin,
+        is_of_other_stack=found.nearness == OTHER_STACK,
+    )
+
+
+def calibrations_in(
+    points: Iterable[ServingPoint], rounds: Sequence[Mapping[str, Sequence[float]]]
+) -> Mapping[str, Calibration]:
+    """The calibrations under which rounds were served, by workload."""
+    found: dict[str, Calibration] = {}
+    for point in points:
+        if isinstance(point, ServedPoint) and point.load.workload not in found:
+            column = f"{point.name}/{CALIBRATION}"
+            values = next((row[column] for row in rounds if column in row), None)
+            if values is not None:
+                found[point.load.workload] = Calibration(**dict(zip(VALUES, values, strict=True)))
+    return found
+
+
+def with_held_to(
+    judgement: Judgement,
+    plan: ServingPlan,
+    points: Sequence[ServingPoint],
+    measured: Measured,
+    frozen: Mapping[str, FrozenCalibration],
+) -> Judgement:
+    """The judgement of a case with these points, saying what it was held to and where that is from; as it is where
+    nothing arrives at a rate. What was measured is to be frozen."""
+    served = [point for point in points if isinstance(point, ServedPoint) and not point.at_once]
+    if not served:
+        return judgement
+    load = served[0].load
+    origin = STATED
+    values: Mapping[str, float] = {}
+    if (used := calibrations_in(served, measured.rounds).get(load.workload)) is not None:
+        known = frozen.get(load.workload)
+        origin = known.origin if known is not None and known.calibration == used else MEASURED
+        values = asdict(used)
+    limits = plan.spec.slo_for(plan.model, load.workload)
+    rate, of_limits = STATED if load.rate_per_s is not None else origin, STATED if limits is not None else origin
+    if rate == of_limits == STATED:
+        values = {}  # what was frozen before the file said so holds nothing now
+    in_words = f"rate and limits {rate}" if rate == of_limits else f"rate {rate}, limits {of_limits}"
+    told = {"rate": rate, "limits": of_limits, "in_words": in_words, **values}
+    verdict = judgement.verdict
+    if verdict.failing and values:
+        verdict = replace(verdict, reason=f"{verdict.reason}; {in_words}")
+    return replace(judgement, verdict=verdict, detail={**judgement.detail, "held_to": told}, frozen=values)

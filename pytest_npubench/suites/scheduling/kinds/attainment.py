@@ -1,0 +1,163 @@
+"""SLO attainment against the rate, by its two limits, and the capacity of each policy (Layered Prefill, Figs. 3, 4).
+
+Blocks at several rates under layered and chunked prefill; a curve through all gives the rate at 90 % attainment.
+The paper's capacities stand in a ratio of 1.14 to 1.45. The case fails where layered prefill's capacity is proven to be
+the smaller one, or where a policy's lies below all rates tried: in every round fewer than 90 % attain at the lowest,
+0.8 of the load's own rate. It is inconclusive where a policy's attainment does not cross 90 % in another way.
+
+Capacities are held against accepted ones. Rates and limits are frozen with these, so a slower device has a smaller
+capacity. Their samples are those of each round, a curve through its own blocks; one that does not cross is taken for
+the rate that it ends at: a capacity is judged even where only its bound is known. Every night draws the same requests,
+so between nights the device alone moves a curve; of 10 % nobody is alarmed, since six short blocks tell no less.
+
+A block is short, so its queue is never as long as that of a service that goes on: these capacities are for comparing
+policies, and nights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Case
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.serving.attainment_curve import fit_curve
+from pytest_npubench.serving.capacity import Capacity, CapacityRatio, CapacityRun, capacity_ratio, estimate
+from pytest_npubench.serving.metrics import attainment_split
+from pytest_npubench.suites.scheduling.blocks import Block, blocks
+from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.points import ServedPoint
+from pytest_npubench.suites.scheduling.policies import served
+from pytest_npubench.suites.scheduling.spec import LoadSpec
+from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
+
+POLICIES = ("layered", "chunked")
+TARGET = 0.9
+MARGIN = 0.10
+FACTORS = (0.8, 1.2, 1.6, 2.0, 2.6, 3.2)  # of the load's own rate
+
+
+class AttainmentKind(Experiment):
+    name = "attainment"
+
+    def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:
+        load = plan.load(case)
+        return tuple(served(policy, plan, scaled(load, factor)) for policy in POLICIES for factor in FACTORS)
+
+    def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
+        found = [blocks(measured, point) for point in self.points(case, plan)]
+        by_policy = dict(zip(POLICIES, (found[: len(FACTORS)], found[len(FACTORS) :]), strict=True))
+        capacities = {policy: _capacity(served_at) for policy, served_at in by_policy.items()}
+        ratio = capacity_ratio(capacities["layered"], capacities["chunked"])
+        by_round = {policy: _by_round(served_at) for policy, served_at in by_policy.items()}
+        return Judgement(
+            verdict=_verdict(by_policy, ratio),
+            what="capacity at 90 % attainment, layered / chunked",
+            metrics=(
+                *((_ratio(ratio.value, by_round),) if ratio.value is not None else ()),
+                *(_rate(policy, capacities[policy], by_round[policy]) for policy in POLICIES),
+            ),
+            detail={
+                "factors": FACTORS,
+                "rate_per_s": [served_at[0].rate_per_s for served_at in by_policy["layered"]],
+                "attainment": {policy: list(map(_split, served_at)) for policy, served_at in by_policy.items()},
+                "capacity": {policy: [found.rate_per_s, found.interval] for policy, found in capacities.items()},
+                "capacity_ratio": ratio.value,
+                "capacity_ratio_interval": ratio.interval,
+                "why": {policy: capacity.why for policy, capacity in capacities.items()},
+                "published": "Layered Prefill, Fig. 3: capacities in a ratio of 1.14 to 1.45",
+            },
+        )
+
+
+def scaled(load: LoadSpec, factor: float) -> LoadSpec:
+    if load.rate_per_s is not None:
+        return replace(load, rate_per_s=load.rate_per_s * factor)
+    assert load.utilisation is not None
+    return replace(load, utilisation=load.utilisation * factor)
+
+
+def _verdict(by_policy: Mapping[str, Sequence[tuple[Block, ...]]], ratio: CapacityRatio) -> Verdict:
+    below = [policy for policy, served_at in by_policy.items() if _is_below(served_at)]
+    if below:
+        lowest = by_policy[below[0]][0][0].rate_per_s
+        reason = f"capacity of {' and '.join(below)} below the lowest rate tried, {lowest:.3g} requests/s"
+        return Verdict(kind=VerdictKind.FAILED, reason=f"{reason}: fewer than {TARGET:.0%} attain there in every round")
+    if ratio.value is None:
+        return Verdict(kind=VerdictKind.INCONCLUSIVE, reason=ratio.why)
+    highest = ratio.interval[1] if ratio.interval else ratio.value
+    return judge_gates((Gate(metric="capacity, chunked / layered at the least", value=1 / highest, limit=1.0),))
+
+
+def _is_below(served_at: Sequence[tuple[Block, ...]]) -> bool:
+    return all(_attained(block) < TARGET for block in served_at[0])
+
+
+def _capacity(served_at: Sequence[tuple[Block, ...]]) -> Capacity:
+    runs = _runs(served_at)
+    rates = [run.rate_per_s for run in runs]
+    return estimate(runs, low=min(rates), high=max(rates), target=TARGET)
+
+
+def _by_round(served_at: Sequence[tuple[Block, ...]]) -> tuple[float, ...]:
+    """Each round's capacity from its blocks alone, within the rates tried."""
+    return tuple(_within(_runs([(block,) for block in row])) for row in zip(*served_at, strict=True))
+
+
+def _within(runs: Sequence[CapacityRun]) -> float:
+    """Where a curve through the runs crosses the target; the lowest or the highest rate where it lies beyond."""
+    rates = [run.rate_per_s for run in runs]
+    if all(run.attainment >= TARGET for run in runs):
+        return max(rates)
+    if all(run.attainment < TARGET for run in runs):
+        return min(rates)
+    return math.exp(fit_curve(runs, TARGET, (math.log(min(rates)), math.log(max(rates)))).log_capacity)
+
+
+def _runs(served_at: Sequence[tuple[Block, ...]]) -> list[CapacityRun]:
+    return [
+        CapacityRun(
+            rate_per_s=block.rate_per_s,
+            seed=index,
+            num_attained=round(_attained(block) * len(block.records)),
+            num_arrived=len(block.records),
+            spent_s=block.ended_s - block.started_s,
+        )
+        for found in served_at
+        for index, block in enumerate(found)
+    ]
+
+
+def _attained(block: Block) -> float:
+    return attainment_split(block.records, block.slo)[0]
+
+
+def _split(found: tuple[Block, ...]) -> tuple[float, float, float]:
+    """Attainment of both limits, of TTFT and of TBT, over the requests of all rounds at one rate."""
+    return attainment_split([record for block in found for record in block.records], found[0].slo)
+
+
+def _ratio(value: float, by_round: Mapping[str, Sequence[float]]) -> Metric:
+    """Held against nothing: its two capacities are."""
+    samples = tuple(layered / chunked for layered, chunked in zip(*(by_round[name] for name in POLICIES), strict=True))
+    return Metric(name="capacity_ratio", unit="ratio", value=value, better="higher", samples=samples, gate="none")
+
+
+def _rate(policy: str, capacity: Capacity, by_round: tuple[float, ...]) -> Metric:
+    """The pooled curve's capacity, or where it does not cross the mean of what rounds know."""
+    mean = math.exp(fmean(map(math.log, by_round)))
+    return Metric(
+        name=f"{policy}_capacity_requests_per_s",
+        unit="requests/s",
+        value=mean if capacity.rate_per_s is None else capacity.rate_per_s,
+        better="higher",
+        samples=by_round,
+        margin=MARGIN,
+    )
+
+
+KIND = AttainmentKind()

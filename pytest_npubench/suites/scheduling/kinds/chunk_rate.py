@@ -1,0 +1,225 @@
+"""Chunk sizes at the rate that each of them bears within one TTFT (Layered Prefill, section 3.3, Table 2).
+
+The paper sets each chunk size's rate so that mean TTFT is about 2.5 s, a quarter of its limit: 1.3, 1.7 and 2.6 req/s
+for chunks of 512, 1,024 and 2,048 tokens; at these rates mean TBT rises (29.0, 43.6, 73.6 ms), expert loads fall (955,
+631, 304 GB a request) and so does energy (60.2, 45.4, 32.4 mJ a token).
+
+Here blocks are served at several rates, and a curve through all of them gives the rate at which half of the requests
+have their first token within a quarter of the TTFT limit: the median in place of the mean, since its crossing comes
+with an interval (serving/capacity_estimate.py), and one long prompt does not move it. The figures at that rate lie
+between those of the rates on either side, linearly in the log of the rate, for each round by itself. A case fails where
+the largest chunk against the smallest is proven to bear a lower rate, to have a smaller TBT or to load more, and is
+inconclusive where the rates tried do not hold a crossing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Case
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.serving.capacity import Capacity, CapacityRun, capacity_ratio, estimate
+from pytest_npubench.suites.scheduling.blocks import Block, blocks
+from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.figures import (
+    loaded_bytes,
+    mean_tbt_s,
+    mean_ttft_s,
+    ratio_bounds,
+    ratio_metric,
+)
+from pytest_npubench.suites.scheduling.kinds.attainment import FACTORS, scaled
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.points import ServedPoint
+from pytest_npubench.suites.scheduling.policies import served
+from pytest_npubench.suites.scheduling.printed import printed
+from pytest_npubench.suites.scheduling.spec import LoadSpec
+from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
+
+CHUNKS = (1, 2, 4)  # times tokens_per_iteration, the paper's 512
+# larger chunks bear more, and their smallest rate tells nothing: 2.6 / 1.3 in the paper
+LARGER_FACTORS = (*FACTORS[1:], 4.0, 5.0)
+TTFT_SHARE = 0.25
+TARGET = 0.5
+
+Served = Sequence[tuple[Block, ...]]
+
+
+class ChunkRateKind(Experiment):
+    name = "chunk_rate"
+
+    def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:
+        """By chunk, then by rate; those of the smallest chunk are attainment's as well, and measured once."""
+        load = plan.load(case)
+        return tuple(
+            _in_chunks(served("chunked", plan, scaled(load, factor)), size)
+            for size, factors in zip(_sizes(plan, load), (FACTORS, LARGER_FACTORS, LARGER_FACTORS), strict=True)
+            for factor in factors
+        )
+
+    def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
+        by_size: dict[object, list[tuple[Block, ...]]] = {}
+        for point in self.points(case, plan):
+            by_size.setdefault(dict(point.settings)["chunk_size_tokens"], []).append(blocks(measured, point))
+        by_chunk = list(by_size.values())
+        capacities = [_capacity(served_at) for served_at in by_chunk]
+        sizes = _sizes(plan, plan.load(case))
+        limit_s = TTFT_SHARE * by_chunk[0][0][0].slo.ttft_s
+        detail: dict[str, object] = {
+            "ttft_limit_s": limit_s,
+            "chunk_size_tokens": sizes,
+            "rates_tried_per_s": [[found[0].rate_per_s for found in served_at] for served_at in by_chunk],
+            "num_blocks": len(by_chunk[0][0]),
+            "why": [capacity.why for capacity in capacities],
+            "published": "Layered Prefill, Table 2",
+            "published_table": printed("2"),
+        }
+        what = f"chunks of {sizes[0]} to {sizes[-1]} tokens at a median TTFT of {limit_s:.3g} s"
+        if unknown := [_missing(size, one) for size, one in zip(sizes, capacities, strict=True) if not one.reached]:
+            verdict = Verdict(kind=VerdictKind.INCONCLUSIVE, reason="; ".join(unknown))
+            return Judgement(verdict=verdict, what=what, detail=detail)
+        rows = [
+            _row(size, capacity, served_at)
+            for size, capacity, served_at in zip(sizes, capacities, by_chunk, strict=True)
+        ]
+        detail |= {"rows": rows, "as_published": _as_published(rows)}
+        return _judgement(what, by_chunk, capacities, detail)
+
+
+def _in_chunks(point: ServedPoint, size: int) -> ServedPoint:
+    """The same with chunks of another size."""
+    return replace(point, settings=tuple(dict(point.settings, chunk_size_tokens=size).items()))
+
+
+def _sizes(plan: ServingPlan, load: LoadSpec) -> list[int]:
+    return [chunk * plan.tokens_per_iteration(load) for chunk in CHUNKS]
+
+
+def _judgement(
+    what: str, by_chunk: Sequence[Served], capacities: Sequence[Capacity], detail: dict[str, object]
+) -> Judgement:
+    rate = capacity_ratio(capacities[-1], capacities[0])
+    assert rate.value is not None  # both are reached
+    ends = (by_chunk[0], capacities[0]), (by_chunk[-1], capacities[-1])
+    tbt, loads = (_ratios(*ends, figure) for figure in (mean_tbt_s, _loads_per_request))
+    highest_rate = rate.interval[1] if rate.interval else rate.value
+    detail["rate_ratio_interval"] = rate.interval
+    return Judgement(
+        verdict=judge_gates(
+            (
+                Gate(metric="rate, smallest / largest chunk, at the least", value=1 / highest_rate, limit=1.0),
+                Gate(
+                    metric="mean TBT, smallest / largest chunk, at the least", value=1 / ratio_bounds(tbt)[1], limit=1.0
+                ),
+                Gate(
+                    metric="expert bytes a request, largest / smallest, at the least",
+                    value=ratio_bounds(loads)[0],
+                    limit=1.0,
+                ),
+            )
+        ),
+        what=what,
+        metrics=(
+            Metric(name="rate_largest_over_smallest", unit="ratio", value=rate.value, better="higher"),
+            ratio_metric("tbt_largest_over_smallest", tbt),
+            ratio_metric("expert_load_largest_over_smallest", loads),
+        ),
+        detail=detail,
+    )
+
+
+def _capacity(served_at: Served) -> Capacity:
+    """Between the lowest and the highest rate: where half of the requests meet the limit."""
+    runs = [
+        CapacityRun(
+            rate_per_s=block.rate_per_s,
+            seed=index,
+            num_attained=sum(record.ttft_s <= TTFT_SHARE * block.slo.ttft_s for record in block.records),
+            num_arrived=len(block.records),
+            spent_s=block.ended_s - block.started_s,
+        )
+        for found in served_at
+        for index, block in enumerate(found)
+    ]
+    rates = [run.rate_per_s for run in runs]
+    return estimate(runs, low=min(rates), high=max(rates), target=TARGET)
+
+
+def _missing(size: int, capacity: Capacity) -> str:
+    return f"chunk of {size}: {capacity.why}"
+
+
+def _row(size: int, capacity: Capacity, served_at: Served) -> dict[str, object]:
+    """The columns of Table 2 at the rate that was found, each the mean over rounds; None: not known here."""
+
+    def mean(figure: Callable[[Block], float]) -> float:
+        return float(np.mean(_at_rate(served_at, capacity, figure)))
+
+    knows_energy = all(block.energy_j for found in served_at for block in found)
+    return {
+        "chunk_size_tokens": size,
+        "rate_per_s": capacity.rate_per_s,
+        "rate_interval": capacity.interval,
+        "ttft_mean_s": mean(mean_ttft_s),
+        "tbt_mean_s": mean(mean_tbt_s),
+        "tbt_p99_s": mean(_tbt_p99_s),
+        "expert_load_bytes_per_request": mean(_loads_per_request),
+        "mj_per_prompt_and_output_token": mean(_mj_per_token) if knows_energy else None,
+    }
+
+
+def _at_rate(served_at: Served, capacity: Capacity, figure: Callable[[Block], float]) -> tuple[float, ...]:
+    """The figure at the capacity in each round, between the rates on either side."""
+    assert capacity.rate_per_s is not None
+    rounds = zip(*served_at, strict=True)
+    return tuple(
+        float(
+            np.interp(
+                np.log(capacity.rate_per_s),
+                np.log([block.rate_per_s for block in row]),
+                [figure(block) for block in row],
+            )
+        )
+        for row in rounds
+    )
+
+
+def _ratios(
+    smallest: tuple[Served, Capacity], largest: tuple[Served, Capacity], figure: Callable[[Block], float]
+) -> tuple[float, ...]:
+    pairs = zip(_at_rate(*largest, figure), _at_rate(*smallest, figure), strict=True)
+    return tuple(large / small for large, small in pairs)
+
+
+def _as_published(rows: Sequence[dict[str, object]]) -> dict[str, bool]:
+    """Whether each column goes the paper's way from row to row; those that are not known are left out."""
+    rising = {"rate_per_s": True, "tbt_mean_s": True, "tbt_p99_s": True}
+    falling = {"expert_load_bytes_per_request": False, "mj_per_prompt_and_output_token": False}
+    columns = {name: [row[name] for row in rows] for name in (rising | falling)}
+    return {
+        name: all((after > before) is (rising | falling)[name] for before, after in pairwise(values))  # type: ignore[operator]
+        for name, values in columns.items()
+        if None not in values
+    }
+
+
+def _loads_per_request(block: Block) -> float:
+    return loaded_bytes(block) / len(block.records)
+
+
+def _tbt_p99_s(block: Block) -> float:
+    return float(np.quantile([gap for record in block.records for gap in record.tbt_s], 0.99))
+
+
+def _mj_per_token(block: Block) -> float:
+    assert block.energy_j is not None
+    num_tokens = sum(record.num_tokens + (record.prompt_tokens or 0) for record in block.records)
+    return 1e3 * block.energy_j / num_tokens
+
+
+KIND = ChunkRateKind()

@@ -1,0 +1,107 @@
+"""Prefill and decode on a device each, against policies that have both as one (Layered Prefill, section 5.8, Table 10).
+
+Over equal hardware: the paper has two H100, by tensor parallelism or one for prefill and one for decode. On a CPU the
+engine of chunked, layered and hybrid prefill has all processors; the pair has the same ones, half of them and half of
+the KV cache for each process (campaign/serving/pair.py). Keys and values go from one process to the other through a
+pipe: their bytes and seconds are counted, and are part of a request's first gap.
+
+The paper: disaggregation has the smallest TBT (mean 16.4 ms, layered 19.8, chunked 32.1) and the largest TTFT (3.94,
+1.24, 3.00 s). Gated, each on the side of its interval where it cannot be chance: that layered prefill's mean TTFT is
+below chunked prefill's, and that the pair's mean TBT is below layered prefill's. How long a prompt waits for the
+prefill device hangs on how nearly that is saturated, and the paper prints no rate: TTFT of the pair is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Case
+from pytest_npubench.result import Judgement
+from pytest_npubench.suites.scheduling.blocks import Block, blocks
+from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.figures import (
+    mean_e2e_s,
+    mean_tbt_s,
+    mean_ttft_s,
+    paired_ratios,
+    ratio_bounds,
+    ratio_metric,
+)
+from pytest_npubench.suites.scheduling.pair import POLICY
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.points import ServedPoint
+from pytest_npubench.suites.scheduling.policies import served
+from pytest_npubench.suites.scheduling.printed import printed
+from pytest_npubench.verdict import Gate, judge_gates
+
+POLICIES = ("chunked", "layered", "hybrid", POLICY)
+
+
+class DisaggregatedKind(Experiment):
+    name = "disaggregated"
+
+    def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:
+        return tuple(served(policy, plan, plan.load(case)) for policy in POLICIES)
+
+    def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
+        found = {point.policy: blocks(measured, point) for point in self.points(case, plan)}
+        layered, chunked, apart = found["layered"], found["chunked"], found[POLICY]
+        tbt = paired_ratios(apart, layered, mean_tbt_s)
+        lead = paired_ratios(layered, chunked, mean_ttft_s)
+        return Judgement(
+            verdict=judge_gates(
+                (
+                    Gate(metric="mean TTFT, layered / chunked, at the least", value=ratio_bounds(lead)[0], limit=1.0),
+                    Gate(metric="mean TBT, pair / layered, at the least", value=ratio_bounds(tbt)[0], limit=1.0),
+                )
+            ),
+            what=f"mean TBT, prefill and decode apart / layered, {layered[0].rate_per_s:.3g} req/s",
+            metrics=(
+                ratio_metric("tbt_apart_over_layered", tbt),
+                ratio_metric("ttft_apart_over_layered", paired_ratios(apart, layered, mean_ttft_s)),
+                ratio_metric("e2e_apart_over_layered", paired_ratios(apart, layered, mean_e2e_s)),
+                ratio_metric("ttft_layered_over_chunked", lead),
+            ),
+            detail={
+                "rate_per_s": layered[0].rate_per_s,
+                "num_blocks": len(layered),
+                "policies": {policy: _latencies(served_at) for policy, served_at in found.items()},
+                "tbt_interval": ratio_bounds(tbt),
+                "ttft_interval": ratio_bounds(paired_ratios(apart, layered, mean_ttft_s)),
+                "handover": _handover(apart),
+                "published": "Layered Prefill, Table 10",
+                "published_table": printed("10"),
+            },
+        )
+
+
+def _latencies(found: Sequence[Block]) -> dict[str, float]:
+    """As the paper's columns, in seconds, over the requests of all blocks."""
+    ttft_s = [record.ttft_s for block in found for record in block.records]
+    tbt_s = [gap for block in found for record in block.records for gap in record.tbt_s]
+    return {
+        "ttft_mean_s": float(np.mean(ttft_s)),
+        "ttft_p99_s": float(np.quantile(ttft_s, 0.99)),
+        "tbt_mean_s": float(np.mean(tbt_s)),
+        "tbt_p99_s": float(np.quantile(tbt_s, 0.99)),
+    }
+
+
+def _handover(found: Sequence[Block]) -> Mapping[str, float | int]:
+    """What moved, and the seconds from asking for it until the decode side had it."""
+    seconds = [value for block in found for value in block.handover_s]
+    num_bytes = [value for block in found for value in block.handover_bytes]
+    if not seconds:
+        return {"num_requests": 0}
+    return {
+        "num_requests": len(seconds),
+        "bytes": sum(num_bytes),
+        "mean_s": float(np.mean(seconds)),
+        "longest_s": max(seconds),
+    }
+
+
+KIND = DisaggregatedKind()

@@ -1,0 +1,114 @@
+"""Energy a token under layered and under chunked prefill (Layered Prefill, Table 8).
+
+The paper divides by prompt and output tokens together: 51.7 mJ layered and 56.6 mJ chunked at 1.3 req/s on two H100.
+Both denominators are given by name. Energy is all that the device's counter counted while a block was served, its idle
+power included, on a host that of its packages whoever used them. The idle power is measured beside the blocks; energy
+above it is a further figure under its own name:
+
+    above idle = (J - idle power x seconds of the block) / (prompt + output tokens)
+
+Worked example: 600 J for a block of 4 s and 10,000 tokens are 60 mJ a token, and with 50 W idle 40 mJ above idle.
+Where no energy counter can be read the case is inconclusive and says which path, and why.
+"""
+
+from __future__ import annotations
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Case
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.suites.scheduling.blocks import Block, blocks
+from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.figures import paired_ratios, ratio_metric
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.points import IdlePoint, ServedPoint
+from pytest_npubench.suites.scheduling.policies import layered_and_chunked
+from pytest_npubench.verdict import Verdict, VerdictKind, judge_gates
+
+NO_COUNTER = "unavailable: this device offers no energy counter that can be read"
+
+
+class EnergyKind(Experiment):
+    name = "energy"
+
+    def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint | IdlePoint, ...]:
+        return (*layered_and_chunked(case, plan), IdlePoint())
+
+    def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
+        layered, chunked = (blocks(measured, point) for point in layered_and_chunked(case, plan))
+        what = f"energy, layered / chunked, {layered[0].rate_per_s:.3g} req/s"
+        detail: dict[str, object] = {"rate_per_s": layered[0].rate_per_s, "num_blocks": len(layered)}
+        if any(not block.energy_j for block in (*layered, *chunked)):
+            verdict = Verdict(kind=VerdictKind.INCONCLUSIVE, reason=f"energy {_why_unknown(measured)}")
+            return Judgement(verdict=verdict, what=what, detail=detail)
+        idle_w = _idle_w(measured)
+        return Judgement(
+            verdict=judge_gates(()),
+            what=what,
+            metrics=(
+                ratio_metric("energy_ratio", paired_ratios(layered, chunked, _joules)),
+                *_per_token("layered", layered),
+                *_per_token("chunked", chunked),
+                *(() if idle_w is None else (_above_idle("layered", layered, idle_w),)),
+                *(() if idle_w is None else (_above_idle("chunked", chunked, idle_w),)),
+            ),
+            detail={
+                **detail,
+                "power_w": {name: _power_w(found) for name, found in (("layered", layered), ("chunked", chunked))},
+                "idle_power_w": idle_w,
+                "published": "Layered Prefill, Table 8: 51.7 / 56.6 mJ per prompt and output token at 1.3 req/s",
+            },
+        )
+
+
+def _why_unknown(measured: Measured) -> str:
+    """What the telemetry said of the rounds that were watched."""
+    states = (watched.state for watched in measured.watched if watched.state is not None)
+    return next((state.energy_unknown for state in states if state.energy_unknown), NO_COUNTER)
+
+
+def _idle_w(measured: Measured) -> float | None:
+    """Mean over the rounds; None where it was not measured."""
+    known = [value for row in measured.rounds for value in row.get(f"{IdlePoint().name}/power_w", ())]
+    return sum(known) / len(known) if known else None
+
+
+def _joules(block: Block) -> float:
+    assert block.energy_j is not None
+    return block.energy_j
+
+
+def _power_w(found: tuple[Block, ...]) -> float:
+    return sum(map(_joules, found)) / sum(block.ended_s - block.started_s for block in found)
+
+
+def _per_token(policy: str, found: tuple[Block, ...]) -> tuple[Metric, Metric]:
+    """mJ a token, by both denominators."""
+    of_all = [1e3 * _joules(block) / _num_tokens(block) for block in found]
+    of_output = [1e3 * _joules(block) / _num_output(block) for block in found]
+    return (
+        _mean(f"{policy}_mj_per_prompt_and_output_token", of_all),
+        _mean(f"{policy}_mj_per_output_token", of_output),
+    )
+
+
+def _above_idle(policy: str, found: tuple[Block, ...], idle_w: float) -> Metric:
+    """Held against nothing: a difference of two measurements, below 0 where the device drew less than at rest."""
+    above_j = [_joules(block) - idle_w * (block.ended_s - block.started_s) for block in found]
+    values = [1e3 * joules / _num_tokens(block) for joules, block in zip(above_j, found, strict=True)]
+    name = f"{policy}_mj_above_idle_per_prompt_and_output_token"
+    return Metric(name=name, unit="mJ", value=sum(values) / len(values), samples=tuple(values), gate="none")
+
+
+def _num_output(block: Block) -> int:
+    return sum(record.num_tokens for record in block.records)
+
+
+def _num_tokens(block: Block) -> int:
+    return _num_output(block) + sum(record.prompt_tokens or 0 for record in block.records)
+
+
+def _mean(name: str, values: list[float]) -> Metric:
+    return Metric(name=name, unit="mJ", value=sum(values) / len(values), samples=tuple(values))
+
+
+KIND = EnergyKind()

@@ -1,0 +1,61 @@
+"""Which share of its experts a layer loads for one decode step of a batch (Layered Prefill, Table 1).
+
+An exact counter: the same prompts in every session, so a change of it is a change of the router, the weights or the
+counting. The paper's column for 128 experts, 8 of them a token, rises from 6.25 % at batch 1 to 86.3 % at 128.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Axes, Case
+from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.stats.error import repeat_error
+from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.points import DecodePoint
+from pytest_npubench.verdict import Gate, judge_gates
+
+CONTEXT_TOKENS = 16
+PUBLISHED = {1: 0.0625, 2: 0.117, 4: 0.213, 8: 0.290, 16: 0.445, 32: 0.547, 64: 0.694, 128: 0.863, 256: 0.934}
+
+
+class ExpertCoverageKind(Experiment):
+    name = "expert_coverage"
+
+    def axes(self, plan: ServingPlan) -> Iterable[Axes]:
+        if plan.shape.is_dense:
+            return ()
+        return ((("batch", size),) for size in PUBLISHED if size <= plan.serving.max_batch_size)
+
+    def points(self, case: Case, plan: ServingPlan) -> tuple[DecodePoint, ...]:
+        return (DecodePoint(batch_size=int(case.axis("batch")), context_tokens=CONTEXT_TOKENS),)
+
+    def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
+        (point,) = self.points(case, plan)
+        measured.check(point.name)
+        counted = [row[f"{point.name}/expert_activations"] for row in measured.rounds]
+        step_s = [min(row[f"{point.name}/step_s"]) for row in measured.rounds]
+        first, shape = counted[0], plan.shape
+        coverage = sum(first) / (len(first) * shape.num_layers * shape.num_experts)
+        changed = Gate(metric="rounds with another count", value=sum(row != first for row in counted), limit=0)
+        return Judgement(
+            verdict=judge_gates((changed,)),
+            what=f"decode step of {point.batch_size}",
+            metrics=(
+                Metric(name="expert_coverage", unit="", value=coverage, gate="exact"),
+                Metric(name="step_s", unit="s", value=sum(step_s) / len(step_s), samples=tuple(step_s)),
+            ),
+            measured_s=sum(step_s) / len(step_s),
+            repeat_error=repeat_error(step_s),
+            detail={
+                "batch_size": point.batch_size,
+                "coverage": coverage,
+                "published_coverage": PUBLISHED[point.batch_size],
+                "published": "Layered Prefill, Table 1, 128 experts, 8 a token",
+            },
+        )
+
+
+KIND = ExpertCoverageKind()

@@ -1,0 +1,87 @@
+"""One policy under one load: latency, attainment, smoothness, fairness, expert loads (Layered Prefill, Tables 6, 9).
+
+A case fails where fewer than 90 % of the arrived requests attain their SLO (section 5.2 of the paper draws its line
+there) under a policy that is meant to keep it; static and continuous batching are shown beside them without that gate.
+Requests that failed have arrived, so they count as missed, and are told with their reason; mean TTFT is that of the
+requests with a first token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.case import Axes, Case
+from pytest_npubench.engines.vllm.settings import map_policy
+from pytest_npubench.result import Judgement
+from pytest_npubench.serving.metrics import slo_attainment
+from pytest_npubench.stats.error import repeat_error
+from pytest_npubench.suites.scheduling.blocks import Block, blocks
+from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.figures import failures_in, mean_of_first_tokens, metrics_of
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.points import ServedPoint
+from pytest_npubench.suites.scheduling.policies import served
+from pytest_npubench.suites.scheduling.vllm_policies import settings_of
+from pytest_npubench.verdict import Gate, judge_gates
+
+STALL_FREE = ("chunked", "layered", "hybrid")
+MAX_MISSED = 0.10
+
+
+class PolicyKind(Experiment):
+    name = "policy"
+
+    def axes(self, plan: ServingPlan) -> Iterable[Axes]:
+        """Of models with experts, as in the paper: a dense one is there for the control, at work of its own."""
+        loads = () if plan.shape.is_dense else plan.loads
+        return (
+            (("policy", policy), ("workload", load.workload), ("rate", load.rate_name))
+            for load in loads
+            for policy in plan.size.policies
+        )
+
+    def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:
+        return (served(str(case.axis("policy")), plan, plan.load(case)),)
+
+    def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
+        (point,) = self.points(case, plan)
+        found = blocks(measured, point)
+        records = [record for block in found for record in block.records]
+        attained = slo_attainment(records, found[0].slo)
+        missed = Gate(metric="requests that miss the SLO", value=1 - attained, limit=MAX_MISSED, unit="%")
+        metrics, about = metrics_of(found, plan.shape)
+        ttft_s = [mean_of_first_tokens([block]) for block in found if _has_tokens(block)]
+        verdict, failed = judge_gates((missed,) if point.policy in STALL_FREE else ()), failures_in(found)
+        return Judgement(
+            verdict=replace(verdict, reason=f"{verdict.reason}; {failed}") if failed else verdict,
+            what=f"mean TTFT, {point.policy}, {found[0].rate_per_s:.3g} req/s",
+            metrics=metrics,
+            measured_s=mean_of_first_tokens(found),
+            repeat_error=repeat_error(ttft_s),
+            detail={
+                "policy": point.policy,
+                "settings": dict(point.settings),
+                "workload": point.load.workload,
+                "rate_per_s": found[0].rate_per_s,
+                "clock": "wall",
+                "slo": {"ttft_s": found[0].slo.ttft_s, "tbt_s": found[0].slo.tbt_s},
+                "num_blocks": len(found),
+                "failed": failed,
+                **_of_vllm(plan, point),
+                "figures": about,
+            },
+        )
+
+
+def _of_vllm(plan: ServingPlan, point: ServedPoint) -> dict[str, str]:
+    """Its settings in words, where it served."""
+    return {"vllm": str(map_policy(settings_of(plan, point)))} if plan.engine == "vllm" else {}
+
+
+def _has_tokens(block: Block) -> bool:
+    return any(record.token_times_s for record in block.records)
+
+
+KIND = PolicyKind()

@@ -1,0 +1,52 @@
+"""What a serving campaign needs of a device's memory (campaign/memory.py): one model's weights and its paged cache.
+
+Worked example: qwen3-30b-a3b in bf16: 61.1 GB of weights, and 98,304 bytes of cache a token.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_npubench.campaign.kind import CaseKind
+from pytest_npubench.campaign.memory import MemoryNeed, MemoryRoom
+from pytest_npubench.case import Case
+from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.virtual.memory import dtype_bytes
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+
+SCORE_BYTES = 4
+PASS_CHUNKS = 32  # prompts that run whole are longer than a chunk: 32 chunks of 512 are 16,384 tokens
+
+
+def too_large(case: Case, kind: CaseKind[Any], plan: ServingPlan, whole: MemoryNeed, room: MemoryRoom) -> str:
+    return f"needs {whole}; the device has {room}"
+
+
+def given_up(plan: ServingPlan, room: MemoryRoom) -> str:
+    return "all"
+
+
+def campaign_need(plan: ServingPlan) -> MemoryNeed:
+    """Of one engine with the model's weights and its KV cache; the policies take turns on it."""
+    shape, serving, each = plan.shape, plan.serving, dtype_bytes(plan.serving.dtype)
+    return MemoryNeed(
+        weight_bytes=shape.num_parameters * each,
+        cache_bytes=(serving.kv_capacity_tokens + serving.block_size_tokens) * shape.kv_bytes_per_token(each),
+        working_bytes=_serving_working_bytes(plan, shape, each),
+    )
+
+
+def _serving_working_bytes(plan: ServingPlan, shape: MoeShape, each: float) -> float:
+    """Activations of a pass of PASS_CHUNKS chunks, the logits of a decode batch, and one layer's keys and values, which
+    FlashAttention 2 wants gathered. A pass of longer prompts may need more: then that point fails alone.
+
+    A token of a mixture is k rows: gathered, gate and up, their product, the result, and the result in tokens' order.
+    """
+    serving = plan.serving
+    per_iteration = max([serving.tokens_per_iteration, *map(plan.tokens_per_iteration, plan.loads)])
+    tokens = min(serving.kv_capacity_tokens, PASS_CHUNKS * per_iteration)
+    heads = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim
+    rows = shape.experts_per_token * (2 * shape.hidden + 4 * shape.expert_intermediate)
+    activations = tokens * each * (4 * shape.hidden + 2 * heads + rows)
+    gathered = serving.kv_capacity_tokens * shape.kv_bytes_per_token(each) / shape.num_layers
+    return activations + gathered + SCORE_BYTES * serving.max_batch_size * shape.vocab_size

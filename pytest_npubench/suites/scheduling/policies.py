@@ -1,0 +1,58 @@
+"""The policies as they are compared: each with the same prefill work in an iteration.
+
+T = tokens_per_iteration of the load or of the hardware file, the paper's 512. A chunk has T prompt tokens, with decode
+tokens beside them; layered prefill takes as many layer groups as make an iteration's work equal to that,
+N_lg = ceil(L / T) (Layered Prefill, section 4.4); short prompts merge, and hybrid prefill cuts, at 16 T, the paper's
+8,192. A device that prefills alone takes up to 16 T in one go.
+
+Engines let decode tokens use up the chunk. Of 512 that is 2 % with ten rows; of the 32 to 64 tokens that saturate a CPU
+it would be a quarter of the prefill, taken from chunked prefill alone. vLLM knows no other way: its chunks are what is
+left of T beside the decode rows, which its mapping, printed with every run, says.
+"""
+
+from __future__ import annotations
+
+from pytest_npubench.case import Case
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.points import PromptPoint, ServedPoint, Settings
+from pytest_npubench.suites.scheduling.spec import LoadSpec
+
+MERGE_CHUNKS = 16
+
+
+def policy_settings(policy: str, plan: ServingPlan, load: LoadSpec) -> Settings:
+    """The settings under which a policy does T tokens of prefill in an iteration; () where it knows no such measure."""
+    tokens = plan.tokens_per_iteration(load)
+    known: dict[str, dict[str, int | None]] = {
+        "chunked": {"chunk_size_tokens": tokens, "decode_counts": plan.engine == "vllm"},
+        "layered": {"tokens_per_iteration": tokens, "merge_cap_tokens": MERGE_CHUNKS * tokens},
+        "disaggregated": {"max_prefill_tokens": MERGE_CHUNKS * tokens},
+        "hybrid": {"chunk_size_tokens": MERGE_CHUNKS * tokens, "tokens_per_iteration": tokens},
+    }
+    return tuple(known.get(policy, {}).items())
+
+
+def served(policy: str, plan: ServingPlan, load: LoadSpec) -> ServedPoint:
+    """A policy under a load, at the work an iteration that all are compared at."""
+    return ServedPoint(policy=policy, load=load, settings=policy_settings(policy, plan, load))
+
+
+def layered_and_chunked(case: Case, plan: ServingPlan) -> tuple[ServedPoint, ServedPoint]:
+    """The pair that most of the paper's experiments compare, under the load of a case."""
+    load = plan.load(case)
+    return served("layered", plan, load), served("chunked", plan, load)
+
+
+def prompt_in_chunks(plan: ServingPlan, point: PromptPoint) -> ServedPoint:
+    """One prompt alone, as chunked prefill serves it: there is nothing to decode beside it."""
+    return _chunked_alone(plan, point.chunk_size_tokens, "one prompt")
+
+
+def all_at_once(plan: ServingPlan) -> ServedPoint:
+    """Chunked prefill with a chunk that holds whatever the KV cache does: prompts of a batch are prefilled whole."""
+    return _chunked_alone(plan, plan.serving.kv_capacity_tokens, "a batch")
+
+
+def _chunked_alone(plan: ServingPlan, chunk_size_tokens: int, what: str) -> ServedPoint:
+    settings: Settings = (("chunk_size_tokens", chunk_size_tokens), ("decode_counts", True))
+    return ServedPoint(policy="chunked", load=LoadSpec(model=plan.model, workload=what), settings=settings)

@@ -1,0 +1,75 @@
+"""Sends blocks of requests to a server: a round sends one block of every load, each after all answers to the last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
+
+from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.backends.server import ServerRuntime
+from pytest_npubench.campaign.rounds import failure_reason
+from pytest_npubench.errors import ConfigError, WorkloadError
+from pytest_npubench.serving.metrics import Slo
+from pytest_npubench.serving.request import ServingRequest
+from pytest_npubench.suites.server.blocks import to_columns
+from pytest_npubench.suites.server.loader import Loader
+from pytest_npubench.suites.server.plan import ServerPlan
+from pytest_npubench.suites.server.points import LoadPoint
+
+WARM_UP_ROUND = 99  # requests that no round sends
+NUM_WARM_UP_REQUESTS = 2
+
+
+class ServerBench:
+    """campaign.protocol.Bench of one server. Raises ConfigError on a runtime that is none, and where the server cannot
+    be asked as the hardware file says."""
+
+    def __init__(self, runtime: Runtime, plan: ServerPlan) -> None:
+        if not isinstance(runtime, ServerRuntime):
+            raise ConfigError(f"the server suite loads servers, not {type(runtime).__name__}")
+        self._plan = plan
+        self._model = runtime.model.name
+        self._loader = Loader(runtime.address, self._model, runtime.model.context_tokens, plan.server.asking)
+
+    def load(
+        self,
+        points: Sequence[LoadPoint],
+        earlier: Sequence[Mapping[str, Sequence[float]]],
+        stage: Callable[[str], None],
+    ) -> Mapping[str, str]:
+        """Nothing is sent. A workload that cannot be had, or not in the server's context, takes its points along."""
+        stage("drawing requests")
+        failures: dict[str, str] = {}
+        for point in points:
+            try:
+                self._requests(point, WARM_UP_ROUND)
+            except WorkloadError as error:
+                failures[point.name] = failure_reason(point.name, error)
+        return failures
+
+    def warm_up(self, point: LoadPoint) -> tuple[float, bool]:
+        """Two requests at once. Raises MeasurementError where neither is answered: a block would fare no better."""
+        requests = [
+            replace(request, arrival_s=0.0) for request in self._requests(point, WARM_UP_ROUND)[:NUM_WARM_UP_REQUESTS]
+        ]
+        started_s = perf_counter()
+        self._loader.send(requests, f"{point.name}/{WARM_UP_ROUND}")
+        return perf_counter() - started_s, True
+
+    def sample(self, point: LoadPoint, round_index: int) -> Mapping[str, Sequence[float]]:
+        """A block, its columns under the point's name. Raises MeasurementError where no request was answered."""
+        requests = self._requests(point, round_index)
+        run = self._loader.send(requests, f"{point.name}/{round_index}")
+        limits = self._plan.spec.slo_for(self._model, point.load.workload)
+        columns = to_columns(
+            run,
+            requests,
+            rate_per_s=point.load.rate_per_s,
+            slo=Slo(ttft_s=limits.ttft_s, tbt_s=limits.tbt_s) if limits else None,
+        )
+        return {f"{point.name}/{name}": values for name, values in columns.items()}
+
+    def _requests(self, point: LoadPoint, round_index: int) -> tuple[ServingRequest, ...]:
+        load = point.load
+        return self._loader.requests(load.workload, self._plan.size.num_requests, load.rate_per_s, round_index)

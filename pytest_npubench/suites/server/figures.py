@@ -1,0 +1,64 @@
+"""Metrics of blocks that a server answered: those of serving.metrics that can be seen from outside, and the client's.
+
+A metric's value is that of all blocks as one run, its samples those of each block: blocks are what differs between
+sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pytest_npubench.campaign.served_metrics import reported
+from pytest_npubench.result import Metric
+from pytest_npubench.serving.metrics import ServingMetric, summarize
+from pytest_npubench.suites.server.blocks import LoadBlock, pooled
+
+INSIDE = (
+    "queue_delay",
+    "mean_decode_batch_size",
+    "expert_",
+    "padded_expert_",
+    "kv_bytes",
+    "hidden_bytes",
+    "energy_",
+    "num_preemptions",
+)
+"""Beginnings of metrics that only the server itself could tell."""
+STALLS = ("p50", "p99", "worst")
+
+
+def metrics_of(found: Sequence[LoadBlock]) -> tuple[tuple[Metric, ...], Mapping[str, object]]:
+    """The metrics that have a value, and everything else about them as plain data: definitions, intervals, notes."""
+    return reported(seen_from_outside(pooled(found)), [seen_from_outside(block) for block in found])
+
+
+def seen_from_outside(block: LoadBlock) -> tuple[ServingMetric, ...]:
+    """Always the same names in the same order; None and the reason for what is not known. The last ones, the longest
+    gap and the client's stalls, are shown and gated by nothing."""
+    told = tuple(metric for metric in summarize(block, block.slo) if not metric.name.startswith(INSIDE))
+    return (*told, _longest_gap(block), *map(_stall, STALLS, block.stalls_s))
+
+
+def _longest_gap(block: LoadBlock) -> ServingMetric:
+    gaps_s = [gap for record in block.records for gap in record.tbt_s]
+    return ServingMetric(
+        name="tbt_worst_s",
+        unit="s",
+        value=max(gaps_s, default=None),
+        definition="the longest gap between two tokens of a request",
+        kind="none",
+        num_samples=len(gaps_s),
+        note="" if gaps_s else "no request had two tokens",
+    )
+
+
+def _stall(part: str, value_s: float) -> ServingMetric:
+    return ServingMetric(
+        name=f"loop_stall_{part}_s",
+        unit="s",
+        value=value_s,
+        definition="how late the client's event loop woke, looking every 5 ms; timers are rounded up by up to 1 ms",
+        kind="none",
+        num_samples=1,
+        note="",
+    )

@@ -1,0 +1,84 @@
+"""Sends the requests of a workload to one server: lengths and times are seeded, prompts are new each run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pytest_npubench.backends.server_address import ServerAddress
+from pytest_npubench.campaign.served_load import block
+from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
+from pytest_npubench.engines.http.endpoint import Endpoint
+from pytest_npubench.errors import MeasurementError
+from pytest_npubench.serving.request import ServingRequest
+from pytest_npubench.suites.server.failures import by_name, code_of, in_words, without_key
+from pytest_npubench.suites.server.prompts import Prompts
+from pytest_npubench.suites.server.spec import Asking
+
+if TYPE_CHECKING:
+    from pytest_npubench.engines.http.load_run import HttpRun
+
+WORDS_FILL = 7 / 8  # of a context: a word may be two tokens, and a chat template has some of its own
+RUN_BYTES = 8
+
+
+class Loader:
+    """One model of one server. Raises ConfigError where it cannot be asked so."""
+
+    def __init__(self, address: ServerAddress, model: str, context_tokens: int | None, asking: Asking) -> None:
+        self._address = address
+        self._prompts = Prompts(form=asking.prompt, token_ids=asking.token_ids, run=os.urandom(RUN_BYTES).hex())
+        self._endpoint = Endpoint(
+            url=address.url,
+            model=model,
+            api=asking.api,
+            api_key_variable=address.key_variable,
+            connect_timeout_s=asking.connect_timeout_s,
+            idle_timeout_s=asking.idle_timeout_s,
+            answer_timeout_s=asking.answer_timeout_s,
+            extra_body=asking.extra_body,
+            ca_file=address.ca_file,
+        )
+        self.max_total_tokens = _room(asking, context_tokens)
+
+    def requests(
+        self, workload: str, num_requests: int, rate_per_s: float, round_index: int
+    ) -> tuple[ServingRequest, ...]:
+        """Poisson arrivals, the same for a round on every machine. Raises WorkloadError."""
+        return block(
+            workload, num_requests, rate_per_s, round_index=round_index, max_total_tokens=self.max_total_tokens
+        )
+
+    def send(self, requests: Sequence[ServingRequest], name: str) -> HttpRun:
+        """Each when it is due; `name` tells these requests from all others of this run.
+
+        Raises MeasurementError where none was answered, with the reasons by count and the first one's words.
+        """
+        from pytest_npubench.engines.http.load_run import run_load  # aiohttp, where it is needed
+
+        run = run_load(self._endpoint, [self._request(request, name) for request in requests])
+        if not any(answer.failed is None for answer in run.answers):
+            raise MeasurementError(f"no request was answered: {self._why(run.answers)}")
+        return run
+
+    def _request(self, request: ServingRequest, name: str) -> HttpRequest:
+        return HttpRequest(
+            id=request.id,
+            arrival_s=request.arrival_s,
+            prompt=self._prompts.prompt(request.prompt_tokens, f"{name}/{request.id}"),
+            output_tokens=request.output_tokens,
+        )
+
+    def _why(self, answers: Sequence[HttpAnswer]) -> str:
+        counted = in_words(by_name([code_of(answer.failed) for answer in answers]), len(answers))
+        first = without_key(answers[0].failed or "", self._address.key())
+        return f"{counted} ({first})"
+
+
+def _room(asking: Asking, context_tokens: int | None) -> int:
+    """The longest prompt and answer together, in tokens."""
+    if context_tokens is None:
+        return asking.max_total_tokens
+    room = context_tokens if asking.prompt == "tokens" else int(context_tokens * WORDS_FILL)
+    return min(asking.max_total_tokens, room)
