@@ -13,6 +13,7 @@ from typing import Any
 from pytest_npubench.comparison.environments import Environment
 from pytest_npubench.errors import ConfigError, StoreError
 from pytest_npubench.regular_file import SMALL_BYTES, read_text
+from pytest_npubench.store.history.address import recorded
 
 FORMAT = "npubench-ab"
 VERSION = 1
@@ -29,7 +30,7 @@ class AbFolder:
             "format": FORMAT,
             "version": VERSION,
             "environments": {side: found.to_json() for side, found in environments.items()},
-            "arguments": list(arguments),
+            "arguments": recorded(arguments),
             "finished": {},
         }
         try:

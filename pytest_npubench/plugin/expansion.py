@@ -11,7 +11,7 @@ import pytest
 from pytest_npubench.campaign.kind import CaseKind
 from pytest_npubench.campaign.protocol import CampaignPlan, CampaignPoint
 from pytest_npubench.case import Case
-from pytest_npubench.errors import NpubenchError
+from pytest_npubench.errors import ConfigError, NpubenchError
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.protocol import Suite
 
@@ -58,6 +58,8 @@ def expand(metafunc: pytest.Metafunc, session: BenchSession) -> None:
         found = suite(kind.suite)
         plans = [plan for plan in session.plans(found) if plan.includes(kind.name)]
         cases = [param for plan in plans for param in _params(found, plan, kind)]
+    except ConfigError as error:  # the run's settings: no matter of this test's
+        raise pytest.UsageError(str(error)) from None
     except NpubenchError as error:
         raise pytest.UsageError(f"{where}: {error}") from None
     metafunc.parametrize("npubench_case", cases, indirect=True)

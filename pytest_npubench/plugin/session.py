@@ -26,11 +26,12 @@ from pytest_npubench.plugin.progress import progress_for
 from pytest_npubench.plugin.regression import Regression
 from pytest_npubench.plugin.run_id import run_id
 from pytest_npubench.plugin.selection import DEVICES, NODE_ID, Miss, Skip, expanded_case
-from pytest_npubench.plugin.settings import Settings, recorded
+from pytest_npubench.plugin.settings import Settings
 from pytest_npubench.plugin.shipped import runs_again
 from pytest_npubench.result import JudgedCase
 from pytest_npubench.serving import schedulers
 from pytest_npubench.store.baselines import Baselines
+from pytest_npubench.store.history.address import recorded
 from pytest_npubench.store.host import collect_host
 from pytest_npubench.store.journal import Journal, JournalWriter, read_journal
 from pytest_npubench.suites.hardware_files import load_all

@@ -5,11 +5,9 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import os
-import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin import shipped
 from pytest_npubench.plugin.options import CHILD, DEFAULT_BASELINES, OPTIONS, Option
 from pytest_npubench.regular_file import SMALL_BYTES, read_text
-from pytest_npubench.secret import masked
 from pytest_npubench.store.history.address import Address
 
 if sys.version_info >= (3, 11):
@@ -28,7 +25,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
-HISTORY = next(option for option in OPTIONS if option.name == "history")
 REMEASURING = "NPUBENCH_REMEASURING"  # set in the environment of a process that measures suspects again
 
 
@@ -155,23 +151,6 @@ def _history(text: str | None) -> Address | None:
     if importlib.util.find_spec("sqlalchemy") is None:
         raise pytest.UsageError("--npubench-history: sqlalchemy is not installed: pip install pytest-npubench[history]")
     return address
-
-
-def recorded(arguments: Sequence[str]) -> list[str]:
-    """pytest's arguments as the journal keeps them: a history without its secrets, however the option was given, and
-    every other address without its password."""
-    from pytest_npubench.store.history.address import shown_address
-
-    kept: list[str] = []
-    for before, argument in pairwise(("", *arguments)):
-        given = re.match(rf".*(?:{HISTORY.flag}|{HISTORY.key})\s*=\s*", argument)
-        if before == HISTORY.flag:
-            kept.append(shown_address(argument))
-        elif given is not None:
-            kept.append(given[0] + shown_address(argument[given.end() :]))
-        else:
-            kept.append(masked(argument))
-    return kept
 
 
 def _report(text: str | None, here: Path) -> Path | None:

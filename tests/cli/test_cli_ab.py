@@ -220,7 +220,8 @@ def test_a_folder_of_something_else_is_left_alone(call: Run, stage: Stage, tmp_p
 
 def test_interrupted_it_keeps_the_journals_and_goes_on(call: Run, stage: Stage, tmp_path: Path) -> None:
     stage.sleep_s = 0.8
-    arguments = stage.arguments("--pairs", 3, "--keep", tmp_path / "kept", "--", "suites/")
+    behind = ("suites/", "--npubench-history", "postgresql://ann:s3cret@localhost/bench")
+    arguments = stage.arguments("--pairs", 3, "--keep", tmp_path / "kept", "--", *behind)
     command = [sys.executable, "-c", "from pytest_npubench.cli.main import main; import sys; sys.exit(main())"]
     running = subprocess.Popen(
         [*command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -232,9 +233,11 @@ def test_interrupted_it_keeps_the_journals_and_goes_on(call: Run, stage: Stage, 
     _, err = running.communicate(timeout=60)
     assert running.returncode == 130, err
     assert f"go on with --keep {tmp_path / 'kept'}" in err
-    assert json.loads((tmp_path / "kept" / "ab.json").read_text())["finished"].keys() == {"pair-1-A"}
+    kept = (tmp_path / "kept" / "ab.json").read_text()
+    assert json.loads(kept)["finished"].keys() == {"pair-1-A"}
+    assert "s3cret" not in kept
     stage.sleep_s = 0.0
-    answer = call(*stage.arguments("--pairs", 3, "--keep", tmp_path / "kept", "--", "suites/"))
+    answer = call(*stage.arguments("--pairs", 3, "--keep", tmp_path / "kept", "--", *behind))
     assert "A, pair 1: finished before" in answer.err
     assert stage.order == "ABBBAAB"
     assert "(3 sessions)" in answer.out

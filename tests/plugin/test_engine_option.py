@@ -317,18 +317,19 @@ def test_a_compile_after_warm_up_fails(tmp_path):
 
 def test_suites_that_serve_no_model_are_what_they_were(pytester):
     from pytest_npubench.plugin.session import BenchSession
+    from pytest_npubench.suites import suite
 
     frameworks = {
         engine: {
-            suite: {(plan.key, plan.framework) for plan in BenchSession.from_pytest_config(
-                pytester.parseconfig(f"--npubench-engine={engine}")).plans(suite)}
-            for suite in ("partition", "offload", "scheduling", "buckets")
+            name: {(plan.key, plan.framework) for plan in BenchSession.from_pytest_config(
+                pytester.parseconfig(f"--npubench-engine={engine}")).plans(suite(name))}
+            for name in ("partition", "offload", "scheduling", "buckets")
         }
         for engine in ENGINES
     }  # fmt: skip
     assert frameworks["vllm"]["partition"] == frameworks["reference"]["partition"] != set()
     assert frameworks["vllm"]["offload"] == frameworks["reference"]["offload"] != set()
-    for suite in ("scheduling", "buckets"):
-        assert {framework for _, framework in frameworks["vllm"][suite]} == {"vllm"}
-        assert all(key.endswith("-vllm") for key, _ in frameworks["vllm"][suite])
-        assert "vllm" not in {framework for _, framework in frameworks["reference"][suite]}
+    for name in ("scheduling", "buckets"):
+        assert {framework for _, framework in frameworks["vllm"][name]} == {"vllm"}
+        assert all(key.endswith("-vllm") for key, _ in frameworks["vllm"][name])
+        assert "vllm" not in {framework for _, framework in frameworks["reference"][name]}

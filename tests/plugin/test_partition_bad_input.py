@@ -27,7 +27,7 @@ def project(tmp_path: Path) -> SplitProject:
             {"decode_shares": [0.5, 1.0]},
             "partition.decode_shares: want a list of one or more numbers above 0 and",
         ),
-        ({"experiments": '["solve"]'}, "partition.profile.quick.experiments: unknown solve; allowed: gpu_linear, "),
+        ({"experiments": '["solve"]'}, "partition.profile.quick.experiments: unknown solve; allowed: bandwidth, "),
         ({"model": "llama-9t"}, "no weight shapes of 'llama-9t'; known: llama-8b, llama-8b-div4"),
         ({"offload": '["replay"]'}, "offload.profile.quick.experiments: unknown replay; allowed: chunk_sharing, "),
     ],

@@ -18,7 +18,6 @@ from pytest_npubench.plugin.campaigns import REMEASURE_S, Campaigns
 from pytest_npubench.plugin.regression import _of_canary
 from pytest_npubench.suites.scheduling.calibration import Calibration
 from pytest_npubench.suites.scheduling.held_to import FrozenCalibration
-from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.verdict import Verdict, VerdictKind
 
 
@@ -71,12 +70,13 @@ def test_a_second_look_is_held_to_what_the_first_was(monkeypatch):
 
 
 @pytest.mark.parametrize("is_of_other_stack", [True, False])
-def test_a_run_notes_what_is_held_to_another_stack(monkeypatch, is_of_other_stack):
+def test_a_run_notes_what_is_held_to_another_stack(is_of_other_stack):
     calibration = Calibration(full_rate_per_s=2.0, decode_step_s=0.02)
     found = FrozenCalibration(calibration=calibration, origin="frozen on D in S", is_of_other_stack=is_of_other_stack)
-    monkeypatch.setattr(campaigns, "frozen_calibrations", lambda *about: {"arxiv": found})
-    session, plan = MagicMock(), MagicMock(spec=ServingPlan, key="moe-serving")
-    assert Campaigns(session)._held_to(plan, (), MagicMock()) == {"arxiv": calibration}
+    session, member = MagicMock(), MagicMock()
+    member.expanded.plan.key = "moe-serving"
+    member.expanded.suite.frozen.return_value = {"arxiv": found}
+    assert Campaigns(session)._held_to(member, (), MagicMock()) == {"arxiv": calibration}
     notes = [call.args for call in session.note.call_args_list]
     assert notes == [("moe-serving, arxiv: rate and limits frozen on D in S",)] * is_of_other_stack
 

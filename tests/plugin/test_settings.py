@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pytest_npubench.plugin.options import FLAGS, OPTIONS
-from pytest_npubench.plugin.settings import REMEASURING, Settings, recorded
-from pytest_npubench.store.history.address import parse_address
+from pytest_npubench.plugin.settings import REMEASURING, Settings
+from pytest_npubench.store.history.address import parse_address, recorded
 
 
 @pytest.fixture

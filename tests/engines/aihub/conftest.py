@@ -14,6 +14,7 @@ from pytest_npubench.engines.aihub.options import JobOptions
 from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.suites.buckets.aihub.plan import HubPlan, hub_plan
 from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.hardware_files import load_hardware
 
 NOT_INSTALLED = "qai-hub is not installed: pip install pytest-npubench[qaihub]"
 BUCKETS = (8, 16)
@@ -36,7 +37,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def spec() -> HardwareSpec:
-    return hardware.load_hardware(hardware.default_directory() / "snapdragon-8-gen3.toml")
+    return load_hardware(hardware.default_directory() / "snapdragon-8-gen3.toml")
 
 
 @pytest.fixture
