@@ -10,7 +10,6 @@ NpubenchError
 ├── WorkloadError            a workload file or name: names the file, line and column
 ├── MeasurementError         samples that cannot be used (not finite, none, never steady)
 │   ├── ImpureProfileError   a profile point left the bucket it measures
-│   └── NotComparableError   two figures of different stacks, or a reported one, were to be compared
 ├── PartitionError           a split, profile or plan of two units that cannot be used
 ├── DeviceError
 │   ├── DeviceUnavailableError
@@ -71,10 +70,6 @@ class MeasurementError(NpubenchError):
 
 class ImpureProfileError(MeasurementError):
     """A profile point that ran in another bucket than the one it measures."""
-
-
-class NotComparableError(MeasurementError):
-    """Two figures of different fingerprints, or one that a paper reports, were to be compared."""
 
 
 class PartitionError(NpubenchError, ValueError):

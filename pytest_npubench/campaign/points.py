@@ -72,16 +72,6 @@ class Measured:
         joules = self._known("energy_j")
         return sum(joules) if joules and len(joules) == len(self.rounds) else None
 
-    @property
-    def clock_range_hz(self) -> tuple[float, float] | None:
-        """The smallest and the largest clock seen at either end of a round that counts."""
-        lowest, highest = self._known("min_clock_hz"), self._known("max_clock_hz")
-        return (min(lowest), max(highest)) if lowest and highest else None
-
-    @property
-    def max_temperature_c(self) -> float | None:
-        return max(self._known("temperature_c"), default=None)
-
     def _known(self, name: str) -> list[float]:
         values = (getattr(item.state, name) for item in self.watched if item.state is not None)
         return [value for value in values if value is not None]

@@ -30,7 +30,6 @@ from pytest_npubench.store.journal_reader import Journal, read_journal
 ATTEMPTS = 8
 REFUSALS = 2  # of a branch that did not move: then it is not the race that keeps us out
 WAIT_S = 0.5
-MODES = ("push", "pull-request", "local")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,10 +62,6 @@ class ChunkLayout:
             _known(arm)
         ]
 
-    def weight_copies(self, arm: str) -> int:
-        """How many times the arm's graphs hold every weight."""
-        return self.num_chunks if _known(arm) == "per_chunk" else 1
-
     @property
     def saved_fraction(self) -> float:
         """Of the weight bytes, sharing against per_chunk."""

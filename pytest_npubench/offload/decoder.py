@@ -49,10 +49,6 @@ class DecoderSize:
         if not 0 <= self.num_outliers <= self.width:
             raise ConfigError(f"{self.num_outliers} outlier channels of {self.width}; want none to all")
 
-    @property
-    def head_width(self) -> int:
-        return self.width // self.num_heads
-
     def weight_shapes(self) -> Mapping[str, tuple[int, int]]:
         """[inputs, outputs] of each matrix of a layer."""
         return {

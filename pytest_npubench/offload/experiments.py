@@ -28,10 +28,6 @@ class Experiment:
     kernels: str
 
 
-def experiment_names() -> tuple[str, ...]:
-    return tuple(_PLACES)
-
-
 def experiment(name: str) -> Experiment:
     """Raises RegistryError for an unknown name."""
     if name not in _PLACES:

@@ -4,7 +4,7 @@
     shadow        outliers clipped and multiplied apart against a per-tensor scale that holds them
     out_of_order  a ready queue with C against in-order overlap
 
-Every cell runs the same prompt on the same pair in the same process; its rows are comparable (head_to_head). Metrics:
+Every cell runs the same prompt on the same pair in the same process; so its rows are comparable. Metrics:
 total_s, bubble_fraction, relative_error, and the static graphs' num_graphs, weight_bytes, executable_bytes, compile_s
 (of graphs, which do not depend on the order).
 """

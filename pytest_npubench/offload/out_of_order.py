@@ -12,13 +12,13 @@ from having a ready queue at all, and the sign of the rest changes with the prom
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.offload.graph import LAYER, Stage, SubgraphDag, prefill_dag
 from pytest_npubench.offload.optimum import MAX_NODES, lower_bound_s, optimum
-from pytest_npubench.offload.schedules import IN_ORDER, policy_names, simulate
+from pytest_npubench.offload.schedules import policy_names, simulate
 
 NUM_CHUNKS = (2, 4, 8)
 NUM_LAYERS = 24
@@ -72,16 +72,6 @@ def compare_orders(dag: SubgraphDag, *, num_chunks: int) -> tuple[OrderOutcome, 
         )
         for name, makespan_s in makespans.items()
     )
-
-
-def ready_queue_share(makespans_s: Mapping[str, float]) -> float | None:
-    """Of what `contribution` gains over in-order overlap, the part that FIFO gains too: 1.1 where FIFO is the better.
-    None where contribution gains nothing. Raises ConfigError where one of the three is missing."""
-    missing = [name for name in (IN_ORDER, "fifo", "contribution") if name not in makespans_s]
-    if missing:
-        raise ConfigError(f"no makespan of {', '.join(missing)}; want in_order, fifo and contribution")
-    gain_s = makespans_s[IN_ORDER] - makespans_s["contribution"]
-    return (makespans_s[IN_ORDER] - makespans_s["fifo"]) / gain_s if gain_s > 0 else None
 
 
 def _makespan_s(dag: SubgraphDag, policy: str) -> float:

@@ -155,14 +155,6 @@ class DecoderLayer:
                 found[name] = self._pair.view(weight)
         return found
 
-    def max_relative_error(self) -> float:
-        """Runs both ways: the largest difference, over the largest value of the one unit's output."""
-        self.run()
-        found = self.output()
-        self.run_alone()
-        reference = self.output()
-        return float(np.abs(found - reference).max() / np.abs(reference).max())
-
     def _check_splits(self, splits: Mapping[str, Split]) -> None:
         unknown = sorted(set(splits) - set(OPERATORS))
         if unknown:

@@ -6,11 +6,9 @@ keeps a fixed number of requests in the system and finds throughput; its arrival
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from pytest_npubench.errors import WorkloadError
 from pytest_npubench.serving.request import ServingRequest, check_load
 
 
@@ -59,42 +57,3 @@ class OpenLoad:
 
     def ended(self, request: int, at_s: float) -> None:
         """Makes no difference to what comes."""
-
-
-class ClosedLoad:
-    """`concurrency` clients, each of whom sends the next of the (prompt, output) lengths when its request has ended.
-
-    Ids count from 0. Raises WorkloadError for no lengths, a concurrency below 1, or lengths that cannot be served.
-    """
-
-    def __init__(self, lengths: Sequence[tuple[int, int]], concurrency: int) -> None:
-        if not lengths:
-            raise WorkloadError("no request arrives; want at least one")
-        if concurrency < 1:
-            raise WorkloadError(f"concurrency is {concurrency}; want at least 1")
-        self._lengths = tuple(lengths)
-        self._requests = tuple(self._request(index, 0.0) for index in range(len(lengths)))
-        self._arrivals_s = deque([0.0] * min(concurrency, len(lengths)))
-        self._num_taken = 0
-
-    @property
-    def next_arrival_s(self) -> float | None:
-        return self._arrivals_s[0] if self._arrivals_s else None
-
-    def requests(self) -> Sequence[ServingRequest]:
-        return self._requests
-
-    def take(self, now_s: float) -> Sequence[ServingRequest]:
-        taken: list[ServingRequest] = []
-        while self._arrivals_s and self._arrivals_s[0] <= now_s:
-            taken.append(self._request(self._num_taken, self._arrivals_s.popleft()))
-            self._num_taken += 1
-        return taken
-
-    def ended(self, request: int, at_s: float) -> None:
-        if self._num_taken + len(self._arrivals_s) < len(self._lengths):
-            self._arrivals_s.append(at_s)
-
-    def _request(self, index: int, arrival_s: float) -> ServingRequest:
-        prompt_tokens, output_tokens = self._lengths[index]
-        return ServingRequest(id=index, arrival_s=arrival_s, prompt_tokens=prompt_tokens, output_tokens=output_tokens)

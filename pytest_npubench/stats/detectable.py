@@ -63,19 +63,6 @@ def minimum_detectable_effect(
     return np.asarray(finite("margin", margin) + noncentrality * error)
 
 
-def variance_shares(*, num_sessions: int, num_processes: int, night_share: float) -> VarianceShares:
-    """Where the error of a difference comes from: 1/K, rho and (1 - rho)/R over their sum.
-
-    Raises MeasurementError as `margin_test.predictive_variance`.
-    """
-    total = float(predictive_variance(1.0, num_sessions, num_processes, night_share))
-    return VarianceShares(
-        baseline=1 / num_sessions / total,
-        night=night_share / total,
-        processes=(1 - night_share) / num_processes / total,
-    )
-
-
 def _noncentrality(freedom: FloatArray, level: float, power: float) -> FloatArray:
     """The delta at which a noncentral t exceeds Student's quantile with the given power."""
     from scipy import special  # a quarter of a second that collecting cases need not pay

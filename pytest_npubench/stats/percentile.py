@@ -14,37 +14,15 @@ Worked number: p99 at 99 % with none over needs 0.99^n <= 0.01, n = 459; with on
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import numpy.typing as npt
 
-from pytest_npubench.errors import ConfigError, MeasurementError
+from pytest_npubench.errors import MeasurementError
 from pytest_npubench.stats.checks import BoolArray, fraction, row
 
 IntArray = npt.NDArray[np.int64]
 
 SLACK = 1e-12  # 1 - 0.9 and 0.1 differ in the last bit
-
-
-def samples_needed(level: float, confidence: float, num_over: int = 0) -> int:
-    """Fewest samples that prove a limit for the `level` quantile when num_over of them lie over it.
-
-    Raises ConfigError: a level or confidence outside (0, 1), a num_over below 0.
-    """
-    _checked_levels(level, confidence)
-    if num_over < 0:
-        raise ConfigError(f"num_over is {num_over}; want 0 or more")
-    too_few, enough = num_over, num_over + 1
-    while not _proves_within(num_over, enough, level, confidence):
-        too_few, enough = enough, 2 * enough
-    while enough - too_few > 1:
-        middle = (too_few + enough) // 2
-        if _proves_within(num_over, middle, level, confidence):
-            enough = middle
-        else:
-            too_few = middle
-    return enough
 
 
 def percentile_bounds(samples: npt.ArrayLike, level: float, confidence: float) -> tuple[float | None, float | None]:
@@ -62,22 +40,6 @@ def percentile_bounds(samples: npt.ArrayLike, level: float, confidence: float) -
     low = float(ordered[ordered.size - enough_beyond[0]]) if enough_beyond.size else None
     high = float(ordered[ordered.size - enough_within[-1] - 1]) if enough_within.size else None
     return low, high
-
-
-def percentile_within(samples: npt.ArrayLike, limit: float, level: float, confidence: float) -> bool | None:
-    """True: the `level` quantile is proven <= limit. False: proven beyond. None: the samples cannot tell.
-
-    Each answer is wrong with a probability of 1 - confidence at most. Raises as `percentile_bounds`, and
-    MeasurementError for a limit that is NaN.
-    """
-    _checked_levels(level, confidence)
-    if math.isnan(limit):
-        raise MeasurementError("limit is nan; want a number")
-    values = row("samples", samples)
-    num_over = int((values > limit).sum())
-    if _proves_within(num_over, values.size, level, confidence):
-        return True
-    return False if _proves_beyond(num_over, values.size, level, confidence) else None
 
 
 def proportion_bounds(num_good: int, num_total: int, confidence: float) -> tuple[float, float]:

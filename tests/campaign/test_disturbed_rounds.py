@@ -53,8 +53,6 @@ def test_a_quiet_device_is_on_record_and_disturbs_nothing(bench, plan):
     measured = bench.campaign(profile(plan, 16), telemetry=telemetry).measured()
     assert (len(measured.rounds), measured.disturbed, telemetry.num_closed) == (2, None, 1)
     assert measured.energy_j == 200.0  # 100 J in each of two rounds
-    assert measured.clock_range_hz == (1.5e9, 1.5e9)
-    assert measured.max_temperature_c == 50.0
     for record in bench.records("round"):
         assert "disturbed" not in record
         assert record["state"]["energy_j"] == 100.0
@@ -64,7 +62,7 @@ def test_a_quiet_device_is_on_record_and_disturbs_nothing(bench, plan):
 
 def test_without_telemetry_nothing_is_said(bench, plan):
     measured = bench.campaign(profile(plan, 16)).measured()
-    assert (measured.energy_j, measured.clock_range_hz, measured.max_temperature_c) == (None, None, None)
+    assert measured.energy_j is None
     assert all(record.keys().isdisjoint({"state", "disturbed"}) for record in bench.records("round"))
 
 

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pytest_npubench.errors import ConfigError, MeasurementError, NotComparableError
+from pytest_npubench.errors import ConfigError, MeasurementError
 from pytest_npubench.offload.effects import factorial_effects, factorial_table
 from pytest_npubench.offload.factorial import CELLS, FACTORS, Cell, cell_name, cell_of, factorial_points
-from pytest_npubench.offload.head_to_head import Figure, ratio
 
 
 def planted(num_rounds: int, noise: float = 0.0, seed: int = 0) -> dict[Cell, Sequence[float]]:
@@ -88,31 +87,3 @@ def test_rounds_that_cannot_be_used_are_named() -> None:
         factorial_effects({**rounds, CELLS[0]: [math.nan, 1.0]})
     with pytest.raises(ConfigError, match="coverage"):
         factorial_effects(rounds, coverage=1.0)
-
-
-def figure(value: float = 2.0, **changes: str) -> Figure:
-    known = {"name": "prefill", "unit": "s", "origin": "measured", "source": "cpu-1", **changes}
-    return Figure(value=value, **known)  # type: ignore[arg-type]
-
-
-def test_only_measured_figures_of_one_fingerprint_are_compared() -> None:
-    assert ratio(figure(3.0), figure(2.0)) == 1.5
-    with pytest.raises(NotComparableError, match="prefill was measured under cpu-1, other under cpu-2; want one"):
-        ratio(figure(), figure(name="other", source="cpu-2"))
-    paper = figure(origin="reported", source="section 4.1", name="PowerInfer-v2")
-    for pair in ((figure(), paper), (paper, figure()), (paper, paper)):
-        with pytest.raises(NotComparableError, match=r"PowerInfer-v2 is reported \(section 4\.1\)"):
-            ratio(*pair)
-    with pytest.raises(NotComparableError, match="'s', prefill in 'ms'"):
-        ratio(figure(), figure(unit="ms"))
-    with pytest.raises(MeasurementError, match="is 0"):
-        ratio(figure(), figure(0.0))
-    with pytest.raises(MeasurementError, match="want a number and its source"):
-        figure(source="")
-    with pytest.raises(MeasurementError, match="nan"):
-        figure(math.nan)
-
-
-def test_a_reported_figure_says_so() -> None:
-    assert figure(1.25).label == "1.25 s"
-    assert figure(29.7, unit="%", origin="reported", source="section 3.3").label == "29.7 % (reported: section 3.3)"

@@ -18,7 +18,7 @@ from pytest_npubench.errors import DeviceUnavailableError, RegistryError, UnitLo
 from pytest_npubench.offload.chunk_graphs import ChunkSettings, chunk_points
 from pytest_npubench.offload.decoder import DecoderSize, attention, make_layers, make_prompt, norm, reference, trace
 from pytest_npubench.offload.dispatch import LIMIT_S
-from pytest_npubench.offload.experiments import experiment, experiment_names, name_of
+from pytest_npubench.offload.experiments import experiment, name_of
 from pytest_npubench.offload.factorial import FactorialSettings, factorial_points
 from pytest_npubench.offload.pair import OffloadPair
 from pytest_npubench.offload.quantization import Calibration, calibrate, int8_product, max_min_scale, shadow_product
@@ -212,7 +212,7 @@ def test_one_core_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_experiments_are_found_by_their_settings() -> None:
-    for name in experiment_names():
+    for name in ("shadow", "chunk_graphs", "replay", "factorial"):
         found = experiment(name)
         assert name_of(found.settings()) == name
         assert found.kernels.startswith("pytest_npubench.offload.")

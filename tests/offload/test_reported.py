@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_npubench.errors import NotComparableError
 from pytest_npubench.offload.chunk_layout import paper_layout
-from pytest_npubench.offload.head_to_head import Figure, ratio
 from pytest_npubench.published import published
 
 PAPER = published("llm_npu")
@@ -36,11 +34,3 @@ def test_values_are_the_printed_ones(
 ) -> None:
     assert PAPER.table(number).value(column, **row) == value
     assert PAPER.table(number).unit(column) == unit
-
-
-def test_a_printed_figure_is_not_compared() -> None:
-    share = float(PAPER.table("3.3").value("share", quantity="latency of synchronisation"))
-    reported = Figure(name="sync share", value=share, unit="%", origin="reported", source="llm.npu, section 3.3")
-    measured = Figure(name="sync share", value=12.0, unit="%", origin="measured", source="cpu-1")
-    with pytest.raises(NotComparableError, match="is reported"):
-        ratio(measured, reported)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from pytest_npubench.errors import ConfigError, PartitionError, RegistryError
 from pytest_npubench.offload.graph import FUSED_LAYER, LAYER, Stage, Subgraph, SubgraphDag, prefill_dag
 from pytest_npubench.offload.optimum import MAX_NODES, lower_bound_s, optimum
-from pytest_npubench.offload.out_of_order import compare_orders, ready_queue_share, simulated_bubbles
+from pytest_npubench.offload.out_of_order import compare_orders, simulated_bubbles
 from pytest_npubench.offload.schedules import (
     ReadyQueue,
     Schedule,
@@ -199,13 +199,6 @@ def test_small_graphs_come_with_their_optimum() -> None:
     assert all(one.over_optimum is not None for one in outcomes.values())
     assert outcomes["lower_bound"].over_optimum <= 1 + 1e-12  # equal here but for rounding
     assert outcomes["contribution"].over_optimum >= 1 - 1e-12
-
-
-def test_most_of_the_gain_is_the_ready_queue() -> None:
-    assert ready_queue_share({"in_order": 10, "fifo": 8, "contribution": 7.5}) == pytest.approx(0.8)
-    assert ready_queue_share({"in_order": 10, "fifo": 8, "contribution": 11}) is None
-    with pytest.raises(ConfigError, match="no makespan of fifo"):
-        ready_queue_share({"in_order": 1, "contribution": 1})
 
 
 def test_a_graph_without_work_on_one_unit() -> None:

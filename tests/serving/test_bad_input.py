@@ -7,7 +7,7 @@ import pytest
 from pytest_npubench.errors import ConfigError, RegistryError, WorkloadError
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.layer_groups import layer_groups
-from pytest_npubench.serving.load import ClosedLoad, OpenLoad
+from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.schedulers import make_scheduler
 
@@ -128,9 +128,6 @@ def test_two_devices_on_one():
     [
         (lambda: OpenLoad([]), "no request arrives"),
         (lambda: OpenLoad(requests((1, 4, 1), (0, 4, 1))), "want arrivals in order"),
-        (lambda: ClosedLoad([], 1), "no request arrives"),
-        (lambda: ClosedLoad([(4, 1)], 0), "concurrency is 0; want at least 1"),
-        (lambda: ClosedLoad([(4, 1), (4, 0)], 1), "request 1: output_tokens is 0"),
     ],
 )
 def test_loads_that_cannot_be_served(load, message):

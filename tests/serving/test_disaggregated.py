@@ -18,7 +18,7 @@ import pytest
 from pytest_npubench.errors import ConfigError, DeviceError, DeviceUnavailableError, MeasurementError
 from pytest_npubench.serving import two_processes
 from pytest_npubench.serving.disaggregated import serve_disaggregated
-from pytest_npubench.serving.load import ClosedLoad, OpenLoad
+from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.schedulers import make_scheduler
 from pytest_npubench.serving.two_devices import Side
 from pytest_npubench.serving.two_processes import ProcessPair
@@ -76,11 +76,6 @@ def test_nothing_starts_after_until_s_and_all_is_freed(until_s):
     for record, complete in zip(outcome.result.records, whole.records, strict=False):
         assert record.tokens == complete.tokens[: len(record.tokens)]
         assert record.token_times_s == complete.token_times_s[: len(record.tokens)]
-
-
-def test_a_closed_load():
-    records = run("disaggregated", ClosedLoad([(4, 3), (4, 1), (6, 2)], concurrency=1)).result.records
-    assert [record.arrival_s for record in records[1:]] == [record.token_times_s[-1] for record in records[:2]]
 
 
 def test_executors_that_cannot_hand_over():

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_npubench.errors import DeviceError, MeasurementError
 from pytest_npubench.serving.clock import VirtualClock, WallClock
-from pytest_npubench.serving.load import ClosedLoad, OpenLoad
+from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.schedulers import make_scheduler
 
@@ -77,21 +77,6 @@ def test_until_s_ends_the_wait_for_an_arrival_too():
     result = run("continuous", requests((0, 10, 1), (50, 1, 1)), until_s=20.0).result
     assert result.ended_s == 20.0
     assert len(result.records) == 1
-
-
-def test_a_closed_load_keeps_its_number_of_requests():
-    outcome = run("continuous", ClosedLoad([(4, 3), (4, 1), (6, 2), (2, 2)], concurrency=2))
-    records = outcome.result.records
-    assert [record.arrival_s for record in records[:2]] == [0, 0]
-    assert records[2].arrival_s == records[1].token_times_s[-1]
-    assert records[3].arrival_s in {record.token_times_s[-1] for record in records[:3]}
-    assert max(outcome.result.log.num_running) == 2
-    assert [len(record.tokens) for record in records] == [3, 1, 2, 2]
-
-
-def test_a_static_batch_that_waits_to_be_full_does_not_wait_for_a_closed_loads_clients():
-    outcome = run("static", ClosedLoad([(4, 1)] * 5, concurrency=2), batch_size=3, wait_for_full_batch=True)
-    assert [plan.finishing for plan in outcome.plans] == [(0, 1), (2, 3), (4,)]
 
 
 def test_progress_counts_iterations():

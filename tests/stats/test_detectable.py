@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_npubench.errors import ConfigError, MeasurementError
-from pytest_npubench.stats.detectable import minimum_detectable_effect, variance_shares
+from pytest_npubench.stats.detectable import minimum_detectable_effect
 from pytest_npubench.stats.margin_test import one_sided_p, predictive_variance
 
 DESIGN = {
@@ -89,8 +89,6 @@ def test_monotone_and_beyond_the_margin(deviation, sessions, processes, share, f
     assert minimum_detectable_effect(**design | {"degrees_of_freedom": freedom + 1}) < effect
     assert minimum_detectable_effect(**design, power=0.9) > effect
     assert minimum_detectable_effect(**design, level=0.01) > effect
-    shares = variance_shares(num_sessions=sessions, num_processes=processes, night_share=share)
-    assert shares.baseline + shares.night + shares.processes == pytest.approx(1)
 
 
 def test_no_noise_leaves_the_margin():
@@ -100,12 +98,6 @@ def test_no_noise_leaves_the_margin():
 def test_one_for_each_case():
     effects = minimum_detectable_effect(**DESIGN | {"standard_deviation": [0.01, 0.02]})
     assert effects.tolist() == pytest.approx([0.03829, 0.06657], abs=1e-5)
-
-
-def test_shares_by_hand():
-    shares = variance_shares(num_sessions=10, num_processes=2, night_share=0.5)
-    total = 0.1 + 0.5 + 0.25
-    assert (shares.baseline, shares.night, shares.processes) == pytest.approx((0.1 / total, 0.5 / total, 0.25 / total))
 
 
 @pytest.mark.parametrize(

@@ -44,11 +44,6 @@ class RaggedBatch:
     def prefill(self) -> tuple[PrefillRow, ...]:
         return self.rows[self.num_single :]
 
-    @property
-    def max_context(self) -> int:
-        """Tokens that the longest row looks back on, its own among them."""
-        return max((row.first_token + row.num_tokens for row in self.rows), default=0)
-
 
 def ragged_batch(
     decode: Sequence[PrefillRow], padding: Sequence[PrefillRow], prefill: Sequence[PrefillRow], kv: PagedKvCache

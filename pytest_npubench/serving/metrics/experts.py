@@ -16,8 +16,6 @@ wakes 2 + 3: coverage (6 + 5) / (3 x 8) = 0.458; 11 experts of 9.437 MB are 103.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pytest_npubench.errors import ConfigError
@@ -26,33 +24,6 @@ from pytest_npubench.serving.metrics.served import IterationColumns, ServedRun, 
 from pytest_npubench.stats.checks import BoolArray, FloatArray
 
 COVERAGE = "distinct experts activated / experts of the layer, mean over (iteration, layer) pairs that had rows"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchCoverage:
-    """Mean coverage of the iterations that only decode, with num_decode rows (Layered Prefill, Table 1)."""
-
-    num_decode: int
-    coverage: float
-    num_iterations: int
-
-
-def coverage_by_decode_batch(log: IterationColumns, *, num_layers: int, num_experts: int) -> tuple[BatchCoverage, ...]:
-    """One row for each size of decode batch that came, smallest first; iterations with prefill are left out.
-
-    Raises ConfigError: fewer than one layer, or than two experts, of which nothing can be chosen.
-    """
-    _check_shape(num_layers, num_experts)
-    only_decode = _only_decode(log)
-    sizes = column("num_decode", log.num_decode)[only_decode].astype(np.int64)
-    fractions = column("expert_activations", log.expert_activations)[only_decode] / (num_layers * num_experts)
-    counts, totals = np.bincount(sizes), np.bincount(sizes, fractions)
-    return tuple(
-        BatchCoverage(
-            num_decode=int(size), coverage=float(totals[size] / counts[size]), num_iterations=int(counts[size])
-        )
-        for size in np.flatnonzero(counts)
-    )
 
 
 def expert_metrics(run: ServedRun, num_experts: int | None) -> tuple[ServingMetric, ...]:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 DIGITS = 6  # microseconds: a journal is read by people and kept for years
 GAP_S = 1.0
 COUNTED_BY = ("", RUNNING, LISTED, SPREAD, EVENTS)
-EXACT = (RUNNING, LISTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

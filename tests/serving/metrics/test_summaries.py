@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from pytest_npubench import result
-from pytest_npubench.errors import ConfigError, MeasurementError
+from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.metrics import RequestRecord, ServingMetric, Slo, metric, summarize
-from pytest_npubench.serving.metrics.experts import BatchCoverage, coverage_by_decode_batch
 
 from .made_runs import MadeLog, MadeRun, by_name, deviation, gaps_of, is_finished, percentile, requests
 
@@ -278,20 +277,6 @@ def test_the_papers_energy_is_per_prompt_and_output_token():
     )
     metrics = by_name(summarize(MadeRun(records=records, ended_s=num / 1.3), energy_j=watts * num / 1.3))
     assert metrics["energy_mj_per_prompt_and_output_token"].value == pytest.approx(56.6, abs=0.05)
-
-
-def test_coverage_by_decode_batch():
-    log = MadeLog()
-    for decode, prefill, activations in ((1, 0, 4), (2, 0, 5), (1, 0, 6), (2, 9, 8), (0, 9, 8), (4, 0, 8)):
-        log.add(num_decode=decode, num_prefill_tokens=prefill, expert_activations=activations, end_s=1)
-    assert coverage_by_decode_batch(log, num_layers=2, num_experts=4) == (
-        BatchCoverage(num_decode=1, coverage=5 / 8, num_iterations=2),
-        BatchCoverage(num_decode=2, coverage=5 / 8, num_iterations=1),
-        BatchCoverage(num_decode=4, coverage=1.0, num_iterations=1),
-    )
-    assert coverage_by_decode_batch(MadeLog(), num_layers=2, num_experts=4) == ()
-    with pytest.raises(ConfigError, match="2 layers of 1 experts"):
-        coverage_by_decode_batch(log, num_layers=2, num_experts=1)
 
 
 def test_mean_decode_batch_leaves_out_iterations_that_only_prefill():
