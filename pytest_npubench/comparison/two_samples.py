@@ -30,7 +30,7 @@ from pytest_npubench.stats.margin_test import interval, one_sided_p
 from pytest_npubench.stats.moderation import fit_prior, moderated
 from pytest_npubench.verdict import Judged, Verdict, VerdictKind
 from pytest_npubench.verdict.evidence import Evidence
-from pytest_npubench.verdict.judge import statistics_failed
+from pytest_npubench.verdict.judging import statistics_failed
 from pytest_npubench.verdict.observations import Better, Scale, Session, Table, UnusableError, session_entries
 from pytest_npubench.verdict.rule import Rule
 from pytest_npubench.verdict.suite_shift import MEDIAN_EFFICIENCY, MIN_CASES, SuiteShift

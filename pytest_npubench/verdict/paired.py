@@ -21,7 +21,7 @@ from pytest_npubench.stats.margin_test import one_sided_p
 from pytest_npubench.stats.moderation import fit_prior, moderated
 from pytest_npubench.verdict.entries import Better, Process, Scale, UnusableError, session_entries
 from pytest_npubench.verdict.evidence import Evidence
-from pytest_npubench.verdict.judge import Judged, statistics_failed
+from pytest_npubench.verdict.judging import Judged, statistics_failed
 from pytest_npubench.verdict.kinds import Verdict, VerdictKind
 from pytest_npubench.verdict.observations import Table, rectangle
 from pytest_npubench.verdict.rule import Rule

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pytest_npubench.verdict.judge import weigh
+from pytest_npubench.verdict.judging import weigh
 from pytest_npubench.verdict.jumps import NO_JUMPS, Jumps, rare_jumps
 from pytest_npubench.verdict.modes import slower_mode, within_modes
 from pytest_npubench.verdict.rule import Rule

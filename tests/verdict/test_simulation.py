@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pytest_npubench.verdict.judge import weigh
+from pytest_npubench.verdict.judging import weigh
 from pytest_npubench.verdict.rule import Rule
 from pytest_npubench.verdict.simulation.__main__ import main
 from pytest_npubench.verdict.simulation.creeping import creep, frozen_baseline

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pytest_npubench.stats.checks import BoolArray, FloatArray
 from pytest_npubench.verdict.entries import BETTER_QUARTILE
-from pytest_npubench.verdict.judge import weigh
+from pytest_npubench.verdict.judging import weigh
 from pytest_npubench.verdict.observations import Table, repeats_of
 from pytest_npubench.verdict.paired import weigh_pairs
 from pytest_npubench.verdict.rule import Rule

@@ -21,9 +21,7 @@ from pytest_npubench.engines.aihub.options import JobOptions
 from pytest_npubench.engines.aihub.profile import UNITS, GraphProfile
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, NpubenchError
 from pytest_npubench.measurement import CacheState, CompileRecord
-from pytest_npubench.suites.buckets.aihub.plan import GraphPoint, HubPlan
-
-STAND_IN = "stand_in"
+from pytest_npubench.suites.buckets.aihub.plan import STAND_IN, GraphPoint, HubPlan
 
 
 class GraphBench:

@@ -22,9 +22,8 @@ from pytest_npubench.engines.aihub.profile import UNITS
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.measurement import Phase
 from pytest_npubench.result import GateKind, Judgement, Metric
-from pytest_npubench.suites.buckets.aihub.bench import STAND_IN
 from pytest_npubench.suites.buckets.aihub.lens import bucket_profile, graph_times, predict_batch
-from pytest_npubench.suites.buckets.aihub.plan import PHASES, GraphPoint, HubPlan
+from pytest_npubench.suites.buckets.aihub.plan import PHASES, STAND_IN, GraphPoint, HubPlan
 from pytest_npubench.suites.buckets.kinds.steps import Jump, jump
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.verdict import Verdict, VerdictKind

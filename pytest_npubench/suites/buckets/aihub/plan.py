@@ -14,6 +14,7 @@ from pytest_npubench.suites.buckets.plan import BucketPlan
 
 NUM_ROUNDS = 1  # a job is a hundred runs, and costs the user's quota
 PHASES = (Phase.PREFILL, Phase.DECODE)
+STAND_IN = "stand_in"  # a series of graphs that a stand-in of the service profiled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
