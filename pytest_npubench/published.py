@@ -158,7 +158,7 @@ def _table(path: Path, number: str, entries: object) -> PublishedTable:
 
 
 def _rows(path: Path, place: str, rows: object, num_columns: int) -> tuple[tuple[Cell, ...], ...]:
-    """Each as long as the columns; a column holds texts or numbers in all rows."""
+    """The rows of a table. Each has one cell a column, and a column holds either texts or numbers."""
     if not isinstance(rows, list) or not rows:
         raise ConfigError(f"{path}: {place}.rows: want one or more rows")
     for index, row in enumerate(rows):

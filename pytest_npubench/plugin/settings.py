@@ -139,7 +139,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _history(text: str | None) -> Address | None:
-    """Checked before anything is measured. The error shows no password, so it is not that of other settings."""
+    """Where the history lies, checked before anything is measured. Its error masks the password, as others do not."""
     if text is None:
         return None
     from pytest_npubench.store.history.address import parse_address

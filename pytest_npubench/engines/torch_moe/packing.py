@@ -55,7 +55,7 @@ def _pack(matrix: Tensor) -> Tensor:
 
 
 def _packs(matrix: Tensor) -> bool:
-    """What is packed already, and sits on no CPU, is none of these. The operators have no public name."""
+    """Whether a matrix can be packed: fp32 on a CPU, and not packed before. mkldnn's operators have no public name."""
     return (
         matrix.device.type == "cpu"
         and matrix.dtype == torch.float32
