@@ -86,7 +86,9 @@ class PassCost(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostModel:
-    """Seconds for each unit of work in one layer, on one device of the group; `head_*` and `iteration_s` are of a whole one.
+    """Seconds for each unit of work in one layer, on one device of the group.
+
+    `head_*` and `iteration_s` are those of a whole iteration.
 
     A `pair` is one query with one key, over all heads; `context` is one token whose keys and values are read.
     """
