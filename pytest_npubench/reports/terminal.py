@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pytest_npubench.plain_table import PlainTable, cell, plain_console, written
 from pytest_npubench.plain_text import plain
-from pytest_npubench.reports.own_lines import own_lines
 from pytest_npubench.reports.page import ShownBy
-from pytest_npubench.reports.record_fields import suite_of, what_of
+from pytest_npubench.reports.record_fields import Record, number, suite_of, table, text, what_of
 
-Record = Mapping[str, Any]
 STYLES = {
     "passed": "green",
     "unchanged": "green",
@@ -97,3 +94,23 @@ def _milliseconds(seconds: float | None) -> str:
 
 def _percent(fraction: float | None, *, signed: bool = False) -> str:
     return "" if fraction is None else f"{fraction * 100:+.2f}" if signed else f"{fraction * 100:.2f}"
+
+
+def own_lines(records: Sequence[Record]) -> list[str]:
+    """One line, for the calls that were timed several to a sample; none where there are none."""
+    shares = [(share, text(record, "id")) for record in records if (share := _overhead_fraction(record)) is not None]
+    if not shares:
+        return []
+    share, case = max(shares)
+    cases = "1 case" if len(shares) == 1 else f"{len(shares)} cases"
+    return [
+        f"several calls a sample: {cases}; an empty call in the same loop takes at most {share:.1%} of one ({case})"
+    ]
+
+
+def _overhead_fraction(record: Record) -> float | None:
+    detail, measured_s = table(record, "detail"), number(record, "measured_s")
+    iterations, overhead_s = number(detail, "iterations"), number(detail, "overhead_s")
+    if suite_of(record) != "own" or not measured_s or overhead_s is None or not iterations or iterations == 1:
+        return None
+    return overhead_s / measured_s

@@ -23,8 +23,7 @@ from pytest_npubench.store.acceptance import (
     with_result,
 )
 from pytest_npubench.store.accepted_session import AcceptedSession
-from pytest_npubench.store.aliases import Aliases
-from pytest_npubench.store.baseline_claims import check_claims
+from pytest_npubench.store.aliases import FILE_NAME, Aliases
 from pytest_npubench.store.baseline_file import (
     baseline_paths,
     locked,
@@ -316,3 +315,27 @@ def _samples(metric: str, sessions: Iterable[AcceptedSession]) -> Samples:
         for session in sessions
         if metric in session.metrics
     ]
+
+
+def check_claims(directory: Path, files: Iterable[BaselineFile], aliases: Aliases) -> None:
+    """What no single file shows: a case that two files claim under one key, a session under two names of a case.
+
+    Git can leave either: a hardware folder copied to another name, or the same session accepted before and after a
+    renaming. Both would count sessions twice. Raises BaselineError naming both places.
+    """
+    cases: dict[tuple[FingerprintKey, str], Path] = {}
+    sessions: dict[tuple[FingerprintKey, str, str], tuple[Path, str]] = {}
+    for file in files:
+        path = directory / file.relative_path
+        for name, case in file.cases.items():
+            other = cases.setdefault((file.key, name), path)
+            if other != path:
+                raise BaselineError(f"baseline {path}: cases.{name}: {other} holds this case under the same key")
+            latest = aliases.latest_name(name)
+            for session in case.sessions:
+                claim = sessions.setdefault((file.key, latest, session.session), (path, name))
+                if claim != (path, name):
+                    raise BaselineError(
+                        f"baseline {path}: cases.{name}: the session {session.session} stands under cases.{claim[1]} "
+                        f"of {claim[0]} too, which is the same case by {FILE_NAME}"
+                    )

@@ -18,7 +18,7 @@ from pytest_npubench.reports.served_loads import served_loads
 from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import shown
 from pytest_npubench.suites.scheduling.report.charts import scheduling_charts
-from pytest_npubench.suites.scheduling.report.rounds import served_rounds
+from pytest_npubench.suites.scheduling.report.section import served_rounds
 from pytest_npubench.suites.scheduling.report.sweep_charts import REPORTED_COVERAGE
 
 from .conftest import Rendered

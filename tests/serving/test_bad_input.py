@@ -6,7 +6,7 @@ import pytest
 
 from pytest_npubench.errors import ConfigError, RegistryError, WorkloadError
 from pytest_npubench.serving.clock import VirtualClock
-from pytest_npubench.serving.layer_groups import layer_groups
+from pytest_npubench.serving.layered_flight import layer_groups
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.schedulers import make_scheduler

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_npubench.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
-from pytest_npubench.serving.layer_groups import layer_groups, num_groups_for
+from pytest_npubench.serving.layered_flight import layer_groups, num_groups_for
 
 from .runs import requests, run
 

@@ -19,6 +19,7 @@ Example: request 1 gets its first token; then it decodes while prompt 7 of 8 tok
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +35,10 @@ from pytest_npubench.engines.torch_moe.hidden_states import HiddenStates
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache
 from pytest_npubench.engines.torch_moe.kv_transfer import export_kv, import_kv
 from pytest_npubench.engines.torch_moe.model import MoeModel, PassInputs
-from pytest_npubench.engines.torch_moe.plan_check import check_finishing, check_layers
 from pytest_npubench.engines.torch_moe.ragged import ragged_batch
 from pytest_npubench.engines.torch_moe.sequences import Sequences
 from pytest_npubench.engines.torch_moe.weights import ModelWeights, random_weights
+from pytest_npubench.errors import MeasurementError
 from pytest_npubench.iteration import IterationOutcome, IterationPlan, LayerGroup, PrefillRow
 
 
@@ -235,3 +236,27 @@ class TorchExecutor:
                 device=self._device,
                 dtype=self._dtype,
             )
+
+
+def check_layers(plan: IterationPlan, num_layers: int) -> None:
+    """Raises MeasurementError unless the passes are in order, and with decode rows cover every layer."""
+    reached = 0
+    for item in plan.passes:
+        first, stop = item.group
+        if not reached <= first < stop <= num_layers or (plan.decode and first != reached):
+            raise MeasurementError(
+                f"the plan runs layers {first} to {stop - 1} of {num_layers} after layer {reached - 1}; want passes in "
+                "order that do not overlap and, with decode rows, leave no layer out"
+            )
+        reached = stop
+    if plan.decode and reached != num_layers:
+        raise MeasurementError(f"the plan decodes through {reached} of {num_layers} layers; want all of them")
+
+
+def check_finishing(plan: IterationPlan, finished: Collection[int]) -> None:
+    """Raises MeasurementError unless the prompts that finish are those whose last token left the last layer."""
+    if set(plan.finishing) != set(finished):
+        raise MeasurementError(
+            f"the plan says that the prompts of requests {sorted(plan.finishing)} finish; those that did are "
+            f"{sorted(finished)}"
+        )
