@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_npubench.plugin.options import CHILD, add_options, register_markers
+from pytest_npubench.plugin.options import add_options, register_markers
+from pytest_npubench.processes import CHILD
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.own_case import Measure

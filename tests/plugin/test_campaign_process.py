@@ -11,15 +11,17 @@ import pytest
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.plugin.fresh_process import OF_THE_RUN, fresh_command, fresh_environment
-from pytest_npubench.plugin.options import CHILD, OPTIONS
+from pytest_npubench.plugin.options import OPTIONS
 from pytest_npubench.plugin.settings import Settings
+from pytest_npubench.processes import CHILD
 
 from .project import Project, interrupt_after_a_round
 
 OPENED = """
 def opened(engine, requests):
+    guard = open(f"/proc/{os.getppid()}/stat").read()
     with open("opened.txt", "a") as file:
-        file.write(f"{os.getpid()} {os.getppid()}\\n")
+        file.write(f"{os.getpid()} {guard.rpartition(')')[2].split()[1]}\\n")
 """
 TWO_BATCHES = "batch_sizes = [2]", "batch_sizes = [1, 2]"
 

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_npubench.partition.units.arena import SharedArena
-from pytest_npubench.partition.units.child import pin_to
+from pytest_npubench.partition.units.cores import pin_to
 from pytest_npubench.partition.units.split_units import SplitUnits
 from pytest_npubench.partition.units.torch_unit import TorchUnit
 from pytest_npubench.partition.units.xla_worker import XlaWorker
 
 
-def open_units(arguments: Mapping[str, Any], arena: SharedArena) -> SplitUnits:
+def open_units(arguments: Mapping[str, Any]) -> SplitUnits:
+    arena = SharedArena(arguments["arena_fd"])
     gpu_core, npu_core = arguments["cores"]
     pin_to(gpu_core)
     gpu = TorchUnit(gpu_core)
