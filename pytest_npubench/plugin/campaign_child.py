@@ -20,9 +20,8 @@ from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.errors import MeasurementError, NpubenchError
 from pytest_npubench.plugin.campaign_process import CampaignTask
-from pytest_npubench.plugin.expansion import ExpandedCase
+from pytest_npubench.plugin.items import ExpandedCase, expanded_case
 from pytest_npubench.plugin.open_devices import OpenDevices, limit_jax
-from pytest_npubench.plugin.selection import expanded_case
 from pytest_npubench.processes.owner import Owner
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal import read_journal
