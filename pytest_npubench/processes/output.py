@@ -13,6 +13,7 @@ import threading
 MAX_BYTES = 4 * 2**20
 """Kept of the beginning, and again of the end: a log of vLLM's start is some 100 KiB."""
 LAST_LINES = 8
+LINE_LENGTH = 500  # of each of them: a message that nobody can read helps nobody
 DRAIN_S = 1.0  # how long the rest is waited for once the process has ended
 
 
@@ -40,7 +41,9 @@ class Output:
 
     def last_words(self) -> str:
         """The last lines for an error's message; empty where it has printed nothing."""
-        lines = self.lines()[-LAST_LINES:]
+        lines = [
+            line if len(line) <= LINE_LENGTH else f"{line[:LINE_LENGTH]}..." for line in self.lines()[-LAST_LINES:]
+        ]
         return "; its last words: " + " | ".join(lines) if lines else ""
 
     def close(self) -> None:

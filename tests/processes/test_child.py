@@ -229,8 +229,23 @@ def test_one_that_prints_without_end_is_heard_and_ended(child: Child) -> None:
     child.call("print_for_ever")
     until(lambda: len(child.log()) > 1000)
     assert child.call("echo", 1) == (1,)
-    with pytest.raises(UnitLostError, match=r"its last words: again and again \| again"):
+    with pytest.raises(UnitLostError, match=r"its last words: .*again and again \| again"):
         child.call("hang", timeout_s=0.2)
+
+
+def test_last_words_are_short(child: Child) -> None:
+    child.call("print", "x" * 10**6 + "\n", 20)
+    with pytest.raises(UnitLostError) as raised:
+        child.call("die", 3)
+    assert 3000 < len(str(raised.value)) < 5000
+
+
+def test_a_guard_that_is_killed_is_a_child_that_is_lost(child: Child) -> None:
+    pid = child.call("pid")
+    child._guarded.process.kill()
+    with pytest.raises(UnitLostError, match="was lost: killed by signal 9"):
+        child.call("hang")
+    assert not runs(pid)
 
 
 @pytest.mark.parametrize("end", ["close", "die", "killed", "dropped"])
