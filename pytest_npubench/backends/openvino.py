@@ -92,7 +92,7 @@ def _named(row: dict[str, Any]) -> str:
 def _ending(answer: subprocess.CompletedProcess[str]) -> str:
     """The last words of a process that failed; one that a driver crashed has none, but a signal."""
     if answer.returncode < 0:
-        return f"killed by signal {-answer.returncode}"
+        return guarded.ending(answer.returncode)
     return _last_line(answer.stderr)
 
 

@@ -9,7 +9,6 @@ Worked example: 3 pairs run as 1A 1B, 2B 2A, 3A 3B.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 from pytest_npubench.comparison.ab_folder import AbFolder
 from pytest_npubench.comparison.environments import Environment
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.processes.guarded import Guarded
+from pytest_npubench.processes.guarded import Guarded, ending
 
 MEASURED = (0, 1)  # pytest's exit statuses of a run to its end: all passed, or some failed
 HOPELESS = {4: "cannot use these arguments", 5: "finds no test"}
@@ -130,10 +129,10 @@ class _Runner:
                 self._folder.finish(process.name, status, duration_s)
                 self._tell(process, f"exit status {status} after {_clock(duration_s)}")
                 return None
-            trouble = f"{process.title}: {_status_text(status)}, see {self._folder.log(process.name)}"
+            trouble = f"{process.title}: {ending(status)}, see {self._folder.log(process.name)}"
             self._raise_if_hopeless(process, status)
             self._folder.set_aside(process.name)
-            self._tell(process, f"{_status_text(status)}{'' if attempt else ', once more'}")
+            self._tell(process, f"{ending(status)}{'' if attempt else ', once more'}")
         return f"{trouble} ({MAX_ATTEMPTS} attempts)"
 
     def _run(self, process: Process) -> tuple[int, float]:
@@ -171,12 +170,6 @@ def _wait(guarded: Guarded) -> int:
         return guarded.process.wait()
     finally:
         guarded.end()
-
-
-def _status_text(status: int) -> str:
-    if status < 0 and os.name == "posix":
-        return f"killed by signal {-status}"
-    return f"exit status {status}"
 
 
 def _clock(duration_s: float) -> str:

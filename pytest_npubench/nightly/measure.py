@@ -19,7 +19,7 @@ from pytest_npubench.errors import StoreError
 from pytest_npubench.nightly.branch import TOKENS
 from pytest_npubench.nightly.night import Night, Step
 from pytest_npubench.nightly.session_lines import write_sessions
-from pytest_npubench.processes.guarded import Guarded
+from pytest_npubench.processes.guarded import Guarded, ending
 from pytest_npubench.store.journal_reader import Record, Session, read_journal
 from pytest_npubench.store.run_id import RUN, new_id
 
@@ -63,7 +63,7 @@ def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, st
     said = ", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "no case"
     lines = [f"{said}; {share.num_judged} of {share.num_judgeable} held against a baseline"]
     if status:
-        meaning = MEANING.get(status, f"killed by signal {-status}" if status < 0 else "an error")
+        meaning = MEANING.get(status, ending(status) if status < 0 else "an error")
         lines.insert(0, f"exit status {status}: {meaning}{f': {last}' if last else ''}")
     if share.unjudged and share.unjudged not in lines[0]:
         lines.append(share.unjudged)

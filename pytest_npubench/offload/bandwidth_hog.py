@@ -18,8 +18,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from pytest_npubench.partition.units.arena import SharedArena
-from pytest_npubench.partition.units.child import ChildProcess
-from pytest_npubench.processes.child import Owner
+from pytest_npubench.processes.child import python_child
+from pytest_npubench.processes.owner import Owner
 
 ELEMENTS = 8 << 20
 IDLE_S = 1e-3
@@ -33,10 +33,10 @@ class BandwidthHog:
     def __init__(self, arena: SharedArena, cores: Sequence[int]) -> None:
         self._switch = arena.allocate(SWITCH, (1,), np.uint8)
         arguments = {"arena_fd": arena.fd, "cores": list(cores)}
-        self._child = ChildProcess(
+        self._child = python_child(
             "pytest_npubench.offload.bandwidth_hog", arguments, name="bandwidth hog", fds=(arena.fd,), timeout_s=30.0
         )
-        self._child.answer()
+        self._child.started()
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -51,13 +51,13 @@ class BandwidthHog:
 
 def main() -> None:
     arguments = json.loads(sys.argv[1])
-    owner = Owner(arguments)
+    owner = Owner()
     if arguments["cores"]:
         os.sched_setaffinity(0, arguments["cores"])
     switch = SharedArena(arguments["arena_fd"]).view(SWITCH)
     source, target = np.ones(ELEMENTS), np.empty(ELEMENTS)
     owner.answer(None)
-    while True:  # the lifeline ends it
+    while True:  # its guard ends it
         if switch[0]:
             np.copyto(target, source)
         else:

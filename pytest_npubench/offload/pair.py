@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any
 
 from pytest_npubench.offload.experiments import name_of
-from pytest_npubench.partition.units.child import ChildProcess, two_cores
+from pytest_npubench.partition.units.cores import two_cores
+from pytest_npubench.processes.child import hosted
 
 TIMEOUT_S = 300.0
 
@@ -29,14 +30,14 @@ class OffloadPair:
     def __init__(self, settings: object, *, cores: tuple[int, int] | None = None, timeout_s: float = TIMEOUT_S) -> None:
         name = name_of(settings)
         self.cores = two_cores(cores)
-        self._host = ChildProcess(
-            "pytest_npubench.offload.host_process",
+        self._host = hosted(
+            "pytest_npubench.offload.host:OffloadHost",
             {"cores": self.cores, "spare_cores": sorted(os.sched_getaffinity(0) - set(self.cores))},
             name=f"dynamic unit of the {name} experiment on core {self.cores[0]}",
             timeout_s=timeout_s,
         )
         try:
-            self._host.answer()
+            self._host.started()
             self._host.call("open", settings)
         except BaseException:
             self.close()

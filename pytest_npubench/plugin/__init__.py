@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_npubench.plugin.options import CHILD, add_options, register_markers
+from pytest_npubench.plugin.options import add_options, register_markers
+from pytest_npubench.processes import CHILD
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.own_case import Measure
@@ -96,7 +97,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         from pytest_npubench.plugin.expansion import expand
 
         try:
-            expand(metafunc, _session(metafunc.config))
+            expand(metafunc, _session(metafunc.config).plans)
         except pytest.UsageError as error:  # from here it would be a traceback in every test: see modifyitems
             metafunc.config.stash.setdefault(_USAGE_ERROR, error)
     elif "npubench" in metafunc.fixturenames:
@@ -136,7 +137,12 @@ def _select(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.option.collectonly and (required or any(map(_is_ours, items))):
         from pytest_npubench.plugin.selection import select
 
-        select(_session(config), items)
+        session = _session(config)
+        selection = select(items, session.settings, session.probe, session.known_durations)
+        if selection.deselected:
+            config.hook.pytest_deselected(items=selection.deselected)
+        items[:] = selection.items
+        session.take(selection)
 
 
 def _is_ours(item: pytest.Item) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,11 +20,9 @@ from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.errors import MeasurementError, NpubenchError
 from pytest_npubench.plugin.campaign_process import CampaignTask
-from pytest_npubench.plugin.expansion import ExpandedCase
+from pytest_npubench.plugin.items import ExpandedCase, expanded_case
 from pytest_npubench.plugin.open_devices import OpenDevices, limit_jax
-from pytest_npubench.plugin.options import CHILD
-from pytest_npubench.plugin.selection import expanded_case
-from pytest_npubench.processes.child import Owner
+from pytest_npubench.processes.owner import Owner
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.suites.protocol import Site
@@ -40,8 +37,8 @@ TELL_S = 0.5  # how often samples are counted to the owner, who would else wake 
 
 def measure_for_owner(session: BenchSession, items: Sequence[pytest.Item]) -> None:
     """Take the task from the process that started this one, measure it, and hand over what came of it."""
-    owner = Owner(json.loads(os.environ.pop(CHILD)))  # a process started from here is nobody's child but ours
-    (task,) = owner.connection.recv()
+    owner = Owner()
+    (task,) = owner.receive()
     told = _Told(owner)
     try:
         measured = _measured(session, items, task, told)
@@ -55,21 +52,21 @@ class _Told(Progress):
     """Everything that the owner is told. A record is on the disk once `append` returns."""
 
     def __init__(self, owner: Owner) -> None:
-        self._connection = owner.connection
+        self._owner = owner
         self._num_samples = 0
         self._told_at_s = 0.0
 
     def __call__(self, kind: str, *values: object) -> None:
-        self._connection.send((kind, *values))
+        self._owner.send(kind, *values)
 
     def append(self, record: Mapping[str, object]) -> None:
         self("record", record)
-        self._connection.recv()
+        self._owner.receive()
 
     def fingerprint(self, found: Fingerprint) -> Mapping[str, Any]:
         """Tell what was opened; the answer is what workloads are held to on it."""
         self("fingerprint", found)
-        (frozen,) = self._connection.recv()
+        (frozen,) = self._owner.receive()
         return dict(frozen)
 
     def stage(self, campaign: str, text: str) -> None:

@@ -8,10 +8,8 @@ before the next round begins (campaign_child.py is its side). The journal is wri
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -20,17 +18,14 @@ from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.campaign.protocol import CampaignPlan
-from pytest_npubench.errors import UnitLostError
 from pytest_npubench.plugin.fresh_process import fresh_command, fresh_environment
-from pytest_npubench.plugin.options import CHILD
 from pytest_npubench.plugin.settings import REMEASURING, Settings
-from pytest_npubench.processes.child import Child, Ends
-from pytest_npubench.processes.lifeline import named_error
+from pytest_npubench.processes.child import Child, named_error
 from pytest_npubench.store.fingerprint import Fingerprint
 
-GRACE_S = 10.0
+END_S = 10.0
 START_S = 600.0
-POLL_S = 1.0
+KINDS = ("waiting", "locked", "record", "note", "stage", "round", "samples")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,25 +68,26 @@ def run_campaign(config: pytest.Config, settings: Settings, task: CampaignTask, 
     --npubench-stall-timeout. What it measured before is on record then.
     """
 
-    def command(ends: Ends) -> tuple[Sequence[str], Mapping[str, str]]:
-        variables = {**task.environment, CHILD: json.dumps(dict(ends)), **({REMEASURING: "1"} if task.again else {})}
-        options = {"--npubench-journal": settings.journal}
-        return fresh_command(config, task.tests, options), fresh_environment(**variables)
-
-    child = Child(command, name=f"the process of {task.campaign}", grace_s=GRACE_S, folder=config.invocation_params.dir)
+    child = Child(
+        fresh_command(config, task.tests, {"--npubench-journal": settings.journal}),
+        name=f"the process of {task.campaign}",
+        environment=fresh_environment(**task.environment, **({REMEASURING: "1"} if task.again else {})),
+        timeout_s=START_S,
+        folder=config.invocation_params.dir,
+    )
     try:
         child.send(task)
         measured = _listen(child, task, heard, settings.stall_timeout)
-        child.wait(GRACE_S)
+        child.wait(END_S)
         return measured
     finally:
-        child.close(grace_s=0.0)
+        child.close()
 
 
 def _listen(child: Child, task: CampaignTask, heard: Heard, silence_s: float) -> Measured:
     patience_s: float | None = START_S
     while True:
-        kind, *values = _next(child, patience_s)
+        kind, *values = child.receive(patience_s)
         if kind == "measured":
             measured: Measured = values[0]
             return measured
@@ -103,13 +99,14 @@ def _listen(child: Child, task: CampaignTask, heard: Heard, silence_s: float) ->
             patience_s = None if silence_s < 0 else silence_s
         if kind == "fingerprint":
             child.send(heard.fingerprint(values[0]))
-            continue
-        _hand_on(kind, values, heard)
+        elif not _hand_on(kind, values, heard):
+            raise child.garbled(f"{kind!r}, which is no message")
         if kind == "record":
             child.send("ok")
 
 
-def _hand_on(kind: str, values: Sequence[Any], heard: Heard) -> None:
+def _hand_on(kind: str, values: Sequence[Any], heard: Heard) -> bool:
+    """Whether it is of a kind that is known."""
     if kind == "record":
         heard.record(values[0])
     elif kind == "note":
@@ -121,15 +118,4 @@ def _hand_on(kind: str, values: Sequence[Any], heard: Heard) -> None:
     elif kind == "samples":
         for _ in range(values[0]):
             heard.progress.sample()
-
-
-def _next(child: Child, patience_s: float | None) -> tuple[Any, ...]:
-    """The next message. Waits in short turns, so that an interrupt is heard at once."""
-    started_s = monotonic()
-    while not child.has_message(POLL_S):
-        if patience_s is not None and monotonic() - started_s > patience_s:
-            raise child.hung(patience_s)
-    message = child.receive(None)
-    if not isinstance(message, tuple) or not message:
-        raise UnitLostError(f"{child.name} sent {message!r}; want a message")
-    return message
+    return kind in KINDS

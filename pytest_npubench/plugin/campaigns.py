@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPlan, Frozen
@@ -14,15 +16,15 @@ from pytest_npubench.comparison.observation import Key
 from pytest_npubench.errors import JournalError, MeasurementError, NpubenchError
 from pytest_npubench.plugin import remeasure
 from pytest_npubench.plugin.campaign_process import CampaignTask, Heard, run_campaign
-from pytest_npubench.plugin.expansion import ExpandedCase
-from pytest_npubench.plugin.open_devices import Devices
-from pytest_npubench.plugin.regression import MeasuredCase
+from pytest_npubench.plugin.items import ExpandedCase
+from pytest_npubench.plugin.open_devices import Devices, OpenDevices
+from pytest_npubench.plugin.progress import CaseProgress
+from pytest_npubench.plugin.regression import MeasuredCase, Regression
+from pytest_npubench.plugin.settings import Settings
 from pytest_npubench.result import Judgement
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
+from pytest_npubench.store.journal import JournalWriter
 from pytest_npubench.verdict import Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from pytest_npubench.plugin.session import BenchSession
 
 REMEASURE_S = 30.0
 UNUSABLE = frozenset({VerdictKind.INVALID, VerdictKind.FAILED})
@@ -37,11 +39,27 @@ class Member:
     test: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workbench:
+    """What campaigns use of a run. `visible(devices, framework)`: the environment in which a process sees these devices
+    alone. `note(text)`: about the run as a whole. lock_timeout_s: for a device that is in use, below 0 for ever."""
+
+    config: pytest.Config
+    settings: Settings
+    devices: OpenDevices
+    journal: JournalWriter
+    regression: Regression
+    progress: CaseProgress
+    lock_timeout_s: float
+    visible: Callable[[Devices, str], Mapping[str, str]]
+    note: Callable[[str], None]
+
+
 class Campaigns:
     """All selected cases that share plan and devices form one campaign; the first case that runs has it measured."""
 
-    def __init__(self, session: BenchSession) -> None:
-        self._session = session
+    def __init__(self, workbench: Workbench) -> None:
+        self._workbench = workbench
         self._members: dict[CampaignKey, list[Member]] = {}
         self._begun: set[CampaignKey] = set()
         self._judged: dict[CampaignKey, Mapping[str, Judgement] | NpubenchError] = {}
@@ -52,9 +70,10 @@ class Campaigns:
         self._members.setdefault((member.expanded.plan.key, devices), []).append(member)
 
     @property
-    def remaining(self) -> list[CampaignPlan]:
-        """The plans whose campaigns have not begun."""
-        return [members[0].expanded.plan for key, members in self._members.items() if key not in self._begun]
+    def remaining_s(self) -> float:
+        """The budgets of the campaigns that have not begun."""
+        remaining = (members[0] for key, members in self._members.items() if key not in self._begun)
+        return sum(member.expanded.plan.size.budget_s for member in remaining)
 
     def fingerprint(self, plan: CampaignPlan, devices: Devices) -> str | None:
         """The digest of the stack that measures a plan, None where no child has opened the devices yet."""
@@ -83,7 +102,7 @@ class Campaigns:
                 raise
             except NpubenchError as error:
                 self._judged[key] = error
-            self._session.progress.done()
+            self._workbench.progress.done()
         judged = self._judged[key]
         if isinstance(judged, NpubenchError):
             raise judged
@@ -100,8 +119,8 @@ class Campaigns:
     ) -> Measured:
         """Measure these members' cases in a child, or have it tell the fingerprint and end. `again`: what workloads
         were held to when these cases, suspects by now, were measured first."""
-        session, settings = self._session, self._session.settings
-        session.devices.release()  # a test of the user's own may have opened them
+        bench = self._workbench
+        bench.devices.release()  # a test of the user's own may have opened them
         stack = (devices, plan.framework)
 
         def on_fingerprint(found: Fingerprint) -> Mapping[str, Any]:
@@ -110,12 +129,12 @@ class Campaigns:
                 raise MeasurementError(f"the fresh process runs on another stack: {'; '.join(differences)}")
             if again is not None:
                 return again
-            session.journal.device(found)
+            bench.journal.device(found)
             return {} if fingerprint_only else self._held_to(members[0], devices, found.key())
 
         def on_record(record: Mapping[str, object]) -> None:
             if again is None:  # its samples stand beside the first ones, in the records of its cases
-                session.journal.append(record)
+                bench.journal.append(record)
 
         task = CampaignTask(
             campaign=plan.key,
@@ -123,25 +142,23 @@ class Campaigns:
             tests=tuple(dict.fromkeys(member.test for member in members)),
             devices=devices,
             framework=plan.framework,
-            environment=session.visible(devices, plan.framework),
-            lock_timeout_s=session.lock_timeout_s,
+            environment=bench.visible(devices, plan.framework),
+            lock_timeout_s=bench.lock_timeout_s,
             at_least_s=0.0 if again is None else REMEASURE_S,
-            resume=settings.resume and again is None,
+            resume=bench.settings.resume and again is None,
             again=again is not None,
         )
-        heard = Heard(
-            fingerprint=on_fingerprint, record=on_record, note=session.note, progress=session.progress, plan=plan
-        )
-        return run_campaign(session.config, settings, task, heard)
+        heard = Heard(fingerprint=on_fingerprint, record=on_record, note=bench.note, progress=bench.progress, plan=plan)
+        return run_campaign(bench.config, bench.settings, task, heard)
 
     def _held_to(self, member: Member, devices: Devices, key: FingerprintKey) -> Mapping[str, Any]:
         """What was frozen for the workloads of a member's campaign; the run notes what is of another stack."""
-        session, plan = self._session, member.expanded.plan
-        found = member.expanded.suite.frozen(plan, session.regression.baselines, key, session.settings.compare_across)
+        bench, plan = self._workbench, member.expanded.plan
+        found = member.expanded.suite.frozen(plan, bench.regression.baselines, key, bench.settings.compare_across)
         self._frozen[plan.key, devices] = found
         for workload, one in found.items():
             if one.is_of_other_stack:
-                session.note(f"{plan.key}, {workload}: rate and limits {one.origin}")
+                bench.note(f"{plan.key}, {workload}: rate and limits {one.origin}")
         return {workload: one.calibration for workload, one in found.items()}
 
     def _judge(self, members: Sequence[Member], measured: Measured, devices: Devices) -> Mapping[str, Judgement]:
@@ -156,11 +173,11 @@ class Campaigns:
             for member in members
         ]
         key = self._fingerprints[devices, plan.framework].key()
-        compared = self._session.regression.judge(
+        compared = self._workbench.regression.judge(
             cases, key, partial(self._again, members, devices, _used(members, measured))
         )
         for unit, verdict in compared.suites.items():
-            self._session.note(f"{plan.key}, metrics in {unit}: {verdict.kind.value}: {verdict.reason}")
+            self._workbench.note(f"{plan.key}, metrics in {unit}: {verdict.kind.value}: {verdict.reason}")
         return compared.judgements
 
     def _again(
@@ -172,9 +189,9 @@ class Campaigns:
         index: int,
     ) -> Mapping[Key, tuple[float, ...]]:
         """The suspects' samples by (case, metric) from one fresh process. Raises NpubenchError where it has none."""
-        plan, number = members[0].expanded.plan, self._session.settings.remeasure
+        plan, number = members[0].expanded.plan, self._workbench.settings.remeasure
         what = f"{len(suspects)} suspect{'s' if len(suspects) > 1 else ''} again"
-        self._session.progress.stage(plan.key, f"measuring {what}, process {index + 1}/{number}")
+        self._workbench.progress.stage(plan.key, f"measuring {what}, process {index + 1}/{number}")
         time.sleep(remeasure.COOLDOWN_S)
         chosen = [member for member in members if member.expanded.case.key in suspects]
         measured = self._run(plan, chosen, devices, again=used)

@@ -2,52 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from pytest_npubench.campaign.kind import CaseKind
-from pytest_npubench.campaign.protocol import CampaignPlan, CampaignPoint
-from pytest_npubench.case import Case
+from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.errors import ConfigError, NpubenchError
+from pytest_npubench.plugin.items import ExpandedCase
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.protocol import Suite
 
-if TYPE_CHECKING:
-    from pytest_npubench.plugin.session import BenchSession
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpandedCase:
-    """A case with what it needs to be planned and judged; the parameter that a suite's test receives."""
-
-    case: Case
-    plan: CampaignPlan
-    kind: CaseKind[Any]
-    suite: Suite
-
-    @property
-    def points(self) -> Sequence[CampaignPoint]:
-        """What the case needs measured; none where they cannot be had, as of a workload that cannot be read: the case
-        itself says so when it is judged."""
-        try:
-            return tuple(self.kind.points(self.case, self.plan))
-        except NpubenchError:
-            return ()
-
-    @property
-    def digest(self) -> str:
-        return self.case.digest(self.plan.settings)
-
-    @property
-    def limits(self) -> dict[str, float]:
-        return dict(self.plan.limits)
-
-
-def expand(metafunc: pytest.Metafunc, session: BenchSession) -> None:
-    """Parametrise a test that carries npubench_cases(kind)."""
+def expand(metafunc: pytest.Metafunc, plans_of: Callable[[Suite], Sequence[CampaignPlan]]) -> None:
+    """Parametrise a test that carries npubench_cases(kind) with the cases of its suite's plans."""
     marker = metafunc.definition.get_closest_marker("npubench_cases")
     assert marker is not None
     where = metafunc.definition.nodeid
@@ -56,7 +25,7 @@ def expand(metafunc: pytest.Metafunc, session: BenchSession) -> None:
     try:
         kind = case_kind(marker.args[0])
         found = suite(kind.suite)
-        plans = [plan for plan in session.plans(found) if plan.includes(kind.name)]
+        plans = [plan for plan in plans_of(found) if plan.includes(kind.name)]
         cases = [param for plan in plans for param in _params(found, plan, kind)]
     except ConfigError as error:  # the run's settings: no matter of this test's
         raise pytest.UsageError(str(error)) from None

@@ -126,7 +126,6 @@ def _ordinals(text: str) -> tuple[int, ...]:
         raise ValueError("want device numbers separated by commas, such as 0,2") from None
 
 
-CHILD = "NPUBENCH_CHILD"  # set in the environment of a process that measures a campaign for another one
 DEFAULT_BASELINES = "baselines"
 LONGEST_S = 31_536_000  # a year
 ENGINES = ("reference", "vllm")

@@ -23,10 +23,10 @@ from pytest_npubench.case import Case
 from pytest_npubench.comparison.observation import Key
 from pytest_npubench.errors import ConfigError, DeviceError, MeasurementError
 from pytest_npubench.measurement import Samples
+from pytest_npubench.plugin.items import DEVICES, NODE_ID
 from pytest_npubench.plugin.own_families import wrong_families
 from pytest_npubench.plugin.regression import MeasuredCase
 from pytest_npubench.plugin.remeasure import measure_again
-from pytest_npubench.plugin.selection import DEVICES, NODE_ID
 from pytest_npubench.plugin.shipped import runs_again
 from pytest_npubench.plugin.suite_case import ending_with_the_journal, finish_case
 from pytest_npubench.result import JudgedCase, Judgement, Metric

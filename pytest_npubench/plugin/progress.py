@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.plain_text import plain
-
-if TYPE_CHECKING:
-    from pytest_npubench.plugin.session import BenchSession
 
 REDRAW_S = 0.2
 
@@ -28,10 +25,15 @@ class CaseProgress(Progress):
 
 
 class TerminalProgress(CaseProgress):
-    """One line, redrawn in place through pytest's own reporter."""
+    """One line, redrawn in place through pytest's own reporter.
 
-    def __init__(self, config: pytest.Config, session: BenchSession) -> None:
-        self._session = session
+    count_cases: (done, all). remaining_s: the budgets of the campaigns that have not begun, in seconds.
+    """
+
+    def __init__(
+        self, config: pytest.Config, count_cases: Callable[[], tuple[int, int]], remaining_s: Callable[[], float]
+    ) -> None:
+        self._count_cases, self._remaining_s = count_cases, remaining_s
         self._reporter: Any = config.pluginmanager.getplugin("terminalreporter")
         self._capture: Any = config.pluginmanager.getplugin("capturemanager")
         self._shown = False
@@ -50,8 +52,7 @@ class TerminalProgress(CaseProgress):
         self._sample, self._num_samples = 0, num_samples
         if index:
             rounds_s = measured_s / index * max(0, size.min_rounds - index)
-            others_s = sum(other.size.budget_s for other in self._session.campaigns.remaining)
-            self._ends_at_s = monotonic() + max(size.budget_s - measured_s, rounds_s) + others_s
+            self._ends_at_s = monotonic() + max(size.budget_s - measured_s, rounds_s) + self._remaining_s()
         self._draw()
 
     def sample(self) -> None:
@@ -67,7 +68,8 @@ class TerminalProgress(CaseProgress):
             self._shown = False
 
     def _draw(self) -> None:
-        parts = [f"npubench {self._num_done()}/{self._session.num_cases} cases", self._campaign, self._text]
+        num_done, num_cases = self._count_cases()
+        parts = [f"npubench {num_done}/{num_cases} cases", self._campaign, self._text]
         if self._num_samples:
             parts.append(f"sample {self._sample}/{self._num_samples}")
         if self._ends_at_s is not None:
@@ -79,9 +81,6 @@ class TerminalProgress(CaseProgress):
             self._reporter.rewrite(plain(" | ".join(parts)), erase=True)
         self._shown, self._drawn_at_s = True, monotonic()
 
-    def _num_done(self) -> int:
-        return self._session.num_done
-
     @contextmanager
     def _uncaptured(self) -> Iterator[None]:
         if self._capture is None:
@@ -91,8 +90,12 @@ class TerminalProgress(CaseProgress):
                 yield
 
 
-def progress_for(config: pytest.Config, session: BenchSession) -> CaseProgress:
+def progress_for(
+    config: pytest.Config, count_cases: Callable[[], tuple[int, int]], remaining_s: Callable[[], float]
+) -> CaseProgress:
     """A line on a terminal, silence under xdist, in a pipe, with -q -q or without a reporter."""
     reporter: Any = config.pluginmanager.getplugin("terminalreporter")
     quiet = reporter is None or not reporter.isatty or "PYTEST_XDIST_WORKER" in os.environ
-    return CaseProgress() if quiet or config.get_verbosity() < -1 else TerminalProgress(config, session)
+    if quiet or config.get_verbosity() < -1:
+        return CaseProgress()
+    return TerminalProgress(config, count_cases, remaining_s)

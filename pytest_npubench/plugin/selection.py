@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,15 +15,10 @@ from pytest_npubench.campaign.sharding import shard
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.plain_text import plain
-from pytest_npubench.plugin.expansion import ExpandedCase
+from pytest_npubench.plugin.items import DEVICES, NODE_ID, ExpandedCase, expanded_case
 from pytest_npubench.plugin.own_families import OneFamily, Siblings, families_of, is_own, wanted
+from pytest_npubench.plugin.settings import Settings
 from pytest_npubench.plugin.shipped import node_id
-
-if TYPE_CHECKING:
-    from pytest_npubench.plugin.session import BenchSession
-
-DEVICES = pytest.StashKey[tuple[Device, ...]]()
-NODE_ID = pytest.StashKey[str]()  # without the device's number, so that a case is called the same on every machine
 
 
 class Miss(IntEnum):
@@ -44,47 +38,98 @@ class Skip:
     reason: str
 
 
-def select(session: BenchSession, items: list[pytest.Item]) -> None:
-    """Rewrite `items` in place. Raises pytest.UsageError (exit code 4) where a required name cannot run."""
-    left_out = _keep_shard(session, items)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What runs of a session's items, and why others do not.
+
+    items: in their order, those that are skipped with their reason among them. deselected: items of other shards, and
+    of families that need not say that they are absent. runnable: the names, of markers and hardware, that cases run
+    for, here or in other shards. not_served: why the engine that was asked for serves no cases of these names. misses:
+    why no case of these names runs here: of each name the case that came furthest.
+    """
+
+    items: Sequence[pytest.Item]
+    deselected: Sequence[pytest.Item]
+    num_in_other_shards: int
+    runnable: frozenset[str]
+    not_served: Mapping[str, str]
+    misses: Mapping[str, Skip]
+
+
+@dataclass(slots=True)
+class _Reasons:
+    """Why cases do not run, by name, while items are looked at."""
+
+    not_served: dict[str, str] = field(default_factory=dict)
+    misses: dict[str, Skip] = field(default_factory=dict)
+
+    def note_miss(self, item: pytest.Item, skip: Skip) -> None:
+        """Keep the nearest miss of each name that --npubench-require may have, the first of equally near ones."""
+        for name in _names(item):
+            known = self.misses.get(name)
+            if known is None or skip.miss > known.miss:
+                self.misses[name] = skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """What is looked at to place an item: the devices of a family, and which of them were asked for."""
+
+    probe: Callable[[str], Probe]
+    ordinals: tuple[int, ...] | None
+    reasons: _Reasons
+    siblings: Siblings
+
+
+def select(
+    items: Sequence[pytest.Item],
+    settings: Settings,
+    probe: Callable[[str], Probe],
+    known_durations: Callable[[], Mapping[str, float]],
+) -> Selection:
+    """Place each item on the devices that can run it. `probe` looks for the devices of a family; known_durations tells
+    what groups of cases took, where there are shards."""
+    kept, left_out = _keep_shard(items, settings, known_durations)
     # a shard without any case of a required name leaves it to the others; one with some must be able to run them
-    runnable = _all_names(left_out) - _all_names(items)
+    runnable = _all_names(left_out) - _all_names(kept)
     selected: list[pytest.Item] = []
-    siblings = Siblings()
+    here = _Here(probe, settings.devices, _Reasons(), Siblings())
     served: set[str] = set()
-    for item in items:
-        placed = _place(session, item, siblings)
+    for item in kept:
+        placed = _place(item, here)
         selected.extend(placed)
         if any(DEVICES in found.stash for found in placed):
             runnable |= _names(item)
             served |= _names(item) if _is_served(item) else set()
-    needless = siblings.needless()
-    # a process that opens an accelerator may keep it, so tests that do so here come after what children measure
-    items[:] = sorted((item for item in selected if item not in needless), key=_opens_an_accelerator)
-    if needless:
-        session.config.hook.pytest_deselected(items=needless)
-    # an engine that was asked for by name has to run: what does not need it speaks for nothing
-    _check_required(session, runnable - (session.not_served.keys() - served))
-    session.plan_campaigns(items)
+    needless = here.siblings.needless()
+    return Selection(
+        # a process that opens an accelerator may keep it, so tests that do so here come after what children measure
+        items=sorted((item for item in selected if item not in needless), key=_opens_an_accelerator),
+        deselected=[*left_out, *needless],
+        num_in_other_shards=len(left_out),
+        # an engine that was asked for by name has to run: a case that needs no engine does not stand for one that does
+        runnable=frozenset(runnable - (here.reasons.not_served.keys() - served)),
+        not_served=here.reasons.not_served,
+        misses=here.reasons.misses,
+    )
 
 
 def _opens_an_accelerator(item: pytest.Item) -> bool:
     return expanded_case(item) is None and DEVICES in item.stash and item.stash[DEVICES][0].family != "cpu"
 
 
-def _keep_shard(session: BenchSession, items: list[pytest.Item]) -> list[pytest.Item]:
-    """Leave out what other shards run: from ids and durations alone, so that every host works it out alike."""
-    if session.settings.shard is None:
-        return []
-    index, count = session.settings.shard
+def _keep_shard(
+    items: Sequence[pytest.Item], settings: Settings, known_durations: Callable[[], Mapping[str, float]]
+) -> tuple[Sequence[pytest.Item], Sequence[pytest.Item]]:
+    """Ours, and what other shards run: from ids and durations alone, so that every host works it out alike."""
+    if settings.shard is None:
+        return items, ()
+    index, count = settings.shard
     groups = dict.fromkeys(filter(None, map(_group, items)))
-    durations_s = session.known_durations()
+    durations_s = known_durations()
     mine = shard([(name, durations_s.get(name)) for name in groups], index, count)
-    left_out = [item for item in items if _group(item) not in (*mine, None)]
-    items[:] = [item for item in items if _group(item) in (*mine, None)]
-    session.num_in_other_shards = len(left_out)
-    session.config.hook.pytest_deselected(items=left_out)
-    return left_out
+    kept = [item for item in items if _group(item) in (*mine, None)]
+    return kept, [item for item in items if _group(item) not in (*mine, None)]
 
 
 def _group(item: pytest.Item) -> str | None:
@@ -95,49 +140,42 @@ def _group(item: pytest.Item) -> str | None:
     return item.nodeid if is_own(item) else None
 
 
-def expanded_case(item: pytest.Item) -> ExpandedCase | None:
-    """The suite case that an item runs; None where it is none."""
-    callspec = getattr(item, "callspec", None)
-    found = callspec.params.get("npubench_case") if callspec else None
-    return found if isinstance(found, ExpandedCase) else None
-
-
-def _place(session: BenchSession, item: pytest.Item, siblings: Siblings) -> list[pytest.Item]:
+def _place(item: pytest.Item, here: _Here) -> list[pytest.Item]:
     """The item once for each group of devices that can run it; marked as skipped where there is none."""
     expanded = expanded_case(item)
     if expanded is not None:
         spec, family = expanded.plan.spec, expanded.plan.spec.family
     elif is_own(item):
-        return _place_own(session, item, siblings)
+        return _place_own(item, here)
     else:
         return [item]
     if missing := _not_served(expanded):  # before any device is looked for: nobody would use it
-        session.not_served.update(dict.fromkeys(_names(item), missing))
+        here.reasons.not_served.update(dict.fromkeys(_names(item), missing))
         item.add_marker(pytest.mark.skip(reason=plain(missing)))
         return [item]
     if unsupported := _unsupported(expanded):
         item.add_marker(pytest.mark.skip(reason=plain(unsupported)))
         return [item]
-    groups, skip = _groups(session.probe(family), spec, session.settings.devices)
+    groups, skip = _groups(here.probe(family), spec, here.ordinals)
     if groups and expanded is not None:
         groups, skip = _able(groups, expanded)
     if skip is not None:
-        _note_miss(session, item, skip)
+        here.reasons.note_miss(item, skip)
         item.add_marker(pytest.mark.skip(reason=plain(skip.reason)))
         return [item]
     several = len(groups) > 1
     return [_on(item, group, several=several) for group in groups]
 
 
-def _place_own(session: BenchSession, item: pytest.Item, siblings: Siblings) -> list[pytest.Item]:
+def _place_own(item: pytest.Item, here: _Here) -> list[pytest.Item]:
     """A test of the user's own. One without exactly one family stays without a device, which its fixture reports."""
     families = families_of(item)
     if len(families) != 1:
         return [item]
-    groups, skip = _groups(wanted(item, session.probe(families[0])), None, session.settings.devices)
-    siblings.add(item, "" if skip is None else skip.reason)
+    groups, skip = _groups(wanted(item, here.probe(families[0])), None, here.ordinals)
+    here.siblings.add(item, "" if skip is None else skip.reason)
     if skip is not None:
-        _note_miss(session, item, skip)
+        here.reasons.note_miss(item, skip)
         if not isinstance(item, OneFamily):
             item.add_marker(pytest.mark.skip(reason=plain(skip.reason)))
         return [item]
@@ -197,14 +235,6 @@ def _able(groups: Sequence[tuple[Device, ...]], expanded: ExpandedCase) -> tuple
     return able, None if able else Skip(Miss.CANNOT_RUN, next(iter(reasons.values())))
 
 
-def _note_miss(session: BenchSession, item: pytest.Item, skip: Skip) -> None:
-    """Keep the nearest miss of each name that --npubench-require may have, the first of equally near ones."""
-    for name in _names(item):
-        known = session.misses.get(name)
-        if known is None or skip.miss > known.miss:
-            session.misses[name] = skip
-
-
 def _on(item: pytest.Item, group: tuple[Device, ...], *, several: bool) -> pytest.Item:
     """The item on these devices. With several groups each gets an item of its own, named by its first device."""
     placed = _copy(item, f"@{group[0].ordinal}") if several else item
@@ -236,12 +266,6 @@ def _names(item: pytest.Item) -> set[str]:
     expanded = expanded_case(item)
     markers = {marker.name for marker in item.iter_markers()}
     return markers | ({expanded.plan.spec.name, expanded.plan.spec.file_name} if expanded else set())
-
-
-def _check_required(session: BenchSession, runnable: set[str]) -> None:
-    for name in session.settings.require:
-        if name not in runnable:
-            raise pytest.UsageError(plain(f"--npubench-require {name}: {session.why_not(name)}"))
 
 
 def _ids(devices: Iterable[Device]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import pytest
@@ -17,15 +18,16 @@ from pytest_npubench.engines import moe_shapes, shapes
 from pytest_npubench.errors import JournalError, NpubenchError, StoreError
 from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.partition import strategies
+from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.again_folder import remove_left_over
-from pytest_npubench.plugin.campaigns import Campaigns, Member
-from pytest_npubench.plugin.expansion import ExpandedCase
-from pytest_npubench.plugin.open_devices import OpenDevices, limit_jax
+from pytest_npubench.plugin.campaigns import Campaigns, Member, Workbench
+from pytest_npubench.plugin.items import DEVICES, NODE_ID, ExpandedCase, expanded_case
+from pytest_npubench.plugin.open_devices import Devices, OpenDevices, limit_jax
 from pytest_npubench.plugin.outcome import accept_results, upload_history, write_report
 from pytest_npubench.plugin.progress import progress_for
 from pytest_npubench.plugin.regression import Regression
 from pytest_npubench.plugin.run_id import run_id
-from pytest_npubench.plugin.selection import DEVICES, NODE_ID, Miss, Skip, expanded_case
+from pytest_npubench.plugin.selection import Miss, Selection
 from pytest_npubench.plugin.settings import Settings
 from pytest_npubench.plugin.shipped import runs_again
 from pytest_npubench.result import JudgedCase
@@ -51,16 +53,13 @@ class BenchSession:
         self.notes: list[str] = []
         self.num_cases = 0
         self.num_done = 0
-        self.progress = progress_for(config, self)
+        self.progress = progress_for(
+            config, lambda: (self.num_done, self.num_cases), lambda: self.campaigns.remaining_s
+        )
         self.specs = self._specs()
         self._probes: dict[str, Probe] = {}
-        self.not_served: dict[str, str] = {}
-        """Why the engine asked for serves no cases of these names, which are those of --npubench-require."""
-        self.misses: dict[str, Skip] = {}
-        """Why no case of these names runs here: of each name the case that came furthest."""
         self.num_own_cases = 0
         self.num_in_other_shards = 0
-        self.campaigns = Campaigns(self)
         self.devices = OpenDevices(config.rootpath, settings.compile_cache, lambda found: self.journal.device(found))
         self._before: Journal | None = None
         """What the journal held before this process wrote to it."""
@@ -122,10 +121,10 @@ class BenchSession:
         )
         return next(fitting, device.family)
 
-    def why_not(self, name: str) -> str:
+    def why_not(self, name: str, selection: Selection) -> str:
         """Why no selected case runs on what --npubench-require calls `name`."""
-        if name in self.not_served:
-            return self.not_served[name]
+        if name in selection.not_served:
+            return selection.not_served[name]
         families = sorted({spec.family for spec in self.specs.values() if name in (*spec.markers, spec.name)})
         if not families:
             known = sorted({marker for spec in self.specs.values() for marker in (*spec.markers, spec.name)})
@@ -134,7 +133,7 @@ class BenchSession:
         if absent := [probe.reason for probe in probes if not probe.devices]:
             return "; ".join(absent)
         found = ", ".join(device.name for probe in probes for device in probe.devices)
-        nearest = self.misses.get(name)
+        nearest = selection.misses.get(name)
         if nearest is None:
             return f"found {found}, but no case of it was selected"
         if nearest.miss is Miss.ANOTHER_DEVICE:
@@ -143,17 +142,23 @@ class BenchSession:
 
     # -- what will run
 
-    def plan_campaigns(self, items: Sequence[pytest.Item]) -> None:
-        """Group the cases that will run by what they share. Raises pytest.UsageError for a journal or baselines that
-        cannot be used, before anything is measured."""
+    def take(self, selection: Selection) -> None:
+        """Plan what was selected: the cases that will run grouped by what they share. Raises pytest.UsageError (exit
+        code 4), before anything is measured, where a required name cannot run, and for a journal or baselines that
+        cannot be used."""
+        self.num_in_other_shards = selection.num_in_other_shards
+        for name in self.settings.require:
+            if name not in selection.runnable:
+                raise pytest.UsageError(plain(f"--npubench-require {name}: {self.why_not(name, selection)}"))
+        members: list[tuple[Member, Devices]] = []
         own_families: set[str] = set()
-        for item in items:
+        for item in selection.items:
             expanded = expanded_case(item)
             if DEVICES in item.stash:
                 self.num_cases += 1
                 if expanded is not None:
                     test = runs_again(item, item.stash[NODE_ID]).partition("[")[0]
-                    self.campaigns.add(Member(expanded=expanded, test=test), item.stash[DEVICES])
+                    members.append((Member(expanded=expanded, test=test), item.stash[DEVICES]))
                 else:
                     self.num_own_cases += 1
                     own_families.add(item.stash[DEVICES][0].family)
@@ -163,6 +168,25 @@ class BenchSession:
             if not self.settings.remeasuring:
                 remove_left_over()
             self._open_stores()
+        for member, devices in members:
+            self.campaigns.add(member, devices)
+
+    @cached_property
+    def campaigns(self) -> Campaigns:
+        """Those that were planned. It opens the journal, as the first case that runs would."""
+        return Campaigns(
+            Workbench(
+                config=self.config,
+                settings=self.settings,
+                devices=self.devices,
+                journal=self.journal,
+                regression=self.regression,
+                progress=self.progress,
+                lock_timeout_s=self.lock_timeout_s,
+                visible=self.visible,
+                note=self.note,
+            )
+        )
 
     def known_durations(self) -> Mapping[str, float]:
         """Seconds that groups of cases took before, for shards of like length. Raises pytest.UsageError."""

@@ -13,8 +13,7 @@ import pytest
 from pytest_npubench.errors import JournalError, NpubenchError
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.benchmark_bridge import mirror
-from pytest_npubench.plugin.expansion import ExpandedCase
-from pytest_npubench.plugin.selection import DEVICES
+from pytest_npubench.plugin.items import DEVICES, ExpandedCase
 from pytest_npubench.plugin.shipped import node_id
 from pytest_npubench.result import JudgedCase, Judgement, judgement_from_json
 from pytest_npubench.verdict import Verdict, VerdictKind

@@ -1,165 +1,224 @@
-"""A child process that its owner talks to: a fresh interpreter, never a fork, since jax and torch do not survive forks.
+"""A child process that its owner talks to: a fresh interpreter, never a fork.
 
-It talks over one socket and holds the reading end of a *lifeline*, a pipe that nobody writes to: when the owner ends,
-even by kill -9, the pipe closes, and the kernel or a thread of the child ends the process. (A parent-death signal would
-do the same, but it fires as soon as the owner's *thread* ends.) What the child prints goes to a file without a name;
-its last lines are the last words in UnitLostError.
+jax and torch do not survive forks, and children of one fork server would share one layout of memory, while the verdict
+takes what several processes measure as independent.
+
+A guard between the two (guard.py) ends the child and all that it has started: when the owner is gone, even by kill -9,
+when the child itself has ended, and when the owner closes it, by SIGTERM first. What the child prints is kept, its
+beginning and its end; its last lines are the last words in UnitLostError.
 """
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
 import subprocess
-import tempfile
-import threading
+import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection, Pipe
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from pytest_npubench.errors import NpubenchError, UnitLostError
-from pytest_npubench.processes.lifeline import end_process, end_with, last_words, named_error, new_lifeline
+from pytest_npubench import errors
+from pytest_npubench.errors import MeasurementError, NpubenchError, UnitLostError
+from pytest_npubench.processes import CHILD
+from pytest_npubench.processes.guarded import Guarded, ending
+from pytest_npubench.processes.hosted import MODULE as HOSTED
+from pytest_npubench.processes.messages import GarbledError, Messages, new_pair
+from pytest_npubench.processes.output import Output
 
-Ends = Mapping[str, int]
-"""The numbers of the child's ends of socket and lifeline, which are open there: connection_fd and lifeline_fd."""
+GRACE_S = 1.0  # between SIGTERM and SIGKILL
+END_S = 2.0  # how long a child whose end of the socket is closed may take to end by itself
+START_S = 120.0
+_PACKAGE_FOLDER = Path(errors.__file__).parent.parent
 
 
 class Child:
-    """`command(ends)` is the child's command line and environment; `fds` stay open there under their numbers.
+    """A command that takes the number of its end of the socket from the environment (owner.Owner).
 
-    The child leads a session of its own: an interrupt from the keyboard is its owner's to hear.
+    `fds` stay open there under their numbers. timeout_s: of `call` and `answer` that name none. Raises OSError where no
+    process can be started. The child leads a session of its own: an interrupt from the keyboard is its owner's to hear.
     """
 
     def __init__(
         self,
-        command: Callable[[Ends], tuple[Sequence[str], Mapping[str, str]]],
+        command: Sequence[str],
         *,
         name: str,
-        grace_s: float,
+        environment: Mapping[str, str],
+        timeout_s: float = START_S,
         fds: Sequence[int] = (),
         folder: Path | None = None,
     ) -> None:
-        self.name = name
-        self._grace_s = grace_s
-        self.connection, theirs = Pipe()
-        lifeline, self._lifeline_end = new_lifeline()
-        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
+        self.name, self.timeout_s = name, timeout_s
+        self._messages, theirs = new_pair()
         try:
-            arguments, environment = command({"connection_fd": theirs.fileno(), "lifeline_fd": lifeline})
-            self._process = subprocess.Popen(
-                arguments,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
+            self._guarded = Guarded(
+                command,
+                grace_s=GRACE_S,
+                env={**environment, CHILD: str(theirs.fileno())},
+                folder=folder,
+                pass_fds=(*fds, theirs.fileno()),
+                is_child=True,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                pass_fds=(*fds, theirs.fileno(), lifeline),
-                env=dict(environment),
-                start_new_session=True,
             )
+        except BaseException:
+            self._messages.close()
+            raise
         finally:
-            os.close(lifeline)
             theirs.close()
-        self._end = weakref.finalize(
-            self, end_process, self._process, self.connection, self._lifeline_end, self._output, grace_s
-        )
+        self._output = Output(self._guarded.process)
+        self._end = weakref.finalize(self, _end, self._guarded, self._messages, self._output)
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._guarded.pid
 
     @property
     def is_open(self) -> bool:
-        return self._end.alive and self._process.poll() is None
+        return self._end.alive and self._guarded.process.poll() is None
+
+    def fileno(self) -> int:
+        """Can be read once there is something to receive, the child's end included."""
+        return self._messages.fileno()
 
     def log(self) -> tuple[str, ...]:
-        """The lines it has written so far; read past the offset, which it writes on at. Empty once it is closed."""
-        if self._output.closed:
-            return ()
-        number = self._output.fileno()
-        text = os.pread(number, os.fstat(number).st_size, 0)
-        return tuple(text.decode(errors="replace").splitlines())
+        """The lines that it has written so far; of very many the first and the last."""
+        return self._output.lines()
 
-    def send(self, *message: object) -> None:
-        """Raises UnitLostError where the child is no more."""
+    def send(self, *message: object, timeout_s: float | None = None) -> None:
+        """Raises UnitLostError where the child is no more, or takes nothing in for so long (None: the child's own)."""
         if not self._end.alive:
             raise UnitLostError(f"{self.name} was closed")
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
         try:
-            self.connection.send(message)
+            self._messages.send(message, timeout_s)
+        except TimeoutError:
+            raise self.hung(timeout_s) from None
         except OSError:
             raise self.lost() from None
 
-    def has_message(self, timeout_s: float) -> bool:
-        """Whether a message, or the child's end, can be received; waits for it so long at most."""
-        return self.connection.poll(timeout_s)
-
-    def wait(self, timeout_s: float) -> None:
-        """Let the child end by itself, for so long at most."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout_s)
-
-    def receive(self, timeout_s: float | None) -> Any:
-        """The next message; None waits for ever. Raises UnitLostError where the child dies or sends none in time."""
+    def receive(self, timeout_s: float | None) -> tuple[Any, ...]:
+        """The next message; None waits for ever. Raises UnitLostError where the child dies, sends none in time, or
+        something else than messages."""
+        if not self._end.alive:
+            raise UnitLostError(f"{self.name} was closed")
         try:
-            if not self.connection.poll(timeout_s):
-                raise self.hung(timeout_s or 0.0)
-            return self.connection.recv()
+            message = self._messages.receive(timeout_s)
+        except TimeoutError:
+            raise self.hung(timeout_s or 0.0) from None
+        except GarbledError as error:
+            raise self.garbled(str(error)) from None
         except (EOFError, OSError):
             raise self.lost() from None
+        if not isinstance(message, tuple) or not message:
+            raise self.garbled(f"{str(message)[:200]!r}, which is no message")
+        return message
 
-    def answer(self, timeout_s: float) -> Any:
-        """What stands in the next message ("ok", value). Raises the error that it names instead, else as receive."""
-        kind, value = self.receive(timeout_s)
-        if kind == "error":
-            raise named_error(*value)
-        return value
+    def answer(self, timeout_s: float | None = None) -> Any:
+        """The value of the next message, ("ok", value). Raises the error that it names instead, else as receive."""
+        kind, *values = self.receive(self.timeout_s if timeout_s is None else timeout_s)
+        if kind == "error" and len(values) == 2:
+            raise named_error(*values)
+        if kind != "ok" or len(values) != 1:
+            raise self.garbled(f"{str(kind)[:200]!r} for an answer")
+        return values[0]
 
-    def call(self, *message: object, timeout_s: float) -> Any:
-        """Send a message and return its answer. Raises as answer."""
+    def started(self) -> None:
+        """The first answer; starting an interpreter with jax or torch may take longer than the work it is for."""
+        self.answer(max(self.timeout_s, START_S))
+
+    def call(self, method: str, *arguments: object, timeout_s: float | None = None, **keywords: Any) -> Any:
+        """A method of what the child serves. Raises as answer."""
         try:
-            self.send(*message)
+            self.send(method, arguments, keywords, timeout_s=timeout_s)
             return self.answer(timeout_s)
         except NpubenchError:
             raise
         except BaseException:
-            self.close(grace_s=0.0)  # interrupted: its answer would be taken for the next one's
+            self.close()  # interrupted: its answer would be taken for the next one's
             raise
+
+    def check(self) -> None:
+        """Raises UnitLostError where the child is no more."""
+        if not self.is_open:
+            raise self.lost()
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Let the child end by itself: its exit status, or the negative signal; None where it does not end in time."""
+        with suppress(subprocess.TimeoutExpired):
+            self._guarded.process.wait(timeout_s)
+        return self._guarded.process.poll()
 
     def hung(self, timeout_s: float) -> UnitLostError:
         """The error for a child that gives no answer; it is ended, since what it does next is unknown."""
-        words = last_words(self._output)
-        self.close(grace_s=0.0)
-        return UnitLostError(
-            f"{self.name} (process {self.pid}) gave no answer within {timeout_s:g} s; it was ended{words}"
-        )
+        return self._ended(f"gave no answer within {timeout_s:g} s; it was ended")
+
+    def garbled(self, what: str) -> UnitLostError:
+        """The error for a child that sends what it should not; it is ended likewise."""
+        return self._ended(f"sent {what}; it was ended")
 
     def lost(self) -> UnitLostError:
         """The error for a child that ended by itself, or was ended."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(self._grace_s)
-        code, words = self._process.poll(), last_words(self._output)
-        self.close(grace_s=0.0)
-        how = f"killed by signal {-code}" if code is not None and code < 0 else f"exit status {code}"
-        return UnitLostError(f"{self.name} (process {self.pid}) was lost: {how}{words}")
+        status = self.wait(END_S)
+        return self._ended(f"was lost: {'it closed its end' if status is None else ending(status)}")
 
-    def close(self, *, grace_s: float | None = None) -> None:
-        """End the process and wait for it, by force after grace_s. May be called twice."""
-        if self._end.detach() is not None:
-            grace_s = self._grace_s if grace_s is None else grace_s
-            end_process(self._process, self.connection, self._lifeline_end, self._output, grace_s)
+    def _ended(self, how: str) -> UnitLostError:
+        pid = self.pid
+        words = self._output.last_words() if self.is_open else ""  # before it says that it was terminated
+        self.close()
+        return UnitLostError(f"{self.name} (process {pid}) {how}{words or self._output.last_words()}")
+
+    def close(self) -> None:
+        """End the child with all that it has started, and wait for that. May be called twice."""
+        self._end()
 
 
-class Owner:
-    """The other end, in the child: where messages come from and answers go."""
+def _end(guarded: Guarded, messages: Messages, output: Output) -> None:
+    messages.close()
+    guarded.end()
+    output.close()
 
-    def __init__(self, ends: Mapping[str, Any]) -> None:
-        self.connection: Connection[Any, Any] = Connection(ends["connection_fd"])
-        lifeline = ends["lifeline_fd"]
-        threading.Thread(target=end_with, args=(lifeline,), daemon=True, name="lifeline").start()
 
-    def answer(self, value: object) -> None:
-        self.connection.send(("ok", value))
+def python_child(
+    module: str,
+    arguments: Mapping[str, object],
+    *,
+    name: str,
+    fds: Sequence[int] = (),
+    timeout_s: float = START_S,
+    python: str = sys.executable,
+    environment: Mapping[str, str] = {},
+) -> Child:
+    """`python -m MODULE JSON` in this environment with these variables added; `arguments` are JSON values."""
+    return Child(
+        [python, "-m", module, json.dumps(arguments)],
+        name=name,
+        environment={**os.environ, **import_path(python), **environment},
+        timeout_s=timeout_s,
+        fds=fds,
+    )
 
-    def answer_error(self, error: Exception) -> None:
-        self.connection.send(("error", (type(error).__name__, str(error))))
+
+def hosted(made_by: str, arguments: Mapping[str, object], **keywords: Any) -> Child:
+    """A child that serves the object which `made_by`, "MODULE:NAME", makes of the arguments there (hosted.py)."""
+    return python_child(HOSTED, {**arguments, "made_by": made_by}, **keywords)
+
+
+def import_path(python: str) -> dict[str, str]:
+    """PYTHONPATH of the child: all of ours for the same interpreter. Another environment gets the folder of this
+    package alone, and not where it is a folder of installed packages: what is installed here must not get in its way.
+    """
+    if python == sys.executable:
+        return {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return {"PYTHONPATH": "" if _PACKAGE_FOLDER.name.endswith("-packages") else str(_PACKAGE_FOLDER)}
+
+
+def named_error(name: str, text: str) -> NpubenchError:
+    """The child's error with our name, MeasurementError for any other."""
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, NpubenchError):
+        return kind(text)
+    return MeasurementError(f"{name}: {text}")

@@ -1,9 +1,13 @@
-"""The process between an owner and a command of its own: `guard.py LIFELINE LIMIT_S GRACE_S COMMAND...`.
+"""The process between an owner and a command of its own: `guard.py LIFELINE LIMIT_S GRACE_S KIND COMMAND...`.
 
 It runs the command and passes its exit status on. It ends the command, and everything that the command has started,
-once the owner is gone, which closes the lifeline, a pipe that nobody writes to; or once the limit is over, whatever the
-owner does then, be it stopped. It is a process and no thread of the command's, so that it works whatever holds the
-command: a library that never returns, a signal that stops it, a program that is none of ours.
+once the owner is gone, which closes the lifeline, a socket that the owner never writes to; or once the limit is over,
+whatever the owner does then, be it stopped. It is a process and no thread of the command's, so that it works whatever
+holds the command: a library that never returns, a signal that stops it, a program that is none of ours.
+
+KIND "command" is somebody's program: it is interrupted before it is killed, and may leave a daemon behind. "child" is a
+process of ours (child.py): it is terminated before, and what it has started ends with it. The guard lets go of the
+files that it was handed for a child, so that each of them closes when the child ends.
 
 As a subreaper (prctl(2)) it becomes the parent of every descendant whose own parent ends, so it finds them all. Told to
 interrupt or to end, it tells the command. It imports nothing of the package, and not `site`: it starts in 25 ms.
@@ -25,7 +29,8 @@ END_S = 5.0  # how long a killed process may take to go; one that a driver holds
 LIMIT_OVER = signal.SIGALRM  # what the guard dies of where the limit was over
 
 
-def main(lifeline: int, limit_s: float, grace_s: float, command: list[str]) -> None:
+def main(lifeline: int, limit_s: float, grace_s: float, is_child: bool, command: list[str]) -> None:
+    os.set_inheritable(lifeline, False)
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
@@ -35,15 +40,28 @@ def main(lifeline: int, limit_s: float, grace_s: float, command: list[str]) -> N
     child = os.fork()
     if child == 0:
         _become(command, guard)
+    with contextlib.suppress(OSError):  # the owner is gone
+        os.write(lifeline, b"%d\n" % child)
+    if is_child:
+        _close_all_but(lifeline, ended, wake)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: _tell(child, number))
     status = _watch(child, lifeline, ended, limit_s)
     if status is None:
         if grace_s > 0:
-            _tell(child, signal.SIGINT)
+            _tell(child, signal.SIGTERM if is_child else signal.SIGINT)
             status = _wait(child, ended, grace_s)
         _end_all()
+    elif is_child:
+        _end_all()
     _leave_as(int(LIMIT_OVER) if status is None else status)
+
+
+def _close_all_but(*kept: int) -> None:
+    for number in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208 - as below
+        if number > 2 and number not in kept:
+            with contextlib.suppress(OSError):  # the listing's own
+                os.close(number)
 
 
 def _become(command: list[str], guard: int) -> None:
@@ -152,4 +170,4 @@ def _leave_as(status: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]), sys.argv[4:])
+    main(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]), sys.argv[4] == "child", sys.argv[5:])

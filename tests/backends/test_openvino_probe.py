@@ -87,7 +87,7 @@ def test_only_the_cpu_plugin_tells_its_state(answers: Fake) -> None:
         ({"stdout": '[{"id": "NPU"}]'}, 'openvino gave no list of devices: [{"id": "NPU"}]'),
         ({"stdout": "7"}, "openvino gave no list of devices: 7"),
         ({"returncode": 1, "stderr": "Traceback\nImportError: no libtbb\n"}, "openvino failed: ImportError: no libtbb"),
-        ({"returncode": -11}, "openvino failed: killed by signal 11"),
+        ({"returncode": -11}, "openvino failed: killed by signal 11 (SIGSEGV)"),
         (
             {"error": subprocess.TimeoutExpired("python", 5)},
             "openvino did not answer within 5 s (--npubench-probe-timeout)",

@@ -142,6 +142,11 @@ def test_chunk_graphs_on_a_pair() -> None:
 
 
 def children(pid: int) -> list[int]:
+    """Of a process, each below its guard."""
+    return [child for guard in started_by(pid) for child in started_by(guard)]
+
+
+def started_by(pid: int) -> list[int]:
     return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 

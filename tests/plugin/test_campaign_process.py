@@ -11,15 +11,17 @@ import pytest
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.plugin.fresh_process import OF_THE_RUN, fresh_command, fresh_environment
-from pytest_npubench.plugin.options import CHILD, OPTIONS
+from pytest_npubench.plugin.options import OPTIONS
 from pytest_npubench.plugin.settings import Settings
+from pytest_npubench.processes import CHILD
 
 from .project import Project, interrupt_after_a_round
 
 OPENED = """
 def opened(engine, requests):
+    guard = open(f"/proc/{os.getppid()}/stat").read()
     with open("opened.txt", "a") as file:
-        file.write(f"{os.getpid()} {os.getppid()}\\n")
+        file.write(f"{os.getpid()} {guard.rpartition(')')[2].split()[1]}\\n")
 """
 TWO_BATCHES = "batch_sizes = [2]", "batch_sizes = [1, 2]"
 
@@ -42,7 +44,12 @@ def dies_once(project: Project, what: str) -> None:
     """The fake engine does this once, in a batch of the third bucket's points after four of them."""
     project.fake("on_run=ending")
     project.in_front(
-        "import signal, time\n"
+        "import signal, socket, time\n"
+        "def is_connected(number):\n"
+        "    try:\n"
+        "        return bool(socket.socket(fileno=os.dup(number)).send(b'') == 0)\n"
+        "    except OSError:\n"
+        "        return False\n"
         "runs = []\n"
         "def ending(engine, requests):\n"
         "    runs.append(1)\n"
@@ -71,7 +78,9 @@ def test_no_campaign_s_device_is_opened_by_the_run_itself(project):
 
 
 def test_a_child_that_is_killed_ends_its_campaign_alone_and_leaves_its_rounds(project):
-    dies_once(project, "os.kill(os.getpid(), signal.SIGKILL)")
+    """It prints more than any pipe holds before."""
+    said = "os.write(2, b'y' * 10**7 + b'\\nthe device is on fire\\n')"
+    dies_once(project, f"{said}; os.kill(os.getpid(), signal.SIGKILL)")
     result = project.run("-k", "fake and profile", "--npubench-compile-cache", "cache")
     assert result.ret == 1
     found = {name: record["verdict"] for name, record in project.cases().items()}
@@ -80,8 +89,10 @@ def test_a_child_that_is_killed_ends_its_campaign_alone_and_leaves_its_rounds(pr
     for name, verdict in found.items():
         assert verdict["kind"] == ("invalid" if name in lost else "no-baseline")
     for name in lost:
-        text = r"the process of fake-mini-llama-b2 \(process \d+\) was lost: killed by signal 9"
+        text = r"the process of fake-mini-llama-b2 \(process \d+\) was lost: killed by signal 9 \(SIGKILL\)"
         assert re.match(text, found[name]["reason"])
+        assert found[name]["reason"].endswith(" | the device is on fire")
+        assert len(found[name]["reason"]) < 1000
     rounds = [record for record in project.records("round") if record["campaign"] == "fake-mini-llama-b2"]
     assert rounds
     assert not rounds[-1]["complete"]
@@ -92,15 +103,24 @@ def test_a_child_that_is_killed_ends_its_campaign_alone_and_leaves_its_rounds(pr
     assert [record["round"] for record in (*rounds, *after)] == list(range(len(rounds) + len(after)))
 
 
-def test_a_child_that_never_answers_is_ended(project):
-    dies_once(project, "time.sleep(3600)")
+GARBAGE = "[os.write(int(name), b'garbage!') for name in os.listdir('/proc/self/fd') if is_connected(int(name))]"
+
+
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [
+        ("time.sleep(3600)", "gave no answer within 2 s; it was ended"),
+        (f"{GARBAGE}; time.sleep(3600)", r"sent the length of a message, [\d,]+ bytes; at most 268,435,456 are taken"),
+    ],
+    ids=["silent", "garbage"],
+)
+def test_a_child_that_hangs_or_sends_garbage_is_ended(project, what, how):
+    dies_once(project, what)
     result = project.run("-k", "fake and profile", "--npubench-stall-timeout", "2")
     assert result.ret == 1
     reasons = {record["verdict"]["reason"] for name, record in project.cases().items() if "-b2-" in name}
     (reason,) = reasons
-    assert re.match(
-        r"the process of fake-mini-llama-b2 \(process \d+\) gave no answer within 2 s; it was ended", reason
-    )
+    assert re.match(rf"the process of fake-mini-llama-b2 \(process \d+\) {how}", reason)
     assert {record["verdict"]["kind"] for name, record in project.cases().items() if "-b1-" in name} == {"no-baseline"}
 
 

@@ -14,7 +14,7 @@ from pytest_npubench.comparison.observation import Observation
 from pytest_npubench.plugin import campaigns
 from pytest_npubench.plugin.again_folder import OWNER as OWNER_FILE
 from pytest_npubench.plugin.again_folder import PREFIX, again_folder, remove_left_over
-from pytest_npubench.plugin.campaigns import REMEASURE_S, Campaigns
+from pytest_npubench.plugin.campaigns import REMEASURE_S, Campaigns, Member
 from pytest_npubench.plugin.regression import _of_canary
 from pytest_npubench.suites.scheduling.calibration import Calibration
 from pytest_npubench.suites.scheduling.held_to import FrozenCalibration
@@ -52,10 +52,10 @@ def test_a_second_look_lasts(monkeypatch, again, least_s):
     tasks = []
     monkeypatch.setattr(campaigns, "run_campaign", lambda config, settings, task, heard: tasks.append(task))
     plan = SimpleNamespace(key="cpu-tiny-b1", framework="jax")
-    session = MagicMock(lock_timeout_s=1.0)
-    Campaigns(session)._run(plan, [], (), again=again)
+    workbench = MagicMock(lock_timeout_s=1.0)
+    Campaigns(workbench)._run(plan, [], (), again=again)
     assert [task.at_least_s for task in tasks] == [least_s]
-    assert [task.resume for task in tasks] == [bool(session.settings.resume) and again is None]
+    assert [task.resume for task in tasks] == [bool(workbench.settings.resume) and again is None]
 
 
 def test_a_second_look_is_held_to_what_the_first_was(monkeypatch):
@@ -63,9 +63,9 @@ def test_a_second_look_is_held_to_what_the_first_was(monkeypatch):
     heard = []
     monkeypatch.setattr(campaigns, "run_campaign", lambda config, settings, task, found: heard.append(found))
     used = {"arxiv": Calibration(full_rate_per_s=2.0, decode_step_s=0.02)}
-    session, fingerprint = MagicMock(lock_timeout_s=1.0), MagicMock()
+    workbench, fingerprint = MagicMock(lock_timeout_s=1.0), MagicMock()
     fingerprint.key.return_value.differences.return_value = ()
-    Campaigns(session)._run(SimpleNamespace(key="cpu-moe-serving", framework="torch"), [], (), again=used)
+    Campaigns(workbench)._run(SimpleNamespace(key="cpu-moe-serving", framework="torch"), [], (), again=used)
     assert heard[0].fingerprint(fingerprint) == used
 
 
@@ -73,11 +73,11 @@ def test_a_second_look_is_held_to_what_the_first_was(monkeypatch):
 def test_a_run_notes_what_is_held_to_another_stack(is_of_other_stack):
     calibration = Calibration(full_rate_per_s=2.0, decode_step_s=0.02)
     found = FrozenCalibration(calibration=calibration, origin="frozen on D in S", is_of_other_stack=is_of_other_stack)
-    session, member = MagicMock(), MagicMock()
-    member.expanded.plan.key = "moe-serving"
-    member.expanded.suite.frozen.return_value = {"arxiv": found}
-    assert Campaigns(session)._held_to(member, (), MagicMock()) == {"arxiv": calibration}
-    notes = [call.args for call in session.note.call_args_list]
+    workbench, plan = MagicMock(), MagicMock(spec=ServingPlan, key="moe-serving")
+    expanded = SimpleNamespace(plan=plan, suite=SimpleNamespace(frozen=lambda *about: {"arxiv": found}))
+    member = Member(expanded=expanded, test="test_it.py::test_it")
+    assert Campaigns(workbench)._held_to(member, (), MagicMock()) == {"arxiv": calibration}
+    notes = [call.args for call in workbench.note.call_args_list]
     assert notes == [("moe-serving, arxiv: rate and limits frozen on D in S",)] * is_of_other_stack
 
 

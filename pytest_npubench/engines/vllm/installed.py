@@ -15,12 +15,12 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as metadata_version
 
-from pytest_npubench.engines.vllm.child import import_path
 from pytest_npubench.engines.vllm.platform import expected_platform
 from pytest_npubench.engines.vllm.process import PYTHON_VARIABLE, vllm_python
 from pytest_npubench.engines.vllm.version import check_version, installed_vllm
 from pytest_npubench.errors import DeviceUnavailableError, NpubenchError
 from pytest_npubench.processes import guarded
+from pytest_npubench.processes.child import import_path
 
 ASK_S = 60.0
 MODULE = "pytest_npubench.engines.vllm.installed"

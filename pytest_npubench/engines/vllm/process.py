@@ -16,12 +16,12 @@ from pathlib import Path
 
 from pytest_npubench.engines.vllm.answer import VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.buckets import DeclaredBuckets, declared_in_log
-from pytest_npubench.engines.vllm.child import OtherInterpreter
 from pytest_npubench.engines.vllm.compiles import late_compiles
 from pytest_npubench.engines.vllm.serving_run import check_requests
 from pytest_npubench.engines.vllm.settings import EngineSettings, environment, map_policy
 from pytest_npubench.engines.vllm.version import supported_vllm
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, UnitLostError
+from pytest_npubench.processes.child import python_child
 
 PYTHON_VARIABLE = "NPUBENCH_VLLM_PYTHON"
 START_S = 900.0  # importing takes half a minute, large weights and compilation minutes
@@ -53,7 +53,7 @@ class VllmProcess:
         if python == sys.executable:
             supported_vllm()  # of another environment only the child can tell
         variables = {**LOGGING, **environment(settings)}
-        self._child = OtherInterpreter(python, WORKER, name="the vLLM process", environment=variables)
+        self._child = python_child(WORKER, {}, name="the vLLM process", python=python, environment=variables)
         try:
             self.about: dict[str, str | None] = self._child.call("start", settings, timeout_s=start_timeout_s)
         except BaseException:

@@ -1,13 +1,10 @@
-"""The child's side of process.VllmProcess: `python -m pytest_npubench.engines.vllm.worker JSON`.
+"""The child's side of process.VllmProcess: `python -m pytest_npubench.engines.vllm.worker {}`.
 
-One engine, one message at a time: (name, arguments...) in, ("ok", value) or ("error", (class, text)) out. It ends when
-its owner's end of the lifeline closes, even where the owner was killed.
+One engine; its owner calls the methods of Worker by name (processes/owner.py).
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 
 from pytest_npubench.engines.vllm.answer import VllmRequest, VllmRun
@@ -18,7 +15,7 @@ from pytest_npubench.engines.vllm.expert_hooks import ExpertCounter
 from pytest_npubench.engines.vllm.serving_run import serve
 from pytest_npubench.engines.vllm.settings import EngineSettings
 from pytest_npubench.errors import ConfigError, NpubenchError
-from pytest_npubench.processes.child import Owner
+from pytest_npubench.processes.owner import Owner
 
 
 class Worker:
@@ -68,17 +65,8 @@ class Worker:
 
 
 def main() -> None:
-    owner = Owner(json.loads(sys.argv[1]))
-    worker = Worker()
-    while True:
-        try:
-            name, *values = owner.connection.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            owner.answer(getattr(worker, name)(*values))
-        except NpubenchError as error:
-            owner.answer_error(error)
+    """An error that is none of ours ends the process: an engine that failed may still hold anything."""
+    Owner().serve(Worker(), answered=NpubenchError)
 
 
 if __name__ == "__main__":

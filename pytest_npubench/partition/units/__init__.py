@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from pytest_npubench.errors import ConfigError, RegistryError
 from pytest_npubench.partition.unit import UnitPair
-from pytest_npubench.partition.units.child import two_cores
+from pytest_npubench.partition.units.cores import two_cores
 
 _CUDA_RUNTIMES = {
     "cuda-host": "pytest_npubench.partition.units.cuda_host",

@@ -147,9 +147,6 @@ class CudaGraphUnit:
     def round_trips_s(self, mechanism: str, num_trips: int) -> tuple[float, ...]:
         return self._stream.round_trips_s(mechanism, num_trips)
 
-    def close(self) -> None:
-        self._graphs.clear()
-
     def _deliver(self, key: str) -> float:
         began_s = time.perf_counter()
         self._graphs[key][1].deliver()

@@ -6,43 +6,41 @@ nor does it import torch or jax.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
-import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_npubench.errors import NpubenchError, RegistryError
+from pytest_npubench.errors import RegistryError
 from pytest_npubench.partition.matmul import Matmul, Split
 from pytest_npubench.partition.unit import SplitTiming, UnitFacts
 from pytest_npubench.partition.units.arena import SharedArena
-from pytest_npubench.partition.units.child import GRACE_S, ChildProcess
+from pytest_npubench.processes.child import Child, hosted
 
 
 class HostPair:
-    """UnitPair by a child process. timeout_s: a call that takes longer counts as hung, and the pair is ended."""
+    """UnitPair by a child process, in which `runtime`, a module's open_units(arguments), makes the units.
+
+    timeout_s: a call that takes longer counts as hung, and the pair is ended.
+    """
 
     def __init__(self, runtime: str, arguments: Mapping[str, Any], *, name: str, timeout_s: float = 120.0) -> None:
         self.name = name
         self._arena = SharedArena()
         # the child's own waits end first, so that the message names the unit that hangs and not the process around it
-        handed = {**arguments, "runtime": runtime, "arena_fd": self._arena.fd, "timeout_s": timeout_s}
-        self._child: ChildProcess | None = None
-        self._others: list[int] = []  # handles of the child's own children, which are ours to end if it cannot
+        handed = {**arguments, "arena_fd": self._arena.fd, "timeout_s": timeout_s}
+        self._child: Child | None = None
         try:
-            self._child = ChildProcess(
-                "pytest_npubench.partition.units.host_process",
+            self._child = hosted(
+                f"{runtime}:open_units",
                 handed,
                 name=f"pair {name}",
                 fds=(self._arena.fd,),
                 timeout_s=timeout_s * 1.5,
             )
-            self._facts: dict[str, Any] = self._child.started()
-            self._others.extend(os.pidfd_open(pid) for pid in self.pids.values() if pid != self._child.pid)
+            self._child.started()
+            self._facts: dict[str, Any] = self._child.call("facts")
         except BaseException:
             self.close()
             raise
@@ -104,10 +102,10 @@ class HostPair:
         rates: dict[str, float] = self.call("stream_bytes_per_s", tuple(units), num_bytes)
         return rates
 
-    def call(self, method: str, *arguments: object, **keywords: object) -> Any:
+    def call(self, method: str, *arguments: object, **keywords: Any) -> Any:
         """One method of the units in the child, for what goes beyond UnitPair (a decoder layer)."""
         assert self._child is not None
-        return self._child.call(method, arguments, keywords)
+        return self._child.call(method, *arguments, **keywords)
 
     def view(self, name: str) -> NDArray[Any]:
         """A copy of a named array of the arena."""
@@ -118,11 +116,7 @@ class HostPair:
 
     def close(self) -> None:
         if self._child is not None:
-            with contextlib.suppress(NpubenchError):
-                self._child.call("close", (), {}, timeout_s=GRACE_S)
             self._child.close()
-        while self._others:
-            _end(self._others.pop())
         self._arena.close()
 
     def _check(self, mechanism: str | None) -> None:
@@ -130,13 +124,3 @@ class HostPair:
             raise RegistryError(
                 f"pair {self.name} has no synchronisation {mechanism!r}; it has {', '.join(self.mechanisms)}"
             )
-
-
-def _end(pidfd: int) -> None:
-    """Wait for a process that is not our child; by force where it does not end by itself."""
-    ended = select.poll()
-    ended.register(pidfd, select.POLLIN)
-    if not ended.poll(GRACE_S * 1e3):
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        ended.poll(GRACE_S * 1e3)
-    os.close(pidfd)

@@ -11,18 +11,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_npubench.partition.units.arena import SharedArena
-from pytest_npubench.partition.units.child import pin_to
-from pytest_npubench.partition.units.split_units import SplitUnits
+from pytest_npubench.partition.units.cores import pin_to
+from pytest_npubench.partition.units.layer_run import LayerUnits
 from pytest_npubench.partition.units.torch_unit import TorchUnit
 from pytest_npubench.partition.units.xla_worker import XlaWorker
 
 
-def open_units(arguments: Mapping[str, Any], arena: SharedArena) -> SplitUnits:
+def open_units(arguments: Mapping[str, Any]) -> LayerUnits:
+    arena = SharedArena(arguments["arena_fd"])
     gpu_core, npu_core = arguments["cores"]
     pin_to(gpu_core)
     gpu = TorchUnit(gpu_core)
     npu = open_xla_worker(npu_core, arguments, arena)
-    return SplitUnits(gpu, npu, arguments, arena, pids={"host": os.getpid(), "xla": npu.pid})
+    return LayerUnits(gpu, npu, arguments, arena, pids={"host": os.getpid(), "xla": npu.pid})
 
 
 def open_xla_worker(core: int, arguments: Mapping[str, Any], arena: SharedArena) -> XlaWorker:

@@ -8,18 +8,51 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pytest_npubench.errors import PartitionError
 from pytest_npubench.partition.layer import OUTPUT, STAGES, LayerShape, LayerTiming, stages_of
 from pytest_npubench.partition.matmul import GPU, Matmul, Part, Split
 from pytest_npubench.partition.units.operands import activation_length
 from pytest_npubench.partition.units.prepared import Prepared
-from pytest_npubench.partition.units.signals import FLAG
-
-if TYPE_CHECKING:
-    from pytest_npubench.partition.units.split_units import SplitUnits
+from pytest_npubench.partition.units.signals import FLAG, check_mechanism
+from pytest_npubench.partition.units.split_units import SplitUnits
 
 _NORM_EPSILON = 1e-5
+
+
+class LayerUnits(SplitUnits):
+    """Units that run a decoder layer too, one at a time."""
+
+    _layer: LayerRun | None = None
+
+    def open_layer(
+        self, shape: LayerShape, num_tokens: int, context: int, splits: Mapping[str, Split]
+    ) -> dict[tuple[int, int, int], float]:
+        if self._gpu.mechanisms:
+            raise PartitionError(f"a decoder layer runs on the host pair; {self._gpu.name} shares no memory with it")
+        self._layer = LayerRun(self, shape, num_tokens, context, splits)
+        return self._layer.compiled
+
+    def run_layer(self, mechanism: str | None = None) -> LayerTiming:
+        check_mechanism(mechanism or FLAG)
+        return self._opened_layer().run(mechanism or FLAG)
+
+    def run_layer_alone(self) -> LayerTiming:
+        """The same layer on the dynamic unit alone."""
+        return self._opened_layer().run_alone()
+
+    def layer_names(self) -> dict[str, str]:
+        return self._opened_layer().names
+
+    def unload(self) -> None:
+        super().unload()
+        self._layer = None
+
+    def _opened_layer(self) -> LayerRun:
+        if self._layer is None:
+            raise PartitionError("no decoder layer was opened on this pair, or it was unloaded since")
+        return self._layer
 
 
 class LayerRun:

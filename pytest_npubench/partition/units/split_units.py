@@ -17,14 +17,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from pytest_npubench.errors import PartitionError
-from pytest_npubench.partition.layer import LayerShape, LayerTiming
 from pytest_npubench.partition.matmul import GPU, NPU, Matmul, Part, Split, check_split
 from pytest_npubench.partition.unit import SplitTiming, UnitFacts
 from pytest_npubench.partition.units.arena import SharedArena
-from pytest_npubench.partition.units.layer_run import LayerRun
 from pytest_npubench.partition.units.operands import Array, Operands, OperandStore, activation_length, part_spec
 from pytest_npubench.partition.units.prepared import Prepared
-from pytest_npubench.partition.units.signals import FLAG, check_mechanism
+from pytest_npubench.partition.units.signals import FLAG
 
 STREAM_COLS = 4096
 STREAM_READS = 5
@@ -66,7 +64,6 @@ class StaticUnit(Protocol):
     def submit(self, keys: Sequence[str], *, mechanism: str) -> None: ...
     def wait(self) -> tuple[float, ...]: ...
     def round_trips_s(self, mechanism: str, num_trips: int) -> tuple[float, ...]: ...
-    def close(self) -> None: ...
 
 
 class SplitUnits:
@@ -88,7 +85,6 @@ class SplitUnits:
         self._keys: set[str] = set()
         self._operands: dict[Matmul, Operands] = {}
         self._prepared: dict[tuple[Matmul, Split], Prepared] = {}
-        self._layer: LayerRun | None = None
 
     def facts(self) -> dict[str, Any]:
         gpu = UnitFacts(name=self._gpu.name, role=GPU, static_shapes=False, zero_copy=self._gpu.zero_copy)
@@ -195,30 +191,6 @@ class SplitUnits:
             read_s[NPU].extend(self._npu.wait())
         return {unit: num_read / float(np.median(seconds)) for unit, seconds in read_s.items()}
 
-    def open_layer(
-        self, shape: LayerShape, num_tokens: int, context: int, splits: Mapping[str, Split]
-    ) -> dict[tuple[int, int, int], float]:
-        if self._gpu.mechanisms:
-            raise PartitionError(f"a decoder layer runs on the host pair; {self._gpu.name} shares no memory with it")
-        self._layer = LayerRun(self, shape, num_tokens, context, splits)
-        return self._layer.compiled
-
-    def run_layer(self, mechanism: str | None = None) -> LayerTiming:
-        check_mechanism(mechanism or FLAG)
-        return self._opened_layer().run(mechanism or FLAG)
-
-    def run_layer_alone(self) -> LayerTiming:
-        """The same layer on the dynamic unit alone."""
-        return self._opened_layer().run_alone()
-
-    def layer_names(self) -> dict[str, str]:
-        return self._opened_layer().names
-
-    def _opened_layer(self) -> LayerRun:
-        if self._layer is None:
-            raise PartitionError("no decoder layer was opened on this pair, or it was unloaded since")
-        return self._layer
-
     def unload(self) -> None:
         self._npu.forget()
         self.store.free()
@@ -226,10 +198,6 @@ class SplitUnits:
         self._keys.clear()
         self._operands.clear()
         self._prepared.clear()
-        self._layer = None
-
-    def close(self) -> None:
-        self._npu.close()
 
     def _prepare(
         self, matmul: Matmul, split: Split, operands: Operands, compiled: dict[tuple[int, int, int], float]

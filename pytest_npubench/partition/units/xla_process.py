@@ -15,14 +15,15 @@ import select
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from pytest_npubench.errors import DeviceUnavailableError, NpubenchError
+from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.partition.units import xla_channel as words
 from pytest_npubench.partition.units.arena import SharedArena
-from pytest_npubench.partition.units.child import pin_to
+from pytest_npubench.partition.units.cores import pin_to
 from pytest_npubench.partition.units.signals import FLAG, MECHANISMS, Doorbell, fence, poll_word
-from pytest_npubench.processes.child import Owner
+from pytest_npubench.processes.owner import Owner
 
 LINGER_S = 0.005
 _SPINS = 256
@@ -44,7 +45,7 @@ class XlaProcess:
         self._num_seen = 0
         self._polls = False
         self._waits = select.poll()
-        for fd in (owner.connection.fileno(), *(bell.waiter_fd for bell in self._go.values())):
+        for fd in (owner.fileno(), *(bell.waiter_fd for bell in self._go.values())):
             self._waits.register(fd, select.POLLIN)
 
     def serve(self) -> None:
@@ -83,14 +84,12 @@ class XlaProcess:
                 bell.clear()
                 if self._channel.words[words.GO] > self._num_seen:
                     self._run_submission()
-        if self._owner.connection.fileno() in fds:
-            self._obey(*self._owner.connection.recv())
+        if self._owner.fileno() in fds:
+            self._obey(*self._owner.receive())
 
-    def _obey(self, verb: str, *arguments: Any) -> None:
+    def _obey(self, verb: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         try:
-            getattr(self, f"_on_{verb}")(*arguments)
-        except NpubenchError as error:
-            self._owner.answer_error(error)
+            getattr(self, f"_on_{verb}")(*arguments, **keywords)
         except Exception as error:  # noqa: BLE001 (any failure of a kernel is the owner's to hear)
             self._owner.answer_error(error)
 
@@ -176,17 +175,10 @@ def _import_jax() -> Any:
 
 def main() -> None:
     arguments = json.loads(sys.argv[1])
-    owner = Owner(arguments)
-    try:
-        process = XlaProcess(arguments, owner)
-    except Exception as error:  # noqa: BLE001 (the owner says why the unit did not start)
-        owner.answer_error(error)
-        return
-    owner.answer(None)
-    try:
-        process.serve()
-    except EOFError:
-        return
+    owner = Owner()
+    if (process := owner.made(lambda: XlaProcess(arguments, owner))) is not None:
+        with suppress(EOFError, ConnectionError):
+            process.serve()
 
 
 if __name__ == "__main__":

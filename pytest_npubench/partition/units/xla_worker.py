@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from pytest_npubench.errors import MeasurementError, PartitionError, UnitLostError
 from pytest_npubench.partition.units import xla_channel as words
 from pytest_npubench.partition.units.arena import SharedArena
-from pytest_npubench.partition.units.child import ChildProcess
 from pytest_npubench.partition.units.signals import (
     EVENT,
     FLAG,
@@ -32,6 +31,7 @@ from pytest_npubench.partition.units.signals import (
     poll_word,
     sleep_until,
 )
+from pytest_npubench.processes.child import python_child
 
 _numbers = itertools.count()
 
@@ -60,7 +60,7 @@ class XlaWorker:
         self._submitted_at_s = 0.0
         self._copies_s: tuple[float, ...] = ()
         self._closed = False
-        self._child = ChildProcess(
+        self._child = python_child(
             "pytest_npubench.partition.units.xla_process",
             arguments,
             name=f"static unit on core {core}",
@@ -200,7 +200,7 @@ class XlaWorker:
             return
         fence()
         if self._channel.words[words.STATE] != words.POLLING:
-            self._child.send("wake")
+            self._child.send("wake", (), {})
 
     def _predicted_end_s(self, keys: Sequence[str]) -> float:
         return self._submitted_at_s + sum(self._typical_s.get(key, 0.0) for key in keys)

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_npubench.engines.vllm import installed
 from pytest_npubench.engines.vllm.installed import VllmThere, vllm_there, why_not_served
-from pytest_npubench.engines.vllm.process import PYTHON_VARIABLE
+from pytest_npubench.engines.vllm.process import PYTHON_VARIABLE, vllm_python
 from pytest_npubench.engines.vllm.version import InstalledVllm
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError
 
@@ -99,3 +99,9 @@ def test_asking_imports_nothing_of_vllm():
     text = Path(installed.__file__).read_text(encoding="utf-8")
     assert "import vllm" not in text
     assert "import torch" not in text
+
+
+def test_an_interpreter_that_is_none(monkeypatch):
+    monkeypatch.setenv(PYTHON_VARIABLE, "/nowhere/python")
+    with pytest.raises(DeviceUnavailableError, match=f"{PYTHON_VARIABLE} is '/nowhere/python'"):
+        vllm_python()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError, MeasurementError, PartitionError, RegistryError
 from pytest_npubench.partition.matmul import GPU, NPU, Matmul, Part, Split
 from pytest_npubench.partition.units import open_pair, pair_names
-from pytest_npubench.partition.units.child import two_cores
+from pytest_npubench.partition.units.cores import two_cores
 from pytest_npubench.partition.units.host_pair import HostPair
 from tests.partition.units.processes import STANDARD_SIZES, eventually, opened, rows_shared, runs
 

@@ -1,0 +1,33 @@
+"""The processors that a pair's processes are pinned to, one a unit."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pytest_npubench.errors import DeviceUnavailableError
+
+
+def pin_to(core: int) -> None:
+    """Keep this process on one core. Raises DeviceUnavailableError where the system does not let it."""
+    try:
+        os.sched_setaffinity(0, {core})
+    except (OSError, AttributeError) as error:
+        raise DeviceUnavailableError(f"cannot pin process {os.getpid()} to core {core}: {error}") from None
+
+
+def two_cores(cores: tuple[int, int] | None = None) -> tuple[int, int]:
+    """The cores for two units: those asked for, else the last two this process may use (the first ones serve the
+    system's interrupts). Raises DeviceUnavailableError where there are fewer than two."""
+    if not hasattr(os, "sched_getaffinity"):
+        raise DeviceUnavailableError(
+            f"a pair of units pins its processes to cores, which {sys.platform} does not offer"
+        )
+    usable = sorted(os.sched_getaffinity(0))
+    if len(usable) < 2:
+        raise DeviceUnavailableError(f"a pair of units needs 2 cores; this process may use {len(usable)} ({usable})")
+    if cores is None:
+        return usable[-2], usable[-1]
+    if len(set(cores)) < 2 or not set(cores) <= set(usable):
+        raise DeviceUnavailableError(f"cores {cores}: want two different ones of {usable}")
+    return cores
