@@ -84,7 +84,7 @@ def fit_rows(specs: Mapping[str, HardwareSpec]) -> Iterator[tuple[str, ...]]:
     yield ("HARDWARE", "PROFILE", "SUITE", "LARGEST CAMPAIGN", "WEIGHTS", "CACHE", "OTHER", "NEEDS", "HAS", "SKIPPED")
     for spec in with_groups(specs).values():
         for profile in PROFILES:
-            for suite in map(suites.suite, suites.names()):
+            for suite in suites.usable():
                 plans = () if suite.memory is None else suite.plans(spec, Choice(profile=profile))
                 if fits := [found for plan in plans if (found := fit(suite.memory, plan)) is not None]:
                     yield spec.name, profile, suite.name, *_fit_row(spec, fits)
