@@ -58,7 +58,9 @@ def expand(metafunc: pytest.Metafunc, session: BenchSession) -> None:
     try:
         kind = case_kind(marker.args[0], marked)
         found = suite(kind.suite)
-        missing = () if found.name in marked else (found.name,)  # a case has its suite's marker, its test may do without
+        missing = (
+            () if found.name in marked else (found.name,)
+        )  # a case has its suite's marker, its test may do without
         plans = [plan for plan in session.plans(found) if plan.includes(kind.name)]
         cases = [param for plan in plans for param in _params(found, plan, kind, missing)]
     except BrokenEntryError as error:  # of another distribution: an error of this test alone

@@ -47,9 +47,7 @@ class UnreadSection:
 def registered() -> Mapping[str, Registered]:
     """By name: those of this package first, then those of other distributions."""
     found = {
-        suite.name: Registered(
-            name=suite.name, about=suite.about, section=suite.section, load=partial(_itself, suite)
-        )
+        suite.name: Registered(name=suite.name, about=suite.about, section=suite.section, load=partial(_itself, suite))
         for suite in _own()
     }
     for name, entry in entries(WHAT, GROUP, found).items():
@@ -146,8 +144,6 @@ def _own() -> Iterator[Suite]:
 
 
 def _loaded(entry: Entry) -> Suite:
-    found: Suite = entry.load(
-        lambda thing: isinstance(thing, Suite) and thing.name == entry.name, "Suite of that name"
-    )
+    found: Suite = entry.load(lambda thing: isinstance(thing, Suite) and thing.name == entry.name, "Suite of that name")
     _ = found.kinds  # a suite without any is told of at once
     return found
