@@ -205,12 +205,11 @@ def _system(arguments: argparse.Namespace) -> System:
 
 
 def _hardware(name: str) -> HardwareSpec:
-    from pytest_npubench.hardware import default_directory
-    from pytest_npubench.suites.hardware_files import load_all, load_hardware
+    from pytest_npubench.suites.hardware_files import known_folders, load_all, load_hardware
 
     if name.endswith(".toml"):
         return load_hardware(Path(name))
-    specs = load_all([default_directory()])
+    specs = load_all(known_folders())
     if name not in specs:
         raise ConfigError(f"no hardware file is named {name!r}; shipped: {', '.join(specs)}; or give a path to a .toml")
     return specs[name]

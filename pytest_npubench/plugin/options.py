@@ -10,13 +10,6 @@ from typing import Any
 import pytest
 
 MARKERS = (
-    "cpu: needs the host's processors",
-    "cuda: needs an NVIDIA GPU",
-    "tpu: needs a Google TPU",
-    "neuron: needs an AWS Inferentia or Trainium device",
-    "qualcomm: needs a Snapdragon device on Qualcomm AI Hub",
-    "openvino: needs an Intel NPU or GPU",
-    "server: needs an OpenAI-compatible server at NPUBENCH_SERVER_URL; its suite has this marker too",
     "gpu: needs any GPU",
     "npu: needs any NPU",
     "npubench_cases(kind): expand the test into the cases of a kind, such as profile, prediction or policy",
@@ -177,9 +170,10 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def register_markers(config: pytest.Config) -> None:
+    from pytest_npubench.families import markers
     from pytest_npubench.suites import registered
 
-    lines = dict(line.split(": ", 1) for line in MARKERS)
+    lines = dict(markers()) | dict(line.split(": ", 1) for line in MARKERS)
     for name, suite in registered().items():
         lines.setdefault(name, suite.about)
     for name, about in lines.items():

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench import backends, hardware, workloads
+from pytest_npubench import backends, families, hardware, suites, workloads
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.campaign.sharding import known_durations
 from pytest_npubench.comparison.judged_share import JudgedShare
 from pytest_npubench.engines import moe_shapes, shapes
-from pytest_npubench.errors import JournalError, NpubenchError, StoreError
+from pytest_npubench.errors import BrokenEntryError, JournalError, NpubenchError, StoreError
 from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.partition import strategies
 from pytest_npubench.plugin.again_folder import remove_left_over
@@ -33,7 +33,7 @@ from pytest_npubench.serving import schedulers
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.host import collect_host
 from pytest_npubench.store.journal import Journal, JournalWriter, read_journal
-from pytest_npubench.suites.hardware_files import load_all
+from pytest_npubench.suites.hardware_files import known_folders, load_all
 from pytest_npubench.suites.protocol import Choice, Suite
 
 RECORD = pytest.StashKey[dict[str, Any]]()
@@ -47,7 +47,7 @@ class BenchSession:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self.config = config
         self.settings = settings
-        self.notes: list[str] = []
+        self.notes: list[str] = [f"error: {fault}" for fault in _faults()]
         self.num_cases = 0
         self.num_done = 0
         self.progress = progress_for(config, self)
@@ -81,7 +81,7 @@ class BenchSession:
 
     def _specs(self) -> Mapping[str, HardwareSpec]:
         further = self.config.hook.pytest_npubench_hardware_directories()
-        directories = [hardware.default_directory(), *(path for paths in further for path in paths)]
+        directories = [*known_folders(), *(path for paths in further for path in paths)]
         if self.settings.hardware:
             directories.append(self.settings.hardware)
         return hardware.with_groups(load_all(directories))
@@ -103,7 +103,10 @@ class BenchSession:
 
     def probe(self, family: str) -> Probe:
         if family not in self._probes:
-            self._probes[family] = backends.backend(family).probe(self.settings.probe_timeout)
+            try:
+                self._probes[family] = backends.backend(family).probe(self.settings.probe_timeout)
+            except BrokenEntryError as error:
+                self._probes[family] = Probe(reason=str(error))
         return self._probes[family]
 
     def visible(self, devices: Sequence[Device], framework: str) -> Mapping[str, str]:
@@ -345,6 +348,11 @@ def _properties(record: Mapping[str, Any]) -> list[tuple[str, object]]:
             properties.append((f"npubench.{name}", record[name]))
     properties.extend((f"npubench.{name}", metric["value"]) for name, metric in record["metrics"].items())
     return properties
+
+
+def _faults() -> tuple[str, ...]:
+    """What other distributions register in vain, where that is known before anything is asked for."""
+    return (*families.faults(), *suites.taken(), *schedulers.taken())
 
 
 def _register_hooks(config: pytest.Config) -> None:

@@ -14,6 +14,7 @@ from pytest_npubench.buckets import bucket_of
 from pytest_npubench.case import Axes, Case
 from pytest_npubench.engines.protocol import Finished
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.families import declared
 from pytest_npubench.hardware import HardwareSpec, RunSize
 from pytest_npubench.measurement import Request
 from pytest_npubench.predictors.two_point import ProfilePoint, plan_points
@@ -22,7 +23,6 @@ from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.workloads import LengthSample, workload
 
 Lengths = npt.NDArray[np.int64]
-TORCH_FAMILIES = ("cpu", "cuda")
 PROFILE_VISIT_S = 0.8  # every prediction of a bucket rests on its two points
 DRAWN_VISIT_S = 0.7  # one batch is half of a case's error: a long one is to be seen more than once in a round
 
@@ -71,7 +71,7 @@ class BucketPlan:
 
     def includes(self, kind: str) -> bool:
         """Canary kernels run in vLLM's own process, in torch: not where torch has no such device."""
-        return kind != "canary" or not self.on_vllm or self.spec.family in TORCH_FAMILIES
+        return kind != "canary" or not self.on_vllm or declared(self.spec.family).has_torch
 
     @property
     def buckets(self) -> tuple[int, ...]:
