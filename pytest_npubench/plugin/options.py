@@ -102,6 +102,16 @@ def _parts(text: str) -> tuple[str, ...]:
     return _names(text)
 
 
+def _rivals(text: str) -> tuple[str, ...]:
+    from pytest_npubench.errors import RegistryError
+    from pytest_npubench.predictors import rivals
+
+    try:
+        return rivals(_names(text))
+    except RegistryError as error:
+        raise ValueError(str(error)) from None
+
+
 def _shard(text: str) -> tuple[int, int]:
     from pytest_npubench.campaign.sharding import parse_shard
     from pytest_npubench.errors import ConfigError
@@ -134,6 +144,7 @@ OPTIONS = (
     Option("report", "PATH.html", "write an HTML report of the run", _path),
     Option("case_error", "FRACTION", "tighten the hardware file's limit on a case's prediction error", _fraction),
     Option("mean_error", "FRACTION", "tighten the hardware file's limit on the mean prediction error", _fraction),
+    Option("predictors", "NAME[,NAME]", "show rivals of LENS beside it, such as linear; all: every one", _rivals, ()),
     Option("compile_cache", "DIR", "persistent compilation cache (default: none, every compile is cold)", _path),
     Option("margin", "FRACTION", "the change against the baseline that nobody minds (default 0.01)", _margin, 0.01),
     Option("remeasure", "N", "measure suspects again in so many fresh processes (default 2; 0: never)", _count, 2),

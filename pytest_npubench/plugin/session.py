@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench import backends, families, hardware, suites, workloads
+from pytest_npubench import backends, families, hardware, predictors, suites, workloads
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.campaign.sharding import known_durations
@@ -95,6 +95,7 @@ class BenchSession:
             engine=settings.engine,
             case_error=settings.case_error,
             mean_error=settings.mean_error,
+            rivals=settings.predictors,
         )
 
     def plans(self, suite: Suite) -> Sequence[CampaignPlan]:
@@ -352,7 +353,7 @@ def _properties(record: Mapping[str, Any]) -> list[tuple[str, object]]:
 
 def _faults() -> tuple[str, ...]:
     """What other distributions register in vain, where that is known before anything is asked for."""
-    return (*families.faults(), *suites.taken(), *schedulers.taken())
+    return (*families.faults(), *suites.taken(), *schedulers.taken(), *predictors.taken())
 
 
 def _register_hooks(config: pytest.Config) -> None:

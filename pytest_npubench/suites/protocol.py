@@ -36,12 +36,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a run chose, as far as plans depend on it. The errors are limits that it tightens; None: the file's own."""
+    """What a run chose, as far as plans depend on it. The errors are limits that it tightens; None: the file's own.
+    rivals: predictors whose errors stand beside LENS's."""
 
     profile: str = "quick"
     engine: str = "reference"
     case_error: float | None = None
     mean_error: float | None = None
+    rivals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
