@@ -130,6 +130,11 @@ class BenchSession:
         if name in self.not_served:
             return self.not_served[name]
         families = sorted({spec.family for spec in self.specs.values() if name in (*spec.markers, spec.name)})
+        nearest = self.misses.get(name)
+        if not families and nearest is not None:  # a suite's marker, or one of the tests' own
+            return nearest.reason
+        if not families and name in suites.names():
+            return f"no case of the suite {name} was selected"
         if not families:
             known = sorted({marker for spec in self.specs.values() for marker in (*spec.markers, spec.name)})
             return f"no such marker or hardware; known: {', '.join(known)}"
@@ -137,7 +142,6 @@ class BenchSession:
         if absent := [probe.reason for probe in probes if not probe.devices]:
             return "; ".join(absent)
         found = ", ".join(device.name for probe in probes for device in probe.devices)
-        nearest = self.misses.get(name)
         if nearest is None:
             return f"found {found}, but no case of it was selected"
         if nearest.miss is Miss.ANOTHER_DEVICE:
