@@ -17,7 +17,7 @@ def _forget() -> None:
     """What was found on the path, and what was imported from it."""
     entry_points._all.cache_clear()
     suites.registered.cache_clear()
-    for name in [name for name in sys.modules if name.startswith("npubench_")]:
+    for name in [name for name in sys.modules if name.startswith("npubench_") and name != "npubench_suites"]:
         del sys.modules[name]
 
 
