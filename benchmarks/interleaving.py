@@ -12,10 +12,11 @@ from pathlib import Path
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.hardware import default_directory
+from pytest_npubench.predictors.lens import PREDICTOR as LENS
 from pytest_npubench.stats.error import case_error
 from pytest_npubench.store.journal import read_journal
-from pytest_npubench.suites.buckets.lens_model import predict, profile
 from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.profile_samples import profile_samples
 from pytest_npubench.suites.hardware_files import load_all
 
 
@@ -41,8 +42,8 @@ def main(path: Path, name: str) -> None:
 
 def _error(plan: BucketPlan, profiled: Measured, judged: Measured, workload: str) -> float:
     batches = plan.draws(workload)
-    lens = profile(plan, profiled, plan.touched(batches))
-    predicted_s = [predict(lens, batch) for batch in batches]
+    lens = LENS.fit(profile_samples(plan, profiled, plan.touched(batches)))
+    predicted_s = [lens.predict(batch.requests) for batch in batches]
     return case_error(predicted_s, [judged.samples(batch.name).mean_s for batch in batches]).gate_value
 
 

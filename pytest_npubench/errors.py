@@ -6,6 +6,7 @@ NpubenchError
 │   ├── EnvironmentUnusableError   a Python environment to compare that does not start or lacks the plugin
 │   └── NightlyError         a step of the nightly that cannot be done: names the step's file, branch or folder
 ├── RegistryError            a duplicate or broken backend, engine, model or workload
+│   └── BrokenEntryError     what another distribution registers and cannot be had: names both
 ├── LengthError              a length outside the configured buckets
 ├── WorkloadError            a workload file or name: names the file, line and column
 ├── MeasurementError         samples that cannot be used (not finite, none, never steady)
@@ -54,6 +55,10 @@ class NightlyError(ConfigError):
 
 class RegistryError(NpubenchError):
     """A duplicate or broken registration."""
+
+
+class BrokenEntryError(RegistryError):
+    """What another distribution registers by an entry point, and cannot be had."""
 
 
 class LengthError(NpubenchError, ValueError):

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from pytest_npubench import families
 from pytest_npubench.errors import ConfigError, HardwareFileError
 from pytest_npubench.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.toml_table import Table, listed
 
-FAMILIES = ("cpu", "cuda", "tpu", "neuron", "qualcomm", "openvino", "server")
+FAMILIES = families.names()
 CLASSES = ("gpu", "npu")
 PROFILES = ("quick", "nightly", "full")
 FLOAT_DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8")

@@ -1,4 +1,7 @@
-"""The device families: one file each, holding one `BACKEND`. A file is imported when its family is asked for."""
+"""The backends: one file a device family, holding one `BACKEND`. A file is imported when its family is asked for.
+
+families.py says which families there are and what each declares; a distribution adds one by an entry point.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,30 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
+from pytest_npubench import families
 from pytest_npubench.backends.protocol import Backend, Device, Runtime
 from pytest_npubench.errors import DeviceUnavailableError, RegistryError
-from pytest_npubench.hardware import FAMILIES
 
 _registered: dict[str, Backend] = {}
 
 
 def register(backend: Backend) -> None:
     """Put a backend in the place of the shipped one. Raises RegistryError on an unknown family or a second backend."""
-    if backend.family not in FAMILIES:
-        raise RegistryError(f"no device family {backend.family!r}; known: {', '.join(FAMILIES)}")
+    if backend.family not in families.names():
+        raise RegistryError(f"no device family {backend.family!r}; known: {', '.join(families.names())}")
     if backend.family in _registered:
         raise RegistryError(f"two backends for family {backend.family!r} were registered")
     _registered[backend.family] = backend
 
 
 def backend(family: str) -> Backend:
-    """The family's backend. Raises RegistryError on an unknown family or a file that does not hold its own backend."""
+    """The family's backend. Raises RegistryError on an unknown family or a file that does not hold its own backend,
+    BrokenEntryError for one of another distribution that cannot be had."""
     if family in _registered:
         return _registered[family]
-    if family not in FAMILIES:
-        raise RegistryError(f"no device family {family!r}; known: {', '.join(FAMILIES)}")
+    if family not in families.OWN:
+        offered: Backend = families.offered_backend(family)
+        return offered
     found: Backend | None = getattr(import_module(f"{__name__}.{family}"), "BACKEND", None)
     if found is None or found.family != family:
         raise RegistryError(f"backends/{family}.py does not define BACKEND of family {family!r}")

@@ -21,10 +21,10 @@ from jax.experimental.compilation_cache import compilation_cache
 from pytest_npubench.backends.protocol import Device, Stack
 from pytest_npubench.backends.telemetry.state import Telemetry
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
+from pytest_npubench.families import declared
 from pytest_npubench.measurement import CacheState, CompileRecord
 
 COMPILE_SETTINGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_DEFAULT_MATMUL_PRECISION", "NEURON_CC_FLAGS")
-PLATFORMS = {"cpu": "cpu", "cuda": "cuda", "tpu": "tpu"}
 
 
 class _CompileCounter:
@@ -48,21 +48,25 @@ _counter = _CompileCounter()
 
 def limit_platforms(families: Iterable[str]) -> None:
     """Let jax touch these families' platforms and the host only. Call it before the first runtime is opened."""
-    wanted = [PLATFORMS[family] for family in families if family in PLATFORMS]
+    wanted = [platform for name in families if (platform := declared(name).jax_platform)]
     jax.config.update("jax_platforms", ",".join(dict.fromkeys([*wanted, "cpu"])))
 
 
 class JaxRuntime:
-    """A group of jax devices. Raises DeviceUnavailableError where jax no longer has a device the probe saw."""
+    """A group of jax devices. Raises DeviceUnavailableError where jax no longer has a device the probe saw, or the
+    family declares no platform of jax."""
 
     def __init__(self, family: str, devices: Sequence[Device], cache_dir: str | None) -> None:
         self.compiles: list[CompileRecord] = []
         self._family = family
         self._name = devices[0].name
         _use_compilation_cache(cache_dir)
-        present = jax.devices(PLATFORMS[family])
+        platform = declared(family).jax_platform
+        if platform is None:
+            raise DeviceUnavailableError(f"devices of {family} are none of jax's: the family declares no jax_platform")
+        present = jax.devices(platform)
         if missing := [device.id for device in devices if device.index >= len(present)]:
-            raise DeviceUnavailableError(f"{', '.join(missing)}: jax has {len(present)} devices of {PLATFORMS[family]}")
+            raise DeviceUnavailableError(f"{', '.join(missing)}: jax has {len(present)} devices of {platform}")
         self._devices = [present[device.index] for device in devices]
 
     @property

@@ -124,6 +124,8 @@ class Backend(Protocol):
         """A runtime on these devices; cache_dir holds the persistent compilation cache; None: all cold."""
         ...
 
+    # declares: Family: what is asked of the family before a device is looked for. A backend of another distribution has
+    # it; of ours families.py does.
     # open_torch(devices) -> Runtime: one in torch, for suites that run there. A backend may do without it.
     # classes(device) -> tuple[str, ...]: "gpu", "npu" or none, from a family that has devices of several classes. A
     # backend may do without it.

@@ -17,10 +17,9 @@ from pytest_npubench.hardware import (
     Figure,
     HardwareSpec,
     RunSize,
-    default_directory,
     with_groups,
 )
-from pytest_npubench.suites.hardware_files import load_all, load_hardware
+from pytest_npubench.suites.hardware_files import known_folders, load_all, load_hardware
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.suites.server.spec import ServerSize, ServerSpec
 
@@ -46,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.fit:
             raise ConfigError("--fit reads the shipped files; want it without --check, alone or with a name")
         return check(arguments.check)
-    specs = load_all([default_directory()])
+    specs = load_all(known_folders())
     if arguments.fit and arguments.name in (None, *specs):
         print(columns([*fit_rows(specs if arguments.name is None else {arguments.name: specs[arguments.name]})]))
         return 0
@@ -84,7 +83,7 @@ def fit_rows(specs: Mapping[str, HardwareSpec]) -> Iterator[tuple[str, ...]]:
     yield ("HARDWARE", "PROFILE", "SUITE", "LARGEST CAMPAIGN", "WEIGHTS", "CACHE", "OTHER", "NEEDS", "HAS", "SKIPPED")
     for spec in with_groups(specs).values():
         for profile in PROFILES:
-            for suite in map(suites.suite, suites.names()):
+            for suite in suites.usable():
                 plans = () if suite.memory is None else suite.plans(spec, Choice(profile=profile))
                 if fits := [found for plan in plans if (found := fit(suite.memory, plan)) is not None]:
                     yield spec.name, profile, suite.name, *_fit_row(spec, fits)

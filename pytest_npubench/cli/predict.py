@@ -1,7 +1,8 @@
 """`npubench predict`: LENS latency of a request, a batch, or a workload's requests, from a stored profile or a journal.
 
 A workload's lengths are one seeded sample (seed 0), and what no bucket holds is dropped and counted. With --batch the
-sample is predicted in batches, and mean and quantiles are over the batches.
+sample is predicted in batches, and mean and quantiles are over the batches. --predictor puts rivals of LENS beside it,
+fitted on the same rounds of a journal; a request of which no batch is told is a batch of its own to them.
 """
 
 from __future__ import annotations
@@ -9,17 +10,21 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import add_command, columns, request_count
-from pytest_npubench.errors import ConfigError
+from pytest_npubench.errors import ConfigError, NpubenchError, RegistryError
+from pytest_npubench.measurement import Request
 from pytest_npubench.plain_text import plain
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.cli.profile_source import SourcedProfile
     from pytest_npubench.predictors.lens import LensPredictor
+    from pytest_npubench.predictors.profile import BucketProfile
+    from pytest_npubench.workloads.sampling import LengthSample
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 COVERAGE = 0.9
@@ -41,6 +46,9 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--attention", choices=("padded", "ragged"), help="of a batch (default padded)")
     parser.add_argument("--finished", choices=("grow", "freeze", "drop"), help="in a padded batch (default grow)")
     parser.add_argument("--literal", action="store_true", help="the paper's printed text: as many steps as tokens")
+    parser.add_argument(
+        "--predictor", metavar="NAME[,NAME]", type=_rivals, default=(), help="rivals of LENS beside it, or all of them"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=lambda arguments: run(parser, arguments))
 
@@ -63,6 +71,8 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         }
     }
     answer |= _one(predictor, arguments) if arguments.workload is None else _many(predictor, arguments)
+    if arguments.predictor:
+        answer["predictors"] = _beside(found, arguments)
     print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_lines(answer)))
     return 0
 
@@ -116,9 +126,7 @@ def _many(predictor: LensPredictor, arguments: argparse.Namespace) -> dict[str, 
 
     from pytest_npubench.workloads import workload
 
-    found, profile = workload(arguments.workload), predictor.profile
-    longest = {"max_total_tokens": profile.decode_buckets[-1], "max_input_tokens": profile.prefill_buckets[-1]}
-    sample = found.sample(arguments.requests, seed=0, **longest)
+    sample = _sample(predictor.profile, arguments)
     pairs = [(item.input_tokens, item.output_tokens) for item in sample.requests]
     if arguments.batch is None:
         lengths = np.asarray(pairs, dtype=np.int64)
@@ -130,7 +138,7 @@ def _many(predictor: LensPredictor, arguments: argparse.Namespace) -> dict[str, 
         times_s = {name: np.asarray([getattr(row, name) for row in rows]) for name in TIMES}
     return {
         "workload": {
-            "name": found.name,
+            "name": workload(arguments.workload).name,
             "num_requests": len(pairs),
             "num_drawn": sample.num_drawn,
             "num_dropped": sample.num_dropped,
@@ -138,6 +146,55 @@ def _many(predictor: LensPredictor, arguments: argparse.Namespace) -> dict[str, 
         },
         **{name: _summary(times_s[name]) for name in TIMES},
     }
+
+
+def _rivals(text: str) -> tuple[str, ...]:
+    from pytest_npubench.predictors import rivals
+
+    try:
+        return rivals([name.strip() for name in text.split(",") if name.strip()])
+    except RegistryError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _beside(found: SourcedProfile, arguments: argparse.Namespace) -> dict[str, Any]:
+    """By rival its seconds of the same batches, end to end, or why it has none. Raises ConfigError for a profile
+    without the samples that they are fitted on, and for readings of LENS alone."""
+    import numpy as np
+
+    from pytest_npubench.predictors import predictor
+
+    if found.samples is None:
+        raise ConfigError("--predictor: rivals are fitted on rounds; want --journal and --campaign, not a PROFILE.json")
+    if arguments.attention == "ragged" or arguments.literal:
+        raise ConfigError("--predictor: --attention ragged and --literal are readings of LENS; want neither")
+    samples = replace(found.samples, finished=arguments.finished or "grow")
+    answer: dict[str, Any] = {}
+    for name in arguments.predictor:
+        try:
+            fitted = predictor(name).fit(samples)
+            e2e_s = [float(fitted.predict(batch)) for batch in _batches(found.profile, arguments)]
+        except NpubenchError as error:
+            answer[name] = {"reason": str(error)}
+        else:
+            answer[name] = {"e2e_s": e2e_s[0] if arguments.workload is None else _summary(np.asarray(e2e_s))}
+    return answer
+
+
+def _batches(profile: BucketProfile, arguments: argparse.Namespace) -> list[tuple[Request, ...]]:
+    """What is asked for, as batches of requests."""
+    size = arguments.batch or 1
+    if arguments.workload is None:
+        return [(Request(input_tokens=arguments.input, output_tokens=arguments.output),) * size]
+    requests = _sample(profile, arguments).requests
+    return [requests[start : start + size] for start in range(0, len(requests), size)]
+
+
+def _sample(profile: BucketProfile, arguments: argparse.Namespace) -> LengthSample:
+    from pytest_npubench.workloads import workload
+
+    longest = {"max_total_tokens": profile.decode_buckets[-1], "max_input_tokens": profile.prefill_buckets[-1]}
+    return workload(arguments.workload).sample(arguments.requests, seed=0, **longest)
 
 
 def _how(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -159,7 +216,18 @@ def _lines(answer: Mapping[str, Any]) -> list[str]:
         f"buckets    {buckets}; compiled for a batch of {profile['batch_size']}",
     ]
     lines += [plain(f"note       {remark}") for remark in profile["remarks"]]
-    return [*lines, *(_request_lines(answer) if "request" in answer else _workload_lines(answer))]
+    lines += _request_lines(answer) if "request" in answer else _workload_lines(answer)
+    return [*lines, *(_rival_line(name, told) for name, told in answer.get("predictors", {}).items())]
+
+
+def _rival_line(name: str, told: Mapping[str, Any]) -> str:
+    """End to end, beside LENS's lines: one time, or mean and quantiles."""
+    if "reason" in told:
+        return plain(f"{name:<9}  none: {told['reason']}")
+    e2e_s = told["e2e_s"]
+    if isinstance(e2e_s, float):
+        return f"{name:<9}  {e2e_s:.4g} s e2e"
+    return f"{name:<9}  e2e " + ", ".join(f"{column} {value:.4g} s" for column, value in e2e_s.items())
 
 
 def _request_lines(answer: Mapping[str, Any]) -> list[str]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Backend, Device
 from pytest_npubench.cli.arguments import add_command, columns, seconds
-from pytest_npubench.errors import DeviceUnavailableError
-from pytest_npubench.hardware import FAMILIES, HardwareSpec, default_directory
-from pytest_npubench.suites.hardware_files import load_all
+from pytest_npubench.errors import BrokenEntryError, DeviceUnavailableError
+from pytest_npubench.hardware import FAMILIES, HardwareSpec
+from pytest_npubench.suites.hardware_files import known_folders, load_all
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -42,7 +42,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         if family not in FAMILIES:
             parser.error(f"unknown family {family!r}; allowed: {', '.join(FAMILIES)}")
     families = tuple(dict.fromkeys(arguments.family)) or FAMILIES
-    specs = load_all([default_directory()])
+    specs = load_all(known_folders())
     found = {family: probe_family(family, arguments.timeout, specs) for family in families}
     if arguments.json:
         print(json.dumps(found, indent=2))
@@ -53,7 +53,10 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 def probe_family(family: str, timeout_s: float, specs: Mapping[str, HardwareSpec]) -> dict[str, Any]:
     """The devices of a family with the hardware files that match each, and the reason where there are none."""
-    backend = backends.backend(family)
+    try:
+        backend = backends.backend(family)
+    except BrokenEntryError as error:
+        return {"devices": [], "reason": str(error)}
     probe = backend.probe(timeout_s)
     devices = [
         {

@@ -18,6 +18,7 @@ from statistics import fmean
 
 from pytest_npubench.errors import JournalError, StoreError
 from pytest_npubench.predictors.profile import BucketProfile
+from pytest_npubench.predictors.protocol import ProfileSamples
 from pytest_npubench.predictors.two_point import ProfilePoint, fit
 from pytest_npubench.regular_file import read_bytes
 from pytest_npubench.store.journal_reader import Journal, Record
@@ -31,10 +32,12 @@ _BATCH = re.compile(r"-b(\d{1,9})(?:-vllm)?$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcedProfile:
-    """A profile and, in words, where it came from and what it lacks."""
+    """A profile and, in words, where it came from and what it lacks. samples: what rivals of LENS are fitted on, None
+    where only the profile was kept."""
 
     profile: BucketProfile
     source: str
+    samples: ProfileSamples | None = None
     remarks: tuple[str, ...] = ()
 
 
@@ -67,10 +70,10 @@ def profile_from_journal(journal: Journal, campaign: str, *, literal: bool = Fal
         raise JournalError(f"{place}: its rounds hold no profile points; run its profile or prediction cases")
     _check_gaps(place, {bucket for bucket, _ in samples}, moves_s)
     transitions_s, remarks = _transitions(sorted({bucket for bucket, _ in samples}), moves_s)
+    points, batch_size = _points(samples), _batch_size(place, campaign)
     return SourcedProfile(
-        profile=fit(
-            _points(samples), batch_size=_batch_size(place, campaign), literal=literal, transitions_s=transitions_s
-        ),
+        profile=fit(points, batch_size=batch_size, literal=literal, transitions_s=transitions_s),
+        samples=ProfileSamples(samples_s=points, batch_size=batch_size, transitions_s=transitions_s),
         source=f"{campaign}, {len(rounds)} rounds of session {rounds[-1]['session']} in {journal.path}",
         remarks=(*remarks, *([journal.left_out] if journal.damage else [])),
     )

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pytest_npubench.hardware import HardwareSpec
     from pytest_npubench.serving.metrics import Slo
     from pytest_npubench.serving.request import ServingRequest
+    from pytest_npubench.serving.settings import Setting
     from pytest_npubench.workloads.sampling import LengthSample
 
 DEFINITION = (
@@ -45,7 +46,7 @@ DEFINITION = (
 cached_count = whole_number(10**12)
 group_count = whole_number(1024)
 LEAST_CV, MOST_CV = 0.01, 100.0
-# the policies' settings: the option that gives them; a static batch is as large as the device takes
+# settings with an option of their own, the others have --set; a static batch is as large as the device takes
 SETTINGS = {
     "chunk_size_tokens": "chunk_size",
     "num_layer_groups": "layer_groups",
@@ -79,6 +80,9 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--tokens-per-iteration", metavar="TOKENS", type=token_count, help="default 512")
     parser.add_argument("--merge-cap", metavar="TOKENS", type=token_count, help="prompts that merge, default 8192")
     parser.add_argument("--max-batch", metavar="N", type=request_count, help="requests admitted, default 256")
+    parser.add_argument(
+        "--set", metavar="NAME=VALUE", type=_setting, action="append", default=[], help="any setting of a policy"
+    )
     parser.add_argument("--kv-capacity", metavar="TOKENS", type=cached_count, help="default: what memory leaves")
     parser.add_argument("--slo-ttft", metavar="TIME", type=_limit, help="such as 10s (default: the hardware file's)")
     parser.add_argument("--slo-tbt", metavar="TIME", type=_limit, help="such as 125ms (default: the hardware file's)")
@@ -201,12 +205,11 @@ def _system(arguments: argparse.Namespace) -> System:
 
 
 def _hardware(name: str) -> HardwareSpec:
-    from pytest_npubench.hardware import default_directory
-    from pytest_npubench.suites.hardware_files import load_all, load_hardware
+    from pytest_npubench.suites.hardware_files import known_folders, load_all, load_hardware
 
     if name.endswith(".toml"):
         return load_hardware(Path(name))
-    specs = load_all([default_directory()])
+    specs = load_all(known_folders())
     if name not in specs:
         raise ConfigError(f"no hardware file is named {name!r}; shipped: {', '.join(specs)}; or give a path to a .toml")
     return specs[name]
@@ -245,16 +248,32 @@ def _settings(policy: str, arguments: argparse.Namespace) -> dict[str, Any]:
     from pytest_npubench.serving.schedulers import setting_names
 
     known = setting_names(policy)
-    given = {name: getattr(arguments, option) for name, option in SETTINGS.items() if name in known}
-    return {name: value for name, value in given.items() if value is not None}
+    given = {name: getattr(arguments, option) for name, option in SETTINGS.items()}
+    chosen = {name: value for name, value in given.items() if value is not None} | dict(arguments.set)
+    return {name: value for name, value in chosen.items() if name in known}
 
 
 def _check_options_used(arguments: argparse.Namespace, settings: dict[str, dict[str, Any]]) -> None:
-    used = {SETTINGS[name] for chosen in settings.values() for name in chosen}
-    for option in SETTINGS.values():
-        if getattr(arguments, option) is not None and option not in used:
-            flag = f"--{option.replace('_', '-')}"
-            raise ConfigError(f"{flag} is a setting of none of the policies asked for: {', '.join(settings)}")
+    given = {option: f"--{option.replace('_', '-')}" for option in SETTINGS.values()}
+    asked = {flag for option, flag in given.items() if getattr(arguments, option) is not None}
+    asked |= {f"--set {name}" for name, _ in arguments.set}
+    used = {name for chosen in settings.values() for name in chosen}
+    known = {given[option] for name, option in SETTINGS.items() if name in used} | {f"--set {name}" for name in used}
+    if unused := sorted(asked - known):
+        raise ConfigError(f"{unused[0]} is a setting of none of the policies asked for: {', '.join(settings)}")
+
+
+def _setting(text: str) -> tuple[str, Setting]:
+    """A setting's name and its value: a whole number, a number, true, false, none, or else a word."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text[:LONGEST_SHOWN]!r}: want NAME=VALUE, such as max_prefill_tokens=4096")
+    words: dict[str, Setting] = {"true": True, "false": False, "none": None}
+    if value in words:
+        return name, words[value]
+    if re.fullmatch(r"-?\d{1,12}", value):
+        return name, int(value)
+    return name, float(value) if re.fullmatch(r"-?\d{1,12}\.\d{1,12}", value) else value[:LONGEST_SHOWN]
 
 
 def _limit(text: str) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device, Runtime
 from pytest_npubench.errors import DeviceUnavailableError, NpubenchError
+from pytest_npubench.families import declared
 from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint, FingerprintKey, collect
 
 Devices = tuple[Device, ...]
@@ -37,14 +38,14 @@ class OpenDevices:
         return self._runtimes[devices, framework]
 
     def _open(self, devices: Devices, framework: str) -> Runtime:
-        family = backends.backend(devices[0].family)
+        backend = backends.backend(devices[0].family)
         if framework == "vllm":
             from pytest_npubench.campaign.vllm_runtime import VllmRuntime
 
-            return VllmRuntime(family, devices)
+            return VllmRuntime(backend, devices)
         if framework == "jax":
-            return family.open(devices, self._cache)
-        return backends.open_torch(family, devices)
+            return backend.open(devices, self._cache)
+        return backends.open_torch(backend, devices)
 
     def digest(self, devices: Devices, framework: str = "jax") -> str:
         """The digest of the devices' fingerprint, which is then on record. Each framework is a stack of its own."""
@@ -86,7 +87,7 @@ class OpenDevices:
 
 def limit_jax(families: Collection[str]) -> None:
     """Let jax touch these families' platforms and the host only."""
-    if not {"cpu", "cuda", "tpu"}.isdisjoint(families):
+    if any(declared(name).jax_platform for name in families):
         from pytest_npubench.backends.jax_runtime import limit_platforms
 
         limit_platforms(sorted(families))

@@ -10,13 +10,6 @@ from typing import Any
 import pytest
 
 MARKERS = (
-    "cpu: needs the host's processors",
-    "cuda: needs an NVIDIA GPU",
-    "tpu: needs a Google TPU",
-    "neuron: needs an AWS Inferentia or Trainium device",
-    "qualcomm: needs a Snapdragon device on Qualcomm AI Hub",
-    "openvino: needs an Intel NPU or GPU",
-    "server: needs an OpenAI-compatible server at NPUBENCH_SERVER_URL; its suite has this marker too",
     "gpu: needs any GPU",
     "npu: needs any NPU",
     "npubench_cases(kind): expand the test into the cases of a kind, such as profile, prediction or policy",
@@ -109,6 +102,16 @@ def _parts(text: str) -> tuple[str, ...]:
     return _names(text)
 
 
+def _rivals(text: str) -> tuple[str, ...]:
+    from pytest_npubench.errors import RegistryError
+    from pytest_npubench.predictors import rivals
+
+    try:
+        return rivals(_names(text))
+    except RegistryError as error:
+        raise ValueError(str(error)) from None
+
+
 def _shard(text: str) -> tuple[int, int]:
     from pytest_npubench.campaign.sharding import parse_shard
     from pytest_npubench.errors import ConfigError
@@ -140,6 +143,7 @@ OPTIONS = (
     Option("report", "PATH.html", "write an HTML report of the run", _path),
     Option("case_error", "FRACTION", "tighten the hardware file's limit on a case's prediction error", _fraction),
     Option("mean_error", "FRACTION", "tighten the hardware file's limit on the mean prediction error", _fraction),
+    Option("predictors", "NAME[,NAME]", "show rivals of LENS beside it, such as linear; all: every one", _rivals, ()),
     Option("compile_cache", "DIR", "persistent compilation cache (default: none, every compile is cold)", _path),
     Option("margin", "FRACTION", "the change against the baseline that nobody minds (default 0.01)", _margin, 0.01),
     Option("remeasure", "N", "measure suspects again in so many fresh processes (default 2; 0: never)", _count, 2),
@@ -176,9 +180,10 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def register_markers(config: pytest.Config) -> None:
+    from pytest_npubench.families import markers
     from pytest_npubench.suites import registered
 
-    lines = dict(line.split(": ", 1) for line in MARKERS)
+    lines = dict(markers()) | dict(line.split(": ", 1) for line in MARKERS)
     for name, suite in registered().items():
         lines.setdefault(name, suite.about)
     for name, about in lines.items():

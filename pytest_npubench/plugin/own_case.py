@@ -22,6 +22,7 @@ from pytest_npubench.campaign.watch import Watch
 from pytest_npubench.case import Case
 from pytest_npubench.comparison.observation import Key
 from pytest_npubench.errors import ConfigError, DeviceError, MeasurementError
+from pytest_npubench.families import declared
 from pytest_npubench.measurement import Samples
 from pytest_npubench.plugin.items import DEVICES, NODE_ID
 from pytest_npubench.plugin.own_families import wrong_families
@@ -32,8 +33,6 @@ from pytest_npubench.plugin.suite_case import ending_with_the_journal, finish_ca
 from pytest_npubench.result import JudgedCase, Judgement, Metric
 from pytest_npubench.stats.error import repeat_error
 from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
-
-ONE_PROCESS = frozenset({"tpu", "neuron"})  # devices that one process at a time can open
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
@@ -156,7 +155,7 @@ class Measure:
     def _again(self, _cases: Sequence[str], _index: int) -> Mapping[Key, tuple[float, ...]]:
         """The device stays open, since arrays of the test may lie on it."""
         session, node = self._session, self._request.node
-        if self._devices[0].family in ONE_PROCESS:
+        if declared(self._devices[0].family).one_process:
             raise MeasurementError(
                 f"this process keeps the {self._devices[0].family} until it exits, so no fresh one can measure on it: "
                 f"run the test once more by itself (pytest '{node.stash[NODE_ID]}'), or without a second look "

@@ -17,14 +17,11 @@ import pytest
 
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device, Probe
+from pytest_npubench.families import declared, known
 from pytest_npubench.hardware import CLASSES, FAMILIES
 from pytest_npubench.plain_text import plain
 
 FIXTURE = "npubench"
-CLASSES_OF = {"cuda": ("gpu",), "tpu": ("npu",), "neuron": ("npu",), "qualcomm": ("npu",), "openvino": ("npu", "gpu")}
-"""Which classes the devices of a family can be of."""
-ONLY_BY_NAME = ("qualcomm",)
-"""Families that a class does not stand for: no callable of one's own runs on a phone of Qualcomm AI Hub."""
 
 
 def is_own(item: pytest.Item) -> bool:
@@ -37,14 +34,12 @@ def families_of(test: pytest.Item) -> list[str]:
     A class that one of the named families is of stands for no other: cuda and gpu together are CUDA.
     """
     names = {marker.name for marker in test.iter_markers()}
-    named = [family for family in FAMILIES if family in names]
-    covered = {name for family in named for name in CLASSES_OF.get(family, ())}
+    named = [one for one in FAMILIES if one in names]
+    covered = {name for one in named for name in declared(one).classes}
     classes = {name for name in CLASSES if name in names} - covered
-    return [family for family in FAMILIES if family in named or (_stands_for(family) & classes)]
-
-
-def _stands_for(family: str) -> set[str]:
-    return set() if family in ONLY_BY_NAME else set(CLASSES_OF.get(family, ()))
+    if not classes:
+        return named
+    return [one.name for one in known() if one.name in named or (not one.only_by_name and classes & {*one.classes})]
 
 
 def expand_families(metafunc: pytest.Metafunc) -> None:
@@ -63,8 +58,9 @@ class OneFamily(pytest.Function):
         return str(self.callspec.params[FIXTURE])
 
     def iter_markers_with_node(self, name: str | None = None) -> Iterator[tuple[Any, pytest.Mark]]:
+        classes = declared(self.family).classes
         for node, mark in super().iter_markers_with_node(name):
-            if mark.name not in (*FAMILIES, *CLASSES) or mark.name in (self.family, *CLASSES_OF.get(self.family, ())):
+            if mark.name not in (*FAMILIES, *CLASSES) or mark.name in (self.family, *classes):
                 yield node, mark
 
 
@@ -107,7 +103,7 @@ def _classes(device: Device) -> Sequence[str]:
     told = getattr(backends.backend(device.family), "classes", None)
     if told is not None:
         return tuple(told(device))
-    return CLASSES_OF.get(device.family, ())
+    return declared(device.family).classes
 
 
 class Siblings:

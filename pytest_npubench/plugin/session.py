@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench import backends, hardware, workloads
+from pytest_npubench import backends, families, hardware, predictors, suites, workloads
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.campaign.sharding import known_durations
 from pytest_npubench.comparison.judged_share import JudgedShare
 from pytest_npubench.engines import moe_shapes, shapes
-from pytest_npubench.errors import JournalError, NpubenchError, StoreError
+from pytest_npubench.errors import BrokenEntryError, JournalError, NpubenchError, StoreError
 from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.partition import strategies
 from pytest_npubench.plain_text import plain
@@ -36,7 +36,7 @@ from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.history.address import recorded
 from pytest_npubench.store.host import collect_host
 from pytest_npubench.store.journal import Journal, JournalWriter, read_journal
-from pytest_npubench.suites.hardware_files import load_all
+from pytest_npubench.suites.hardware_files import known_folders, load_all
 from pytest_npubench.suites.protocol import Choice, Suite
 
 RECORD = pytest.StashKey[dict[str, Any]]()
@@ -50,7 +50,7 @@ class BenchSession:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self.config = config
         self.settings = settings
-        self.notes: list[str] = []
+        self.notes: list[str] = [f"error: {fault}" for fault in _faults()]
         self.num_cases = 0
         self.num_done = 0
         self.progress = progress_for(
@@ -81,7 +81,7 @@ class BenchSession:
 
     def _specs(self) -> Mapping[str, HardwareSpec]:
         further = self.config.hook.pytest_npubench_hardware_directories()
-        directories = [hardware.default_directory(), *(path for paths in further for path in paths)]
+        directories = [*known_folders(), *(path for paths in further for path in paths)]
         if self.settings.hardware:
             directories.append(self.settings.hardware)
         return hardware.with_groups(load_all(directories))
@@ -95,6 +95,7 @@ class BenchSession:
             engine=settings.engine,
             case_error=settings.case_error,
             mean_error=settings.mean_error,
+            rivals=settings.predictors,
         )
 
     def plans(self, suite: Suite) -> Sequence[CampaignPlan]:
@@ -103,7 +104,10 @@ class BenchSession:
 
     def probe(self, family: str) -> Probe:
         if family not in self._probes:
-            self._probes[family] = backends.backend(family).probe(self.settings.probe_timeout)
+            try:
+                self._probes[family] = backends.backend(family).probe(self.settings.probe_timeout)
+            except BrokenEntryError as error:
+                self._probes[family] = Probe(reason=str(error))
         return self._probes[family]
 
     def visible(self, devices: Sequence[Device], framework: str) -> Mapping[str, str]:
@@ -126,6 +130,11 @@ class BenchSession:
         if name in selection.not_served:
             return selection.not_served[name]
         families = sorted({spec.family for spec in self.specs.values() if name in (*spec.markers, spec.name)})
+        nearest = selection.misses.get(name)
+        if not families and nearest is not None:  # a suite's marker, or one of the tests' own
+            return nearest.reason
+        if not families and name in suites.names():
+            return f"no case of the suite {name} was selected"
         if not families:
             known = sorted({marker for spec in self.specs.values() for marker in (*spec.markers, spec.name)})
             return f"no such marker or hardware; known: {', '.join(known)}"
@@ -133,7 +142,6 @@ class BenchSession:
         if absent := [probe.reason for probe in probes if not probe.devices]:
             return "; ".join(absent)
         found = ", ".join(device.name for probe in probes for device in probe.devices)
-        nearest = selection.misses.get(name)
         if nearest is None:
             return f"found {found}, but no case of it was selected"
         if nearest.miss is Miss.ANOTHER_DEVICE:
@@ -370,6 +378,11 @@ def _properties(record: Mapping[str, Any]) -> list[tuple[str, object]]:
             properties.append((f"npubench.{name}", record[name]))
     properties.extend((f"npubench.{name}", metric["value"]) for name, metric in record["metrics"].items())
     return properties
+
+
+def _faults() -> tuple[str, ...]:
+    """What other distributions register in vain, where that is known before anything is asked for."""
+    return (*families.faults(), *suites.taken(), *schedulers.taken(), *predictors.taken())
 
 
 def _register_hooks(config: pytest.Config) -> None:

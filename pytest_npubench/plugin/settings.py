@@ -43,6 +43,7 @@ class Settings:
     report: Path | None
     case_error: float | None
     mean_error: float | None
+    predictors: tuple[str, ...]
     compile_cache: Path | None
     margin: float
     remeasure: int

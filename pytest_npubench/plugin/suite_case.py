@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_npubench.errors import JournalError, NpubenchError
+from pytest_npubench.errors import BrokenEntryError, JournalError, NpubenchError
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.benchmark_bridge import mirror
 from pytest_npubench.plugin.items import DEVICES, ExpandedCase
@@ -35,6 +35,8 @@ class SuiteCase:
     @classmethod
     def of(cls, request: pytest.FixtureRequest, session: BenchSession) -> SuiteCase:
         expanded = getattr(request, "param", None)
+        if isinstance(expanded, BrokenEntryError):
+            pytest.fail(str(expanded), pytrace=False)
         if not isinstance(expanded, ExpandedCase):
             where = plain(request.node.nodeid)
             raise pytest.UsageError(f"{where}: npubench_case needs the marker npubench_cases(kind)")

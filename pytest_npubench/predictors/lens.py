@@ -14,7 +14,7 @@ Worked number: {128: TTFT 10 ms, TBT 2 ms; 256: 18 ms, 3 ms}, 100 tokens in, 60 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, get_args, overload
 
 import numpy as np
@@ -23,10 +23,13 @@ import numpy.typing as npt
 from pytest_npubench.buckets import BucketKeys, Spans, last_kv_tokens
 from pytest_npubench.errors import ConfigError, LengthError
 from pytest_npubench.lengths import IntArray, check_fits, check_lengths
+from pytest_npubench.measurement import Request
 from pytest_npubench.prediction import Prediction
 from pytest_npubench.predictors.band import Band, half_width_s
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
+from pytest_npubench.predictors.protocol import Predictor, ProfileSamples
 from pytest_npubench.predictors.transitions import Transitions
+from pytest_npubench.predictors.two_point import fit
 from pytest_npubench.predictors.work import (
     BucketWork,
     Finished,
@@ -187,6 +190,30 @@ class LensPredictor:
     def _interval(self, work: BucketWork, coverage: float) -> tuple[FloatArray, FloatArray]:
         e2e_s, half_s = self._seconds(work).e2e_s, half_width_s(self.profile.buckets, work, coverage)
         return e2e_s - half_s, e2e_s + half_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedLens:
+    """LENS on batches that its engine runs as `finished` says."""
+
+    lens: LensPredictor
+    finished: Finished
+
+    def predict(self, batch: Sequence[Request]) -> float:
+        lengths = [(item.input_tokens, item.output_tokens) for item in batch]
+        return self.lens.predict_batch(lengths, finished=self.finished).e2e_s
+
+
+class Lens(Predictor):
+    name = "lens"
+    about = "a prefill and a step time for each bucket, from two measured points (arXiv 2606.18042)"
+
+    def fit(self, samples: ProfileSamples) -> FittedLens:
+        profile = fit(samples.samples_s, batch_size=samples.batch_size, transitions_s=samples.transitions_s)
+        return FittedLens(lens=LensPredictor(profile), finished=samples.finished)
+
+
+PREDICTOR = Lens()
 
 
 def _times(spans: Spans, name: str, known: Mapping[int, float | None]) -> dict[int, float]:

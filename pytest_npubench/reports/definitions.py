@@ -34,6 +34,10 @@ REPEAT_ERROR = (
     "Repeat error: the relative standard error of the measured mean over the rounds; a prediction error of that size "
     "cannot be told from noise."
 )
+RIVALS = (
+    "Rivals of LENS are fitted on the same profile points and held against the same batches; no case is held to their "
+    "errors."
+)
 BATCHES = "One mark a drawn batch: its measured and its predicted end-to-end time; on the diagonal they agree."
 PREFILL_PADDING = (
     "Prefill padding fraction: the share of prefilled positions that are padding, (bucket - true length) / bucket "

@@ -13,10 +13,23 @@ from pytest_npubench.reports.record_fields import Record, finite, kind_of, numbe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RivalPrediction:
+    """What a predictor beside LENS made of the same batches; error None, with the reason, where it made nothing."""
+
+    predictor: str
+    predicted_s: float | None
+    error: float | None
+    gated_error: float | None
+    half_width: float | None
+    cost: Record
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadPrediction:
     """One prediction case that was measured. Fractions are of the measured time, None where unknown.
 
-    batches holds (measured_s, predicted_s) of each drawn batch.
+    batches holds (measured_s, predicted_s) of each drawn batch; rivals are predictors beside LENS.
     """
 
     workload: str
@@ -32,6 +45,7 @@ class WorkloadPrediction:
     decode_padding: float | None
     num_dropped: float | None
     num_drawn: float | None
+    rivals: tuple[RivalPrediction, ...] = ()
 
 
 def predictions(records: Iterable[Record]) -> tuple[WorkloadPrediction, ...]:
@@ -51,7 +65,6 @@ def _prediction(record: Record) -> WorkloadPrediction | None:
     measured_s, predicted_s, error = (number(record, name) for name in ("measured_s", "predicted_s", "error"))
     if measured_s is None or predicted_s is None or error is None:
         return None
-    gate = number(detail, "gate_error")
     pairs = zip(numbers(detail, "measured_s"), numbers(detail, "predicted_s"), strict=False)
     return WorkloadPrediction(
         workload=text(detail, "workload") or text(record, "id"),
@@ -59,7 +72,7 @@ def _prediction(record: Record) -> WorkloadPrediction | None:
         predicted_s=predicted_s,
         error=error,
         interval=_interval(record),
-        gated_error=error if gate is None else -gate if error < 0 else gate,
+        gated_error=_gated(detail, error),
         repeat_error=number(record, "repeat_error"),
         limit=number(table(record, "limits"), "case_error"),
         batches=tuple((measured, predicted) for measured, predicted in pairs if measured > 0 and predicted > 0),
@@ -67,7 +80,28 @@ def _prediction(record: Record) -> WorkloadPrediction | None:
         decode_padding=number(detail, "decode_padding_fraction"),
         num_dropped=number(detail, "num_dropped"),
         num_drawn=number(detail, "num_drawn"),
+        rivals=tuple(_rival(name, table(detail, "predictors")) for name in table(detail, "predictors")),
     )
+
+
+def _rival(name: str, of: Record) -> RivalPrediction:
+    detail = table(of, name)
+    error, predicted_s = number(detail, "error"), numbers(detail, "predicted_s")
+    return RivalPrediction(
+        predictor=name,
+        predicted_s=sum(predicted_s) if predicted_s else None,
+        error=error,
+        gated_error=None if error is None else _gated(detail, error),
+        half_width=number(detail, "half_width"),
+        cost=table(detail, "cost"),
+        reason=text(detail, "reason"),
+    )
+
+
+def _gated(detail: Record, error: float) -> float:
+    """What a case is held to, with the sign of the sum's error."""
+    gate = number(detail, "gate_error")
+    return error if gate is None else -gate if error < 0 else gate
 
 
 def _interval(record: Record) -> tuple[float, float] | None:

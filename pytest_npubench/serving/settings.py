@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pytest_npubench.errors import ConfigError
 
 Setting = int | float | str | bool | None
+Work = Mapping[str, int | None]
+"""Settings that say how much prefill an iteration does."""
+MERGE_CHUNKS = 16  # of a chunk: how far prompts merge, the paper's 8,192 of 512 (Layered Prefill, section 4.3)
 
 
 def check_count(policy: str, name: str, value: object, *, most: int | None = None, none_allowed: bool = False) -> None:

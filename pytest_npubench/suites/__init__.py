@@ -6,15 +6,15 @@ A distribution adds one by an entry point of the group `pytest_npubench.suites`:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.errors import RegistryError
+from pytest_npubench.entry_points import Entry, clashes, entries
+from pytest_npubench.errors import BrokenEntryError, RegistryError
 from pytest_npubench.suites.protocol import Suite
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_npubench.reports.page import Shown
     from pytest_npubench.toml_table import Table
 
-GROUP = "pytest_npubench.suites"
+WHAT, GROUP = "suite", "pytest_npubench.suites"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,21 +35,31 @@ class Registered:
     load: Callable[[], Suite]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadSection:
+    """A section of a hardware file whose suite cannot be had: nobody asks for it but that suite."""
+
+    name: str
+    reason: str
+
+
 @lru_cache(maxsize=1)
 def registered() -> Mapping[str, Registered]:
-    """By name: those of this package first, then those of other distributions. Raises RegistryError on a taken name."""
-    found: dict[str, Registered] = {}
-    for suite in _own():
-        found[suite.name] = Registered(
-            name=suite.name, about=suite.about, section=suite.section, load=partial(_itself, suite)
-        )
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        if point.name in found:
-            raise RegistryError(f"a second suite is called {point.name!r}: that of {_origin(point)}; rename one")
-        found[point.name] = Registered(
-            name=point.name, about=f"a suite of {_origin(point)}", section=point.name, load=partial(_loaded, point)
+    """By name: those of this package first, then those of other distributions."""
+    found = {
+        suite.name: Registered(name=suite.name, about=suite.about, section=suite.section, load=partial(_itself, suite))
+        for suite in _own()
+    }
+    for name, entry in entries(WHAT, GROUP, found).items():
+        found[name] = Registered(
+            name=name, about=f"a suite of {entry.origin}", section=name, load=partial(_loaded, entry)
         )
     return found
+
+
+def taken() -> tuple[str, ...]:
+    """A sentence for each name of a suite of ours that another distribution registers as well."""
+    return clashes(WHAT, GROUP, {suite.name for suite in _own()})
 
 
 def names() -> tuple[str, ...]:
@@ -57,31 +67,35 @@ def names() -> tuple[str, ...]:
 
 
 def suite(name: str) -> Suite:
-    """Raises RegistryError on an unknown name, and for one of another distribution that cannot be imported."""
+    """Raises RegistryError on an unknown name, BrokenEntryError for one of another distribution that cannot be had."""
     if name not in registered():
         raise RegistryError(f"no suite {name!r}; known: {', '.join(names())}")
     return registered()[name].load()
 
 
-def case_kind(name: str) -> CaseKind[Any]:
-    """The kind of that name. Raises RegistryError on an unknown one, or one that two suites have."""
-    having: list[Suite] = []
-    known: list[str] = []
-    broken: list[str] = []
-    for one in names():
-        try:
-            found = suite(one)
-        except RegistryError as error:  # of another distribution: no matter of ours, unless it should have the kind
-            broken.append(str(error))
-            continue
-        known += found.kinds
-        if name in found.kinds:
-            having.append(found)
-    if not having:
-        raise RegistryError("; ".join([f"no case kind {name!r}; known: {', '.join(known)}", *broken]))
+def usable() -> tuple[Suite, ...]:
+    """All that can be had."""
+    return tuple(found for found, _ in _tried() if found is not None)
+
+
+def case_kind(name: str, markers: Collection[str] = ()) -> CaseKind[Any]:
+    """The kind of that name; where two suites have one, that of the suite which a test's markers name.
+
+    Raises RegistryError on an unknown one, or where the markers do not tell which; BrokenEntryError on an unknown one
+    where a suite cannot be had, as it may be that suite's.
+    """
+    found = usable()
+    having = [one for one in found if name in one.kinds]
+    having = [one for one in having if one.name in markers] or having
     if len(having) > 1:
-        raise RegistryError(f"case kind {name!r} belongs to {' and '.join(one.name for one in having)}; rename one")
-    return having[0].kind(name)
+        belonging = " and ".join(one.name for one in having)
+        raise RegistryError(f"case kind {name!r} belongs to {belonging}; give the test the marker of one of them")
+    if having:
+        return having[0].kind(name)
+    unknown = f"no case kind {name!r}; known: {', '.join(kind for one in found for kind in one.kinds)}"
+    if broken := [why for _, why in _tried() if why]:
+        raise BrokenEntryError("; ".join([unknown, *broken]))
+    raise RegistryError(unknown)
 
 
 def sections() -> dict[str, Callable[[Table], object]]:
@@ -91,15 +105,31 @@ def sections() -> dict[str, Callable[[Table], object]]:
 
 def shown(name: str) -> Shown:
     """What the suite of that name shows in reports; what every campaign has where there is no such suite here."""
-    if name in registered():
+    try:
         return suite(name)
-    from pytest_npubench.reports.campaign_sections import PlainShown
+    except RegistryError:
+        from pytest_npubench.reports.campaign_sections import PlainShown
 
-    return PlainShown()
+        return PlainShown()
 
 
 def _read(name: str, root: Table) -> object:
-    return suite(name).read(root)
+    """A section that nobody can read is an error of those cases that need it, so of none in this run."""
+    try:
+        return suite(name).read(root)
+    except BrokenEntryError as error:
+        return UnreadSection(name=name, reason=str(error))
+
+
+def _tried() -> list[tuple[Suite | None, str]]:
+    """Each suite, or why it cannot be had."""
+    tried: list[tuple[Suite | None, str]] = []
+    for name in names():
+        try:
+            tried.append((suite(name), ""))
+        except BrokenEntryError as error:
+            tried.append((None, str(error)))
+    return tried
 
 
 def _itself(found: Suite) -> Suite:
@@ -113,17 +143,7 @@ def _own() -> Iterator[Suite]:
             yield found
 
 
-def _loaded(point: EntryPoint) -> Suite:
-    try:
-        found = point.load()
-    except Exception as error:
-        raise RegistryError(
-            f"suite {point.name!r} of {_origin(point)} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
-    if not isinstance(found, Suite) or found.name != point.name:
-        raise RegistryError(f"suite {point.name!r} of {_origin(point)}: {point.value} is no Suite of that name")
+def _loaded(entry: Entry) -> Suite:
+    found: Suite = entry.load(lambda thing: isinstance(thing, Suite) and thing.name == entry.name, "Suite of that name")
+    _ = found.kinds  # a suite without any is told of at once
     return found
-
-
-def _origin(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else point.value

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_npubench import hardware, suites
+from pytest_npubench import families, hardware, suites
 from pytest_npubench.hardware import HardwareSpec
+
+
+def known_folders() -> list[Path]:
+    """The folder of the shipped hardware files, then those of other distributions' device families."""
+    offered = [family.hardware for family in families.known() if family.hardware is not None]
+    return [hardware.default_directory(), *offered]
 
 
 def load_hardware(path: Path) -> HardwareSpec:

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pytest_npubench.errors import RegistryError
+from pytest_npubench.errors import BrokenEntryError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,12 +36,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a run chose, as far as plans depend on it. The errors are limits that it tightens; None: the file's own."""
+    """What a run chose, as far as plans depend on it. The errors are limits that it tightens; None: the file's own.
+    rivals: predictors whose errors stand beside LENS's."""
 
     profile: str = "quick"
     engine: str = "reference"
     case_error: float | None = None
     mean_error: float | None = None
+    rivals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,22 +77,30 @@ class Suite:
     def read(self, root: Table) -> object:
         """The suite's section of a hardware file, read from the file's root table: a record of a class of its own, by
         which HardwareSpec.section finds it. Raises HardwareFileError."""
-        raise NotImplementedError
+        raise root.error(self.name, f"suite {self.name} has no section in hardware files; want none")
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The names of its kinds: the files of its folder `kinds`."""
-        folder = find_spec(f"{type(self).__module__}.kinds")
+        """The names of its kinds: the files of its folder `kinds`. Raises BrokenEntryError where there is none."""
+        package = f"{type(self).__module__}.kinds"
+        try:
+            folder = find_spec(package)
+        except ModuleNotFoundError:  # the suite's own module is no package
+            folder = None
         if folder is None:
-            raise RegistryError(f"suite {self.name!r} has no kinds: want a package {type(self).__module__}.kinds")
+            raise BrokenEntryError(f"suite {self.name!r} has no kinds: want a package {package}")
         return tuple(sorted(info.name for info in iter_modules(folder.submodule_search_locations)))
 
     def kind(self, name: str) -> CaseKind[Any]:
-        """The kind of that name. Raises RegistryError for a file that does not hold its own kind."""
+        """The kind of that name. Raises BrokenEntryError for a file that cannot be imported, or that does not hold its
+        own kind."""
         module = f"{type(self).__module__}.kinds.{name}"
-        kind: CaseKind[Any] | None = getattr(import_module(module), "KIND", None)
+        try:
+            kind: CaseKind[Any] | None = getattr(import_module(module), "KIND", None)
+        except Exception as error:
+            raise BrokenEntryError(f"{module} cannot be imported: {type(error).__name__}: {error}") from error
         if kind is None or kind.name != name:
-            raise RegistryError(f"{module} does not define KIND of name {name!r}")
+            raise BrokenEntryError(f"{module} does not define KIND of name {name!r}")
         return kind
 
     def kind_for(self, plan: CampaignPlan, kind: CaseKind[Any]) -> CaseKind[Any]:

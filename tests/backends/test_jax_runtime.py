@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pytest
 
+from pytest_npubench import families
 from pytest_npubench.backends import backend, jax_runtime
 from pytest_npubench.backends.jax_runtime import JaxRuntime
 from pytest_npubench.backends.protocol import Device
@@ -80,7 +81,7 @@ def test_a_donated_argument_is_gone(runtime: JaxRuntime) -> None:
 @pytest.fixture
 def accelerator(monkeypatch: pytest.MonkeyPatch) -> JaxRuntime:
     """A FAKE family whose device is the host's processor."""
-    monkeypatch.setitem(jax_runtime.PLATFORMS, "abacus", "cpu")
+    monkeypatch.setitem(families.OWN, "abacus", families.Family(name="abacus", about="a FAKE", jax_platform="cpu"))
     return JaxRuntime("abacus", [HOST], None)
 
 

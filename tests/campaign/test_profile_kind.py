@@ -3,7 +3,8 @@
 import pytest
 
 from pytest_npubench.measurement import CacheState, CompileRecord
-from pytest_npubench.suites.buckets.kinds.profile import KIND, bucket_binaries
+from pytest_npubench.suites.buckets.kinds.profile import KIND
+from pytest_npubench.suites.buckets.profile_samples import bucket_binaries
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import TBT_S, TTFT_S, cases, measured

@@ -325,3 +325,33 @@ def test_samples_that_are_no_seconds(points: dict[str, Any], call: Run, tmp_path
     write_lines(path, [lines[0], lines[1] | {"points": points}])
     error = call("profile", "--journal", path, "--campaign", "x-b1", "-o", tmp_path / "p.json").error
     assert "is damaged, 1 session left out: line 2: points.profile/128/1" in error
+
+
+def test_rivals_beside_lens_from_the_rounds_of_a_journal(journal: Path, call: Run) -> None:
+    """The line through the points of the table, by numpy's own pseudo-inverse: two points a bucket."""
+    question = ("predict", "--journal", journal, "--campaign", "cpu-tiny-llama-b4", "--input", 100, "--output", 60)
+    alone, answer = call(*question, "--json").json, call(*question, "--predictor", "all", "--json").json
+    beside = answer.pop("predictors")
+    assert answer == alone
+    points = [(bucket, output) for bucket in BUCKETS for output in (1, 33)]
+    terms = [(1, 4 * (bucket - 33), output) for bucket, output in points]
+    times_s = [4 * TTFT_S[bucket] + (output - 1) * TBT_S[bucket] for bucket, output in points]
+    line = np.linalg.pinv(terms) @ times_s
+    assert beside["linear"]["e2e_s"] == pytest.approx(line @ (1, 100, 60))
+    assert f"linear     {beside['linear']['e2e_s']:.4g} s e2e" in call(*question, "--predictor", "linear").out
+    many = ("predict", "--journal", journal, "--campaign", "cpu-tiny-llama-b4", "--workload", WORKLOADS[0])
+    found = call(*many, "--requests", 40, "--batch", 4, "--finished", "freeze", "--predictor", "linear", "--json")
+    assert set(found.json["predictors"]["linear"]["e2e_s"]) == {"mean", "p50", "p90", "p99"}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--predictor", "linaer"), "no predictor 'linaer'; known: lens, linear"),
+        (("--predictor", "linear"), "rivals are fitted on rounds; want --journal and --campaign, not a PROFILE.json"),
+    ],
+)
+def test_a_rival_that_cannot_predict(more: tuple[str, ...], words: str, profile: Path, call: Run) -> None:
+    answer = call("predict", profile, "--input", 100, "--output", 60, *more)
+    assert answer.status in (1, 2)
+    assert words in answer.err

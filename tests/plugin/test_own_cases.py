@@ -255,8 +255,10 @@ import os
 import random
 from pathlib import Path
 
+from dataclasses import replace
+
+from pytest_npubench import families
 from pytest_npubench.campaign import repeated_call
-from pytest_npubench.plugin import own_case
 
 STARTS = Path("starts.txt")
 STARTS.touch()
@@ -272,7 +274,7 @@ def work(name, duration_s):
 
 repeated_call.perf_counter = lambda: now_s  # a call takes what it says, however busy the machine
 if "KEPT" in os.environ:
-    own_case.ONE_PROCESS = {"openvino"}
+    families.OWN["openvino"] = replace(families.OWN["openvino"], one_process=True)
 """
 NO_TPU = "fake_device.FakeBackend(fake_device.Faults(absent='fake absence of tpu'), family='tpu')"
 TIMED = """

@@ -73,7 +73,7 @@ def test_a_second_look_is_held_to_what_the_first_was(monkeypatch):
 def test_a_run_notes_what_is_held_to_another_stack(is_of_other_stack):
     calibration = Calibration(full_rate_per_s=2.0, decode_step_s=0.02)
     found = FrozenCalibration(calibration=calibration, origin="frozen on D in S", is_of_other_stack=is_of_other_stack)
-    workbench, plan = MagicMock(), MagicMock(spec=ServingPlan, key="moe-serving")
+    workbench, plan = MagicMock(), MagicMock(key="moe-serving")
     expanded = SimpleNamespace(plan=plan, suite=SimpleNamespace(frozen=lambda *about: {"arxiv": found}))
     member = Member(expanded=expanded, test="test_it.py::test_it")
     assert Campaigns(workbench)._held_to(member, (), MagicMock()) == {"arxiv": calibration}

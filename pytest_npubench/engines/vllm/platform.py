@@ -16,10 +16,9 @@ from importlib.util import find_spec
 
 from pytest_npubench.engines.vllm.version import InstalledVllm
 from pytest_npubench.errors import DeviceUnavailableError
+from pytest_npubench.families import known
 
 PLUGIN_GROUP = "vllm.platform_plugins"
-# vLLM's platform, or a part of a plugin's name: the family. ROCm, XPU, Ascend, Gaudi and others have none of ours
-FAMILY_OF = {"cpu": "cpu", "cuda": "cuda", "tpu": "tpu", "neuron": "neuron"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,8 @@ def check_family(platform: VllmPlatform, family: str) -> None:
 
 
 def _platform(name: str, known_by: str) -> VllmPlatform:
-    family = next((family for part, family in FAMILY_OF.items() if part in name.lower()), None)
+    """The family declares vLLM's name, or a part of a plugin's name. ROCm, XPU, Ascend, Gaudi and others have none."""
+    family = next((one.name for one in known() if one.vllm_platform and one.vllm_platform in name.lower()), None)
     return VllmPlatform(name=name, family=family, known_by=known_by)
 
 

@@ -3,30 +3,39 @@
     scheduler = make_scheduler("chunked", num_layers=48, kv_blocks=4096, block_size_tokens=16, chunk_size_tokens=256)
 
 A policy of one's own is a class or function that takes num_layers, kv_blocks, block_size_tokens and its settings by
-keyword and returns a Scheduler: `register("mine", MyScheduler)`.
+keyword and returns a Scheduler: `register("mine", MyScheduler)`, or an entry point of the group
+`pytest_npubench.schedulers`. All that is asked of a policy stands on it (protocol.py): its name and settings, and where
+it has them `keeps_slo` and `iteration_work`.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
 
+from pytest_npubench.entry_points import Entry, clashes, entries
 from pytest_npubench.errors import ConfigError, RegistryError
 from pytest_npubench.serving.schedulers.protocol import Scheduler
-from pytest_npubench.serving.settings import Setting
+from pytest_npubench.serving.settings import Setting, Work
 
 SchedulerFactory = Callable[..., Scheduler]
 
+WHAT, GROUP = "scheduling policy", "pytest_npubench.schedulers"
 ENGINE_ARGUMENTS = ("num_layers", "kv_blocks", "block_size_tokens")
 
 _registered: dict[str, SchedulerFactory] = {}
 
 
 def scheduler_names() -> tuple[str, ...]:
-    """Every name that `make_scheduler` knows: the shipped ones, then the registered ones."""
-    return (*_shipped_names(), *_registered)
+    """Every name that `make_scheduler` knows: the shipped ones, those of other distributions, the registered ones."""
+    return (*_shipped_names(), *_offered(), *_registered)
+
+
+def taken() -> tuple[str, ...]:
+    """A sentence for each name of a shipped policy that another distribution registers as well."""
+    return clashes(WHAT, GROUP, _shipped_names())
 
 
 def register(name: str, factory: SchedulerFactory) -> None:
@@ -62,6 +71,23 @@ def setting_names(name: str) -> tuple[str, ...]:
     )
 
 
+def keeps_slo(name: str) -> bool:
+    """Whether a policy is meant to keep latency limits, and is judged by them. Raises RegistryError."""
+    return bool(getattr(_factory(name), "keeps_slo", False))
+
+
+def iteration_work(name: str, tokens: int, *, decode_counts: bool) -> Work:
+    """The settings under which a policy does about `tokens` tokens of prefill in an iteration, so that policies can be
+    compared; none where it knows no such measure. decode_counts: whether the engine lets decode tokens use them up.
+    Raises RegistryError."""
+    settings: Callable[..., Work] | None = getattr(_factory(name), "iteration_work", None)
+    return {} if settings is None else settings(tokens, decode_counts=decode_counts)
+
+
+def _offered() -> Mapping[str, Entry]:
+    return entries(WHAT, GROUP, _shipped_names())
+
+
 def _shipped_names() -> tuple[str, ...]:
     return tuple(sorted(info.name for info in iter_modules(__path__) if info.name != "protocol"))
 
@@ -69,6 +95,9 @@ def _shipped_names() -> tuple[str, ...]:
 def _factory(name: str) -> SchedulerFactory:
     if name in _registered:
         return _registered[name]
+    if name in _offered():
+        offered: SchedulerFactory = _offered()[name].load(callable, "class or function")
+        return offered
     if name not in _shipped_names():
         raise RegistryError(f"no scheduling policy {name!r}; known: {', '.join(scheduler_names())}")
     return _shipped(name)

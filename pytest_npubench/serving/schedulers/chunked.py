@@ -8,7 +8,7 @@ from __future__ import annotations
 from pytest_npubench.iteration import IterationPlan
 from pytest_npubench.serving.batch import Batch
 from pytest_npubench.serving.prompts import chunk_of_prompts
-from pytest_npubench.serving.settings import Setting, check_count, check_yes_or_no
+from pytest_npubench.serving.settings import Setting, Work, check_count, check_yes_or_no
 
 
 class ChunkedPrefillScheduler:
@@ -16,6 +16,7 @@ class ChunkedPrefillScheduler:
 
     name = "chunked"
     num_devices = 1
+    keeps_slo = True
 
     def __init__(
         self,
@@ -43,6 +44,10 @@ class ChunkedPrefillScheduler:
             block_size_tokens=block_size_tokens,
             max_batch_size=max_batch_size,
         )
+
+    @staticmethod
+    def iteration_work(tokens: int, *, decode_counts: bool) -> Work:
+        return {"chunk_size_tokens": tokens, "decode_counts": decode_counts}
 
     def plan(self) -> IterationPlan | None:
         """The next chunk of prompts beside the decode rows; none while those alone use it up."""

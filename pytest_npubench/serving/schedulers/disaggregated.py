@@ -9,7 +9,7 @@ from __future__ import annotations
 from pytest_npubench.iteration import IterationPlan
 from pytest_npubench.serving.member import Member
 from pytest_npubench.serving.prompts import whole_prompts
-from pytest_npubench.serving.settings import Setting, check_count
+from pytest_npubench.serving.settings import MERGE_CHUNKS, Setting, Work, check_count
 from pytest_npubench.serving.two_sides import DecodeSide, PrefillSide
 
 
@@ -56,6 +56,11 @@ class DisaggregatedScheduler:
             block_size_tokens=block_size_tokens,
             max_batch_size=max_batch_size,
         )
+
+    @staticmethod
+    def iteration_work(tokens: int, *, decode_counts: bool) -> Work:
+        """A device that prefills alone takes more in one go: nobody's decoding waits for it."""
+        return {"max_prefill_tokens": MERGE_CHUNKS * tokens}
 
     def plan(self) -> IterationPlan | None:
         """The prefill device's next iteration: waiting prompts, whole."""

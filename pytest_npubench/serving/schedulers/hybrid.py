@@ -11,7 +11,7 @@ from pytest_npubench.iteration import IterationPlan, PrefillRow
 from pytest_npubench.serving.batch import Batch
 from pytest_npubench.serving.layered_flight import LayeredFlight
 from pytest_npubench.serving.prompts import chunk_of_prompts
-from pytest_npubench.serving.settings import Setting, check_count, check_layer_groups
+from pytest_npubench.serving.settings import MERGE_CHUNKS, Setting, Work, check_count, check_layer_groups
 
 
 class HybridPrefillScheduler:
@@ -19,6 +19,7 @@ class HybridPrefillScheduler:
 
     name = "hybrid"
     num_devices = 1
+    keeps_slo = True
 
     def __init__(
         self,
@@ -51,6 +52,10 @@ class HybridPrefillScheduler:
         self._flight = LayeredFlight(
             self.batch, num_layer_groups=num_layer_groups, tokens_per_iteration=tokens_per_iteration
         )
+
+    @staticmethod
+    def iteration_work(tokens: int, *, decode_counts: bool) -> Work:
+        return {"chunk_size_tokens": MERGE_CHUNKS * tokens, "tokens_per_iteration": tokens}
 
     def plan(self) -> IterationPlan | None:
         """The chunk's next layer group beside the decode rows; with no flight, the next chunk sets off."""

@@ -11,7 +11,7 @@ from pytest_npubench.iteration import IterationPlan, PrefillRow
 from pytest_npubench.serving.batch import Batch
 from pytest_npubench.serving.layered_flight import LayeredFlight
 from pytest_npubench.serving.prompts import whole_prompts
-from pytest_npubench.serving.settings import Setting, check_count, check_layer_groups
+from pytest_npubench.serving.settings import MERGE_CHUNKS, Setting, Work, check_count, check_layer_groups
 
 
 class LayeredPrefillScheduler:
@@ -23,6 +23,7 @@ class LayeredPrefillScheduler:
 
     name = "layered"
     num_devices = 1
+    keeps_slo = True
 
     def __init__(
         self,
@@ -55,6 +56,11 @@ class LayeredPrefillScheduler:
         self._flight = LayeredFlight(
             self.batch, num_layer_groups=num_layer_groups, tokens_per_iteration=tokens_per_iteration
         )
+
+    @staticmethod
+    def iteration_work(tokens: int, *, decode_counts: bool) -> Work:
+        """As many layer groups as make an iteration's work that of a chunk; short prompts merge."""
+        return {"tokens_per_iteration": tokens, "merge_cap_tokens": MERGE_CHUNKS * tokens}
 
     def plan(self) -> IterationPlan | None:
         """The flight's next layer group beside the decode rows; with no flight, the waiting prompts set off."""

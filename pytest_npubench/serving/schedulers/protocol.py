@@ -33,3 +33,8 @@ class Scheduler(Protocol):
         decodes all running requests or none; `batch.plan` writes it down. The loop calls it once an iteration, after
         `batch.make_room`, runs what it returns, and tells `batch.complete`."""
         ...
+
+    # keeps_slo: bool, of the class: whether the policy is meant to keep latency limits, so that its cases are held to
+    # them. A policy without it is shown and not held.
+    # iteration_work(tokens, *, decode_counts) -> Work, of the class: see schedulers.iteration_work. A
+    # policy may do without.

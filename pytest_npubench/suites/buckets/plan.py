@@ -14,6 +14,7 @@ from pytest_npubench.buckets import bucket_of
 from pytest_npubench.case import Axes, Case
 from pytest_npubench.engines.protocol import Finished
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.families import declared
 from pytest_npubench.hardware import HardwareSpec, RunSize
 from pytest_npubench.measurement import Request
 from pytest_npubench.predictors.two_point import ProfilePoint, plan_points
@@ -22,7 +23,6 @@ from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.workloads import LengthSample, workload
 
 Lengths = npt.NDArray[np.int64]
-TORCH_FAMILIES = ("cpu", "cuda")
 PROFILE_VISIT_S = 0.8  # every prediction of a bucket rests on its two points
 DRAWN_VISIT_S = 0.7  # one batch is half of a case's error: a long one is to be seen more than once in a round
 
@@ -31,7 +31,8 @@ DRAWN_VISIT_S = 0.7  # one batch is half of a case's error: a long one is to be 
 class BucketPlan:
     """One device, model and batch size under one run size, with the limits its predictions are held to.
 
-    engine: "reference", the decoder that is compiled for these buckets, or "vllm".
+    engine: "reference", the decoder that is compiled for these buckets, or "vllm". rivals: predictors that are judged
+    beside LENS, which no case is held to, so they are no part of its settings.
     """
 
     spec: HardwareSpec
@@ -41,6 +42,7 @@ class BucketPlan:
     case_error: float
     mean_error: float
     engine: str = "reference"
+    rivals: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -71,7 +73,7 @@ class BucketPlan:
 
     def includes(self, kind: str) -> bool:
         """Canary kernels run in vLLM's own process, in torch: not where torch has no such device."""
-        return kind != "canary" or not self.on_vllm or self.spec.family in TORCH_FAMILIES
+        return kind != "canary" or not self.on_vllm or declared(self.spec.family).has_torch
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -166,6 +168,7 @@ def bucket_plans(
     *,
     case_error: float | None = None,
     mean_error: float | None = None,
+    rivals: tuple[str, ...] = (),
 ) -> Iterator[BucketPlan]:
     """One for each model and batch size of a profile; the limits are the hardware file's where none are given."""
     if not spec.models:  # a file about a server
@@ -181,6 +184,7 @@ def bucket_plans(
                 case_error=spec.case_error if case_error is None else case_error,
                 mean_error=spec.mean_error if mean_error is None else mean_error,
                 engine=engine,
+                rivals=rivals,
             )
 
 
@@ -193,6 +197,7 @@ def chosen_plans(spec: HardwareSpec, choice: Choice) -> Iterator[BucketPlan]:
         choice.engine,
         case_error=_tightened("case_error", choice.case_error, spec.case_error),
         mean_error=_tightened("mean_error", choice.mean_error, spec.mean_error),
+        rivals=choice.rivals,
     )
     if spec.family != "qualcomm" or choice.engine != "reference":
         return plans

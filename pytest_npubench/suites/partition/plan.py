@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pytest_npubench.case import Axes, Case
+from pytest_npubench.families import declared
 from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.partition.matmul import Matmul
 from pytest_npubench.partition.model_shapes import distinct, operators
@@ -30,7 +31,7 @@ class PartitionPlan:
     @property
     def framework(self) -> str:
         """torch where it runs one of the units; elsewhere the family's own runtime, which is what "jax" opens."""
-        return "torch" if self.spec.family in ("cpu", "cuda") else "jax"
+        return "torch" if declared(self.spec.family).has_torch else "jax"
 
     @property
     def settings(self) -> Mapping[str, object]:

@@ -13,23 +13,21 @@ left of T beside the decode rows, which its mapping, printed with every run, say
 from __future__ import annotations
 
 from pytest_npubench.case import Case
+from pytest_npubench.errors import RegistryError
+from pytest_npubench.serving.schedulers import iteration_work
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import PromptPoint, ServedPoint, Settings
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 
-MERGE_CHUNKS = 16
-
 
 def policy_settings(policy: str, plan: ServingPlan, load: LoadSpec) -> Settings:
-    """The settings under which a policy does T tokens of prefill in an iteration; () where it knows no such measure."""
-    tokens = plan.tokens_per_iteration(load)
-    known: dict[str, dict[str, int | None]] = {
-        "chunked": {"chunk_size_tokens": tokens, "decode_counts": plan.engine == "vllm"},
-        "layered": {"tokens_per_iteration": tokens, "merge_cap_tokens": MERGE_CHUNKS * tokens},
-        "disaggregated": {"max_prefill_tokens": MERGE_CHUNKS * tokens},
-        "hybrid": {"chunk_size_tokens": MERGE_CHUNKS * tokens, "tokens_per_iteration": tokens},
-    }
-    return tuple(known.get(policy, {}).items())
+    """The settings under which a policy does T tokens of prefill in an iteration; () where it knows no such measure, or
+    cannot be had: then the bench says why."""
+    try:
+        work = iteration_work(policy, plan.tokens_per_iteration(load), decode_counts=plan.engine == "vllm")
+    except RegistryError:
+        return ()
+    return tuple(work.items())
 
 
 def served(policy: str, plan: ServingPlan, load: LoadSpec) -> ServedPoint:

@@ -130,7 +130,12 @@ class GraphPredictionKind(GraphKind):
             verdict=Verdict(kind=VerdictKind.INCONCLUSIVE, reason=f"{NO_RUN}: predicted, not held against anything"),
             what=f"E2E of {workload}, predicted from graphs",
             predicted_s=sum(predicted),
-            detail={"workload": workload, "predicted_s": predicted, "from": "graphs"},
+            detail={
+                "workload": workload,
+                "predicted_s": predicted,
+                "from": "graphs",
+                **({"predictors": {name: {"reason": NO_RUN} for name in plan.rivals}} if plan.rivals else {}),
+            },
         )
 
 

@@ -87,4 +87,5 @@ def hub_plan(plan: BucketPlan) -> HubPlan:
         batch_size=plan.batch_size,
         case_error=plan.case_error,
         mean_error=plan.mean_error,
+        rivals=plan.rivals,
     )

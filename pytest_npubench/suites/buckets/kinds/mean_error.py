@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.case import Axes, Case
+from pytest_npubench.predictors.protocol import Predictor
 from pytest_npubench.result import Judgement, Metric
-from pytest_npubench.stats.error import summarise
+from pytest_npubench.stats.error import ErrorSummary, summarise
 from pytest_npubench.suites.buckets.declared_buckets import NOMINAL, is_continuous
 from pytest_npubench.suites.buckets.kinds.prediction import KIND as PREDICTION
-from pytest_npubench.suites.buckets.kinds.prediction import prediction_error
+from pytest_npubench.suites.buckets.kinds.prediction import PredictionError, beside, prediction_error
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.verdict import Gate, judge_gates
@@ -35,8 +36,7 @@ class MeanErrorKind:
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         found = [prediction_error(plan, measured, workload) for workload in plan.size.workloads]
-        signed = [item.error.gate_value * (1 if item.error.sum_error >= 0 else -1) for item in found]
-        summary = summarise(signed)
+        summary = _summary(found)
         gate = Gate(metric="mean prediction error", value=summary.mean, limit=plan.mean_error, unit="%")
         verdict, continuous = judge_gates((gate,)), is_continuous(plan, measured)
         if verdict.failing and continuous:
@@ -49,13 +49,23 @@ class MeanErrorKind:
             predicted_s=sum(sum(item.predicted_s) for item in found),
             error=summary.mean,
             detail={
-                **{name: getattr(summary, name) for name in summary.__slots__},
+                **asdict(summary),
                 "continuous": continuous,
+                **beside(plan.rivals, lambda rival: _rival_detail(plan, measured, rival)),
             },
         )
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
         return True
+
+
+def _summary(found: Iterable[PredictionError]) -> ErrorSummary:
+    """Of what the cases are held to, with the sign of the sum's error."""
+    return summarise([item.error.gate_value * (1 if item.error.sum_error >= 0 else -1) for item in found])
+
+
+def _rival_detail(plan: BucketPlan, measured: Measured, rival: Predictor) -> dict[str, object]:
+    return asdict(_summary([prediction_error(plan, measured, name, rival) for name in plan.size.workloads]))
 
 
 KIND = MeanErrorKind()

@@ -3,6 +3,9 @@
 The prediction comes from the profile points alone; the batches it is judged on are other samples of the same rounds.
 The error of a case is the larger of |sum P - sum M| / sum M and the mean of |P - M| / M over its batches.
 
+Rivals that a run asks for (--npubench-predictors) are fitted on the same profile points and held against the same
+batches; their errors stand beside LENS's, and no case is held to them.
+
 Where the engine has no buckets (vLLM on a CPU) those of the plan are nominal, and the error is that of a stair held
 against a slope. The limit is the same: a prediction that is off by more is of no more use for that.
 """
@@ -10,7 +13,7 @@ against a slope. The limit is the same: a prediction that is off by more is of n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import stdev
 
@@ -19,12 +22,16 @@ import numpy as np
 from pytest_npubench.buckets import bucket_of
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.case import Axes, Case
+from pytest_npubench.errors import NpubenchError
+from pytest_npubench.predictors import predictor
+from pytest_npubench.predictors.lens import PREDICTOR as LENS
+from pytest_npubench.predictors.protocol import Predictor
 from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.stats.error import CaseError, case_error, repeat_error, student_quantile
 from pytest_npubench.suites.buckets.declared_buckets import NOMINAL, is_continuous
-from pytest_npubench.suites.buckets.lens_model import predict, profile
 from pytest_npubench.suites.buckets.plan import BucketPlan, many_requests
 from pytest_npubench.suites.buckets.points import BucketPoint
+from pytest_npubench.suites.buckets.profile_samples import profile_samples
 from pytest_npubench.verdict import Gate, Verdict, judge_gates
 
 SETTLED_HALF_WIDTH = 0.01
@@ -88,6 +95,7 @@ class PredictionKind:
                 "num_drawn": sample.num_drawn,
                 **padding,
                 "continuous": continuous,
+                **beside(plan.rivals, lambda rival: _rival_detail(plan, measured, workload, rival)),
             },
         )
 
@@ -109,31 +117,59 @@ def _explained(verdict: Verdict, found: PredictionError, continuous: bool) -> Ve
     return replace(verdict, reason=f"{verdict.reason} ({'; '.join(parts)})")
 
 
-def prediction_error(plan: BucketPlan, measured: Measured, workload: str) -> PredictionError:
-    """LENS against measured for one workload. Raises MeasurementError where a point of either side failed."""
-    predicted_s, measured_s = _seconds(plan, measured, workload)
+def beside(rivals: Sequence[str], figures: Callable[[Predictor], dict[str, object]]) -> dict[str, object]:
+    """What a case says of rivals, each by its figures or the reason why it has none; nothing without rivals."""
+    found: dict[str, object] = {}
+    for name in rivals:
+        try:
+            found[name] = figures(predictor(name))
+        except Exception as error:  # noqa: BLE001 - whatever a rival raises, it is no matter of the case
+            found[name] = {
+                "reason": str(error) if isinstance(error, NpubenchError) else f"{type(error).__name__}: {error}"
+            }
+    return {"predictors": found} if found else {}
+
+
+def prediction_error(plan: BucketPlan, measured: Measured, workload: str, of: Predictor = LENS) -> PredictionError:
+    """Predicted against measured for one workload. Raises MeasurementError where a point of either side failed."""
+    predicted_s, measured_s = _seconds(plan, measured, workload, of)
     repeats = [repeat_error(measured.samples(batch.name).samples_s) for batch in plan.draws(workload)]
     known = [error * mean for error, mean in zip(repeats, measured_s, strict=True) if error is not None]
     return PredictionError(
         predicted_s=predicted_s,
         measured_s=measured_s,
         error=case_error(predicted_s, measured_s),
-        half_width=_half_width(plan, measured, workload),
+        half_width=_half_width(plan, measured, workload, of),
         repeat_error=math.hypot(*known) / sum(measured_s) if len(known) == len(repeats) else None,
     )
 
 
-def _seconds(plan: BucketPlan, measured: Measured, workload: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _rival_detail(plan: BucketPlan, measured: Measured, workload: str, rival: Predictor) -> dict[str, object]:
+    found = prediction_error(plan, measured, workload, rival)
+    cost = rival.cost(profile_samples(plan, measured, plan.touched(plan.draws(workload))))
+    return {
+        "predicted_s": found.predicted_s,
+        "error": found.error.sum_error,
+        "mape": found.error.mape,
+        "gate_error": found.error.gate_value,
+        "half_width": found.half_width,
+        "cost": {name: getattr(cost, name) for name in cost.__slots__},
+    }
+
+
+def _seconds(
+    plan: BucketPlan, measured: Measured, workload: str, of: Predictor
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Predicted and measured seconds of each of the workload's batches."""
     batches = plan.draws(workload)
-    lens = profile(plan, measured, plan.touched(batches))
+    fitted = of.fit(profile_samples(plan, measured, plan.touched(batches)))
     return (
-        tuple(predict(plan, lens, batch) for batch in batches),
+        tuple(float(fitted.predict(batch.requests)) for batch in batches),
         tuple(measured.samples(batch.name).mean_s for batch in batches),
     )
 
 
-def _half_width(plan: BucketPlan, measured: Measured, workload: str) -> float | None:
+def _half_width(plan: BucketPlan, measured: Measured, workload: str, of: Predictor) -> float | None:
     """Half the 95 % interval of the error of the sum, by the jackknife over rounds (Tukey 1958); None below 3 rounds.
 
     Leaving out whole rounds keeps what the interleaving achieved: drift that a round's points share cancels in the
@@ -145,7 +181,7 @@ def _half_width(plan: BucketPlan, measured: Measured, workload: str) -> float | 
     errors = []
     for left_out in range(num_rounds):
         rounds = [row for index, row in enumerate(measured.rounds) if index != left_out]
-        errors.append(case_error(*_seconds(plan, replace(measured, rounds=rounds), workload)).sum_error)
+        errors.append(case_error(*_seconds(plan, replace(measured, rounds=rounds), workload, of)).sum_error)
     standard_error = (num_rounds - 1) / math.sqrt(num_rounds) * stdev(errors)
     return float(student_quantile(0.975, num_rounds - 1)) * standard_error
 

@@ -18,9 +18,9 @@ from pytest_npubench.measurement import CacheState, CompileRecord
 from pytest_npubench.predictors.two_point import count_cost
 from pytest_npubench.result import GateKind, Judgement, Metric
 from pytest_npubench.suites.buckets.declared_buckets import CONTINUOUS, boundaries, is_continuous
-from pytest_npubench.suites.buckets.lens_model import profile
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
+from pytest_npubench.suites.buckets.profile_samples import bucket_binaries, lens_profile
 from pytest_npubench.verdict import Gate, judge_gates
 
 COMPILE_MARGIN = 0.10  # one compile a session, and compilers search by the clock
@@ -39,7 +39,7 @@ class ProfileKind:
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         bucket = int(case.axis("bucket"))
-        timing = profile(plan, measured, (bucket,)).buckets[bucket]
+        timing = lens_profile(plan, measured, (bucket,)).buckets[bucket]
         ttft_s, tbt_s = timing.ttft_s or 0.0, timing.tbt_s or 0.0  # both are there: one bucket set for both phases
         first, second = self.points(case, plan)
         low, high = (measured.samples(point.name) for point in (first, second))
@@ -91,15 +91,6 @@ class ProfileKind:
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
         return True
-
-
-def bucket_binaries(compiles: Iterable[CompileRecord], bucket: int) -> tuple[CompileRecord, ...]:
-    """The prefill and decode binaries of one bucket."""
-    return tuple(
-        record
-        for record in compiles
-        if record.name.startswith(("prefill-", "decode-")) and record.name.endswith(f"-{bucket}")
-    )
 
 
 def _compile_metric(compile_s: float, binaries: Sequence[CompileRecord]) -> Metric:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pytest_npubench.reports import definitions, number_text
 from pytest_npubench.reports.page import Chart, Table
 from pytest_npubench.reports.plot_parts import (
     BAND,
     BLUE,
+    COLORS,
     GREEN,
     GREY,
     NOISE,
@@ -26,13 +27,13 @@ from pytest_npubench.reports.plot_parts import (
     round_ticks,
     vertical_band,
 )
-from pytest_npubench.reports.predictions import WorkloadPrediction, common_limit
+from pytest_npubench.reports.predictions import RivalPrediction, WorkloadPrediction, common_limit
 
 Predictions = Sequence[WorkloadPrediction]
 
 
 def error_chart(found: Predictions) -> Chart:
-    """The error of each workload with its interval, the repeat error and the limit."""
+    """The error of each workload with its interval, the repeat error and the limit; rivals' errors beside it."""
     names, limit = [label(item.workload) for item in found], common_limit(found)
     span = 110 * max([limit or 0.0, 0.01, *(reach for item in found for reach in _reach(item))])
     shown = "" if limit is None else f"; the limit is {limit:.4g} either way"
@@ -40,9 +41,14 @@ def error_chart(found: Predictions) -> Chart:
         title="Prediction error by workload",
         summary=f"Signed prediction errors of {len(found)} workloads, from {min(item.error for item in found):+.2%} to "
         f"{max(item.error for item in found):+.2%}{shown}.",
-        notes=(definitions.PREDICTION_ERROR, definitions.REPEAT_ERROR, *_limit_note(limit)),
+        notes=(definitions.PREDICTION_ERROR, definitions.REPEAT_ERROR, *_limit_note(limit), *_rival_notes(found)),
         figure={
-            "data": [_repeat_bars(names, found), _gated_marks(names, found), _error_marks(names, found)],
+            "data": [
+                _repeat_bars(names, found),
+                _gated_marks(names, found),
+                _error_marks(names, found),
+                *_rival_marks(names, found),
+            ],
             "layout": layout(
                 axis("prediction error, %", zeroline=True, range=[-span, span]),
                 category_axis(names),
@@ -52,7 +58,7 @@ def error_chart(found: Predictions) -> Chart:
         table=Table(
             caption="Prediction by workload",
             header=("workload", "measured ms", "predicted ms", "error %", "95 % interval %", "held to %", "± repeat %"),
-            rows=tuple(map(_error_row, found)),
+            rows=tuple(row for item in found for row in (_error_row(item), *map(_rival_row(item), item.rivals))),
         ),
         rows=len(found),
     )
@@ -115,7 +121,8 @@ def padding_chart(found: Predictions) -> Chart | None:
 def _reach(item: WorkloadPrediction) -> tuple[float, ...]:
     """How far from zero each thing drawn for a workload lies."""
     low, high = item.interval or (item.error, item.error)
-    return abs(low), abs(high), abs(item.gated_error), abs(item.repeat_error or 0.0)
+    rivals = (abs(rival.error) for rival in item.rivals if rival.error is not None)
+    return abs(low), abs(high), abs(item.gated_error), abs(item.repeat_error or 0.0), *rivals
 
 
 def _repeat_bars(names: list[str], found: Predictions) -> Part:
@@ -160,6 +167,31 @@ def _error_marks(names: list[str], found: Predictions) -> Part:
         "marker": {"color": BLUE, "size": 8},
         "hovertemplate": "%{y}: %{x:+.2f} %<extra>error of the sum</extra>",
     }
+
+
+def _rival_marks(names: list[str], found: Predictions) -> list[Part]:
+    """A trace for each rival, over the workloads for which it has an error."""
+    errors: dict[str, dict[str, float]] = {}
+    for name, item in zip(names, found, strict=True):
+        for rival in item.rivals:
+            if rival.error is not None:
+                errors.setdefault(rival.predictor, {})[name] = rival.error
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": label(rival),
+            "y": list(known),
+            "x": percents(known.values()),
+            "marker": {"color": COLORS[-1 - index % 4], "symbol": SYMBOLS[1 + index % 5], "size": 8},
+            "hovertemplate": "%{y}: %{x:+.2f} %",
+        }
+        for index, (rival, known) in enumerate(errors.items())
+    ]
+
+
+def _rival_notes(found: Predictions) -> tuple[str, ...]:
+    return (definitions.RIVALS,) if any(item.rivals for item in found) else ()
 
 
 def _equality(low: float, high: float, limit: float | None) -> list[Part]:
@@ -223,6 +255,27 @@ def _error_row(item: WorkloadPrediction) -> tuple[str, ...]:
         number_text.percent(item.gated_error, signed=True),
         number_text.percent(item.repeat_error),
     )
+
+
+def _rival_row(item: WorkloadPrediction) -> Callable[[RivalPrediction], tuple[str, ...]]:
+    """A row of the workload's table for each of its rivals, under the same measured time."""
+
+    def row(rival: RivalPrediction) -> tuple[str, ...]:
+        half, error = rival.half_width, rival.error
+        interval = number_text.UNKNOWN
+        if half is not None and error is not None:
+            interval = " to ".join(number_text.percent(end, signed=True) for end in (error - half, error + half))
+        return (
+            f"{item.workload}, {rival.predictor}{f': {rival.reason}' if rival.reason else ''}",
+            number_text.milliseconds(item.measured_s),
+            number_text.milliseconds(rival.predicted_s),
+            number_text.percent(error, signed=True),
+            interval,
+            number_text.percent(rival.gated_error, signed=True),
+            number_text.UNKNOWN,
+        )
+
+    return row
 
 
 def _batch_row(item: WorkloadPrediction, index: int) -> tuple[str, ...]:

@@ -37,4 +37,9 @@ def _mean_errors(records: Sequence[Record]) -> list[str]:
                 f"{name.replace('_', ' ')} {value:.2%}" for name, value in parts.items() if value is not None
             )
             remarks.append(f"Mean prediction error {mean:.2%}{f' ({shown})' if shown else ''}.")
+            remarks += [
+                f"Mean prediction error of {name}, a rival: {rival:.2%}."
+                for name in table(detail, "predictors")
+                if (rival := number(table(table(detail, "predictors"), name), "mean")) is not None
+            ]
     return remarks

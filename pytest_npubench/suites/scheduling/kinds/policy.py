@@ -16,6 +16,7 @@ from pytest_npubench.case import Axes, Case
 from pytest_npubench.engines.vllm.settings import map_policy
 from pytest_npubench.result import Judgement
 from pytest_npubench.serving.metrics import slo_attainment
+from pytest_npubench.serving.schedulers import keeps_slo
 from pytest_npubench.stats.error import repeat_error
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
 from pytest_npubench.suites.scheduling.experiment import Experiment
@@ -26,7 +27,6 @@ from pytest_npubench.suites.scheduling.policies import served
 from pytest_npubench.suites.scheduling.vllm_policies import settings_of
 from pytest_npubench.verdict import Gate, judge_gates
 
-STALL_FREE = ("chunked", "layered", "hybrid")
 MAX_MISSED = 0.10
 
 
@@ -53,7 +53,7 @@ class PolicyKind(Experiment):
         missed = Gate(metric="requests that miss the SLO", value=1 - attained, limit=MAX_MISSED, unit="%")
         metrics, about = metrics_of(found, plan.shape)
         ttft_s = [mean_of_first_tokens([block]) for block in found if _has_tokens(block)]
-        verdict, failed = judge_gates((missed,) if point.policy in STALL_FREE else ()), failures_in(found)
+        verdict, failed = judge_gates((missed,) if keeps_slo(point.policy) else ()), failures_in(found)
         return Judgement(
             verdict=replace(verdict, reason=f"{verdict.reason}; {failed}") if failed else verdict,
             what=f"mean TTFT, {point.policy}, {found[0].rate_per_s:.3g} req/s",

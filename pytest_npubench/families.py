@@ -1,0 +1,153 @@
+"""The device families: what markers, hardware files and tests ask of one before any of its devices is looked for.
+
+A distribution adds a family by an entry point of the group `pytest_npubench.backends`: its name is the family's, its
+value a backend (backends/protocol.py) with a `Family` as `declares`. Of this package's own families the backend is
+backends/NAME.py. Nothing here imports a backend of ours; one of another distribution is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_npubench.entry_points import Entry, clashes, entries
+from pytest_npubench.errors import BrokenEntryError, RegistryError
+
+WHAT, GROUP = "device family", "pytest_npubench.backends"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What a device family declares. `about` stands behind its marker in `pytest --markers`.
+
+    classes: which of "gpu" and "npu" its devices can be of; a test marked so runs on the family, unless only_by_name.
+    jax_platform: the platform by which jax opens its devices; None where something else does. has_torch: whether torch
+    runs there. one_process: a process that opened a device keeps it until it exits. vllm_platform: a part of the name
+    that vLLM has for such devices. hardware: a folder of hardware files beside the shipped one.
+    """
+
+    name: str
+    about: str
+    classes: tuple[str, ...] = ()
+    only_by_name: bool = False
+    jax_platform: str | None = None
+    has_torch: bool = False
+    one_process: bool = False
+    vllm_platform: str | None = None
+    hardware: Path | None = None
+
+
+OWN = {
+    family.name: family
+    for family in (
+        Family(
+            name="cpu",
+            about="needs the host's processors",
+            jax_platform="cpu",
+            has_torch=True,
+            vllm_platform="cpu",
+        ),
+        Family(
+            name="cuda",
+            about="needs an NVIDIA GPU",
+            classes=("gpu",),
+            jax_platform="cuda",
+            has_torch=True,
+            vllm_platform="cuda",
+        ),
+        Family(
+            name="tpu",
+            about="needs a Google TPU",
+            classes=("npu",),
+            jax_platform="tpu",
+            one_process=True,
+            vllm_platform="tpu",
+        ),
+        Family(
+            name="neuron",
+            about="needs an AWS Inferentia or Trainium device",
+            classes=("npu",),
+            one_process=True,
+            vllm_platform="neuron",
+        ),
+        Family(
+            name="qualcomm",
+            about="needs a Snapdragon device on Qualcomm AI Hub",
+            classes=("npu",),
+            only_by_name=True,  # no callable of one's own runs on a phone of AI Hub
+        ),
+        Family(name="openvino", about="needs an Intel NPU or GPU", classes=("npu", "gpu")),
+        Family(
+            name="server",
+            about="needs an OpenAI-compatible server at NPUBENCH_SERVER_URL; its suite has this marker too",
+        ),
+    )
+}
+
+
+def names() -> tuple[str, ...]:
+    """Every family: our own in their fixed order, then those of other distributions. Imports nothing."""
+    return (*OWN, *_offered())
+
+
+def markers() -> Iterator[tuple[str, str]]:
+    """Each family's marker and what stands behind it. Imports nothing."""
+    yield from ((family.name, family.about) for family in OWN.values())
+    yield from ((name, _unknown(entry).about) for name, entry in _offered().items())
+
+
+def declared(name: str) -> Family:
+    """What the family declares; of one that cannot be had its name alone: its devices are told to be absent, with the
+    reason, when they are looked for. Raises RegistryError on an unknown name."""
+    if name in OWN:
+        return OWN[name]
+    try:
+        found: Family = offered_backend(name).declares
+    except BrokenEntryError:
+        return _unknown(_offered()[name])
+    return found
+
+
+def known() -> tuple[Family, ...]:
+    return tuple(map(declared, names()))
+
+
+def offered_backend(name: str) -> Any:
+    """The backend of another distribution's family. Raises RegistryError on an unknown name, BrokenEntryError where it
+    cannot be had."""
+    entry = _offered().get(name)
+    if entry is None:
+        raise RegistryError(f"no device family {name!r}; known: {', '.join(names())}")
+
+    def fits(thing: Any) -> bool:
+        declares = getattr(thing, "declares", None)
+        return (
+            isinstance(declares, Family)
+            and declares.name == name == getattr(thing, "family", None)
+            and not isinstance(thing, type)
+            and callable(getattr(thing, "probe", None))
+            and callable(getattr(thing, "open", None))
+        )
+
+    return entry.load(fits, f"backend that declares a Family of name {name!r}")
+
+
+def faults() -> tuple[str, ...]:
+    """A sentence for each family of another distribution that cannot be had, or has the name of one of ours."""
+    found = list(clashes(WHAT, GROUP, OWN))
+    for name in _offered():
+        try:
+            offered_backend(name)
+        except BrokenEntryError as error:
+            found.append(str(error))
+    return tuple(found)
+
+
+def _offered() -> Mapping[str, Entry]:
+    return entries(WHAT, GROUP, OWN)
+
+
+def _unknown(entry: Entry) -> Family:
+    return Family(name=entry.name, about=f"a device family of {entry.origin}")

@@ -1,0 +1,50 @@
+"""From a campaign's rounds to what predictors are fitted on: the profile points, and nothing of the drawn batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.measurement import CompileRecord
+from pytest_npubench.predictors.profile import BucketProfile
+from pytest_npubench.predictors.protocol import ProfileSamples
+from pytest_npubench.predictors.two_point import fit
+from pytest_npubench.suites.buckets.plan import BucketPlan
+
+
+def profile_samples(plan: BucketPlan, measured: Measured, buckets: Sequence[int]) -> ProfileSamples:
+    """Those of these buckets, with the moves into each but the smallest. Raises MeasurementError where one failed."""
+    samples_s = {
+        point: measured.samples(plan.profile_point(point).name).samples_s for point in plan.profile_points(buckets)
+    }
+    transitions_s = {
+        move.move[1]: measured.samples(move.name).mean_s
+        for move in plan.moves(sorted(buckets)[1:])
+        if move.move is not None
+    }
+    return ProfileSamples(
+        samples_s=samples_s,
+        batch_size=plan.batch_size,
+        finished=plan.finished,
+        transitions_s=transitions_s or None,
+        compiles=tuple(record for bucket in buckets for record in bucket_binaries(measured.compiles, bucket)),
+    )
+
+
+def lens_profile(plan: BucketPlan, measured: Measured, buckets: Sequence[int]) -> BucketProfile:
+    """TTFT_b, TBT_b and the moves into these buckets, by the mean over all rounds.
+
+    Each prompt has its share of a prefill (Eq. 7), whether the engine takes one after the other or packs them.
+    The mean, because an E2E is a sum of steps and the mean of a sum is the sum of the means; the median is not.
+    """
+    found = profile_samples(plan, measured, buckets)
+    return fit(found.samples_s, batch_size=found.batch_size, transitions_s=found.transitions_s)
+
+
+def bucket_binaries(compiles: Iterable[CompileRecord], bucket: int) -> tuple[CompileRecord, ...]:
+    """The prefill and decode binaries of one bucket."""
+    return tuple(
+        record
+        for record in compiles
+        if record.name.startswith(("prefill-", "decode-")) and record.name.endswith(f"-{bucket}")
+    )

@@ -1,0 +1,111 @@
+"""Every predictor that is there keeps the contract; a name is known, unknown or taken, and says so."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from pytest_npubench import predictors
+from pytest_npubench.errors import MeasurementError, NpubenchError, RegistryError
+from pytest_npubench.measurement import CacheState, CompileRecord, Request
+from pytest_npubench.predictors import names, predictor, rivals
+from pytest_npubench.predictors.protocol import ProfileSamples
+from pytest_npubench.predictors.two_point import ProfilePoint, plan_points
+
+TTFT_S = {64: 0.010, 128: 0.018, 256: 0.037}
+TBT_S = {64: 0.002, 128: 0.003, 256: 0.005}
+COMPILES = tuple(CompileRecord(name=f"prefill-{b}", compile_s=0.5, cache=CacheState.COLD) for b in TTFT_S)
+
+
+def e2e_s(point: ProfilePoint, batch_size: int) -> float:
+    """Of a profile point, whose every part is in its own bucket."""
+    return batch_size * TTFT_S[point.bucket] + (point.output_tokens - 1) * TBT_S[point.bucket]
+
+
+def made(batch_size: int = 2) -> ProfileSamples:
+    points = plan_points(tuple(TTFT_S), output_tokens=9)
+    return ProfileSamples(
+        samples_s={point: (e2e_s(point, batch_size),) * 3 for point in points},
+        batch_size=batch_size,
+        finished="freeze",
+        compiles=COMPILES,
+    )
+
+
+BATCH = (Request(input_tokens=50, output_tokens=12), Request(input_tokens=90, output_tokens=4))
+every_predictor = pytest.mark.parametrize("name", names())
+
+
+def test_ours():
+    assert names()[:2] == ("lens", "linear")
+    assert rivals(["all"]) == names()[1:]
+    assert rivals(["linear", "lens", "linear"]) == ("linear",)
+
+
+@every_predictor
+def test_contract(name):
+    found, samples = predictor(name), made()
+    assert found.name == name
+    assert found.about
+    fitted = found.fit(samples)
+    assert math.isfinite(fitted.predict(BATCH))
+    assert fitted.predict(BATCH) == found.fit(samples).predict(BATCH)
+    twice = replace(samples, samples_s={key: [2 * one for one in own] for key, own in samples.samples_s.items()})
+    assert found.fit(twice).predict(BATCH) == pytest.approx(2 * fitted.predict(BATCH)), "seconds in, seconds out"
+    cost = found.cost(samples)
+    assert (cost.binaries, cost.points, cost.repeats) == (3, 6, 3)
+    assert cost.compile_s == pytest.approx(1.5)
+    assert cost.measure_s == pytest.approx(sum(sum(own) for own in samples.samples_s.values()))
+
+
+@every_predictor
+def test_no_samples_are_a_named_error(name):
+    with pytest.raises(NpubenchError):
+        predictor(name).fit(ProfileSamples(samples_s={}, batch_size=1)).predict(BATCH)
+
+
+def test_lens_is_exact_where_latency_is_a_stair_and_the_line_is_not():
+    """50 in, 12 out freezes at 61; 90 in, 4 out at 93: prefills of 64 and 128, 11 steps in 128."""
+    measured_s = TTFT_S[64] + TTFT_S[128] + 11 * TBT_S[128]
+    assert predictor("lens").fit(made()).predict(BATCH) == pytest.approx(measured_s)
+    assert predictor("linear").fit(made()).predict(BATCH) != pytest.approx(measured_s, rel=0.01)
+
+
+def test_the_line_is_exact_where_latency_is_one():
+    """3 ms + 0.05 ms a prompt token + 2 ms a token out, whatever the bucket; a batch has all of its prompts' tokens."""
+
+    def seconds(inputs: int, longest: int) -> float:
+        return 0.003 + 0.00005 * inputs + 0.002 * longest
+
+    samples = {
+        point: (seconds(2 * point.input_tokens, point.output_tokens),)
+        for point in plan_points((64, 128), output_tokens=9)
+    }
+    line = predictor("linear").fit(ProfileSamples(samples_s=samples, batch_size=2))
+    assert line.predict(BATCH) == pytest.approx(seconds(140, 12))
+    assert (line.intercept_s, line.input_token_s, line.output_token_s) == pytest.approx((0.003, 0.00005, 0.002))
+
+
+def test_one_bucket_tells_no_line():
+    samples = dict.fromkeys(plan_points((64,), output_tokens=9), (0.1,))
+    with pytest.raises(MeasurementError, match=r"^2 profile points tell no line: want two prompt lengths"):
+        predictor("linear").fit(ProfileSamples(samples_s=samples, batch_size=1))
+
+
+@pytest.mark.parametrize("name", ["", "lense", "band", "protocol", "../lens", "all"])
+def test_an_unknown_one_is_named_with_the_known_ones(name):
+    with pytest.raises(RegistryError, match=f"known: {', '.join(names())}, or all$"):
+        predictor(name)
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (type("Module", (), {"PREDICTOR": object()}), "PREDICTOR is no Predictor of name 'linear'"),
+        (type("Module", (), {"PREDICTOR": predictor("lens")}), "PREDICTOR is no Predictor of name 'linear'"),
+    ],
+)
+def test_a_file_that_holds_something_else(monkeypatch, module, words):
+    monkeypatch.setattr(predictors, "import_module", lambda path: module)
+    with pytest.raises(RegistryError, match=rf"^predictors/linear\.py: {words}$"):
+        predictor("linear")
