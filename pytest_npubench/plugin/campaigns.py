@@ -123,7 +123,7 @@ class Campaigns:
             tests=tuple(dict.fromkeys(member.test for member in members)),
             devices=devices,
             framework=plan.framework,
-            environment=session.visible(devices, plan.framework),
+            environment=session.visible(devices, members[0].expanded.engine),
             lock_timeout_s=session.lock_timeout_s,
             at_least_s=0.0 if again is None else REMEASURE_S,
             resume=settings.resume and again is None,
@@ -188,13 +188,13 @@ class Campaigns:
 
 def within_limits(expanded: ExpandedCase, measured: Measured, frozen: Mapping[str, Frozen] | None = None) -> Judgement:
     """The case against its absolute limits; invalid with the reason where it was not, or not well, measured. It says
-    what it was held to, by `frozen` or not, and of another engine than ours which."""
-    judgement, plan = _judged(expanded, measured), expanded.plan
+    what it was held to, by `frozen` or not, and of another engine than the reference which."""
+    judgement, plan, engine = _judged(expanded, measured), expanded.plan, expanded.engine
     if judgement.verdict.kind is not VerdictKind.INVALID:
         judgement = expanded.suite.held_to(judgement, plan, expanded.points, measured, frozen or {})
-    if plan.framework == "vllm":
-        return replace(judgement, detail={**judgement.detail, "engine": "vllm"})
-    return judgement
+    if engine is None or engine.is_reference(plan.spec.family):
+        return judgement
+    return replace(judgement, detail={**judgement.detail, "engine": engine.name})
 
 
 def _used(members: Sequence[Member], measured: Measured) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from pytest_npubench import backends
+from pytest_npubench import backends, engines
 from pytest_npubench.backends.protocol import Device, Runtime
 from pytest_npubench.errors import DeviceUnavailableError, NpubenchError
 from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint, FingerprintKey, collect
@@ -38,13 +38,11 @@ class OpenDevices:
 
     def _open(self, devices: Devices, framework: str) -> Runtime:
         family = backends.backend(devices[0].family)
-        if framework == "vllm":
-            from pytest_npubench.campaign.vllm_runtime import VllmRuntime
-
-            return VllmRuntime(family, devices)
         if framework == "jax":
             return family.open(devices, self._cache)
-        return backends.open_torch(family, devices)
+        if framework == "torch":
+            return backends.open_torch(family, devices)
+        return engines.engine(framework).open(family, devices, self._cache)
 
     def digest(self, devices: Devices, framework: str = "jax") -> str:
         """The digest of the devices' fingerprint, which is then on record. Each framework is a stack of its own."""
@@ -71,7 +69,7 @@ class OpenDevices:
                 name=devices[0].name,
                 device_class=stack.device_class,
                 driver=stack.driver,
-                runtime=stack.runtime,
+                runtime=", ".join(filter(None, (_software(framework), stack.runtime))) or None,
                 compiler=stack.compiler,
                 power_policy=stack.power_policy,
                 firmware=stack.firmware,
@@ -82,6 +80,10 @@ class OpenDevices:
             fingerprint = collect(facts, self._root)
             self._fingerprints[devices, framework] = fingerprint, self._on_fingerprint(fingerprint)
         return self._fingerprints[devices, framework]
+
+
+def _software(framework: str) -> str:
+    return "" if framework in ("jax", "torch") else engines.engine(framework).software()
 
 
 def limit_jax(families: Collection[str]) -> None:

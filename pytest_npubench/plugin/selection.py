@@ -13,6 +13,7 @@ from pytest_npubench.backends import torch_missing
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.memory import why_not_fit
 from pytest_npubench.campaign.sharding import shard
+from pytest_npubench.engines import REFERENCE
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.plain_text import plain
@@ -111,7 +112,7 @@ def _place(session: BenchSession, item: pytest.Item, siblings: Siblings) -> list
         return _place_own(session, item, siblings)
     else:
         return [item]
-    if missing := _not_served(expanded):  # before any device is looked for: nobody would use it
+    if missing := _not_served(session, expanded):  # before any device is looked for: nobody would use it
         session.not_served.update(dict.fromkeys(_names(item), missing))
         item.add_marker(pytest.mark.skip(reason=plain(missing)))
         return [item]
@@ -146,16 +147,12 @@ def _place_own(session: BenchSession, item: pytest.Item, siblings: Siblings) -> 
 
 def _is_served(item: pytest.Item) -> bool:
     expanded = expanded_case(item)
-    return expanded is not None and expanded.plan.framework == "vllm"
+    return expanded is not None and expanded.engine is not None
 
 
-def _not_served(expanded: ExpandedCase | None) -> str:
-    """Why vLLM cannot serve the case's devices here; empty where it can, and where nobody asks it to."""
-    if expanded is None or expanded.plan.framework != "vllm":
-        return ""
-    from pytest_npubench.engines.vllm.installed import why_not_served
-
-    return why_not_served(expanded.plan.spec.family)
+def _not_served(session: BenchSession, expanded: ExpandedCase) -> str:
+    """Why the engine that was asked for by name cannot serve the case's devices here; empty where it can."""
+    return "" if session.settings.engine == REFERENCE else expanded.why_not_served
 
 
 def _unsupported(expanded: ExpandedCase | None) -> str:
@@ -190,6 +187,8 @@ def _groups(
 def _able(groups: Sequence[tuple[Device, ...]], expanded: ExpandedCase) -> tuple[list[tuple[Device, ...]], Skip | None]:
     """The groups that can run the case: what computes is installed, and the case fits their memory."""
     plan = expanded.plan
+    if missing := expanded.why_not_served:
+        return [], Skip(Miss.CANNOT_RUN, missing)
     if plan.framework == "torch" and (missing := torch_missing(plan.spec.family)):
         return [], Skip(Miss.CANNOT_RUN, missing)
     reasons = {group: why_not_fit(expanded.suite.memory, expanded.case, expanded.kind, plan, group) for group in groups}

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_npubench.engines import OWN as ENGINES
 from pytest_npubench.engines.vllm.safetensors_file import is_whole
 from pytest_npubench.engines.vllm.version import installed_vllm
 from pytest_npubench.plugin.fresh_process import fresh_command
-from pytest_npubench.plugin.options import ENGINES
 from pytest_npubench.plugin.settings import Settings
 
 from .project import Project, make_project
@@ -129,9 +129,9 @@ def test_the_reference_engine_unless_another_is_named(settings):
     assert settings("--npubench-engine=reference", ini="npubench_engine = vllm\n").engine == "reference"
 
 
-@pytest.mark.parametrize(("name", "hint"), [("vlm", "; did you mean 'vllm'?"), ("VLLM", "'vllm'?"), ("sglang", "vllm")])
+@pytest.mark.parametrize(("name", "hint"), [("vlm", "; did you mean 'vllm'?"), ("VLLM", "'vllm'?"), ("sglang", "aihub")])
 def test_an_unknown_engine_is_refused_with_those_there_are(settings, name, hint):
-    with pytest.raises(pytest.UsageError, match=f"--npubench-engine = '{name}': want {' or '.join(ENGINES)}") as error:
+    with pytest.raises(pytest.UsageError, match=f"--npubench-engine = '{name}': want reference, vllm, maxtext, nxd or aihub") as error:
         settings(f"--npubench-engine={name}")
     assert str(error.value).endswith(hint)
 
@@ -329,6 +329,7 @@ def test_suites_that_serve_no_model_are_what_they_were(pytester):
     assert frameworks["vllm"]["partition"] == frameworks["reference"]["partition"] != set()
     assert frameworks["vllm"]["offload"] == frameworks["reference"]["offload"] != set()
     for suite in ("scheduling", "buckets"):
-        assert {framework for _, framework in frameworks["vllm"][suite]} == {"vllm"}
-        assert all(key.endswith("-vllm") for key, _ in frameworks["vllm"][suite])
-        assert "vllm" not in {framework for _, framework in frameworks["reference"][suite]}
+        for name in ("vllm", "maxtext", "nxd"):
+            assert {framework for _, framework in frameworks[name][suite]} == {name}
+            assert all(key.endswith(f"-{name}") for key, _ in frameworks[name][suite])
+        assert {framework for _, framework in frameworks["reference"][suite]} <= {"jax", "torch"}

@@ -24,13 +24,14 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from pytest_npubench.buckets import bucket_of, check_buckets
+from pytest_npubench.engines.canary_kernels import CanaryKernels
 from pytest_npubench.engines.jax_dense import forward
 from pytest_npubench.engines.jax_dense.forward import Caches, State
 from pytest_npubench.engines.jax_dense.graph_form import graph_form
 from pytest_npubench.engines.jax_dense.memory import check_tensor_parallel
 from pytest_npubench.engines.jax_dense.trace import RunTrace
 from pytest_npubench.engines.jax_dense.weights import AXIS, random_weights, weight_specs
-from pytest_npubench.engines.protocol import Compiler, Finished
+from pytest_npubench.engines.protocol import Canaries, Compiler, Engine, Finished
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError, LengthError
 from pytest_npubench.measurement import CompileRecord, Move, Phase, Request, Run
@@ -46,7 +47,7 @@ class Generation:
     tokens: tuple[tuple[int, ...], ...]
 
 
-class StaticBucketEngine:
+class StaticBucketEngine(Engine):
     """See the module. Raises ConfigError for a bucket set, dtype or device count the shape cannot have."""
 
     name = "jax-dense"
@@ -70,6 +71,7 @@ class StaticBucketEngine:
         self.buckets = check_buckets(buckets)
         self.batch_size = batch_size
         self.compiles: Sequence[CompileRecord] = ()
+        self.canaries: Canaries | None = CanaryKernels(compiler)
         self._compiler = compiler
         self._dtype = _jax_dtype(dtype)
         self._seed = seed

@@ -17,8 +17,9 @@ import numpy as np
 from pytest_npubench.buckets import bucket_of, check_buckets
 from pytest_npubench.engines.jax_dense.trace import RunTrace
 from pytest_npubench.engines.openvino_dense.binaries import BucketBinaries, Tokens
+from pytest_npubench.engines.openvino_dense.canaries import OpenVinoCanaries
 from pytest_npubench.engines.openvino_dense.weights import seeded_weights
-from pytest_npubench.engines.protocol import Compiler, Finished
+from pytest_npubench.engines.protocol import Canaries, Compiler, Engine, Finished
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError, LengthError
 from pytest_npubench.measurement import CompileRecord, Move, Phase, Request, Run
@@ -32,7 +33,7 @@ class Generation:
     tokens: tuple[tuple[int, ...], ...]
 
 
-class OpenVinoBucketEngine:
+class OpenVinoBucketEngine(Engine):
     """See the module. Raises ConfigError for a bucket set, batch size or dtype the decoder cannot have."""
 
     name = "openvino-dense"
@@ -55,6 +56,7 @@ class OpenVinoBucketEngine:
         self.buckets = check_buckets(buckets)
         self.batch_size = batch_size
         self.compiles: Sequence[CompileRecord] = ()
+        self.canaries: Canaries | None = OpenVinoCanaries(compiler)
         self._compiler = compiler
         self._seed = seed
         self._weights = seeded_weights(shape, dtype, seed)

@@ -25,10 +25,16 @@ def profile(plan: BucketPlan, measured: Measured, buckets: Sequence[int]) -> Buc
         for move in plan.moves(sorted(buckets)[1:])
         if move.move is not None
     }
-    return fit(samples, batch_size=plan.batch_size, transitions_s=transitions_s or None)
+    return fit(
+        samples,
+        batch_size=plan.batch_size,
+        prefill_shared=plan.service.prefill_shared,
+        transitions_s=transitions_s or None,
+    )
 
 
 def predict(plan: BucketPlan, lens: BucketProfile, batch: BucketPoint) -> float:
     """Seconds of one drawn batch, as the plan's engine runs it."""
     lengths = [(item.input_tokens, item.output_tokens) for item in batch.requests]
-    return LensPredictor(lens).predict_batch(lengths, finished=plan.finished).e2e_s
+    keys = plan.service.keys(tuple(sorted(lens.buckets)))
+    return LensPredictor(lens, keys=keys).predict_batch(lengths, finished=plan.service.finished).e2e_s

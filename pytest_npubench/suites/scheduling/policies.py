@@ -24,7 +24,7 @@ def policy_settings(policy: str, plan: ServingPlan, load: LoadSpec) -> Settings:
     """The settings under which a policy does T tokens of prefill in an iteration; () where it knows no such measure."""
     tokens = plan.tokens_per_iteration(load)
     known: dict[str, dict[str, int | None]] = {
-        "chunked": {"chunk_size_tokens": tokens, "decode_counts": plan.engine == "vllm"},
+        "chunked": {"chunk_size_tokens": tokens, "decode_counts": plan.service.decode_counts},
         "layered": {"tokens_per_iteration": tokens, "merge_cap_tokens": MERGE_CHUNKS * tokens},
         "disaggregated": {"max_prefill_tokens": MERGE_CHUNKS * tokens},
         "hybrid": {"chunk_size_tokens": MERGE_CHUNKS * tokens, "tokens_per_iteration": tokens},
