@@ -25,6 +25,7 @@ UNNAMED = "AWS Neuron device"
 
 class NeuronBackend:
     family = "neuron"
+    no_callables = "nothing here compiles for neuron"
 
     def probe(self, timeout_s: float) -> Probe:
         if not which("neuron-ls"):
@@ -39,7 +40,7 @@ class NeuronBackend:
 
     def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
         """Raises DeviceUnavailableError: no runtime here compiles for them, the engines that serve them do."""
-        raise DeviceUnavailableError("nothing here compiles for neuron; want an engine that does (--npubench-engine)")
+        raise DeviceUnavailableError(f"{self.no_callables}; want an engine that does (--npubench-engine)")
 
     def visible(self, devices: Sequence[Device]) -> Mapping[str, str]:
         return {"NEURON_RT_VISIBLE_CORES": ",".join(str(device.ordinal) for device in devices)}

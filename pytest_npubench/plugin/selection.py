@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_npubench.backends import torch_missing
+from pytest_npubench.backends import torch_missing, why_no_callables
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.memory import why_not_fit
 from pytest_npubench.campaign.sharding import shard
@@ -135,7 +135,10 @@ def _place_own(session: BenchSession, item: pytest.Item, siblings: Siblings) -> 
     families = families_of(item)
     if len(families) != 1:
         return [item]
-    groups, skip = _groups(wanted(item, session.probe(families[0])), None, session.settings.devices)
+    probe = wanted(item, session.probe(families[0]))
+    if probe.devices and (reason := why_no_callables(families[0])):
+        probe = Probe(reason=f"found {', '.join(dict.fromkeys(one.name for one in probe.devices))}, but {reason}")
+    groups, skip = _groups(probe, None, session.settings.devices)
     siblings.add(item, "" if skip is None else skip.reason)
     if skip is not None:
         _note_miss(session, item, skip)
