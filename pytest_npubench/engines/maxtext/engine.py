@@ -11,7 +11,6 @@ Every call is waited for and its tokens are fetched, as a server that streams th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -22,17 +21,9 @@ from pytest_npubench.engines.jax_dense.trace import RunTrace
 from pytest_npubench.engines.maxtext.interface import MaxEngine, ResultTokens
 from pytest_npubench.engines.maxtext.lengths import declared_lengths
 from pytest_npubench.engines.protocol import Engine, Finished
-from pytest_npubench.engines.request_batch import Prompt, as_requests, check_batch, random_prompts
+from pytest_npubench.engines.request_batch import Generation, Prompt, as_requests, check_batch, random_prompts
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.measurement import CacheState, CompileRecord, Move, Phase, Request, Run
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
-    """A run and the tokens it produced: one tuple a request, in the order the requests were given."""
-
-    run: Run
-    tokens: tuple[tuple[int, ...], ...]
 
 
 class MaxTextEngine(Engine):

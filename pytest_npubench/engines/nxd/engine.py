@@ -13,28 +13,20 @@ Worked example: prompts of 100 and 120 tokens, 3 and 9 output tokens: both are e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from pytest_npubench.engines.jax_dense.trace import RunTrace
 from pytest_npubench.engines.nxd.buckets import declared_buckets
 from pytest_npubench.engines.nxd.interface import NeuronModel
 from pytest_npubench.engines.protocol import Engine, Finished
-from pytest_npubench.engines.request_batch import Prompt, as_requests, check_batch, random_prompts
+from pytest_npubench.engines.request_batch import Generation, Prompt, as_requests, check_batch, random_prompts
 from pytest_npubench.errors import ConfigError, LengthError
 from pytest_npubench.measurement import CompileRecord, Move, Phase, Request, Run
 
 # settings under which a call makes another number of tokens than one a row, or does not wait for the device
 REFUSED = ("async_mode", "is_medusa", "enable_fused_speculation", "speculation_length")
 WHOSE = {"grow": ", the longest prompt's with the longest answer's", "freeze": ""}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
-    """A run and the tokens it produced: one tuple a request, in the order the requests were given."""
-
-    run: Run
-    tokens: tuple[tuple[int, ...], ...]
 
 
 class NxdEngine(Engine):
