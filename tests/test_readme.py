@@ -45,6 +45,23 @@ def test_links_between_documents_lead_somewhere(document: str) -> None:
         assert ((ROOT / document).parent / target).exists(), target
 
 
+def test_every_engine_stands_where_engines_are_listed() -> None:
+    """The option's row and help, the table of adapters, and how each that is no reference is asked for."""
+    from pytest_npubench import engines
+    from pytest_npubench.plugin.options import OPTIONS
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (row,) = [line for line in text.splitlines() if line.startswith("| `--npubench-engine NAME`")]
+    (option,) = [option for option in OPTIONS if option.name == "engine"]
+    adapters = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)`.*\| `engines/", adapters, re.MULTILINE)) == set(engines.OWN)
+    for name in engines.OWN:
+        assert f"`{name}`" in row
+        assert name in option.help
+        if name != engines.REFERENCE and not engines.engine(name).reference_on:
+            assert f"`--npubench-engine {name}`" in text
+
+
 def test_every_option_stands_in_the_readme() -> None:
     from pytest_npubench.plugin.options import FLAGS, OPTIONS
 

@@ -44,6 +44,12 @@ def torch_missing(family: str) -> str:
     return "" if find_spec("torch") else f"torch is not installed: pip install pytest-npubench[{family}]"
 
 
+def why_no_callables(family: str) -> str:
+    """Why no callable of this process runs on devices of the family; empty where one can."""
+    reason: str = getattr(backend(family), "no_callables", "")
+    return reason
+
+
 def visible(backend: Backend, devices: Sequence[Device]) -> Mapping[str, str]:
     """The environment in which a process sees these devices alone; empty where the family has no such thing."""
     hide: Callable[[Sequence[Device]], Mapping[str, str]] | None = getattr(backend, "visible", None)

@@ -129,6 +129,8 @@ class Backend(Protocol):
     # open_torch(devices) -> Runtime: one in torch, for suites that run there. A backend may do without it.
     # classes(device) -> tuple[str, ...]: "gpu", "npu" or none, from a family that has devices of several classes. A
     # backend may do without it.
+    # no_callables: str: why a callable of this process cannot run there, though devices are found: engines that open
+    # them by themselves can. A backend may do without it.
     # bare_stack(devices) -> Stack: what is known of devices that nobody opened: driver, firmware, modes; runtime and
     # compiler None. A backend may do without it.
 

@@ -21,8 +21,9 @@ from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.case import Case
 from pytest_npubench.errors import NpubenchError
 
-# JAX is given XLA_PYTHON_CLIENT_MEM_FRACTION = 0.9; torch takes what it needs, beside a CUDA context of half a GB.
-USABLE_FRACTIONS = {"jax": 0.9, "torch": 0.95, "vllm": 0.95}
+# JAX is given XLA_PYTHON_CLIENT_MEM_FRACTION = 0.9; others take what they need, beside a CUDA context of half a GB.
+USABLE_FRACTIONS = {"jax": 0.9}
+USABLE_FRACTION = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ def memory_room(plan: CampaignPlan, devices: Sequence[Device] = ()) -> MemoryRoo
     said = [float(value) for value in known if value]
     if not said:
         return None
-    return MemoryRoom(device_bytes=min(said), fraction=USABLE_FRACTIONS[plan.framework])
+    return MemoryRoom(device_bytes=min(said), fraction=USABLE_FRACTIONS.get(plan.framework, USABLE_FRACTION))
 
 
 def why_not_fit(

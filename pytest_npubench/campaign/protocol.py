@@ -47,7 +47,7 @@ class CampaignPlan(Protocol):
 
     @property
     def framework(self) -> str:
-        """Which runtime opens the device: jax or torch."""
+        """Which runtime opens the device: that of jax or of torch, or an engine's, by its name."""
         ...
 
     @property

@@ -27,7 +27,7 @@ from pytest_npubench.store.json_text import JsonError, decode
 MAX_BYTES = 64 * 1024 * 1024
 _POINT = re.compile(r"profile/(\d{1,9})/(\d{1,9})")
 _MOVE = re.compile(r"move/(\d{1,9})/(\d{1,9})")
-_BATCH = re.compile(r"-b(\d{1,9})(?:-vllm)?$")
+_BATCH = re.compile(r".*-b(\d{1,9})(?:-[a-z][\w.-]*)?$")  # and the engine, where it is not the reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

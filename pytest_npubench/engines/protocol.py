@@ -30,8 +30,17 @@ class Compiler(Protocol):
         ...
 
 
+class Canaries(Protocol):
+    """Small programs that know nothing of decoders (canary_kernels.py)."""
+
+    def load(self, kernel: str) -> None: ...
+
+    def time(self, kernel: str) -> float: ...
+
+
 class Engine(Protocol):
-    """A decoder with one compiled batch size and a set of buckets."""
+    """A decoder with one compiled batch size and a set of buckets. An engine derives from this class: what it may have,
+    and need not, has a default here."""
 
     name: str
     batch_size: int
@@ -53,5 +62,17 @@ class Engine(Protocol):
         ...
 
     def time_move(self, from_bucket: int, to_bucket: int) -> Move:
-        """Move a whole batch's KV cache between two neighbouring buckets and time it."""
+        """Move a whole batch's KV cache between two neighbouring buckets and time it. Raises ConfigError where none
+        ever moves."""
         ...
+
+    # -- what it may have
+
+    declared: tuple[int, ...] = ()
+    """What it pads prompts to whatever it was asked for; empty where it pads to `buckets`, or not at all."""
+    canaries: Canaries | None = None
+    """The canary kernels where the engine runs; None where nothing runs them."""
+
+    def close(self) -> None:
+        """End what it started."""
+        return

@@ -1,4 +1,4 @@
-"""What adapters of other people's engines do with a batch before it runs: check it, and make prompts of its lengths.
+"""What engines do with a batch before it runs, and give back: check it, make prompts of its lengths, tell its tokens.
 
 Worked example: requests of 3 and 5 prompt tokens under seed 0 get the first 3 and 5 draws of the streams (0, 0) and
 (0, 1): the same ones in every run, so that two runs of a batch do the same work.
@@ -7,14 +7,23 @@ Worked example: requests of 3 and 5 prompt tokens under seed 0 get the first 3 a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from pytest_npubench.errors import ConfigError, LengthError
-from pytest_npubench.measurement import Request
+from pytest_npubench.measurement import Request, Run
 
 Prompt = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """A run and the tokens it produced: one tuple a request, in the order the requests were given."""
+
+    run: Run
+    tokens: tuple[tuple[int, ...], ...]
 
 
 def as_requests(prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[Request]:
@@ -27,10 +36,10 @@ def as_requests(prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list
     ]
 
 
-def check_batch(requests: Sequence[Request], batch_size: int) -> None:
+def check_batch(requests: Sequence[Request], batch_size: int, verb: str = "takes") -> None:
     """Raises LengthError for an empty batch, one above batch_size, or a request without a token of either kind."""
     if not 1 <= len(requests) <= batch_size:
-        raise LengthError(f"{len(requests)} requests; the engine takes 1..{batch_size}")
+        raise LengthError(f"{len(requests)} requests; the engine {verb} 1..{batch_size}")
     for row, request in enumerate(requests):
         if request.input_tokens < 1 or request.output_tokens < 1:
             raise LengthError(

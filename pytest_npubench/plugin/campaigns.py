@@ -13,6 +13,7 @@ import pytest
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPlan, Frozen
 from pytest_npubench.comparison.observation import Key
+from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import JournalError, MeasurementError, NpubenchError
 from pytest_npubench.plugin import remeasure
 from pytest_npubench.plugin.campaign_process import CampaignTask, Heard, run_campaign
@@ -51,7 +52,7 @@ class Workbench:
     regression: Regression
     progress: CaseProgress
     lock_timeout_s: float
-    visible: Callable[[Devices, str], Mapping[str, str]]
+    visible: Callable[[Devices, EngineDescriptor | None], Mapping[str, str]]
     note: Callable[[str], None]
 
 
@@ -142,7 +143,7 @@ class Campaigns:
             tests=tuple(dict.fromkeys(member.test for member in members)),
             devices=devices,
             framework=plan.framework,
-            environment=bench.visible(devices, plan.framework),
+            environment=bench.visible(devices, members[0].expanded.engine),
             lock_timeout_s=bench.lock_timeout_s,
             at_least_s=0.0 if again is None else REMEASURE_S,
             resume=bench.settings.resume and again is None,
@@ -205,13 +206,13 @@ class Campaigns:
 
 def within_limits(expanded: ExpandedCase, measured: Measured, frozen: Mapping[str, Frozen] | None = None) -> Judgement:
     """The case against its absolute limits; invalid with the reason where it was not, or not well, measured. It says
-    what it was held to, by `frozen` or not, and of another engine than ours which."""
-    judgement, plan = _judged(expanded, measured), expanded.plan
+    what it was held to, by `frozen` or not, and of another engine than the reference which."""
+    judgement, plan, engine = _judged(expanded, measured), expanded.plan, expanded.engine
     if judgement.verdict.kind is not VerdictKind.INVALID:
         judgement = expanded.suite.held_to(judgement, plan, expanded.points, measured, frozen or {})
-    if plan.framework == "vllm":
-        return replace(judgement, detail={**judgement.detail, "engine": "vllm"})
-    return judgement
+    if engine is None or engine.is_reference(plan.spec.family):
+        return judgement
+    return replace(judgement, detail={**judgement.detail, "engine": engine.name})
 
 
 def _used(members: Sequence[Member], measured: Measured) -> Mapping[str, Any]:

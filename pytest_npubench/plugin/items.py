@@ -12,6 +12,7 @@ from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.kind import CaseKind
 from pytest_npubench.campaign.protocol import CampaignPlan, CampaignPoint
 from pytest_npubench.case import Case
+from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.suites.protocol import Suite
 
@@ -36,6 +37,16 @@ class ExpandedCase:
             return tuple(self.kind.points(self.case, self.plan))
         except NpubenchError:
             return ()
+
+    @property
+    def engine(self) -> EngineDescriptor | None:
+        """What runs the plan's models; None where no engine can be chosen."""
+        return self.suite.engine(self.plan)
+
+    @property
+    def why_not_served(self) -> str:
+        """Why the engine cannot serve the case's devices here; empty where it can, and where none can be chosen."""
+        return "" if self.engine is None else self.engine.why_not_served(self.suite.name, self.plan.spec.family)
 
     @property
     def digest(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from pytest_npubench import backends
+from pytest_npubench import backends, engines
 from pytest_npubench.backends.protocol import Device, Runtime
 from pytest_npubench.errors import DeviceUnavailableError, NpubenchError
 from pytest_npubench.families import declared
@@ -38,14 +38,12 @@ class OpenDevices:
         return self._runtimes[devices, framework]
 
     def _open(self, devices: Devices, framework: str) -> Runtime:
-        backend = backends.backend(devices[0].family)
-        if framework == "vllm":
-            from pytest_npubench.campaign.vllm_runtime import VllmRuntime
-
-            return VllmRuntime(backend, devices)
+        family = backends.backend(devices[0].family)
         if framework == "jax":
-            return backend.open(devices, self._cache)
-        return backends.open_torch(backend, devices)
+            return family.open(devices, self._cache)
+        if framework == "torch":
+            return backends.open_torch(family, devices)
+        return engines.engine(framework).open(family, devices, self._cache)
 
     def digest(self, devices: Devices, framework: str = "jax") -> str:
         """The digest of the devices' fingerprint, which is then on record. Each framework is a stack of its own."""
@@ -72,7 +70,7 @@ class OpenDevices:
                 name=devices[0].name,
                 device_class=stack.device_class,
                 driver=stack.driver,
-                runtime=stack.runtime,
+                runtime=", ".join(filter(None, (_software(framework), stack.runtime))) or None,
                 compiler=stack.compiler,
                 power_policy=stack.power_policy,
                 firmware=stack.firmware,
@@ -83,6 +81,10 @@ class OpenDevices:
             fingerprint = collect(facts, self._root)
             self._fingerprints[devices, framework] = fingerprint, self._on_fingerprint(fingerprint)
         return self._fingerprints[devices, framework]
+
+
+def _software(framework: str) -> str:
+    return "" if framework in ("jax", "torch") else engines.engine(framework).software()
 
 
 def limit_jax(families: Collection[str]) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from pytest_npubench import engines
+
 MARKERS = (
     "gpu: needs any GPU",
     "npu: needs any NPU",
@@ -50,11 +52,17 @@ def _profile(text: str) -> str:
 def _engine(text: str) -> str:
     from difflib import get_close_matches
 
-    if text in ENGINES:
-        return text
-    near = get_close_matches(text.lower(), ENGINES, n=1)
+    from pytest_npubench.errors import RegistryError
+
+    try:
+        if text in engines.names():
+            return engines.engine(text).name
+        near = get_close_matches(text.lower(), engines.names(), n=1)
+    except RegistryError as error:  # one of another distribution
+        raise ValueError(str(error)) from None
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"want {' or '.join(ENGINES)}{hint}")
+    *others, last = engines.names()
+    raise ValueError(f"want {', '.join(others)} or {last}{hint}")
 
 
 def _number(text: str, want: str, fits: Callable[[float], bool]) -> float:
@@ -131,11 +139,16 @@ def _ordinals(text: str) -> tuple[int, ...]:
 
 DEFAULT_BASELINES = "baselines"
 LONGEST_S = 31_536_000  # a year
-ENGINES = ("reference", "vllm")
 OPTIONS = (
     Option("require", "NAME[,NAME]", "exit with code 4 unless cases of these markers or devices can run", _names, ()),
     Option("profile", "NAME", "run size: quick (default), nightly or full", _profile, "quick"),
-    Option("engine", "NAME", "what runs the models: reference (default, our own) or vllm", _engine, "reference"),
+    Option(
+        "engine",
+        "NAME",
+        f"what runs the models (default {engines.REFERENCE}): {', '.join(engines.OWN)}, or one registered",
+        _engine,
+        engines.REFERENCE,
+    ),
     Option("hardware", "DIR", "a folder of further hardware files", _path),
     Option("devices", "N[,N]", "only these devices of a family, by number", _ordinals),
     Option("baselines", "DIR", "accepted baselines (default: baselines/ in the root)", _path, DEFAULT_BASELINES),

@@ -8,10 +8,11 @@ from enum import IntEnum
 
 import pytest
 
-from pytest_npubench.backends import torch_missing
+from pytest_npubench.backends import torch_missing, why_no_callables
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.memory import why_not_fit
 from pytest_npubench.campaign.sharding import shard
+from pytest_npubench.engines import REFERENCE
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.plain_text import plain
@@ -73,10 +74,11 @@ class _Reasons:
 
 @dataclass(frozen=True, slots=True)
 class _Here:
-    """What is looked at to place an item: the devices of a family, and which of them were asked for."""
+    """What is looked at to place an item: the devices of a family, which of them were asked for, and the engine."""
 
     probe: Callable[[str], Probe]
     ordinals: tuple[int, ...] | None
+    engine: str
     reasons: _Reasons
     siblings: Siblings
 
@@ -93,7 +95,7 @@ def select(
     # a shard without any case of a required name leaves it to the others; one with some must be able to run them
     runnable = _all_names(left_out) - _all_names(kept)
     selected: list[pytest.Item] = []
-    here = _Here(probe, settings.devices, _Reasons(), Siblings())
+    here = _Here(probe, settings.devices, settings.engine, _Reasons(), Siblings())
     served: set[str] = set()
     for item in kept:
         placed = _place(item, here)
@@ -149,7 +151,7 @@ def _place(item: pytest.Item, here: _Here) -> list[pytest.Item]:
         return _place_own(item, here)
     else:
         return [item]
-    if missing := _not_served(expanded):  # before any device is looked for: nobody would use it
+    if missing := _not_served(expanded, here.engine):  # before any device is looked for: nobody would use it
         here.reasons.not_served.update(dict.fromkeys(_names(item), missing))
         item.add_marker(pytest.mark.skip(reason=plain(missing)))
         return [item]
@@ -172,7 +174,10 @@ def _place_own(item: pytest.Item, here: _Here) -> list[pytest.Item]:
     families = families_of(item)
     if len(families) != 1:
         return [item]
-    groups, skip = _groups(wanted(item, here.probe(families[0])), None, here.ordinals)
+    probe = wanted(item, here.probe(families[0]))
+    if probe.devices and (reason := why_no_callables(families[0])):
+        probe = Probe(reason=f"found {', '.join(dict.fromkeys(one.name for one in probe.devices))}, but {reason}")
+    groups, skip = _groups(probe, None, here.ordinals)
     here.siblings.add(item, "" if skip is None else skip.reason)
     if skip is not None:
         here.reasons.note_miss(item, skip)
@@ -184,16 +189,12 @@ def _place_own(item: pytest.Item, here: _Here) -> list[pytest.Item]:
 
 def _is_served(item: pytest.Item) -> bool:
     expanded = expanded_case(item)
-    return expanded is not None and expanded.plan.framework == "vllm"
+    return expanded is not None and expanded.engine is not None
 
 
-def _not_served(expanded: ExpandedCase | None) -> str:
-    """Why vLLM cannot serve the case's devices here; empty where it can, and where nobody asks it to."""
-    if expanded is None or expanded.plan.framework != "vllm":
-        return ""
-    from pytest_npubench.engines.vllm.installed import why_not_served
-
-    return why_not_served(expanded.plan.spec.family)
+def _not_served(expanded: ExpandedCase, engine: str) -> str:
+    """Why the engine that was asked for by name cannot serve the case's devices here; empty where it can."""
+    return "" if engine == REFERENCE else expanded.why_not_served
 
 
 def _unsupported(expanded: ExpandedCase | None) -> str:
@@ -228,6 +229,8 @@ def _groups(
 def _able(groups: Sequence[tuple[Device, ...]], expanded: ExpandedCase) -> tuple[list[tuple[Device, ...]], Skip | None]:
     """The groups that can run the case: what computes is installed, and the case fits their memory."""
     plan = expanded.plan
+    if missing := expanded.why_not_served:
+        return [], Skip(Miss.CANNOT_RUN, missing)
     if plan.framework == "torch" and (missing := torch_missing(plan.spec.family)):
         return [], Skip(Miss.CANNOT_RUN, missing)
     reasons = {group: why_not_fit(expanded.suite.memory, expanded.case, expanded.kind, plan, group) for group in groups}

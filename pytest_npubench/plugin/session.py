@@ -15,6 +15,7 @@ from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.campaign.sharding import known_durations
 from pytest_npubench.comparison.judged_share import JudgedShare
 from pytest_npubench.engines import moe_shapes, shapes
+from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import BrokenEntryError, JournalError, NpubenchError, StoreError
 from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.partition import strategies
@@ -110,11 +111,11 @@ class BenchSession:
                 self._probes[family] = Probe(reason=str(error))
         return self._probes[family]
 
-    def visible(self, devices: Sequence[Device], framework: str) -> Mapping[str, str]:
-        """The environment in which a process sees these devices alone; empty where they are all there are, and where
-        nothing can hide the others. vLLM's processes are told theirs by themselves."""
+    def visible(self, devices: Sequence[Device], engine: EngineDescriptor | None) -> Mapping[str, str]:
+        """The environment in which a process sees these devices alone; empty where they are all there are, where
+        nothing can hide the others, and for an engine that tells its own processes."""
         family = devices[0].family
-        if framework == "vllm" or len(self.probe(family).devices) == len(devices):
+        if (engine is not None and engine.is_placed_by_itself) or len(self.probe(family).devices) == len(devices):
             return {}
         return backends.visible(backends.backend(family), devices)
 

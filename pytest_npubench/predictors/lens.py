@@ -209,8 +209,13 @@ class Lens(Predictor):
     about = "a prefill and a step time for each bucket, from two measured points (arXiv 2606.18042)"
 
     def fit(self, samples: ProfileSamples) -> FittedLens:
-        profile = fit(samples.samples_s, batch_size=samples.batch_size, transitions_s=samples.transitions_s)
-        return FittedLens(lens=LensPredictor(profile), finished=samples.finished)
+        profile = fit(
+            samples.samples_s,
+            batch_size=samples.batch_size,
+            prefill_shared=samples.prefill_shared,
+            transitions_s=samples.transitions_s,
+        )
+        return FittedLens(lens=LensPredictor(profile, keys=samples.keys), finished=samples.finished)
 
 
 PREDICTOR = Lens()

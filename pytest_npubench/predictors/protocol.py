@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from pytest_npubench.buckets import BucketKeys
 from pytest_npubench.measurement import CompileRecord, CostRecord, Request
 from pytest_npubench.predictors.two_point import ProfilePoint, count_cost
 from pytest_npubench.predictors.work import Finished
@@ -18,13 +19,17 @@ from pytest_npubench.predictors.work import Finished
 class ProfileSamples:
     """What predictors are fitted on. samples_s: end-to-end seconds of each profile point, a full batch of equal
     requests, over all rounds. transitions_s: seconds of moving the KV cache into a bucket; None where nothing moves.
-    compiles: the binaries of these buckets. finished: what a request that ended adds to a padded batch."""
+    compiles: the binaries of these buckets. finished: what a request that ended adds to a padded batch. keys: the
+    bucket of a length, None for the smallest that holds it. prefill_shared: a batch has one prefill, not one a prompt
+    (LENS, Eq. 7)."""
 
     samples_s: Mapping[ProfilePoint, Sequence[float]]
     batch_size: int
     finished: Finished = "grow"
     transitions_s: Mapping[int, float] | None = None
     compiles: tuple[CompileRecord, ...] = ()
+    keys: BucketKeys | None = None
+    prefill_shared: bool = False
 
 
 class FittedPredictor(Protocol):

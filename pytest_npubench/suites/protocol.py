@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pytest_npubench.engines import REFERENCE
 from pytest_npubench.errors import BrokenEntryError
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.memory import MemoryModel
     from pytest_npubench.campaign.points import Measured
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint, Frozen
+    from pytest_npubench.engines.descriptor import EngineDescriptor
     from pytest_npubench.hardware import HardwareSpec
     from pytest_npubench.reports.page import Parts
     from pytest_npubench.result import Judgement
@@ -40,7 +42,7 @@ class Choice:
     rivals: predictors whose errors stand beside LENS's."""
 
     profile: str = "quick"
-    engine: str = "reference"
+    engine: str = REFERENCE
     case_error: float | None = None
     mean_error: float | None = None
     rivals: tuple[str, ...] = ()
@@ -106,6 +108,10 @@ class Suite:
     def kind_for(self, plan: CampaignPlan, kind: CaseKind[Any]) -> CaseKind[Any]:
         """The kind that stands in `kind`'s place under a plan: `kind` itself, unless the suite knows better."""
         return kind
+
+    def engine(self, plan: CampaignPlan) -> EngineDescriptor | None:
+        """The engine that runs a plan's models; None where the suite is none that engines can be chosen for."""
+        return None
 
     def unsupported(self, plan: CampaignPlan, points: Sequence[CampaignPoint]) -> str:
         """Why the plan's engine cannot measure these points at all; empty where it can."""

@@ -178,7 +178,7 @@ def test_without_the_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_the_backend_finds_and_watches(tool: Tool) -> None:
     tool("neuron-ls", listing(used_by(1, 2**30)))
     tool("neuron-monitor", STREAM)
-    assert backend("neuron").probe(10).reason.startswith("found 2 Neuron devices")
+    assert [one.id for one in backend("neuron").probe(10).devices] == [f"neuron:{core}" for core in range(4)]
     telemetry = backend("neuron").telemetry([])
     assert telemetry is not None
     assert telemetry.read().num_other_processes == 1

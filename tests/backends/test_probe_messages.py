@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_npubench import backends
 from pytest_npubench.backends import backend, cpu, jax_probe, neuron
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.processes import guarded
@@ -141,8 +143,25 @@ def test_neuron(monkeypatch: pytest.MonkeyPatch, answers: Fake) -> None:
     assert reason("neuron").startswith("no Neuron device: neuron-ls failed: ")
     answers(error=subprocess.TimeoutExpired("neuron-ls", 5))
     assert reason("neuron").startswith("no Neuron device: neuron-ls failed: ")
-    answers(stdout='[{"neuron_device": 0}, {"neuron_device": 1}]')
-    assert reason("neuron") == "found 2 Neuron devices, but this version has no engine that runs on neuron"
+
+
+def test_neuron_cores(monkeypatch: pytest.MonkeyPatch, answers: Fake, tmp_path: Path) -> None:
+    """A device is a core; chip and instance are called what the driver calls them, where it does."""
+    monkeypatch.setattr(neuron, "which", lambda name: f"/opt/aws/neuron/bin/{name}")
+    monkeypatch.setattr(neuron, "SYSFS", tmp_path)
+    architecture = tmp_path / "neuron0" / "info" / "architecture"
+    architecture.mkdir(parents=True)
+    (architecture / "device_name").write_text("Inferentia2\n", encoding="utf-8")
+    (architecture / "instance_type").write_text("inf2.8xlarge\n", encoding="utf-8")
+    answers(stdout='[{"neuron_device": 0, "nc_count": 2, "memory_size": 34}, {"neuron_device": 1, "nc_count": 2}]')
+    devices = backend("neuron").probe(5).devices
+    assert [(one.id, one.name, one.memory_bytes) for one in devices] == [
+        ("neuron:0", "Inferentia2, inf2.8xlarge", 17),
+        ("neuron:1", "Inferentia2, inf2.8xlarge", 17),
+        ("neuron:2", "AWS Neuron device", None),
+        ("neuron:3", "AWS Neuron device", None),
+    ]
+    assert backends.visible(backend("neuron"), devices[1:3]) == {"NEURON_RT_VISIBLE_CORES": "1,2"}
 
 
 def test_the_name_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:

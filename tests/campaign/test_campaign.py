@@ -8,6 +8,7 @@ from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.campaign import Campaign, Site
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.campaign.rounds import measure_round
+from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.errors import JournalError
 from pytest_npubench.measurement import CacheState, CompileRecord, Move, Request, Run
 from pytest_npubench.store.host import collect_host
@@ -20,7 +21,7 @@ from .conftest import seconds, with_size
 DEVICES = (Device(family="fake", ordinal=0, name="Fake accelerator"),)
 
 
-class ScriptedEngine:
+class ScriptedEngine(Engine):
     """Takes the times of conftest.py; `fails` maps a prompt length to the call from which on it raises."""
 
     def __init__(self, runtime, plan, fails=None):

@@ -59,7 +59,11 @@ def campaign(tmp_path, plan):
                 fingerprint="f",
             ),
             make_bench=lambda runtime: BucketBench(
-                runtime, plan, lambda runtime, plan: SimpleNamespace(load=lambda buckets: None, run=run)
+                runtime,
+                plan,
+                lambda runtime, plan: SimpleNamespace(
+                    load=lambda buckets: None, run=run, declared=(), canaries=CanaryKernels(runtime), close=lambda: None
+                ),
             ),
             settled=lambda measured: True,
             journal=JournalWriter.open(tmp_path / "journal.jsonl", host=collect_host(tmp_path), settings={}),

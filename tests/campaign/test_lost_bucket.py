@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.measurement import Move, Request, Run
 from pytest_npubench.suites.buckets.bench import BucketBench, is_out_of_memory
 from pytest_npubench.suites.buckets.points import BucketPoint
@@ -24,8 +25,8 @@ class TorchOutOfMemory(RuntimeError):
 TorchOutOfMemory.__name__ = "OutOfMemoryError"
 
 
-class Engine:
-    """Loads what it is asked for, in order, except the buckets in `broken`; has no canaries to fall back on."""
+class StandIn(Engine):
+    """Loads what it is asked for, in order, except the buckets in `broken`; with canaries of its own."""
 
     name, prefill_shared, finished = "stand-in", False, "freeze"
     canaries = SimpleNamespace(load=lambda kernel: None, time=lambda kernel: 0.001)
@@ -51,7 +52,7 @@ def loaded(plan, broken):
     points = [plan.profile_point(point) for point in reversed(plan.profile_points(plan.buckets))]
     batch = BucketPoint(name="batch", requests=(Request(input_tokens=10, output_tokens=50),), warm_up=False)
     canary = BucketPoint(name="canary", kernel="matmul")
-    engine = Engine(broken)
+    engine = StandIn(broken)
     bench = BucketBench(SimpleNamespace(), plan, lambda runtime, plan: engine)
     failures = bench.load([*points, batch, *plan.moves(plan.buckets), canary], [], lambda text: None)
     return engine, failures

@@ -20,10 +20,10 @@ from pytest_npubench.reports.terminal import summary_lines
 from pytest_npubench.result import JudgedCase, Judgement
 from pytest_npubench.suites import case_kind, shown
 from pytest_npubench.suites.buckets import vllm_buckets
-from pytest_npubench.suites.buckets.bench import BucketBench, bucket_engine
+from pytest_npubench.suites.buckets.bench import BucketBench
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
-from pytest_npubench.suites.buckets.vllm_buckets import BucketServer, engine_settings
+from pytest_npubench.suites.buckets.vllm_buckets import BucketServer, engine_settings, start_bucket_engine
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.verdict import VerdictKind
 
@@ -302,8 +302,7 @@ def test_a_campaign_starts_one_engine_and_reads_what_it_declares(
 ) -> None:
     monkeypatch.setattr(vllm_buckets, "VllmProcesses", FakeProcesses)
     monkeypatch.setattr(FakeProcesses, "log", [])
-    runtime = SimpleNamespace(visible_devices="3")
-    bench = BucketBench(runtime, on_vllm, lambda runtime, plan: bucket_engine(runtime, plan, tmp_path))
+    bench = BucketBench(SimpleNamespace(), on_vllm, lambda runtime, plan: start_bucket_engine(plan, tmp_path, "3"))
     assert bench._engine.declared == (16, 32, 64)  # type: ignore[attr-defined]  # 128 is beyond the plan
     assert FakeProcesses.log == ["get"]
     canaries = [point for point in points_of(on_vllm, ("canary",)) if point.kernel == "copy"]
@@ -315,10 +314,11 @@ def test_a_campaign_starts_one_engine_and_reads_what_it_declares(
 
 
 def records_of(plan: BucketPlan, measured: Measured) -> list[dict[str, object]]:
-    """Case records as the journal has them."""
+    """Case records as the journal has them: each says which engine it is of."""
     found = []
     for name in ("profile", "steps", "prediction", "mean_error"):
         for case in cases(plan, name):
+            judgement = case_kind(name).judge(case, plan, measured)
             judged = JudgedCase(
                 case=case,
                 digest="0",
@@ -326,7 +326,7 @@ def records_of(plan: BucketPlan, measured: Measured) -> list[dict[str, object]]:
                 device="cpu:0",
                 fingerprint="f",
                 duration_s=1.0,
-                judgement=case_kind(name).judge(case, plan, measured),
+                judgement=replace(judgement, detail={**judgement.detail, "engine": plan.engine}),
             )
             found.append(dict(judged.to_json()))
     return found

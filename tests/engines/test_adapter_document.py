@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from pytest_npubench.engines.jax_dense import trace
 from pytest_npubench.engines.protocol import Engine
 
 TEXT = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text(encoding="utf-8")
-ADAPTER, USE, *_ = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+ADAPTER, USE, DESCRIPTOR, *_ = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
 @pytest.fixture
@@ -36,6 +37,25 @@ def test_the_prediction_is_the_sum_of_its_sleeps(names):
 def test_the_adapter_has_all_that_the_protocol_names(names):
     wanted = {*Engine.__annotations__, "load", "run", "time_move"}
     assert not [name for name in wanted if not hasattr(names["engine"], name)]
+
+
+def test_the_descriptor_says_why_it_does_not_serve():
+    found: dict[str, Any] = {}
+    exec(DESCRIPTOR, found)
+    engine = found["ENGINE"]
+    assert engine.why_not_served("buckets", "cpu") == "sleeping_vendor is not installed"
+    assert engine.why_not_served("buckets", "neuron") == "sleeping does not serve neuron; it serves cpu, tpu"
+    assert engine.why_not_served("scheduling", "cpu").startswith("sleeping does not serve the suite scheduling")
+
+
+def test_the_table_of_a_service_names_what_it_has():
+    from pytest_npubench.suites.buckets.service import BucketService
+
+    table = TEXT[TEXT.index("## Registering") : TEXT.index("## Those that are here")]
+    rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(\w+)[`(]", row)]
+    assert not [name for name in named if not hasattr(BucketService, name)]
+    assert {*BucketService.__annotations__} <= {*named}
 
 
 def test_an_adapter_is_about_thirty_lines():

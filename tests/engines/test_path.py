@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
+from pytest_npubench.engines.request_batch import random_prompts
 from pytest_npubench.measurement import Phase, Request, Run
 
 from .conftest import Served
@@ -123,12 +124,14 @@ def test_any_path(engine: StaticBucketEngine, lengths: list[tuple[int, int]]) ->
     assert prompts == len(lengths)
 
 
-def test_a_run_is_a_generation_of_seeded_prompts(engine: StaticBucketEngine) -> None:
+def test_a_run_is_a_generation_of_seeded_prompts() -> None:
     """Each prompt depends on the seed and its place in the batch alone, so that a repeat measures the same work."""
-    first, again, other = (engine._random_prompt(index, 50) for index in (0, 0, 1))
+    lengths = [Request(input_tokens=50, output_tokens=1)] * 2
+    (first, other), (again, _) = (random_prompts(lengths, 64, seed=3) for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
-    assert 0 <= first.min() < first.max() < engine.shape.vocab_size
+    assert 0 <= first.min() < first.max() < 64
+    assert not np.array_equal(first, random_prompts(lengths, 64, seed=4)[0])
 
 
 def test_a_move_is_timed_alone(engine: StaticBucketEngine) -> None:

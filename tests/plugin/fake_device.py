@@ -22,6 +22,7 @@ from typing import Any
 from pytest_npubench.backends.protocol import Device, Probe, Stack
 from pytest_npubench.backends.telemetry.state import DeviceState
 from pytest_npubench.buckets import bucket_of
+from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.measurement import CacheState, CompileRecord, Move, Phase, Request, Run, Segment
 from pytest_npubench.plugin import outcome, remeasure
 from pytest_npubench.plugin.settings import REMEASURING
@@ -115,7 +116,7 @@ class FakeTelemetry:
         """There is nothing to let go of."""
 
 
-class FakeEngine:
+class FakeEngine(Engine):
     """Walks a batch through the buckets as the reference decoder does, and adds up the times of the module's table."""
 
     name = "fake"

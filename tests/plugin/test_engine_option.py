@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_npubench.engines import OWN as ENGINES
 from pytest_npubench.engines.vllm.safetensors_file import is_whole
 from pytest_npubench.engines.vllm.version import installed_vllm
 from pytest_npubench.plugin.fresh_process import fresh_command
-from pytest_npubench.plugin.options import ENGINES
 from pytest_npubench.plugin.settings import Settings
 
 from .project import Project, make_project
@@ -129,9 +129,12 @@ def test_the_reference_engine_unless_another_is_named(settings):
     assert settings("--npubench-engine=reference", ini="npubench_engine = vllm\n").engine == "reference"
 
 
-@pytest.mark.parametrize(("name", "hint"), [("vlm", "; did you mean 'vllm'?"), ("VLLM", "'vllm'?"), ("sglang", "vllm")])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("vlm", "; did you mean 'vllm'?"), ("VLLM", "'vllm'?"), ("sglang", "aihub")]
+)
 def test_an_unknown_engine_is_refused_with_those_there_are(settings, name, hint):
-    with pytest.raises(pytest.UsageError, match=f"--npubench-engine = '{name}': want {' or '.join(ENGINES)}") as error:
+    said = f"--npubench-engine = '{name}': want {', '.join(ENGINES[:-1])} or {ENGINES[-1]}"
+    with pytest.raises(pytest.UsageError, match=said) as error:
         settings(f"--npubench-engine={name}")
     assert str(error.value).endswith(hint)
 
@@ -317,19 +320,20 @@ def test_a_compile_after_warm_up_fails(tmp_path):
 
 def test_suites_that_serve_no_model_are_what_they_were(pytester):
     from pytest_npubench.plugin.session import BenchSession
-    from pytest_npubench.suites import suite
+    from pytest_npubench.suites import suite as suite_of
 
     frameworks = {
         engine: {
-            name: {(plan.key, plan.framework) for plan in BenchSession.from_pytest_config(
-                pytester.parseconfig(f"--npubench-engine={engine}")).plans(suite(name))}
-            for name in ("partition", "offload", "scheduling", "buckets")
+            suite: {(plan.key, plan.framework) for plan in BenchSession.from_pytest_config(
+                pytester.parseconfig(f"--npubench-engine={engine}")).plans(suite_of(suite))}
+            for suite in ("partition", "offload", "scheduling", "buckets")
         }
         for engine in ENGINES
     }  # fmt: skip
     assert frameworks["vllm"]["partition"] == frameworks["reference"]["partition"] != set()
     assert frameworks["vllm"]["offload"] == frameworks["reference"]["offload"] != set()
-    for name in ("scheduling", "buckets"):
-        assert {framework for _, framework in frameworks["vllm"][name]} == {"vllm"}
-        assert all(key.endswith("-vllm") for key, _ in frameworks["vllm"][name])
-        assert "vllm" not in {framework for _, framework in frameworks["reference"][name]}
+    for suite in ("scheduling", "buckets"):
+        for name in ("vllm", "maxtext", "nxd"):
+            assert {framework for _, framework in frameworks[name][suite]} == {name}
+            assert all(key.endswith(f"-{name}") for key, _ in frameworks[name][suite])
+        assert {framework for _, framework in frameworks["reference"][suite]} <= {"jax", "torch"}

@@ -148,6 +148,8 @@ def judge(
                 judgement = kind.judge(case, measurement.plan, measurement.measured)
             except NpubenchError as error:
                 judgement = Judgement(verdict=Verdict(kind=VerdictKind.INVALID, reason=str(error)))
+            if not measurement.plan.is_reference:  # as a run does it
+                judgement = replace(judgement, detail={**judgement.detail, "engine": measurement.plan.engine})
             judged.append(
                 JudgedCase(
                     case=case,

@@ -76,11 +76,15 @@ def _fingerprint(journal: Journal) -> str:
 
 
 def test_each_device_has_its_line_and_one_that_was_not_judged_says_so() -> None:
-    profile = {"case": "buckets/profile/a", "device": "cpu:0", "detail": {"continuous": True}}
-    steps = {"case": "buckets/steps/a", "device": "cuda:1", "detail": {"continuous": True, "extra": []}}
+    profile = {"case": "buckets/profile/a", "device": "cpu:0", "detail": {"continuous": True, "engine": "vllm"}}
+    steps = {
+        "case": "buckets/steps/a",
+        "device": "cuda:1",
+        "detail": {"continuous": True, "engine": "vllm", "extra": []},
+    }
     said = "has no buckets: latency is continuous; LENS was not judged here"
     assert continuous_lines([profile, steps]) == (f"vLLM on cpu:0 {said}", f"vLLM on cuda:1 {said} (no stair found)")
-    unclear = {**steps, "detail": {"continuous": True, "extra": [], "inconclusive": [127, 128]}}
+    unclear = {**steps, "detail": {**steps["detail"], "inconclusive": [127, 128]}}
     assert continuous_lines([steps, unclear]) == (f"vLLM on cuda:1 {said} (no stair found, 1 of 2 boundaries unclear)",)
     assert continuous_lines([{**profile, "detail": {"continuous": False}}, {"case": "own/x"}]) == ()
 

@@ -12,7 +12,7 @@ import os
 import select
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from shutil import which
 from time import monotonic
@@ -36,7 +36,7 @@ MONITOR_CONFIG = {
 
 
 class NeuronTelemetry:
-    """The devices of a group, all of the host where none is named."""
+    """The cores of a group, all of the host where none is named."""
 
     def __init__(self, devices: Sequence[Device], timeout_s: float = TIMEOUT_S) -> None:
         self._wanted = {device.ordinal: device for device in devices}
@@ -57,11 +57,14 @@ class NeuronTelemetry:
             listed = list_devices(self._timeout_s)
         except (OSError, ValueError):
             return {}
-        found = {entry.get("neuron_device"): entry for entry in listed}
-        if missing := [device.id for ordinal, device in self._wanted.items() if ordinal not in found]:
-            raise DeviceUnavailableError(f"{', '.join(missing)}: neuron-ls lists {len(found)} devices and not this one")
+        cores = chips_of_cores(listed)
+        if missing := [device.id for ordinal, device in self._wanted.items() if ordinal not in cores]:
+            raise DeviceUnavailableError(
+                f"{', '.join(missing)}: neuron-ls lists {len(listed)} devices and not this one"
+            )
         ours = linux.own_processes()
-        entries = [found[ordinal] for ordinal in self._wanted or found]
+        wanted = [cores[ordinal] for ordinal in self._wanted or cores]
+        entries = {entry.get("neuron_device"): entry for entry in wanted}.values()
         running = [process for entry in entries for process in entry.get("neuron_processes") or ()]
         others = {process["pid"]: _name(process) for process in running if process.get("pid") not in (None, *ours)}
         return {"num_other_processes": len(others), "other_processes": tuple(others.values())}
@@ -90,6 +93,18 @@ def list_devices(timeout_s: float) -> list[Mapping[str, Any]]:
         except ValueError as error:
             problem = problem or answer.stderr.strip() or f"{error} in what it printed"
     raise ValueError(problem.splitlines()[-1])
+
+
+def chips_of_cores(listed: Iterable[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """By number of a NeuronCore, as the runtime counts them, the entry of its chip. nc_count are a chip's logical ones.
+
+    Worked example: chips 0 and 1 with two cores each: cores 0 and 1 are the first one's, 2 and 3 the second one's.
+    """
+    found: dict[int, Mapping[str, Any]] = {}
+    for entry in listed:
+        count, chip = int(entry.get("nc_count") or 1), int(entry.get("neuron_device") or 0)
+        found |= dict.fromkeys(entry.get("neuroncore_ids") or range(chip * count, (chip + 1) * count), entry)
+    return found
 
 
 def monitor_report(timeout_s: float) -> Mapping[str, Any] | None:

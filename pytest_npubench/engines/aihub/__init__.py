@@ -14,3 +14,25 @@
 The vendor's client is the backend's: everything here speaks to `jobs.HubService`. onnx is imported by the files that
 write graphs alone.
 """
+
+from __future__ import annotations
+
+from pytest_npubench.engines.descriptor import EngineDescriptor
+
+
+class AiHub(EngineDescriptor):
+    """What "reference" means on Snapdragon devices, where nothing runs end to end."""
+
+    name = "aihub"
+    title = "AI Hub"
+    about = "static graphs as jobs of Qualcomm AI Hub"
+    families = ("qualcomm",)
+    parts = {"buckets": "pytest_npubench.suites.buckets.aihub.plan:HubBuckets"}  # noqa: RUF012 - of the class
+    reference_on = ("qualcomm",)
+
+    def framework(self, suite: str) -> str:
+        """The family's own runtime, which is what "jax" opens."""
+        return "jax"
+
+
+ENGINE = AiHub()

@@ -1,18 +1,11 @@
-"""A statically bucketed decoder: one prefill and one decode binary per bucket and batch size, as an NPU serves.
-
-One batch, walked through: requests are prefilled one by one, shortest first, each in its own bucket's binary, into the
-KV cache of that bucket; when the next prompt (or, later, the growing KV length c_t) needs a larger bucket, the whole
-cache moves there by a copy. Decode then advances all rows together in the binary of bucket(max c_t) until the longest
-output ends; a row that ended earlier is carried along and its c_t counts as frozen. Every step is waited for and its
-tokens fetched to the host, as a server that streams them must.
+"""The reference decoder in jax: one prefill and one decode binary per bucket and batch size (static_buckets.py).
 
 The caches of all loaded buckets stay allocated, as each compiled bucket of an NPU owns its buffers (LENS, 5.4.2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -24,34 +17,24 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from pytest_npubench.buckets import bucket_of, check_buckets
+from pytest_npubench.engines.canary_kernels import CanaryKernels
 from pytest_npubench.engines.jax_dense import forward
 from pytest_npubench.engines.jax_dense.forward import Caches, State
 from pytest_npubench.engines.jax_dense.graph_form import graph_form
 from pytest_npubench.engines.jax_dense.memory import check_tensor_parallel
-from pytest_npubench.engines.jax_dense.trace import RunTrace
 from pytest_npubench.engines.jax_dense.weights import AXIS, random_weights, weight_specs
-from pytest_npubench.engines.protocol import Compiler, Finished
+from pytest_npubench.engines.protocol import Canaries, Compiler
+from pytest_npubench.engines.request_batch import Prompt
 from pytest_npubench.engines.shapes import DecoderShape
-from pytest_npubench.errors import ConfigError, LengthError
-from pytest_npubench.measurement import CompileRecord, Move, Phase, Request, Run
-
-Prompt = np.ndarray[Any, np.dtype[np.int32]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
-    """A run and the tokens it produced: one tuple a request, in the order the requests were given."""
-
-    run: Run
-    tokens: tuple[tuple[int, ...], ...]
+from pytest_npubench.engines.static_buckets import StaticBuckets
+from pytest_npubench.errors import ConfigError
+from pytest_npubench.measurement import CompileRecord
 
 
-class StaticBucketEngine:
+class StaticBucketEngine(StaticBuckets):
     """See the module. Raises ConfigError for a bucket set, dtype or device count the shape cannot have."""
 
     name = "jax-dense"
-    prefill_shared = False
-    finished: Finished = "freeze"
 
     def __init__(
         self,
@@ -70,6 +53,7 @@ class StaticBucketEngine:
         self.buckets = check_buckets(buckets)
         self.batch_size = batch_size
         self.compiles: Sequence[CompileRecord] = ()
+        self.canaries: Canaries | None = CanaryKernels(compiler)
         self._compiler = compiler
         self._dtype = _jax_dtype(dtype)
         self._seed = seed
@@ -79,6 +63,8 @@ class StaticBucketEngine:
         self._decode: dict[int, Callable[..., State]] = {}
         self._move: dict[tuple[int, int], Callable[..., Caches]] = {}
         self._caches: dict[int, Caches] = {}
+        self._state: Any = None
+        self._prompts: list[tuple[Prompt, np.int32]] = []
         self._weights: Any = self._make_weights()
 
     # -- compiling
@@ -136,104 +122,32 @@ class StaticBucketEngine:
         )
         return jax.block_until_ready(make(np.uint32(self._seed)))
 
-    # -- running
+    # -- running (static_buckets.py)
 
-    def run(self, requests: Sequence[Request]) -> Run:
-        """Run seeded random prompts of these lengths; see generate()."""
-        self._check_batch(requests)
-        prompts = [self._random_prompt(index, request.input_tokens) for index, request in enumerate(requests)]
-        return self.generate(prompts, [request.output_tokens for request in requests]).run
+    def _begin(self, bucket: int, prompts: Sequence[Prompt]) -> None:
+        self._state = None  # what a batch that failed left is gone before anything is allocated
+        self._state = State(self._take_caches(bucket), self._new_vector(), self._new_vector())
+        self._prompts = [(self._pad(prompt), np.int32(len(prompt))) for prompt in prompts]
 
-    def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> Generation:
-        """Greedy tokens of each prompt (int32 [l_in]), its own number of them, with the timing of the whole batch.
+    def _prefill_row(self, bucket: int, row: int) -> Prompt:
+        padded, length = self._prompts[row]
+        self._state = self._prefill[bucket](self._weights, self._state, padded, length, np.int32(row))
+        return np.asarray(self._state.tokens)
 
-        Raises LengthError for an empty batch, one above the compiled size, or a length no bucket holds, ConfigError for
-        a token outside the vocabulary.
-        """
-        requests = self._as_requests(prompts, output_tokens)
-        rows = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
-        padded = [self._pad(prompts[row]) for row in rows]
-        self.load(self._path(len(padded[0]), max(map(_final_kv_length, requests))))
-        bucket = len(padded[0])
-        state = State(self._take_caches(bucket), self._new_vector(), self._new_vector())
-        fetched: list[Any] = []
-        trace = RunTrace()
-        for row, prompt in zip(rows, padded, strict=True):
-            bucket, state = self._grow(bucket, len(prompt), state, trace)
-            with trace.segment(Phase.PREFILL, bucket):
-                length = np.int32(len(prompts[row]))
-                state = self._prefill[bucket](self._weights, state, prompt, length, np.int32(row))
-                first = np.asarray(state.tokens)
-        fetched.append(first)
-        for kv_length in _kv_lengths(requests):
-            bucket, state = self._grow(bucket, kv_length, state, trace)
-            with trace.segment(Phase.DECODE, bucket):
-                state = self._decode[bucket](self._weights, state)
-                fetched.append(np.asarray(state.tokens))
-        run = trace.finish()
-        self._caches[bucket] = state.caches
-        tokens = tuple(tuple(int(step[row]) for step in fetched[:count]) for row, count in enumerate(output_tokens))
-        return Generation(run=run, tokens=tokens)
+    def _decode_step(self, bucket: int) -> Prompt:
+        self._state = self._decode[bucket](self._weights, self._state)
+        return np.asarray(self._state.tokens)
 
-    def time_move(self, from_bucket: int, to_bucket: int) -> Move:
-        """Move the cache between two neighbouring buckets of the set. Raises ConfigError for any other two."""
-        if (from_bucket, to_bucket) not in pairwise(self.buckets):
-            raise ConfigError(
-                f"move {from_bucket} -> {to_bucket}: want a bucket and the next larger one of {self.buckets}"
-            )
-        self.load((from_bucket, to_bucket))
-        trace = RunTrace()
-        state = State(self._take_caches(from_bucket), self._new_vector(), self._new_vector())
-        bucket, state = self._grow(from_bucket, to_bucket, state, trace)
-        self._caches[bucket] = state.caches
-        return trace.finish().moves[-1]
+    def _move_caches(self, bucket: int, larger: int) -> None:
+        moved = self._move[bucket, larger](self._state.caches, self._take_caches(larger))
+        jax.block_until_ready(moved)
+        self._caches[bucket] = self._state.caches
+        self._state = self._state._replace(caches=moved)
 
-    def _grow(self, bucket: int, kv_length: int, state: State, trace: RunTrace) -> tuple[int, State]:
-        """Move step by step through the set until the caches hold kv_length."""
-        while bucket < kv_length:
-            larger = self.buckets[self.buckets.index(bucket) + 1]
-            with trace.move(bucket, larger):
-                moved = self._move[bucket, larger](state.caches, self._take_caches(larger))
-                jax.block_until_ready(moved)
-            self._caches[bucket] = state.caches
-            bucket, state = larger, state._replace(caches=moved)
-        return bucket, state
-
-    def _as_requests(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[Request]:
-        if len(prompts) != len(output_tokens):
-            raise LengthError(f"{len(prompts)} prompts with {len(output_tokens)} output lengths; want as many of each")
-        requests = [
-            Request(input_tokens=len(prompt), output_tokens=count)
-            for prompt, count in zip(prompts, output_tokens, strict=True)
-        ]
-        self._check_batch(requests)
-        for row, prompt in enumerate(prompts):
-            if prompt.min() < 0 or prompt.max() >= self.shape.vocab_size:
-                raise ConfigError(
-                    f"request {row}: a prompt token outside the vocabulary, 0..{self.shape.vocab_size - 1}"
-                )
-        return requests
-
-    def _check_batch(self, requests: Sequence[Request]) -> None:
-        if not 1 <= len(requests) <= self.batch_size:
-            raise LengthError(f"{len(requests)} requests; the engine is compiled for 1..{self.batch_size}")
-        for row, request in enumerate(requests):
-            if request.input_tokens < 1 or request.output_tokens < 1:
-                raise LengthError(
-                    f"request {row}: {request.input_tokens} prompt and {request.output_tokens} output tokens; "
-                    "want at least 1 of each"
-                )
-        bucket_of(self.buckets, max(map(_final_kv_length, requests)))
-
-    def _path(self, first: int, longest: int) -> tuple[int, ...]:
-        """Every bucket from the first one to the one of the longest KV length."""
-        return tuple(bucket for bucket in self.buckets if first <= bucket <= bucket_of(self.buckets, longest))
+    def _end(self, bucket: int) -> None:
+        self._caches[bucket], self._state = self._state.caches, None
 
     # -- arrays
-
-    def _random_prompt(self, index: int, length: int) -> Prompt:
-        generator = np.random.default_rng((self._seed, index))
-        return generator.integers(0, self.shape.vocab_size, length, dtype=np.int32)
 
     def _pad(self, prompt: Prompt) -> Prompt:
         padded = np.zeros(bucket_of(self.buckets, len(prompt)), np.int32)
@@ -263,17 +177,6 @@ class StaticBucketEngine:
 
     def _sharding(self, spec: P) -> NamedSharding:
         return NamedSharding(self._mesh, spec)
-
-
-def _final_kv_length(request: Request) -> int:
-    """KV length once the last token is out; that token itself is never written."""
-    return request.input_tokens + request.output_tokens - 1
-
-
-def _kv_lengths(requests: Sequence[Request]) -> Iterator[int]:
-    """max_i c_t of every decode step (LENS, Eq. 8), rows that ended frozen at their final length."""
-    for step in range(max(request.output_tokens for request in requests) - 1):
-        yield max(min(request.input_tokens + step + 1, _final_kv_length(request)) for request in requests)
 
 
 def _zeros(shape: Any) -> Any:

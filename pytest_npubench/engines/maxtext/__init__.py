@@ -7,3 +7,39 @@
 
 It ran on MaxText 0.2.5 on a CPU and on a stand-in, on no TPU: docs/adapters.md.
 """
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+from pytest_npubench.engines.descriptor import EngineDescriptor
+
+PACKAGES = ("maxtext", "MaxText")
+"""As it is called since MaxText became a package, and before."""
+MISSING = (
+    "MaxText is not installed; want `pip install 'maxtext[tpu]'`, or the extra of another device, in Python 3.12 "
+    "(docs/adapters.md)"
+)
+
+
+class MaxText(EngineDescriptor):
+    """It runs on the family's own runtime of jax."""
+
+    name = "maxtext"
+    title = "MaxText"
+    about = "MaxText's MaxEngine with random weights"
+    families = ("tpu", "cuda", "cpu")
+    parts = {"buckets": "pytest_npubench.suites.buckets.maxtext_buckets:MaxTextBuckets"}  # noqa: RUF012 - of the class
+
+    def why_not_here(self, family: str) -> str:
+        return "" if any(map(find_spec, PACKAGES)) else MISSING
+
+    def software(self) -> str:
+        try:
+            return f"maxtext {version('maxtext')}"
+        except PackageNotFoundError:  # a checkout that is not installed
+            return "maxtext"
+
+
+ENGINE = MaxText()

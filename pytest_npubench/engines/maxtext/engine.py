@@ -11,7 +11,6 @@ Every call is waited for and its tokens are fetched, as a server that streams th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -21,36 +20,29 @@ import numpy as np
 from pytest_npubench.engines.jax_dense.trace import RunTrace
 from pytest_npubench.engines.maxtext.interface import MaxEngine, ResultTokens
 from pytest_npubench.engines.maxtext.lengths import declared_lengths
-from pytest_npubench.engines.protocol import Finished
-from pytest_npubench.engines.request_batch import Prompt, as_requests, check_batch, random_prompts
+from pytest_npubench.engines.protocol import Engine, Finished
+from pytest_npubench.engines.request_batch import Generation, Prompt, as_requests, check_batch, random_prompts
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.measurement import CacheState, CompileRecord, Move, Phase, Request, Run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
-    """A run and the tokens it produced: one tuple a request, in the order the requests were given."""
-
-    run: Run
-    tokens: tuple[tuple[int, ...], ...]
-
-
-class MaxTextEngine:
+class MaxTextEngine(Engine):
     """On an open MaxEngine, whose parameters it loads. Raises ConfigError for lengths that are not declared rightly.
 
-    compiles: one record for generate and one for each prefill length, each the seconds of the calls that compile it,
-    which run it a few times; all count as cold, as MaxText does not tell what its compilation cache held.
+    compiles: the list that records go to, one for generate and one for each prefill length, each the seconds of the
+    calls that compile it, which run it a few times; all count as cold, as MaxText does not tell what its compilation
+    cache held.
     """
 
     name = "maxtext"
     prefill_shared = False
     finished: Finished = "grow"
 
-    def __init__(self, engine: MaxEngine, *, seed: int = 0) -> None:
+    def __init__(self, engine: MaxEngine, *, compiles: list[CompileRecord] | None = None, seed: int = 0) -> None:
         self.lengths = declared_lengths(engine.config)
         self.buckets = self.lengths.buckets
         self.batch_size = engine.max_concurrent_decodes
-        self.compiles: Sequence[CompileRecord] = ()
+        self.compiles = [] if compiles is None else compiles
         self._engine, self._seed = engine, seed
         self._params = engine.load_params()
         self._state: Any = None
@@ -146,7 +138,7 @@ class MaxTextEngine:
         call()
         record = CompileRecord(name=name, compile_s=perf_counter() - started_s, cache=CacheState.COLD)
         if name not in {one.name for one in self.compiles}:
-            self.compiles = (*self.compiles, record)
+            self.compiles.append(record)
 
 
 def _zeros(bucket: int) -> Prompt:

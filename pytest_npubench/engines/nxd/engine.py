@@ -2,8 +2,9 @@
 
 What LENS must know of it: where ctx_batch_size is the batch size, a batch is encoded at once, padded to its longest
 prompt (prefill_shared); where it is 1, one prompt after the other. Rows that ended go on stepping until the longest
-answer ends, as under HuggingFaceGenerationAdapter (finished = "grow"). The cache has one allocation of max_length that
-buckets take a part of, so it never moves.
+answer ends, as under HuggingFaceGenerationAdapter (finished = "grow"), or repeat their last step ("freeze"), where a
+row must not outgrow its own lengths. The cache has one allocation of max_length that buckets take a part of, so it
+never moves.
 
 Worked example: prompts of 100 and 120 tokens, 3 and 9 output tokens: both are encoded in the bucket of 120; decode has
 8 steps of both rows, with KV caches of 121 to 128 tokens.
@@ -12,43 +13,43 @@ Worked example: prompts of 100 and 120 tokens, 3 and 9 output tokens: both are e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from pytest_npubench.engines.jax_dense.trace import RunTrace
 from pytest_npubench.engines.nxd.buckets import declared_buckets
 from pytest_npubench.engines.nxd.interface import NeuronModel
-from pytest_npubench.engines.protocol import Finished
-from pytest_npubench.engines.request_batch import Prompt, as_requests, check_batch, random_prompts
+from pytest_npubench.engines.protocol import Engine, Finished
+from pytest_npubench.engines.request_batch import Generation, Prompt, as_requests, check_batch, random_prompts
 from pytest_npubench.errors import ConfigError, LengthError
 from pytest_npubench.measurement import CompileRecord, Move, Phase, Request, Run
 
 # settings under which a call makes another number of tokens than one a row, or does not wait for the device
 REFUSED = ("async_mode", "is_medusa", "enable_fused_speculation", "speculation_length")
+WHOSE = {"grow": ", the longest prompt's with the longest answer's", "freeze": ""}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
-    """A run and the tokens it produced: one tuple a request, in the order the requests were given."""
-
-    run: Run
-    tokens: tuple[tuple[int, ...], ...]
-
-
-class NxdEngine:
+class NxdEngine(Engine):
     """On a loaded model; `compiles` are the records of opening it. Raises ConfigError for a configuration whose steps
     cannot be timed one by one, or whose batches are encoded in parts."""
 
     name = "nxd"
-    finished: Finished = "grow"
 
-    def __init__(self, model: NeuronModel, *, compiles: Sequence[CompileRecord] = (), seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: NeuronModel,
+        *,
+        compiles: Sequence[CompileRecord] = (),
+        finished: Literal["grow", "freeze"] = "grow",
+        seed: int = 0,
+    ) -> None:
         neuron = model.config.neuron_config
         _check(neuron)
         self.keys = declared_buckets(neuron)
         self.buckets = tuple(sorted({*self.keys.prefill_buckets, *self.keys.decode_buckets}))
         self.batch_size: int = neuron.tkg_batch_size
         self.prefill_shared: bool = neuron.ctx_batch_size == neuron.tkg_batch_size
+        self.finished: Finished = finished
         self.compiles = compiles
         self._model, self._seed = model, seed
         self._samples_on_device = neuron.on_device_sampling_config is not None
@@ -81,11 +82,12 @@ class NxdEngine:
         for rows in groups:
             with trace.segment(Phase.PREFILL, self.keys.prefill_key(max(lengths[row] for row in rows))):
                 first += self._encode([prompts[row] for row in rows], list(rows))
-        steps = [first]
+        steps, lasts = [first], self._last_lengths(lengths, output_tokens)
+        lengths = list(map(min, lengths, lasts))
         for _ in range(max(output_tokens) - 1):
             with trace.segment(Phase.DECODE, self.keys.decode_key(max(lengths) + 1, self.batch_size)):
                 steps.append(self._step(steps[-1], lengths))
-            lengths = [length + 1 for length in lengths]
+            lengths = [min(length + 1, last) for length, last in zip(lengths, lasts, strict=True)]
         run = trace.finish()
         tokens = tuple(tuple(step[row] for step in steps[:count]) for row, count in enumerate(output_tokens))
         return Generation(run=_counted(run, len(prompts)) if self.prefill_shared else run, tokens=tokens)
@@ -136,12 +138,21 @@ class NxdEngine:
             raise LengthError("a prompt of 1 token, which NxD Inference runs as a decode step; want at least 2")
         if longest > self.keys.max_input_tokens:
             raise LengthError(f"a prompt of {longest} tokens; max_context_length is {self.keys.max_input_tokens}")
-        final = longest + max(request.output_tokens for request in requests) - 1
+        final = self._final_length(requests)
         if final > self.keys.max_kv_tokens:
             raise LengthError(
-                f"a KV cache of {final} tokens, the longest prompt's with the longest answer's; max_length is "
-                f"{self.keys.max_kv_tokens}"
+                f"a KV cache of {final} tokens{WHOSE[self.finished]}; max_length is {self.keys.max_kv_tokens}"
             )
+
+    def _last_lengths(self, lengths: Sequence[int], output_tokens: Sequence[int]) -> list[int]:
+        """Each row's KV cache before its last step. A row that is kept at its length repeats that step."""
+        if self.finished == "grow":
+            output_tokens = [max(output_tokens)] * len(lengths)
+        return [length + count - 2 for length, count in zip(lengths, output_tokens, strict=True)]
+
+    def _final_length(self, requests: Sequence[Request]) -> int:
+        lengths, counts = zip(*((one.input_tokens, one.output_tokens) for one in requests), strict=True)
+        return max(self._last_lengths(lengths, counts)) + 1
 
 
 def _check(neuron: Any) -> None:

@@ -6,6 +6,9 @@ libraries/nxd-inference/api-guides):
 
 - NeuronConfig(batch_size, ctx_batch_size, tkg_batch_size, max_context_length, max_length, seq_len, enable_bucketing,
   context_encoding_buckets, token_generation_buckets, on_device_sampling_config, padding_side, async_mode, ...);
+  torch_dtype as text, float32 or bfloat16; is_continuous_batching, without which a prompt is not encoded into the line
+  of its sequence id, and with which each is encoded alone (ctx_batch_size is 1);
+- models/llama/modeling_llama.py: NeuronLlamaForCausalLM, models/qwen3/modeling_qwen3.py: NeuronQwen3ForCausalLM;
 - MODEL.get_config_cls()(neuron_config, load_config=load_pretrained_config(PATH)), MODEL(PATH, config), `.compile(DIR)`,
   `.load(DIR)`, `.reset()`;
 - forward(input_ids, attention_mask, position_ids, seq_ids): inputs of more than one token go to the context encoding

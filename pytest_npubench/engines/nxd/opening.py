@@ -14,11 +14,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from pytest_npubench.engines.nxd import PACKAGE, why_missing
 from pytest_npubench.engines.nxd.interface import NeuronModel
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError
 from pytest_npubench.measurement import CacheState, CompileRecord
-
-PACKAGE = "neuronx_distributed_inference"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,12 @@ def open_model(class_path: str, directory: Path, *, compiled: Path, **settings: 
     return OpenedModel(model=model, compiles=(record,))
 
 
+def class_path(shape: DecoderShape) -> str:
+    """The model of NxD Inference that runs directories of a shape: Qwen3's where heads have norms of their own."""
+    family, name = ("qwen3", "Qwen3") if shape.qk_norm else ("llama", "Llama")
+    return f"{PACKAGE}.models.{family}.modeling_{family}:Neuron{name}ForCausalLM"
+
+
 def _import(name: str, *, is_chosen: bool = False) -> Any:
     """`is_chosen`: the user named this module, so that one which is not there is not a missing package."""
     try:
@@ -67,7 +73,4 @@ def _import(name: str, *, is_chosen: bool = False) -> Any:
     except ModuleNotFoundError as error:
         if is_chosen and f"{name}.".startswith(f"{error.name}."):
             raise ConfigError(f"no module {name!r}; want MODULE:CLASS, as in {PACKAGE}.models") from error
-        raise DeviceUnavailableError(
-            f"NxD Inference needs {error.name}, which is not installed; want neuronx-distributed-inference of the AWS "
-            "Neuron SDK, on a machine with Neuron devices (docs/adapters.md)"
-        ) from error
+        raise DeviceUnavailableError(why_missing(str(error.name))) from error

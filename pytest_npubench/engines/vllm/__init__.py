@@ -13,3 +13,40 @@
 
 vllm and torch are imported in the child alone, once it has read its settings.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pytest_npubench.engines.descriptor import EngineDescriptor
+
+if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Backend, Device, Runtime
+
+
+class Vllm(EngineDescriptor):
+    """Engines are processes of their own, in an environment of their own if need be: that one says what it serves."""
+
+    name = "vllm"
+    title = "vLLM"
+    about = "stock vLLM in a process of its own"
+    families = ("cpu", "cuda", "tpu", "neuron")
+    parts = {  # noqa: RUF012 - of the class, as the base says
+        "buckets": "pytest_npubench.suites.buckets.vllm_buckets:VllmBuckets",
+        "scheduling": "pytest_npubench.suites.scheduling.vllm_serving:VllmServing",
+    }
+    is_placed_by_itself = True
+
+    def why_not_here(self, family: str) -> str:
+        from pytest_npubench.engines.vllm.installed import why_not_served
+
+        return why_not_served(family)
+
+    def open(self, backend: Backend, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
+        from pytest_npubench.engines.vllm.runtime import VllmRuntime
+
+        return VllmRuntime(backend, devices)
+
+
+ENGINE = Vllm()

@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from pytest_npubench.buckets import bucket_of, check_buckets
-from pytest_npubench.engines.protocol import Finished
+from pytest_npubench.engines.protocol import Canaries, Engine, Finished
 from pytest_npubench.engines.vllm.answer import VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.errors import ConfigError, LengthError, MeasurementError
 from pytest_npubench.measurement import CompileRecord, Move, Phase, Request, Run, Segment
@@ -36,9 +36,9 @@ class Serves(Protocol):
     def close(self) -> None: ...
 
 
-class VllmBucketEngine:
-    """Batches of up to batch_size requests. `canaries`: what runs canary kernels where vLLM runs
-    (campaign.bucket_bench), None where nothing does.
+class VllmBucketEngine(Engine):
+    """Batches of up to batch_size requests. `canaries`: what runs canary kernels where vLLM runs,
+    None where nothing does.
 
     Raises ConfigError for buckets or a batch size that cannot be.
     """
@@ -56,7 +56,7 @@ class VllmBucketEngine:
         batch_size: int,
         buckets: Sequence[int],
         declared: Sequence[int] = (),
-        canaries: object = None,
+        canaries: Canaries | None = None,
         seed: int = 0,
     ) -> None:
         if batch_size < 1:

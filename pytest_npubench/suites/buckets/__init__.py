@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.kind import CaseKind
     from pytest_npubench.campaign.memory import MemoryModel
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
+    from pytest_npubench.engines.descriptor import EngineDescriptor
     from pytest_npubench.hardware import HardwareSpec
     from pytest_npubench.reports.page import Parts
 
@@ -26,16 +27,16 @@ class Buckets(Suite):
         return chosen_plans(spec, choice)
 
     def bench(self, runtime: Runtime, plan: Any, site: Site) -> Bench[Any]:
-        from pytest_npubench.suites.buckets.bench import bench_for
+        bench: Bench[Any] = plan.service.bench(runtime, plan, site.folder)
+        return bench
 
-        return bench_for(runtime, plan, site.folder)
+    def engine(self, plan: Any) -> EngineDescriptor:
+        found: EngineDescriptor = plan.runner
+        return found
 
-    def kind_for(self, plan: CampaignPlan, kind: CaseKind[Any]) -> CaseKind[Any]:
-        if plan.spec.family != "qualcomm":
-            return kind
-        from pytest_npubench.suites.buckets.aihub.kinds import kind_for
-
-        return kind_for(plan, kind)
+    def kind_for(self, plan: Any, kind: CaseKind[Any]) -> CaseKind[Any]:
+        found: CaseKind[Any] = plan.service.kind_for(plan, kind)
+        return found
 
     @property
     def memory(self) -> MemoryModel:

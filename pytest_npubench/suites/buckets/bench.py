@@ -3,47 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pytest_npubench.backends.protocol import Runtime
-from pytest_npubench.campaign.protocol import Bench
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.warmup import warm_up
 from pytest_npubench.engines import shapes
-from pytest_npubench.engines.canary_kernels import CanaryKernels
-from pytest_npubench.engines.protocol import Engine
+from pytest_npubench.engines.protocol import Canaries, Engine
+from pytest_npubench.errors import MeasurementError
 from pytest_npubench.predictors.two_point import check_pure
 from pytest_npubench.suites.buckets.declared_buckets import mismatch, series_name
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
+from pytest_npubench.suites.buckets.service import BucketService
 
 # XLA's status, and what allocators say
 OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "allocate memory")
 
 
-class Canaries(Protocol):
-    """Small programs that know nothing of decoders (engines/canary_kernels.py)."""
-
-    def load(self, kernel: str) -> None: ...
-
-    def time(self, kernel: str) -> float: ...
-
-
 class BucketBench:
-    """One engine with its buckets, and the canaries beside it.
-
-    An engine may have `declared`, the lengths it pads to by itself, `canaries` that run where it does, and close().
-    """
+    """One engine with its buckets, and its canaries."""
 
     def __init__(
         self, runtime: Runtime, plan: BucketPlan, make_engine: Callable[[Runtime, BucketPlan], Engine]
     ) -> None:
         self._plan = plan
         self._engine = make_engine(runtime, plan)
-        self._canaries: Canaries = getattr(self._engine, "canaries", None) or _canaries(runtime)
-        self._declared: tuple[int, ...] = getattr(self._engine, "declared", ())
 
     def load(
         self,
@@ -109,7 +95,7 @@ class BucketBench:
     def _mismatched(self, points: Sequence[BucketPoint]) -> dict[str, str]:
         """Profile points and drawn batches, where the engine pads to other lengths than the plan has. Steps are looked
         for all the same."""
-        reason = mismatch(self._plan, self._declared)
+        reason = mismatch(self._plan, self._engine.declared)
         if reason is None:
             return {}
         return {point.name: reason for point in points if point.pure_bucket is not None or not point.warm_up}
@@ -123,14 +109,13 @@ class BucketBench:
     def sample(self, point: BucketPoint, round_index: int) -> Mapping[str, Sequence[float]]:
         """One timing in seconds, under the point's own name, and beside it what the engine declares of its buckets."""
         found: dict[str, Sequence[float]] = {point.name: (self._time(point),)}
-        if self._declared and point.requests:
-            found[series_name(point.name)] = tuple(map(float, self._declared))
+        if self._engine.declared and point.requests:
+            found[series_name(point.name)] = tuple(map(float, self._engine.declared))
         return found
 
     def close(self) -> None:
         """End what the engine started."""
-        if close := getattr(self._engine, "close", None):
-            close()
+        self._engine.close()
 
     def _time(self, point: BucketPoint) -> float:
         """Raises ImpureProfileError where a profile point left its bucket."""
@@ -140,21 +125,22 @@ class BucketBench:
             return self._engine.time_move(*point.move).duration_s
         run = self._engine.run(point.requests)
         if point.pure_bucket is not None:
-            check_pure(point.pure_bucket, run)
+            check_pure(point.pure_bucket, run, self._plan.service.pure_phases)
         return run.e2e_s
 
+    @property
+    def _canaries(self) -> Canaries:
+        """Raises MeasurementError where the engine has none."""
+        if self._engine.canaries is None:
+            raise MeasurementError(f"no canary kernels where {self._engine.name} runs")
+        return self._engine.canaries
 
-def bench_for(runtime: Runtime, plan: BucketPlan, folder: Path) -> Bench[Any]:
-    """What measures a plan: vLLM's models and the jobs of AI Hub are kept below `folder`."""
-    from pytest_npubench.suites.buckets.aihub.plan import HubPlan
 
-    if isinstance(plan, HubPlan):
-        from pytest_npubench.suites.buckets.aihub.bench import GraphBench
+class ReferenceBuckets(BucketService):
+    """The reference decoders, each compiled for the plan's buckets."""
 
-        return GraphBench(runtime, plan, folder / "aihub-jobs")
-    if plan.on_vllm:
-        return BucketBench(runtime, plan, partial(bucket_engine, folder=folder))
-    return BucketBench(runtime, plan, static_bucket_engine)
+    def engine(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Engine:
+        return static_bucket_engine(runtime, plan)
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -165,40 +151,18 @@ def is_out_of_memory(error: Exception) -> bool:
     return any(words in text.lower() for words in OUT_OF_MEMORY)
 
 
-def bucket_engine(runtime: Runtime, plan: BucketPlan, folder: Path) -> Engine:
-    """The engine of a plan: vLLM, whose model directory goes below `folder`, or the reference decoder."""
-    if plan.on_vllm:
-        from pytest_npubench.suites.buckets.vllm_buckets import start_bucket_engine
-
-        return start_bucket_engine(plan, folder, getattr(runtime, "visible_devices", None))
-    return static_bucket_engine(runtime, plan)
-
-
 def static_bucket_engine(runtime: Runtime, plan: BucketPlan) -> Engine:
-    """The reference decoder of a plan, in the framework of its runtime."""
+    """The reference decoder of a plan's family."""
     shape = shapes.decoder_shape(plan.model)
     settings: dict[str, Any] = {
         "buckets": plan.buckets,
         "batch_size": plan.batch_size,
         "dtype": plan.spec.dtype,
     }
-    if _framework(runtime) == "openvino":
+    if plan.spec.family == "openvino":
         from pytest_npubench.engines.openvino_dense.engine import OpenVinoBucketEngine
 
         return OpenVinoBucketEngine(shape, runtime, **settings)
     from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
 
     return StaticBucketEngine(shape, runtime, **settings)
-
-
-def _canaries(runtime: Runtime) -> Canaries:
-    if _framework(runtime) == "openvino":
-        from pytest_npubench.engines.openvino_dense.canaries import OpenVinoCanaries
-
-        return OpenVinoCanaries(runtime)
-    return CanaryKernels(runtime)
-
-
-def _framework(runtime: Runtime) -> str:
-    """What its binaries are written in; a runtime that says nothing compiles functions of jax."""
-    return getattr(runtime, "framework", "jax")

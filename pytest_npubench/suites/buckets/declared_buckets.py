@@ -1,4 +1,4 @@
-"""What an engine with a mind of its own (vLLM) declared of its buckets, as the rounds of a campaign keep it.
+"""What an engine with a mind of its own (such as vLLM) declared of its buckets, as the rounds of a campaign keep it.
 
 Each visit of a batch leaves, beside its time, a series "NAME/declared" with the lengths that the engine said it pads
 prompts to. Where it declared none the series is absent: latency is then continuous, and the plan's buckets are nominal.
@@ -11,12 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_npubench.buckets import Spans
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.suites.buckets.plan import BucketPlan
 
 SERIES = "/declared"
-CONTINUOUS = "vLLM has no buckets here: latency is continuous"
-NOMINAL = f"{CONTINUOUS}, so a stair is held against a slope"
+
+
+def continuous_words(plan: BucketPlan) -> str:
+    return f"{plan.runner.title} has no buckets here: latency is continuous"
+
+
+def nominal_words(plan: BucketPlan) -> str:
+    return f"{continuous_words(plan)}, so a stair is held against a slope"
 
 
 def series_name(point: str) -> str:
@@ -32,12 +39,14 @@ def declared(measured: Measured) -> tuple[int, ...]:
 
 def is_continuous(plan: BucketPlan, measured: Measured) -> bool:
     """Whether the plan's buckets are nominal: those of no compiler, and of no engine either."""
-    return plan.on_vllm and not declared(measured)
+    return plan.service.pads_as_it_will and not declared(measured)
 
 
 def boundaries(plan: BucketPlan, measured: Measured) -> tuple[int, ...]:
-    """Lengths behind which a step is declared."""
-    return declared(measured) if plan.on_vllm else plan.buckets
+    """Lengths of prompts behind which a step is declared."""
+    if plan.service.pads_as_it_will:
+        return declared(measured)
+    return Spans.of(plan.keys.prefill_key, plan.keys.max_input_tokens).edges
 
 
 def mismatch(plan: BucketPlan, found: Sequence[int]) -> str | None:
@@ -45,8 +54,8 @@ def mismatch(plan: BucketPlan, found: Sequence[int]) -> str | None:
     if not found or tuple(found) == plan.buckets:
         return None
     return (
-        f"vLLM declares the buckets {_listed(found)}, the plan has {_listed(plan.buckets)}; want one set: name vLLM's "
-        "in [buckets] of a hardware file (--npubench-hardware)"
+        f"{plan.runner.title} declares the buckets {_listed(found)}, the plan has {_listed(plan.buckets)}; want one "
+        f"set: name {plan.runner.title}'s in [buckets] of a hardware file (--npubench-hardware)"
     )
 
 

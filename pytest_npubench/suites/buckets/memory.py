@@ -32,7 +32,7 @@ SCORE_BYTES = 4
 
 def campaign_need(plan: BucketPlan) -> MemoryNeed | None:
     """With all buckets loaded; None where the memory is not ours to fill."""
-    return bucket_need(plan, plan.buckets) if plan.fills_memory else None
+    return bucket_need(plan, plan.buckets) if plan.service.fills_memory else None
 
 
 def too_large(case: Case, kind: CaseKind[Any], plan: BucketPlan, whole: MemoryNeed, room: MemoryRoom) -> str:

@@ -10,19 +10,21 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from pytest_npubench.buckets import bucket_of
+from pytest_npubench import engines
+from pytest_npubench.buckets import BucketKeys
 from pytest_npubench.case import Axes, Case
-from pytest_npubench.engines.protocol import Finished
+from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.families import declared
 from pytest_npubench.hardware import HardwareSpec, RunSize
 from pytest_npubench.measurement import Request
 from pytest_npubench.predictors.two_point import ProfilePoint, plan_points
 from pytest_npubench.suites.buckets.points import BucketPoint
+from pytest_npubench.suites.buckets.service import BucketService
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.workloads import LengthSample, workload
 
 Lengths = npt.NDArray[np.int64]
+SUITE = "buckets"
 PROFILE_VISIT_S = 0.8  # every prediction of a bucket rests on its two points
 DRAWN_VISIT_S = 0.7  # one batch is half of a case's error: a long one is to be seen more than once in a round
 
@@ -31,8 +33,8 @@ DRAWN_VISIT_S = 0.7  # one batch is half of a case's error: a long one is to be 
 class BucketPlan:
     """One device, model and batch size under one run size, with the limits its predictions are held to.
 
-    engine: "reference", the decoder that is compiled for these buckets, or "vllm". rivals: predictors that are judged
-    beside LENS, which no case is held to, so they are no part of its settings.
+    engine: the name of one that is registered (pytest_npubench.engines). rivals: predictors that are judged beside
+    LENS, which no case is held to, so they are no part of its settings.
     """
 
     spec: HardwareSpec
@@ -45,50 +47,51 @@ class BucketPlan:
     rivals: tuple[str, ...] = ()
 
     @property
+    def runner(self) -> EngineDescriptor:
+        """The engine, as it stands for the plan's family."""
+        return engines.engine(self.engine, self.spec.family)
+
+    @property
+    def service(self) -> BucketService:
+        """How the engine runs the suite; the defaults where it does not, and cases are skipped."""
+        found: BucketService = self.runner.part(SUITE) if SUITE in self.runner.parts else BucketService()
+        return found
+
+    @property
+    def is_reference(self) -> bool:
+        return self.runner.is_reference(self.spec.family)
+
+    @property
     def key(self) -> str:
-        return f"{self.spec.name}-{self.model}-b{self.batch_size}" + ("-vllm" if self.on_vllm else "")
+        return f"{self.spec.name}-{self.model}-b{self.batch_size}" + ("" if self.is_reference else f"-{self.engine}")
 
     @property
     def framework(self) -> str:
-        return "vllm" if self.on_vllm else "jax"
-
-    @property
-    def on_vllm(self) -> bool:
-        """vLLM pads as it will, if at all; the reference engines are compiled for the plan's buckets and no others."""
-        return self.engine == "vllm"
-
-    @property
-    def fills_memory(self) -> bool:
-        """Whether the reference decoder runs here: vLLM sizes its own cache."""
-        return not self.on_vllm
-
-    @property
-    def finished(self) -> Finished:
-        """What rows of a batch that ended early do: the reference decoder carries them along, vLLM drops them."""
-        return "drop" if self.on_vllm else "freeze"
+        return self.runner.framework(SUITE)
 
     @property
     def limits(self) -> dict[str, float]:
         return {"case_error": self.case_error, "mean_error": self.mean_error}
 
     def includes(self, kind: str) -> bool:
-        """Canary kernels run in vLLM's own process, in torch: not where torch has no such device."""
-        return kind != "canary" or not self.on_vllm or declared(self.spec.family).has_torch
+        """Canary kernels are left out where the engine cannot run them."""
+        return kind != "canary" or self.service.has_canaries(self.spec.family)
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """Ascending; the hardware file's, and under vLLM the smaller ones that it pads to by itself."""
-        if not self.on_vllm:
-            return self.size.buckets
-        from pytest_npubench.engines.vllm.buckets import planned_buckets
+        """Ascending; the hardware file's, as the engine takes them."""
+        return self.service.buckets(self.spec.family, self.size.buckets)
 
-        return planned_buckets(self.spec.family, self.size.buckets)
+    @property
+    def keys(self) -> BucketKeys:
+        """Which of the buckets a length runs in."""
+        return self.service.keys(self.buckets)
 
     @property
     def settings(self) -> dict[str, object]:
         """What changes the meaning of a case, for its digest."""
         size = self.size
-        engine = {"engine": self.engine} if self.on_vllm else {}  # no other digest for what was there before
+        engine = {"engine": self.engine} if not self.is_reference else {}  # no other digest for what was there before
         return {
             **engine,
             "buckets": self.buckets,
@@ -125,8 +128,8 @@ class BucketPlan:
         return tuple(point for point in planned if point.bucket in buckets)
 
     def moves(self, buckets: Sequence[int]) -> tuple[BucketPoint, ...]:
-        """The moves into each of these buckets from its smaller neighbour in the set; none in a paged cache."""
-        if self.on_vllm:
+        """The moves into each of these buckets from its smaller neighbour in the set; none where no cache moves."""
+        if not self.service.moves_cache:
             return ()
         pairs = zip(self.buckets, self.buckets[1:], strict=False)
         return tuple(
@@ -153,11 +156,13 @@ class BucketPlan:
 
     def touched(self, points: Iterable[BucketPoint]) -> tuple[int, ...]:
         """Every bucket from a batch's shortest prompt to its longest KV length, over all these batches."""
-        found: set[int] = set()
+        found, keys = set[int](), self.keys
         for point in points:
-            first = bucket_of(self.buckets, min(item.input_tokens for item in point.requests))
+            prompts = [item.input_tokens for item in point.requests]
             final = max(item.input_tokens + item.output_tokens - 1 for item in point.requests)
-            found.update(bucket for bucket in self.buckets if first <= bucket <= bucket_of(self.buckets, final))
+            first = keys.prefill_key(min(prompts))
+            last = max(keys.prefill_key(max(prompts)), keys.decode_key(final, self.batch_size))
+            found.update(bucket for bucket in self.buckets if first <= bucket <= last)
         return tuple(sorted(found))
 
 
@@ -189,8 +194,8 @@ def bucket_plans(
 
 
 def chosen_plans(spec: HardwareSpec, choice: Choice) -> Iterator[BucketPlan]:
-    """Those of a run, under limits that it may tighten; by graphs on Qualcomm AI Hub. Raises ConfigError for a limit
-    that is looser than the hardware file's."""
+    """Those of a run, under limits that it may tighten, as they are measured on its engine. Raises ConfigError for a
+    limit that is looser than the hardware file's."""
     plans = bucket_plans(
         spec,
         choice.profile,
@@ -199,11 +204,7 @@ def chosen_plans(spec: HardwareSpec, choice: Choice) -> Iterator[BucketPlan]:
         mean_error=_tightened("mean_error", choice.mean_error, spec.mean_error),
         rivals=choice.rivals,
     )
-    if spec.family != "qualcomm" or choice.engine != "reference":
-        return plans
-    from pytest_npubench.suites.buckets.aihub.plan import hub_plan
-
-    return map(hub_plan, plans)
+    return (plan.service.plan(plan) for plan in plans)
 
 
 def _tightened(name: str, asked: float | None, limit: float) -> float:

@@ -25,7 +25,9 @@ def profile_samples(plan: BucketPlan, measured: Measured, buckets: Sequence[int]
     return ProfileSamples(
         samples_s=samples_s,
         batch_size=plan.batch_size,
-        finished=plan.finished,
+        finished=plan.service.finished,
+        keys=plan.service.keys(tuple(sorted(buckets))),
+        prefill_shared=plan.service.prefill_shared,
         transitions_s=transitions_s or None,
         compiles=tuple(record for bucket in buckets for record in bucket_binaries(measured.compiles, bucket)),
     )
@@ -34,11 +36,15 @@ def profile_samples(plan: BucketPlan, measured: Measured, buckets: Sequence[int]
 def lens_profile(plan: BucketPlan, measured: Measured, buckets: Sequence[int]) -> BucketProfile:
     """TTFT_b, TBT_b and the moves into these buckets, by the mean over all rounds.
 
-    Each prompt has its share of a prefill (Eq. 7), whether the engine takes one after the other or packs them.
     The mean, because an E2E is a sum of steps and the mean of a sum is the sum of the means; the median is not.
     """
     found = profile_samples(plan, measured, buckets)
-    return fit(found.samples_s, batch_size=found.batch_size, transitions_s=found.transitions_s)
+    return fit(
+        found.samples_s,
+        batch_size=found.batch_size,
+        prefill_shared=found.prefill_shared,
+        transitions_s=found.transitions_s,
+    )
 
 
 def bucket_binaries(compiles: Iterable[CompileRecord], bucket: int) -> tuple[CompileRecord, ...]:

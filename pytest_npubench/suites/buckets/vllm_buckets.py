@@ -13,16 +13,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.engines import shapes
+from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.engines.vllm.answer import VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.bucket_engine import VllmBucketEngine
-from pytest_npubench.engines.vllm.buckets import DeclaredBuckets, prompt_buckets
+from pytest_npubench.engines.vllm.buckets import DeclaredBuckets, planned_buckets, prompt_buckets
 from pytest_npubench.engines.vllm.model_directory import write_model_directory
 from pytest_npubench.engines.vllm.process import VllmProcess, VllmProcesses
+from pytest_npubench.engines.vllm.runtime import VllmRuntime
 from pytest_npubench.engines.vllm.settings import EngineSettings
 from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.service import BucketService
 
 BLOCK_TOKENS = 32
+TORCH_FAMILIES = ("cpu", "cuda")
 
 
 class BucketServer:
@@ -50,6 +55,29 @@ class BucketServer:
 
     def close(self) -> None:
         self._engines.close()
+
+
+class VllmBuckets(BucketService):
+    """vLLM pads as it will, if at all; its cache is paged, and sized by itself."""
+
+    finished = "drop"
+    pads_as_it_will = True
+    compiles_buckets = False
+    moves_cache = False
+    fills_memory = False
+    pads_decode = False
+
+    def buckets(self, family: str, buckets: tuple[int, ...]) -> tuple[int, ...]:
+        """With the smaller ones that vLLM pads to by itself."""
+        return planned_buckets(family, buckets)
+
+    def has_canaries(self, family: str) -> bool:
+        """They run in vLLM's own process, in torch: not where torch has no such device."""
+        return family in TORCH_FAMILIES
+
+    def engine(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Engine:
+        assert isinstance(runtime, VllmRuntime)  # the descriptor opened it
+        return start_bucket_engine(plan, folder, runtime.visible_devices)
 
 
 def start_bucket_engine(plan: BucketPlan, folder: Path, visible_devices: str | None = None) -> VllmBucketEngine:

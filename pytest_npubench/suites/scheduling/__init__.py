@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.memory import MemoryModel
     from pytest_npubench.campaign.points import Measured
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan, Frozen
+    from pytest_npubench.engines.descriptor import EngineDescriptor
     from pytest_npubench.hardware import HardwareSpec
     from pytest_npubench.reports.page import Parts
     from pytest_npubench.result import Judgement
@@ -40,19 +41,17 @@ class Scheduling(Suite):
 
         return ServingBench(runtime, plan, site.folder / "models", site.frozen)
 
-    def unsupported(self, plan: Any, points: Sequence[Any]) -> str:
-        if plan.engine != "vllm":
-            return ""
-        from pytest_npubench.suites.scheduling.vllm_policies import why_unsupported
+    def engine(self, plan: Any) -> EngineDescriptor:
+        found: EngineDescriptor = plan.runner
+        return found
 
-        return why_unsupported(plan, points)
+    def unsupported(self, plan: Any, points: Sequence[Any]) -> str:
+        reason: str = plan.service.why_unsupported(plan, points)
+        return reason
 
     def remarks(self, plan: Any, points: Sequence[Any]) -> Sequence[str]:
-        if plan.engine != "vllm":
-            return ()
-        from pytest_npubench.suites.scheduling.vllm_policies import mapping_lines
-
-        return [f"vLLM, {plan.model}, {line}" for line in mapping_lines(plan, points)]
+        found: Sequence[str] = plan.service.remarks(plan, points)
+        return found
 
     @property
     def memory(self) -> MemoryModel:

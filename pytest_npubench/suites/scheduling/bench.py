@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.telemetry import open_telemetry
@@ -38,10 +37,8 @@ from pytest_npubench.suites.scheduling.held_to import CALIBRATION, calibrations_
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import DecodePoint, IdlePoint, PromptPoint, ServedPoint, ServingPoint
 from pytest_npubench.suites.scheduling.policies import prompt_in_chunks, served
+from pytest_npubench.suites.scheduling.service import BlockServer
 from pytest_npubench.suites.scheduling.spec import LoadSpec
-
-if TYPE_CHECKING:
-    from pytest_npubench.suites.scheduling.vllm_server import VllmServer
 
 IDS_PER_ROUND = 10_000
 CALIBRATION_ROUND = 99  # requests that no round serves
@@ -66,8 +63,8 @@ class ServingBench:
         """`folder` is where model directories go, for engines that read one; `frozen` are the calibrations that
         workloads are held to by what was accepted."""
         self._plan, self._folder, self._frozen = plan, folder, frozen or {}
-        self._visible_devices: str | None = getattr(runtime, "visible_devices", None)
-        self._vllm: VllmServer | None = None
+        self._runtime = runtime
+        self._own_server: BlockServer | None = None
         self._telemetry = open_telemetry(runtime)
         self._device = str(runtime.devices[0])
         self._executor: Executor | None = None
@@ -82,10 +79,10 @@ class ServingBench:
         """Weights and KV cache, then what each workload's points must know of the device: as earlier rounds knew it,
         else as it was frozen, else measured. A workload that cannot be had takes its points along, the others go on."""
         stage("making weights")
-        if self._plan.engine == "vllm":
-            self._start_vllm(points, stage)
-        else:
-            self._executor = _torch_executor(self._plan, self._device)
+        service, wanted = self._plan.service, [point for point in points if isinstance(point, ServedPoint)]
+        self._own_server = service.server(self._runtime, self._plan, self._folder, wanted, stage)
+        if self._own_server is None:
+            self._executor = service.executor(self._plan, self._device)
         failures: dict[str, str] = {}
         self._calibrations = {**self._frozen, **calibrations_in(points, earlier)}
         for workload in dict.fromkeys(point.load.workload for point in points if isinstance(point, ServedPoint)):
@@ -99,17 +96,10 @@ class ServingBench:
                 failures |= {point.name: failure_reason(point.name, error) for point in own}
         return failures
 
-    def _start_vllm(self, points: Sequence[ServingPoint], stage: Callable[[str], None]) -> None:
-        from pytest_npubench.suites.scheduling.vllm_server import VllmServer  # imported where it is asked for
-
-        self._vllm = VllmServer(self._plan, self._folder, self._visible_devices)
-        stage("starting vLLM")
-        self._vllm.start([point for point in points if isinstance(point, ServedPoint)])
-
     def close(self) -> None:
         """End what was started in processes of its own."""
-        if self._vllm is not None:
-            self._vllm.close()
+        if self._own_server is not None:
+            self._own_server.close()
 
     def warm_up(self, point: ServingPoint) -> tuple[float, bool]:
         """A few requests under the point's policy."""
@@ -193,8 +183,8 @@ class ServingBench:
         )
 
     def _decode_steps(self, batch_size: int, context_tokens: int) -> DecodeSteps:
-        if self._vllm is not None:
-            return self._vllm.decode_steps(batch_size, context_tokens, NUM_DECODE_STEPS)
+        if self._own_server is not None:
+            return self._own_server.decode_steps(batch_size, context_tokens, NUM_DECODE_STEPS)
         return decode_steps(self._ready, batch_size, context_tokens, NUM_DECODE_STEPS)
 
     def _room(self, batch_size: int) -> int:
@@ -244,8 +234,8 @@ class ServingBench:
         return nullcontext(partial(self._serve, point))
 
     def _serve(self, point: ServedPoint, requests: Sequence[ServingRequest]) -> ServingResult:
-        if self._vllm is not None:
-            return self._vllm.serve(point, requests)
+        if self._own_server is not None:
+            return self._own_server.serve(point, requests)
         executor, serving = self._ready, self._plan.serving
         scheduler = make_scheduler(
             point.policy,
@@ -272,15 +262,3 @@ def num_calibration_requests(plan: ServingPlan) -> int:
 
 def _open_pair(plan: ServingPlan, device: str) -> AbstractContextManager[TwoDevices]:
     return pair.open_pair(plan, device)
-
-
-def _torch_executor(plan: ServingPlan, device: str) -> Executor:
-    from pytest_npubench.engines.torch_moe.executor import TorchExecutor  # torch is imported where it is needed
-
-    return TorchExecutor(
-        plan.shape,
-        device=device,
-        dtype=plan.serving.dtype,
-        kv_capacity_tokens=plan.serving.kv_capacity_tokens,
-        block_size_tokens=plan.serving.block_size_tokens,
-    )

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from pytest_npubench import engines
 from pytest_npubench.case import Axes, Case
+from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.engines.moe_shapes import MoeShape, moe_shape
 from pytest_npubench.hardware import HardwareSpec
+from pytest_npubench.suites.scheduling.service import ServingService
 from pytest_npubench.suites.scheduling.spec import LoadSpec, ServingSize, ServingSpec
 
-VLLM_BLOCK_TOKENS = 32  # its faster attention on x86 processors wants multiples of it
+SUITE = "scheduling"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingPlan:
-    """One hardware file, model and run size; the engine is "reference" (engines/torch_moe) or "vllm"."""
+    """One hardware file, model and run size; the engine is the name of one that is registered."""
 
     spec: HardwareSpec
     serving: ServingSpec
@@ -24,12 +27,26 @@ class ServingPlan:
     engine: str = "reference"
 
     @property
+    def runner(self) -> EngineDescriptor:
+        """The engine, as it stands for the plan's family."""
+        return engines.engine(self.engine, self.spec.family)
+
+    @property
+    def service(self) -> ServingService:
+        """How the engine runs the suite; the defaults where it does not, and cases are skipped."""
+        return _service(self.runner)
+
+    @property
+    def is_reference(self) -> bool:
+        return self.runner.is_reference(self.spec.family)
+
+    @property
     def key(self) -> str:
-        return f"{self.spec.name}-{self.model}-serving" + ("-vllm" if self.engine == "vllm" else "")
+        return f"{self.spec.name}-{self.model}-serving" + ("" if self.is_reference else f"-{self.engine}")
 
     @property
     def framework(self) -> str:
-        return "vllm" if self.engine == "vllm" else "torch"
+        return self.runner.framework(SUITE)
 
     @property
     def shape(self) -> MoeShape:
@@ -43,7 +60,7 @@ class ServingPlan:
     @property
     def settings(self) -> Mapping[str, object]:
         serving = self.serving
-        engine = {"engine": self.engine} if self.engine != "reference" else {}  # what was measured before it was named
+        engine = {"engine": self.engine} if not self.is_reference else {}  # what was measured before it was named
         return {
             **engine,
             "dtype": serving.dtype,
@@ -84,11 +101,16 @@ class ServingPlan:
 
 
 def serving_plans(spec: HardwareSpec, profile: str, engine: str = "reference") -> Iterator[ServingPlan]:
-    """One for each model that the hardware file serves in this profile; under vLLM with blocks that it takes."""
+    """One for each model that the hardware file serves in this profile, with blocks that the engine takes."""
     serving = spec.section(ServingSpec)
     size = serving.size(profile) if serving else None
     if serving and size:
-        if engine == "vllm":
-            serving = replace(serving, block_size_tokens=max(serving.block_size_tokens, VLLM_BLOCK_TOKENS))
+        smallest = _service(engines.engine(engine, spec.family)).min_block_tokens
+        serving = replace(serving, block_size_tokens=max(serving.block_size_tokens, smallest))
         for model in size.models:
             yield ServingPlan(spec=spec, serving=serving.for_model(model), size=size, model=model, engine=engine)
+
+
+def _service(engine: EngineDescriptor) -> ServingService:
+    found: ServingService = engine.part(SUITE) if SUITE in engine.parts else ServingService()
+    return found

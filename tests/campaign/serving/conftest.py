@@ -23,6 +23,7 @@ from pytest_npubench.suites.scheduling.bench import ServingBench
 from pytest_npubench.suites.scheduling.pair import kv_tokens
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.spec import LoadSpec, ServingSize, ServingSpec
+from pytest_npubench.suites.scheduling.torch_serving import TorchServing
 
 SPECS = load_all([default_directory()])
 KINDS = (
@@ -99,7 +100,7 @@ def make_bench(monkeypatch):
         ]
         return nullcontext(VirtualPair(*halves, transfer_s=lambda sent: handover_s(plan.spec, sent, num_links=1)))
 
-    monkeypatch.setattr(bench_module, "_torch_executor", executor)
+    monkeypatch.setattr(TorchServing, "executor", lambda self, plan, device: executor(plan, device))
     monkeypatch.setattr(bench_module, "_open_pair", pair)
     monkeypatch.setattr(bench_module, "WallClock", VirtualClock)
 

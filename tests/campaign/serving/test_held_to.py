@@ -26,6 +26,7 @@ from pytest_npubench.suites.scheduling.decoding import DecodeSteps
 from pytest_npubench.suites.scheduling.held_to import MEASURED, frozen_calibrations
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.spec import LoadSpec
+from pytest_npubench.suites.scheduling.torch_serving import TorchServing
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import serving_plan
@@ -77,7 +78,7 @@ def plan_of(*, num_requests=30, **load) -> ServingPlan:
 @pytest.fixture
 def device(monkeypatch, make_bench):
     """Nights on a device that takes `factor` times as long for everything."""
-    made = bench_module._torch_executor
+    made = TorchServing.executor
     monkeypatch.setattr(bench_module, "decode_steps", modelled_decode_steps)
 
     class Device:
@@ -87,7 +88,7 @@ def device(monkeypatch, make_bench):
         def campaign(self, plan, factor, kinds, *, frozen=None, earlier=()):
             """A loaded bench, its cases, and two rounds."""
             monkeypatch.setattr(
-                bench_module, "_torch_executor", lambda plan, device: Slowed(made(plan, device), factor)
+                TorchServing, "executor", lambda self, plan, device: Slowed(made(self, plan, device), factor)
             )
             cases = [
                 ExpandedCase(case=plan.case("scheduling", kind, axes), plan=plan, kind=case_kind(kind), suite=SUITE)

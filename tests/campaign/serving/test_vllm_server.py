@@ -201,7 +201,7 @@ def test_chunks_of_all_sizes_and_decode_steps_have_one_engine(plan, server):
 
 def _bench(plan, server) -> ServingBench:
     bench = ServingBench(SimpleNamespace(devices=["cpu"]), plan)
-    bench._vllm = server
+    bench._own_server = server
     return bench
 
 

@@ -74,6 +74,20 @@ def test_rows_that_ended_go_on_stepping():
     assert [call for call in model.calls if call[0] == "step"] == [("step", 2, 6 + step) for step in range(5)]
 
 
+def test_rows_that_ended_can_be_kept_at_their_length():
+    """Their masks stop growing, and no row's length counts with another row's answer."""
+    model = stand_in(batch_size=2, **BUCKETED)
+    engine, prompts, counts = NxdEngine(model, finished="freeze"), _prompts(32, 6), (1, 40)
+    made = engine.generate(prompts, counts)
+    assert made.tokens == tuple(map(expected_tokens, prompts, counts))
+    # caches before a step: 31 of the row that only has its prompt, 6 to 44 of the other
+    assert [call[2] for call in model.calls if call[0] == "step"] == [max(31, 6 + step) for step in range(39)]
+    with pytest.raises(LengthError, match="a KV cache of 71 tokens, the longest"):
+        NxdEngine(stand_in(batch_size=2, **BUCKETED)).generate(prompts, counts)
+    with pytest.raises(LengthError, match=r"a KV cache of 65 tokens; max_length is 64"):
+        engine.generate(_prompts(32, 6), (34, 1))
+
+
 @pytest.mark.parametrize(
     ("requests", "words"),
     [

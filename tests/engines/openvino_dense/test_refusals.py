@@ -104,17 +104,20 @@ def test_no_memory(cpu_plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         binaries.BucketBinaries(TIED, cpu_plugin, {}, bucket=8, batch_size=1)
 
 
-def test_the_bench_takes_what_the_runtime_runs(
+def test_the_bench_takes_what_the_family_runs(
     cpu_plugin: Any, runtime: Any, make_twins: Callable[[str], Twins]
 ) -> None:
-    """An engine of OpenVINO and its canaries on a runtime of OpenVINO, those of jax on one of jax."""
-    plan: Any = SimpleNamespace(
-        model="tiny-llama", buckets=(8,), batch_size=1, spec=SimpleNamespace(dtype="fp32", family="openvino")
-    )
-    assert bucket_bench.static_bucket_engine(cpu_plugin, plan).name == "openvino-dense"
-    assert bucket_bench.static_bucket_engine(runtime, plan).name == "jax-dense"
-    assert isinstance(bucket_bench._canaries(runtime), CanaryKernels)
-    canaries = bucket_bench._canaries(cpu_plugin)
+    """An engine of OpenVINO and its canaries on a device of OpenVINO, those of jax on any other."""
+
+    def made(runtime: Any, family: str) -> Any:
+        spec = SimpleNamespace(dtype="fp32", family=family)
+        plan: Any = SimpleNamespace(model="tiny-llama", buckets=(8,), batch_size=1, spec=spec)
+        return bucket_bench.static_bucket_engine(runtime, plan)
+
+    on_jax, engine = made(runtime, "cpu"), made(cpu_plugin, "openvino")
+    assert (on_jax.name, engine.name) == ("jax-dense", "openvino-dense")
+    assert isinstance(on_jax.canaries, CanaryKernels)
+    canaries = engine.canaries
     for kernel in KERNELS:
         canaries.load(kernel)
         before = cpu_plugin.num_process_compiles

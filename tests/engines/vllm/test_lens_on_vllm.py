@@ -18,8 +18,9 @@ from pytest_npubench.engines import shapes
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.vllm.process import PYTHON_VARIABLE, num_late_compiles
 from pytest_npubench.suites import case_kind
-from pytest_npubench.suites.buckets.bench import BucketBench, bucket_engine
+from pytest_npubench.suites.buckets.bench import BucketBench
 from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.vllm_buckets import start_bucket_engine
 from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.verdict import VerdictKind
 
@@ -94,7 +95,7 @@ def measured(plan: BucketPlan, tmp_path_factory: pytest.TempPathFactory) -> Iter
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(shapes.SHAPES, SHAPE.name, SHAPE)
         patch.setenv("OMP_NUM_THREADS", "1")
-        bench = BucketBench(None, plan, lambda runtime, plan: bucket_engine(runtime, plan, folder))  # type: ignore[arg-type]
+        bench = BucketBench(None, plan, lambda runtime, plan: start_bucket_engine(plan, folder))  # type: ignore[arg-type]
         before = num_late_compiles()
         try:
             failures = bench.load(tuple(points), (), lambda text: None)

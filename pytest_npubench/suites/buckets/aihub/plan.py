@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.aihub.graph import GraphSpec
@@ -11,6 +13,12 @@ from pytest_npubench.engines.aihub.options import JobOptions
 from pytest_npubench.engines.aihub.profile import UNITS
 from pytest_npubench.measurement import Phase
 from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.service import BucketService
+
+if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.campaign.kind import CaseKind
+    from pytest_npubench.campaign.protocol import Bench
 
 NUM_ROUNDS = 1  # a job is a hundred runs, and costs the user's quota
 PHASES = (Phase.PREFILL, Phase.DECODE)
@@ -53,11 +61,6 @@ class HubPlan(BucketPlan):
             "profile_options": [options.profile_options(unit) for unit in self.units],
         }
 
-    @property
-    def fills_memory(self) -> bool:
-        """The devices are not ours."""
-        return False
-
     def graph(self, point: GraphPoint) -> GraphSpec:
         """Raises RegistryError on an unknown model, ConfigError on a dtype that is not exported."""
         return GraphSpec(
@@ -76,6 +79,26 @@ class HubPlan(BucketPlan):
             for phase in PHASES
             for unit in (self.units if units is None else units)
         )
+
+
+class HubBuckets(BucketService):
+    """Cases rest on graphs; the devices are not ours."""
+
+    fills_memory = False
+
+    def plan(self, plan: BucketPlan) -> BucketPlan:
+        return hub_plan(plan)
+
+    def kind_for(self, plan: BucketPlan, kind: CaseKind[Any]) -> CaseKind[Any]:
+        from pytest_npubench.suites.buckets.aihub.kinds import kind_for
+
+        return kind_for(plan, kind)
+
+    def bench(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Bench[Any]:
+        from pytest_npubench.suites.buckets.aihub.bench import GraphBench
+
+        assert isinstance(plan, HubPlan)  # plan() made it
+        return GraphBench(runtime, plan, folder / "aihub-jobs")
 
 
 def hub_plan(plan: BucketPlan) -> HubPlan:

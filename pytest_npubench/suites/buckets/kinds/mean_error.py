@@ -10,7 +10,7 @@ from pytest_npubench.case import Axes, Case
 from pytest_npubench.predictors.protocol import Predictor
 from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.stats.error import ErrorSummary, summarise
-from pytest_npubench.suites.buckets.declared_buckets import NOMINAL, is_continuous
+from pytest_npubench.suites.buckets.declared_buckets import is_continuous, nominal_words
 from pytest_npubench.suites.buckets.kinds.prediction import KIND as PREDICTION
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionError, beside, prediction_error
 from pytest_npubench.suites.buckets.plan import BucketPlan
@@ -40,7 +40,7 @@ class MeanErrorKind:
         gate = Gate(metric="mean prediction error", value=summary.mean, limit=plan.mean_error, unit="%")
         verdict, continuous = judge_gates((gate,)), is_continuous(plan, measured)
         if verdict.failing and continuous:
-            verdict = replace(verdict, reason=f"{verdict.reason} ({NOMINAL})")
+            verdict = replace(verdict, reason=f"{verdict.reason} ({nominal_words(plan)})")
         return Judgement(
             verdict=verdict,
             what=f"E2E of {summary.num_cases} workloads",

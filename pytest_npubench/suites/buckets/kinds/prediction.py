@@ -28,7 +28,7 @@ from pytest_npubench.predictors.lens import PREDICTOR as LENS
 from pytest_npubench.predictors.protocol import Predictor
 from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.stats.error import CaseError, case_error, repeat_error, student_quantile
-from pytest_npubench.suites.buckets.declared_buckets import NOMINAL, is_continuous
+from pytest_npubench.suites.buckets.declared_buckets import is_continuous, nominal_words
 from pytest_npubench.suites.buckets.plan import BucketPlan, many_requests
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.suites.buckets.profile_samples import profile_samples
@@ -72,7 +72,7 @@ class PredictionKind:
         padding, sample = _padding(plan, measured, workload), plan.sample(workload)
         continuous = is_continuous(plan, measured)
         return Judgement(
-            verdict=_explained(judge_gates((gate,)), found, continuous),
+            verdict=_explained(judge_gates((gate,)), found, nominal_words(plan) if continuous else ""),
             what=f"E2E of {len(found.measured_s)} batches",
             metrics=(
                 Metric(name="e2e_s", unit="s", value=total_s, samples=tuple(sum(row) for row in rounds)),
@@ -104,14 +104,14 @@ class PredictionKind:
         return half_width is not None and half_width <= SETTLED_HALF_WIDTH
 
 
-def _explained(verdict: Verdict, found: PredictionError, continuous: bool) -> Verdict:
+def _explained(verdict: Verdict, found: PredictionError, nominal: str) -> Verdict:
     """A failing verdict also says how well the error is known, so that noise is not taken for a wrong model, and a
     nominal bucket not for a real one."""
     parts = []
     if found.half_width is not None and found.repeat_error is not None:
         parts.append(f"95 % interval ±{found.half_width:.1%}, repeat error {found.repeat_error:.1%}")
-    if continuous:
-        parts.append(NOMINAL)
+    if nominal:
+        parts.append(nominal)
     if not verdict.failing or not parts:
         return verdict
     return replace(verdict, reason=f"{verdict.reason} ({'; '.join(parts)})")
@@ -187,12 +187,12 @@ def _half_width(plan: BucketPlan, measured: Measured, workload: str, of: Predict
 
 
 def _padding(plan: BucketPlan, measured: Measured, workload: str) -> dict[str, float]:
-    """By name; under vLLM what is padded there: nothing without buckets, and prompts alone with them."""
+    """By name, of what the engine pads: nothing where it has no buckets."""
     if is_continuous(plan, measured):
         return {}
     prefill, decode = padding_fractions(plan, workload)
     known = {"prefill_padding_fraction": prefill}
-    return known if plan.on_vllm else {**known, "decode_padding_fraction": decode}
+    return {**known, "decode_padding_fraction": decode} if plan.service.pads_decode else known
 
 
 def padding_fractions(plan: BucketPlan, workload: str, num_requests: int = 2000) -> tuple[float, float]:

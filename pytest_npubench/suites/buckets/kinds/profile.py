@@ -17,7 +17,7 @@ from pytest_npubench.case import Axes, Case
 from pytest_npubench.measurement import CacheState, CompileRecord
 from pytest_npubench.predictors.two_point import count_cost
 from pytest_npubench.result import GateKind, Judgement, Metric
-from pytest_npubench.suites.buckets.declared_buckets import CONTINUOUS, boundaries, is_continuous
+from pytest_npubench.suites.buckets.declared_buckets import boundaries, continuous_words, is_continuous
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.suites.buckets.profile_samples import bucket_binaries, lens_profile
@@ -49,11 +49,12 @@ class ProfileKind:
         planned = plan.profile_points((bucket,))
         samples = {item: point.samples_s for item, point in zip(planned, (low, high), strict=True)}
         cost = count_cost(binaries, samples, sessions=1)
-        counted = ("points",) if plan.on_vllm else ("binaries", "points")  # vLLM compiles for no bucket of its own
+        num_prefills = 1 if plan.service.prefill_shared else plan.batch_size
+        counted = ("binaries", "points") if plan.service.compiles_buckets else ("points",)
         gates = tuple(Gate(metric=name, value=getattr(cost, name), limit=2) for name in counted)
         verdict, continuous = judge_gates(gates), is_continuous(plan, measured)
         if continuous:
-            verdict = replace(verdict, reason=f"{verdict.reason}; {CONTINUOUS}, bucket {bucket} is nominal")
+            verdict = replace(verdict, reason=f"{verdict.reason}; {continuous_words(plan)}, bucket {bucket} is nominal")
         return Judgement(
             verdict=verdict,
             what=f"TTFT of bucket {bucket}",
@@ -62,7 +63,7 @@ class ProfileKind:
                     name="ttft_s",
                     unit="s",
                     value=ttft_s,
-                    samples=tuple(value / plan.batch_size for value in low.samples_s),
+                    samples=tuple(value / num_prefills for value in low.samples_s),
                 ),
                 Metric(
                     name="tbt_s",
@@ -70,7 +71,7 @@ class ProfileKind:
                     value=tbt_s,
                     samples=tuple((long - short) / steps for short, long in pairs),
                 ),
-                *(() if plan.on_vllm else (_compile_metric(cost.compile_s, binaries),)),
+                *((_compile_metric(cost.compile_s, binaries),) if plan.service.compiles_buckets else ()),
             ),
             measured_s=ttft_s,
             repeat_error=_relative(timing.ttft_error_s, ttft_s),

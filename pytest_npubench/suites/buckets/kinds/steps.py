@@ -30,7 +30,7 @@ from pytest_npubench.case import Axes, Case
 from pytest_npubench.measurement import Request
 from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.stats.error import student_quantile
-from pytest_npubench.suites.buckets.declared_buckets import CONTINUOUS, boundaries, is_continuous
+from pytest_npubench.suites.buckets.declared_buckets import boundaries, continuous_words, is_continuous
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.verdict import Verdict, VerdictKind
@@ -85,7 +85,7 @@ class StepsKind:
         tested = [pair for pair in pairs if pair.next_to_each_other] if continuous else pairs
         samples = measured.samples(_point(bucket).name)
         return Judgement(
-            verdict=_of_slope(pairs, tested, bucket) if continuous else _of_stair(pairs, bucket),
+            verdict=_of_slope(plan, pairs, tested, bucket) if continuous else _of_stair(pairs, bucket),
             what=f"prefill of {bucket} tokens",
             metrics=(Metric(name="prefill_s", unit="s", value=samples.mean_s, samples=samples.samples_s),),
             measured_s=samples.mean_s,
@@ -153,7 +153,7 @@ def _of_stair(pairs: Sequence[Pair], bucket: int) -> Verdict:
             kind=VerdictKind.FAILED,
             reason=f"latency jumps inside bucket {bucket}, where no boundary is declared: {'; '.join(extra)}",
         )
-    edge = next((pair for pair in pairs if pair.left == bucket), None)
+    edge = next((pair for pair in reversed(pairs) if pair.declared), None)
     if edge is None:
         return Verdict(kind=VerdictKind.PASSED, reason=f"flat inside {bucket}, the largest bucket")
     return Verdict(
@@ -162,17 +162,16 @@ def _of_stair(pairs: Sequence[Pair], bucket: int) -> Verdict:
     )
 
 
-def _of_slope(pairs: Sequence[Pair], tested: Sequence[Pair], bucket: int) -> Verdict:
+def _of_slope(plan: BucketPlan, pairs: Sequence[Pair], tested: Sequence[Pair], bucket: int) -> Verdict:
     """Nothing is declared: a stair that is there all the same fails, like one inside a declared bucket."""
-    found = [str(pair) for pair in tested if pair.jump is Jump.OBSERVED]
-    if found:
-        return Verdict(
-            kind=VerdictKind.FAILED, reason=f"a stair at {bucket} that vLLM does not declare: {'; '.join(found)}"
-        )
+    if found := [str(pair) for pair in tested if pair.jump is Jump.OBSERVED]:
+        reason = f"a stair at {bucket} that {plan.runner.title} does not declare: {'; '.join(found)}"
+        return Verdict(kind=VerdictKind.FAILED, reason=reason)
     unclear = [str(pair) for pair in tested if pair.jump is Jump.UNCLEAR]
     said = f"no stair found at {bucket}" + (f" by these samples ({'; '.join(unclear)} unclear)" if unclear else "")
     slopes = "; ".join(str(pair) for pair in pairs if pair not in tested)
-    return Verdict(kind=VerdictKind.PASSED, reason=f"{said}; {CONTINUOUS}" + (f", slope {slopes}" if slopes else ""))
+    reason = f"{said}; {continuous_words(plan)}" + (f", slope {slopes}" if slopes else "")
+    return Verdict(kind=VerdictKind.PASSED, reason=reason)
 
 
 KIND = StepsKind()

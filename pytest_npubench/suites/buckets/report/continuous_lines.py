@@ -9,18 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
+from pytest_npubench.engines import title_of
 from pytest_npubench.reports.predictions import predictions
 from pytest_npubench.reports.record_fields import Record, kind_of, numbers, table, text
 
 
 def continuous_lines(records: Iterable[Record]) -> tuple[str, ...]:
     """One for each device with such cases."""
-    found: dict[str, list[Record]] = {}
+    found: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        if table(record, "detail").get("continuous") is True:
-            found.setdefault(text(record, "device") or "this device", []).append(record)
+        detail = table(record, "detail")
+        if detail.get("continuous") is True:
+            ran = title_of(text(detail, "engine") or "the engine"), text(record, "device") or "this device"
+            found.setdefault(ran, []).append(record)
     return tuple(
-        f"vLLM on {device} has no buckets: latency is continuous; {_error(own)}" for device, own in found.items()
+        f"{engine} on {device} has no buckets: latency is continuous; {_error(own)}"
+        for (engine, device), own in found.items()
     )
 
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.case import Axes, Case
-from pytest_npubench.engines.vllm.settings import map_policy
 from pytest_npubench.result import Judgement
 from pytest_npubench.serving.metrics import slo_attainment
 from pytest_npubench.serving.schedulers import keeps_slo
@@ -24,7 +23,6 @@ from pytest_npubench.suites.scheduling.figures import failures_in, mean_of_first
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
-from pytest_npubench.suites.scheduling.vllm_policies import settings_of
 from pytest_npubench.verdict import Gate, judge_gates
 
 MAX_MISSED = 0.10
@@ -69,15 +67,10 @@ class PolicyKind(Experiment):
                 "slo": {"ttft_s": found[0].slo.ttft_s, "tbt_s": found[0].slo.tbt_s},
                 "num_blocks": len(found),
                 "failed": failed,
-                **_of_vllm(plan, point),
+                **plan.service.detail(plan, point),
                 "figures": about,
             },
         )
-
-
-def _of_vllm(plan: ServingPlan, point: ServedPoint) -> dict[str, str]:
-    """Its settings in words, where it served."""
-    return {"vllm": str(map_policy(settings_of(plan, point)))} if plan.engine == "vllm" else {}
 
 
 def _has_tokens(block: Block) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pytest_npubench.engines import title_of
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.record_fields import Record, kind_of, number, suite_of, table, text
 from pytest_npubench.reports.served_loads import rate_text, workload_of
@@ -65,7 +66,7 @@ def _about(record: Record) -> list[str]:
         workload_of(record),
         text(record, "model"),
         *([f"{number_text.count(blocks)} blocks"] if blocks is not None else ()),
-        *(["vLLM"] if table(record, "detail").get("engine") == "vllm" else ()),
+        *([title_of(engine)] if (engine := text(table(record, "detail"), "engine")) else ()),
         *([device] if device and not device.endswith(":0") else ()),
     ]
 

@@ -8,10 +8,10 @@ import pytest
 
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device
-from pytest_npubench.campaign import vllm_runtime
-from pytest_npubench.campaign.vllm_runtime import VllmRuntime
 from pytest_npubench.engines.vllm import process
+from pytest_npubench.engines.vllm import runtime as vllm_runtime
 from pytest_npubench.engines.vllm.installed import VllmThere
+from pytest_npubench.engines.vllm.runtime import VllmRuntime
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 
 CPU = Device(family="cpu", ordinal=0, name="the test's processor")

@@ -1,0 +1,139 @@
+"""One batch walked through static buckets, as an NPU serves it. The decoder brings the binaries.
+
+Requests are prefilled one by one, shortest first, each in its own bucket's binary, into the KV cache of that bucket;
+when the next prompt (or, later, the growing KV length c_t) needs a larger bucket, the whole cache moves there by a
+copy. Decode then advances all rows together in the binary of bucket(max c_t) until the longest output ends; a row that
+ended earlier is carried along and its c_t counts as frozen. Every step is waited for and its tokens fetched to the
+host, as a server that streams them must.
+
+Worked example: buckets 128 and 256, prompts of 100 and 120 tokens, 3 and 20 output tokens: two prefills in 128; steps
+with c_t = 121..128 in 128, a move, and steps with 129..139 in 256.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from pytest_npubench.buckets import bucket_of
+from pytest_npubench.engines.jax_dense.trace import RunTrace
+from pytest_npubench.engines.protocol import Engine, Finished
+from pytest_npubench.engines.request_batch import Generation, Prompt, as_requests, check_batch, random_prompts
+from pytest_npubench.engines.shapes import DecoderShape
+from pytest_npubench.errors import ConfigError
+from pytest_npubench.measurement import Move, Phase, Request, Run
+
+
+class StaticBuckets(Engine):
+    """See the module. A decoder says what shape it has, its buckets, batch size and the seed of its prompts."""
+
+    prefill_shared = False
+    finished: Finished = "freeze"
+    shape: DecoderShape
+    _seed: int
+
+    def run(self, requests: Sequence[Request]) -> Run:
+        """Run seeded random prompts of these lengths; see generate()."""
+        self._check(requests)
+        prompts = random_prompts(requests, self.shape.vocab_size, seed=self._seed)
+        return self.generate(prompts, [request.output_tokens for request in requests]).run
+
+    def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> Generation:
+        """Greedy tokens of each prompt (int32 [l_in]), its own number of them, with the timing of the whole batch.
+
+        Raises LengthError for an empty batch, one above the compiled size, or a length no bucket holds, ConfigError for
+        a token outside the vocabulary.
+        """
+        requests = as_requests(prompts, output_tokens)
+        self._check(requests)
+        self._check_tokens(prompts)
+        rows = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
+        bucket = bucket_of(self.buckets, len(prompts[rows[0]]))
+        self.load(self._path(bucket, max(map(_final_kv_length, requests))))
+        self._begin(bucket, prompts)
+        trace = RunTrace()
+        for row in rows:
+            bucket = self._grow(bucket, len(prompts[row]), trace)
+            with trace.segment(Phase.PREFILL, bucket):
+                first = self._prefill_row(bucket, row)
+        fetched = [first]
+        for kv_length in _kv_lengths(requests):
+            bucket = self._grow(bucket, kv_length, trace)
+            with trace.segment(Phase.DECODE, bucket):
+                fetched.append(self._decode_step(bucket))
+        run = trace.finish()
+        self._end(bucket)
+        tokens = tuple(tuple(int(step[row]) for step in fetched[:count]) for row, count in enumerate(output_tokens))
+        return Generation(run=run, tokens=tokens)
+
+    def time_move(self, from_bucket: int, to_bucket: int) -> Move:
+        """Move the cache between two neighbouring buckets of the set. Raises ConfigError for any other two."""
+        if (from_bucket, to_bucket) not in pairwise(self.buckets):
+            raise ConfigError(
+                f"move {from_bucket} -> {to_bucket}: want a bucket and the next larger one of {self.buckets}"
+            )
+        self.load((from_bucket, to_bucket))
+        self._begin(from_bucket, ())
+        trace = RunTrace()
+        self._end(self._grow(from_bucket, to_bucket, trace))
+        return trace.finish().moves[-1]
+
+    # -- what a decoder does with its binaries; the buckets are loaded
+
+    @abstractmethod
+    def _begin(self, bucket: int, prompts: Sequence[Prompt]) -> None:
+        """Make ready for a batch whose first prompt runs in `bucket`: nothing of this is timed."""
+
+    @abstractmethod
+    def _prefill_row(self, bucket: int, row: int) -> Prompt:
+        """Run the row's prompt and fetch the last token of every row, int32 [batch_size], so far as there is one."""
+
+    @abstractmethod
+    def _decode_step(self, bucket: int) -> Prompt:
+        """One step of all rows; fetch their tokens, int32 [batch_size]."""
+
+    @abstractmethod
+    def _move_caches(self, bucket: int, larger: int) -> None:
+        """Copy the whole KV cache into that of the next bucket, and wait for it."""
+
+    @abstractmethod
+    def _end(self, bucket: int) -> None:
+        """The batch is done, its cache that of `bucket`."""
+
+    # -- lengths
+
+    def _grow(self, bucket: int, kv_length: int, trace: RunTrace) -> int:
+        """Move step by step through the set until the caches hold kv_length."""
+        while bucket < kv_length:
+            larger = self.buckets[self.buckets.index(bucket) + 1]
+            with trace.move(bucket, larger):
+                self._move_caches(bucket, larger)
+            bucket = larger
+        return bucket
+
+    def _check(self, requests: Sequence[Request]) -> None:
+        check_batch(requests, self.batch_size, "is compiled for")
+        bucket_of(self.buckets, max(map(_final_kv_length, requests)))
+
+    def _check_tokens(self, prompts: Sequence[Prompt]) -> None:
+        for row, prompt in enumerate(prompts):
+            if prompt.min() < 0 or prompt.max() >= self.shape.vocab_size:
+                raise ConfigError(
+                    f"request {row}: a prompt token outside the vocabulary, 0..{self.shape.vocab_size - 1}"
+                )
+
+    def _path(self, first: int, longest: int) -> tuple[int, ...]:
+        """Every bucket from the first one to the one of the longest KV length."""
+        return tuple(bucket for bucket in self.buckets if first <= bucket <= bucket_of(self.buckets, longest))
+
+
+def _final_kv_length(request: Request) -> int:
+    """KV length once the last token is out; that token itself is never written."""
+    return request.input_tokens + request.output_tokens - 1
+
+
+def _kv_lengths(requests: Sequence[Request]) -> Iterator[int]:
+    """max_i c_t of every decode step (LENS, Eq. 8), rows that ended frozen at their final length."""
+    for step in range(max(request.output_tokens for request in requests) - 1):
+        yield max(min(request.input_tokens + step + 1, _final_kv_length(request)) for request in requests)

@@ -1,0 +1,73 @@
+"""How an engine runs the scheduling suite: what a plan must know of it, and what serves.
+
+An engine serves in one of two ways. An executor runs what our schedulers plan, on our loop (iteration.Executor); a
+server schedules by itself, under settings that mean the same policies (BlockServer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.campaign.protocol import CampaignPoint
+    from pytest_npubench.iteration import Executor
+    from pytest_npubench.serving.request import ServingRequest
+    from pytest_npubench.serving.result import ServingResult
+    from pytest_npubench.suites.scheduling.decoding import DecodeSteps
+    from pytest_npubench.suites.scheduling.plan import ServingPlan
+    from pytest_npubench.suites.scheduling.points import ServedPoint
+
+
+class BlockServer(Protocol):
+    """An engine with a scheduler of its own."""
+
+    def serve(self, point: ServedPoint, requests: Sequence[ServingRequest]) -> ServingResult:
+        """A block of requests under the point's policy."""
+        ...
+
+    def decode_steps(self, batch_size: int, context_tokens: int, num_steps: int) -> DecodeSteps:
+        """Steps in which nothing but a whole batch decodes."""
+        ...
+
+    def close(self) -> None:
+        """End what it started."""
+        ...
+
+
+class ServingService:
+    """See the module. The defaults are those of an engine under our own schedulers."""
+
+    min_block_tokens: ClassVar[int] = 1
+    """The smallest block of the KV cache that it takes."""
+    decode_counts: ClassVar[bool] = False
+    """Whether decode tokens use up the chunk of chunked prefill."""
+
+    def why_unsupported(self, plan: ServingPlan, points: Iterable[CampaignPoint]) -> str:
+        """Why it cannot serve one of these points; empty where it can."""
+        return ""
+
+    def remarks(self, plan: ServingPlan, points: Iterable[CampaignPoint]) -> Sequence[str]:
+        """What a run says of the policies that were served, a line each."""
+        return ()
+
+    def detail(self, plan: ServingPlan, point: ServedPoint) -> Mapping[str, str]:
+        """What the record of a policy says of the engine's own settings."""
+        return {}
+
+    def executor(self, plan: ServingPlan, device: str) -> Executor:
+        """What runs our schedulers' plans. Asked only where there is no server."""
+        raise NotImplementedError
+
+    def server(
+        self,
+        runtime: Runtime,
+        plan: ServingPlan,
+        folder: Path,
+        points: Sequence[ServedPoint],
+        stage: Callable[[str], None],
+    ) -> BlockServer | None:
+        """What schedules by itself, started for these points, its models below `folder`; None where nothing does."""
+        return None

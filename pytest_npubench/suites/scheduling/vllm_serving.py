@@ -1,0 +1,46 @@
+"""The scheduling suite on vLLM: its own schedulers, under settings that mean our policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.campaign.protocol import CampaignPoint
+from pytest_npubench.engines.vllm.settings import map_policy
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.points import ServedPoint
+from pytest_npubench.suites.scheduling.service import BlockServer, ServingService
+from pytest_npubench.suites.scheduling.vllm_policies import mapping_lines, settings_of, why_unsupported
+
+
+class VllmServing(ServingService):
+    min_block_tokens = 32  # its faster attention on x86 processors wants multiples of it
+    decode_counts = True
+
+    def why_unsupported(self, plan: ServingPlan, points: Iterable[CampaignPoint]) -> str:
+        return why_unsupported(plan, points)
+
+    def remarks(self, plan: ServingPlan, points: Iterable[CampaignPoint]) -> Sequence[str]:
+        return [f"vLLM, {plan.model}, {line}" for line in mapping_lines(plan, points)]
+
+    def detail(self, plan: ServingPlan, point: ServedPoint) -> Mapping[str, str]:
+        """Its settings in words."""
+        return {"vllm": str(map_policy(settings_of(plan, point)))}
+
+    def server(
+        self,
+        runtime: Runtime,
+        plan: ServingPlan,
+        folder: Path,
+        points: Sequence[ServedPoint],
+        stage: Callable[[str], None],
+    ) -> BlockServer:
+        from pytest_npubench.engines.vllm.runtime import VllmRuntime
+        from pytest_npubench.suites.scheduling.vllm_server import VllmServer
+
+        assert isinstance(runtime, VllmRuntime)  # the descriptor opened it
+        made = VllmServer(plan, folder, runtime.visible_devices)
+        stage("starting vLLM")
+        made.start(points)
+        return made
