@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from pytest_npubench.buckets import bucket_of
-from pytest_npubench.engines.jax_dense.trace import RunTrace
 from pytest_npubench.engines.protocol import Engine, Finished
 from pytest_npubench.engines.request_batch import Generation, Prompt, as_requests, check_batch, random_prompts
+from pytest_npubench.engines.run_trace import RunTrace
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.measurement import Move, Phase, Request, Run

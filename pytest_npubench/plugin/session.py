@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench import backends, families, hardware, predictors, suites, workloads
+from pytest_npubench import backends, engines, families, hardware, predictors, suites, workloads
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.campaign.sharding import known_durations
@@ -383,7 +383,7 @@ def _properties(record: Mapping[str, Any]) -> list[tuple[str, object]]:
 
 def _faults() -> tuple[str, ...]:
     """What other distributions register in vain, where that is known before anything is asked for."""
-    return (*families.faults(), *suites.taken(), *schedulers.taken(), *predictors.taken())
+    return (*families.faults(), *suites.taken(), *engines.taken(), *schedulers.taken(), *predictors.taken())
 
 
 def _register_hooks(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""A scheduling policy: one file, held to the latency limits that it says it keeps, with its settings in `simulate`."""
+"""A scheduling policy: one file, held to the limits that it says it keeps, with its settings in a simulation."""
 
 from __future__ import annotations
 

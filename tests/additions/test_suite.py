@@ -187,6 +187,8 @@ def test_a_suite_is_three_files_and_an_entry_point(project: Project, outside: Pa
     page = (project.root / "report.html").read_text(encoding="utf-8")
     for shown in ("fake", "none, pings", "ping_s", "ping of 5"):
         assert shown in page
+    nobody = project.run("test_pings.py", "-k", "size9", "--npubench-require", "pings", env=env)
+    assert "--npubench-require pings: no case of the suite pings was selected" in nobody.stderr.str()
     assert "pings: a suite of npubench-pings" in project.run("--markers", env=env).stdout.str()
     assert "no fault found" in npubench(project, "hardware", "--check", "hw/fake.toml", path=outside).stdout
     fit = npubench(project, "hardware", "--fit", path=outside)

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from pytest_npubench.engines.jax_dense.trace import RunTrace
 from pytest_npubench.engines.nxd.buckets import declared_buckets
 from pytest_npubench.engines.nxd.interface import NeuronModel
 from pytest_npubench.engines.protocol import Engine, Finished
 from pytest_npubench.engines.request_batch import Generation, Prompt, as_requests, check_batch, random_prompts
+from pytest_npubench.engines.run_trace import RunTrace
 from pytest_npubench.errors import ConfigError, LengthError
 from pytest_npubench.measurement import CompileRecord, Move, Phase, Request, Run
 

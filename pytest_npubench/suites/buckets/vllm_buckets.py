@@ -23,11 +23,11 @@ from pytest_npubench.engines.vllm.model_directory import write_model_directory
 from pytest_npubench.engines.vllm.process import VllmProcess, VllmProcesses
 from pytest_npubench.engines.vllm.runtime import VllmRuntime
 from pytest_npubench.engines.vllm.settings import EngineSettings
+from pytest_npubench.families import declared
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.service import BucketService
 
 BLOCK_TOKENS = 32
-TORCH_FAMILIES = ("cpu", "cuda")
 
 
 class BucketServer:
@@ -73,7 +73,7 @@ class VllmBuckets(BucketService):
 
     def has_canaries(self, family: str) -> bool:
         """They run in vLLM's own process, in torch: not where torch has no such device."""
-        return family in TORCH_FAMILIES
+        return declared(family).has_torch
 
     def engine(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Engine:
         assert isinstance(runtime, VllmRuntime)  # the descriptor opened it
