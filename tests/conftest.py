@@ -12,6 +12,7 @@ import importlib.util
 import os
 import signal
 import sys
+from collections.abc import Generator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,34 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     root = Path(__file__).parent
     places = {root / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A file that imports a package of the extra `test` that is not installed is skipped."""
+    report = yield
+    call: pytest.CallInfo[Any] | None = getattr(report, "call", None)
+    if call is not None and call.excinfo is not None:
+        _skip_what_needs(call.excinfo.value.__cause__, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Likewise a test that does."""
+    report = yield
+    if call.excinfo is not None:
+        _skip_what_needs(call.excinfo.value, report)
+    return report
+
+
+def _skip_what_needs(error: BaseException | None, report: pytest.CollectReport | pytest.TestReport) -> None:
+    """Where everything is installed, and for our own modules, the error stays one."""
+    is_missing = isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("pytest_npubench")
+    if is_missing and (missing := missing_packages()):
+        report.outcome = "skipped"
+        why = f"Skipped: needs {error.name}; not installed: {', '.join(missing)} (`make test` installs them)"
+        report.longrepr = (report.nodeid, 0, why)
 
 
 def _take_fewer_examples(test: Any) -> None:

@@ -20,6 +20,7 @@ import importlib
 import inspect
 import os
 import pickle
+import resource
 import runpy
 import signal
 import socket
@@ -29,7 +30,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -60,10 +61,15 @@ CODE = (sys.executable, "-c")
 COMMAND_LINE = "import sys; from pytest_npubench.cli.main import main; sys.exit(main())"
 """`npubench`, as its entry point calls it."""
 PROGRAMS = ((sys.executable, "-m", "pytest"), (*CODE, COMMAND_LINE))
+UNITS = ("pytest_npubench.partition.units.", "pytest_npubench.offload.")
+"""Compute units of a pair, and what each sets before it imports jax or torch."""
+UNITS_SET = {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
 GUARD = (sys.executable, "-I", "-S", str(Path(__file__).parents[1] / "pytest_npubench" / "processes" / "guard.py"))
 GUARD_ARGUMENTS = 3
 STANDARD = ("p2cread", "c2pwrite", "errwrite")
-PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36  # prctl(2)
+STEM = "stem"
+"""What a stem is called in /proc/PID/comm, for a test that counts processes."""
 HIGH = 200  # no process asks for this number of a file
 SIZE = struct.Struct("!Q")
 
@@ -77,12 +83,13 @@ def install(stem: socket.socket | None = None) -> None:
         return
     execute = subprocess.Popen._execute_child  # type: ignore[attr-defined]
     signature = inspect.signature(execute)
+    limits = _limits()
     stems = {} if stem is None else {_read_once(os.environ): stem}
 
     def forked(self: subprocess.Popen[Any], *arguments: Any) -> None:
         asked = signature.bind(self, *arguments).arguments
-        read_once = _read_once(os.environ if asked["env"] is None else asked["env"])
-        if not _can_fork(asked, is_ours=stem is not None) or (stem is not None and read_once not in stems):
+        read_once = _read_once(_environment(asked)) if _can_fork(asked, is_ours=stem is not None) else None
+        if read_once is None or limits != _limits() or (stem is not None and read_once not in stems):
             execute(self, *arguments)
             return
         with _lock:
@@ -105,11 +112,26 @@ def _can_fork(asked: Mapping[str, Any], *, is_ours: bool) -> bool:
     program = tuple(map(str, command))
     if program[: len(GUARD)] == GUARD:
         program = program[len(GUARD) + GUARD_ARGUMENTS :]
-    has_program = program[:3] in PROGRAMS or (is_ours and program[:2] == CODE)
+    has_program = program[:3] in PROGRAMS or _is_unit(program) or (is_ours and program[:2] == CODE)
     special = (
         asked["shell"] or asked["preexec_fn"] or asked["executable"] or asked.get("process_group") not in (None, -1)
     )
     return has_program and not special
+
+
+def _limits() -> list[tuple[int, int]]:
+    """A process that limits itself limits what it starts."""
+    return [resource.getrlimit(limit) for limit in (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_AS)]
+
+
+def _is_unit(program: Sequence[str]) -> bool:
+    return program[:2] == (sys.executable, "-m") and program[2].startswith(UNITS)
+
+
+def _environment(asked: Mapping[str, Any]) -> dict[str, str]:
+    """As it is when the process imports what it needs."""
+    given = dict(os.environ if asked["env"] is None else asked["env"])
+    return given | UNITS_SET if _is_unit(tuple(map(str, asked["args"]))[:3]) else given
 
 
 def _read_once(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]:
@@ -144,6 +166,7 @@ def _start(stem: socket.socket, asked: Mapping[str, Any]) -> int:
         "folder": os.path.abspath(asked["cwd"] or "."),  # noqa: PTH100 - as the interpreter names it
         "numbers": list(files),
         "leads_session": asked["start_new_session"],
+        "cores": os.sched_getaffinity(0),
     }
     text = pickle.dumps(request)
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -189,9 +212,11 @@ def _fork_for(owner: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 def _go_on(owner: socket.socket, path: list[str]) -> NoReturn:
     """Be a stem, and in each forked process what was asked for. `path` is where every one of them finds modules."""
+    _libc.prctl(PR_SET_NAME, STEM.encode())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its owner's to hear, whose end ends a stem
     request, files = _fork_for(owner)
     owner.close()
+    _libc.prctl(PR_SET_NAME, b"python")
     _take_over(request, files, path)
     arguments = request["arguments"]
     if tuple(arguments[:3]) == GUARD[1:]:
@@ -209,6 +234,7 @@ def _take_over(request: Mapping[str, Any], files: list[int], path: list[str]) ->
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
+    os.sched_setaffinity(0, request["cores"])
     if request["leads_session"]:
         os.setsid()
     extra = [os.path.abspath(part) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]  # noqa: PTH100
