@@ -1,5 +1,5 @@
-# make bench: measure this machine's CPU (quick profile). make test: the project's tests. make lint: style, types, layers,
-# workflows.
+# make bench: measure this machine's CPU (quick profile). make test: the project's tests without the
+# soaks, in minutes. make test-all: all of them, each process a fresh one. make lint: style, types, layers, workflows.
 # make audit: known advisories of what the lock files pin.
 # make test-vllm: the tests that need vLLM, whose CPU build gets an environment of its own (3.5 GB).
 PYTHON ?= python3
@@ -21,13 +21,16 @@ REPORT ?= .npubench/report.html
 # hundreds of processes import the same modules: they keep the byte code, also where the environment says otherwise
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: bench test test-vllm lint audit clean
+.PHONY: bench test test-all test-vllm lint audit clean
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --benchmark-disable
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest tests/ $(WORKERS)
+	$(BIN)/python -m pytest tests/ -m "not soak" $(WORKERS)
+
+test-all: $(VENV)/.test
+	NPUBENCH_TESTS_FRESH=1 $(BIN)/python -m pytest tests/ --hypothesis-profile=soak $(WORKERS)
 
 test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
 	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/vllm tests/engines/http/test_bench_serve.py $(WORKERS)

@@ -12,9 +12,12 @@ import importlib.util
 import os
 import signal
 import sys
+from collections.abc import Generator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+import forked_python
 import pytest
 from packaging.requirements import Requirement
 
@@ -54,12 +57,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Device locks are the host's: those of this session's processes meet nobody else's.
 os.environ["NPUBENCH_LOCK_SCOPE"] = f"tests-{os.getpid()}"
 
+forked_python.install()
+
 if has_hypothesis:
     from hypothesis import settings
 
     # A deadline is an absolute time, which says more about the machine's load than about the code.
-    settings.register_profile("no-deadline", deadline=None)
-    settings.load_profile("no-deadline")
+    settings.register_profile("soak", deadline=None)
+    settings.register_profile("quick", deadline=None, max_examples=20)
+    settings.load_profile("quick")  # until --hypothesis-profile says otherwise
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -71,10 +77,48 @@ def pytest_sessionstart() -> None:
         )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--hypothesis-profile", None) != "soak":
+        for item in items:
+            _take_fewer_examples(getattr(item, "obj", None))
     root = Path(__file__).parent
     places = {root / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A file that imports a package of the extra `test` that is not installed is skipped."""
+    report = yield
+    call: pytest.CallInfo[Any] | None = getattr(report, "call", None)
+    if call is not None and call.excinfo is not None:
+        _skip_what_needs(call.excinfo.value.__cause__, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Likewise a test that does."""
+    report = yield
+    if call.excinfo is not None:
+        _skip_what_needs(call.excinfo.value, report)
+    return report
+
+
+def _skip_what_needs(error: BaseException | None, report: pytest.CollectReport | pytest.TestReport) -> None:
+    """Where everything is installed, and for our own modules, the error stays one."""
+    is_missing = isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("pytest_npubench")
+    if is_missing and (missing := missing_packages()):
+        report.outcome = "skipped"
+        why = f"Skipped: needs {error.name}; not installed: {', '.join(missing)} (`make test` installs them)"
+        report.longrepr = (report.nodeid, 0, why)
+
+
+def _take_fewer_examples(test: Any) -> None:
+    """A property's own number of examples is for the soak; in a quick run it is the profile's, where that is less."""
+    own = getattr(test, "_hypothesis_internal_use_settings", None)
+    if own is not None and own.max_examples > settings.default.max_examples:
+        test._hypothesis_internal_use_settings = settings(own, max_examples=settings.default.max_examples)
 
 
 def missing_packages() -> list[str]:

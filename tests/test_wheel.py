@@ -122,6 +122,7 @@ def nights(installed: Installed) -> list[subprocess.CompletedProcess[str]]:
     ]
 
 
+@pytest.mark.soak
 def test_nights_become_a_baseline_in_the_current_folder(nights, installed: Installed) -> None:
     assert [night.returncode for night in nights] == [0, 0, 0, 0], nights[-1].stdout
     assert (installed.project.root / "baselines" / "fake").is_dir()
@@ -133,6 +134,7 @@ def test_nights_become_a_baseline_in_the_current_folder(nights, installed: Insta
     assert kinds == [{"no-baseline"}, {"no-baseline"}, {"no-baseline"}, {"unchanged"}]
 
 
+@pytest.mark.soak
 def test_the_same_cases_under_the_same_names_as_in_the_checkout(nights, installed: Installed) -> None:
     from pytest_npubench.case import Case
 
@@ -150,6 +152,7 @@ def test_the_same_cases_under_the_same_names_as_in_the_checkout(nights, installe
     assert {name.split("/")[1] for name in found} == {"profile", "steps"}
 
 
+@pytest.mark.soak
 def test_a_slower_case_is_measured_again_from_the_wheel_and_found(nights, installed: Installed, tmp_path: Path) -> None:
     after = Installed(environment=installed.environment, project=installed.project.copy(tmp_path / "after"))
     after.project.fake(f"{NIGHT_NOISE}, alter=slow")

@@ -12,7 +12,9 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import pytest
 from plugin.project import Project
 
 from .invariants import HISTORY, REPORT, journal_bytes
@@ -51,6 +53,11 @@ class Kill:
 
 def generator(*names: object) -> random.Random:
     return random.Random("/".join(map(str, (SEED, *names))))
+
+
+def soak_from(first: int, numbers: range) -> list[Any]:
+    """Parameters of which those before `first` are killed in a quick run of the tests too."""
+    return [pytest.param(number, marks=[pytest.mark.soak] if number >= first else []) for number in numbers]
 
 
 def timed(draw: random.Random, duration_s: float, *, is_fresh: bool = False) -> Kill:

@@ -16,16 +16,15 @@ from plugin.project import Project
 from .conftest import PUBLISHED, RUN, Rehearsed
 from .endings import begin_another_day, check_ending
 from .invariants import HISTORY, allowed_leftovers, check_all, files, journal_bytes
-from .kills import SEED, TURNS, Kill, at_point, generator, killed, last_kind, timed, watching
+from .kills import SEED, TURNS, Kill, at_point, generator, killed, last_kind, soak_from, timed, watching
 from .processes import fork
 
 NUM_KILLS = int(os.environ.get("NPUBENCH_CRASH_KILLS", "100"))
 KILLS_A_RUN = 4
 MAX_TRIES = 20
-FIRST_KILLS = range(0, NUM_KILLS, KILLS_A_RUN)
 
 
-@pytest.mark.parametrize("first", FIRST_KILLS)
+@pytest.mark.parametrize("first", soak_from(len(TURNS), range(0, NUM_KILLS, KILLS_A_RUN)))
 def test_a_run_killed_again_and_again_ends_with_the_same_cases(rehearsed: Rehearsed, tmp_path: Path, first: int):
     project = rehearsed.copy(tmp_path / "project")
     draw = generator("run", first)

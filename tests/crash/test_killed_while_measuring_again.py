@@ -12,7 +12,7 @@ from plugin.project import Project
 from .conftest import RUN, Rehearsed
 from .endings import begin_another_day
 from .invariants import check_all, journal_bytes
-from .kills import SEED, generator
+from .kills import SEED, generator, soak_from
 from .processes import Started, fork
 
 SLOW = """num_devices=1, alter=lambda requests, run: dataclasses.replace(run, e2e_s=1.2 * run.e2e_s)
@@ -59,7 +59,7 @@ def _check_ending(project: Project, run: Started) -> None:
     assert {case: record["verdict"]["kind"] for case, record in project.cases().items()} == KINDS
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", soak_from(1, range(3)))
 def test_killed_with_the_fresh_process(slow: Project, tmp_path: Path, number: int):
     project = slow.copy(tmp_path / "project")
     _killed_again(project, ("again", number), with_child=True)

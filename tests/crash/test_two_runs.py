@@ -16,7 +16,7 @@ from plugin.project import Project
 from .conftest import PUBLISHED, RUN, Rehearsed
 from .endings import check_accepted_once, check_cases, check_history_is_the_journal
 from .invariants import check_all, journal_bytes, latest_cases
-from .kills import SEED, Kill, at_point, generator, timed
+from .kills import SEED, Kill, at_point, generator, soak_from, timed
 from .processes import fork
 
 # nowhere in particular; amid a line that the other appends behind; holding the baselines' lock; amid a transaction
@@ -38,7 +38,7 @@ def _run(device: int) -> tuple[str, ...]:
     return (*RUN, *PUBLISHED, "--npubench-devices", str(device), "--npubench-report", f"report-{device}.html")
 
 
-@pytest.mark.parametrize("number", range(NUM_KILLS))
+@pytest.mark.parametrize("number", soak_from(len(WHERE), range(NUM_KILLS)))
 def test_the_other_run_ends_as_if_alone(two_devices: Rehearsed, tmp_path: Path, number: int):
     project = two_devices.copy(tmp_path / "project")
     draw = generator("two", number)
@@ -69,7 +69,7 @@ def _drawn(rehearsed: Rehearsed, draw: random.Random, where: str | None) -> Kill
     return timed(draw, rehearsed.duration_s) if where is None else at_point(draw, {where: rehearsed.points[where]}, 0)
 
 
-@pytest.mark.parametrize("number", range(NUM_KILLS_ON_ONE_DEVICE))
+@pytest.mark.parametrize("number", soak_from(1, range(NUM_KILLS_ON_ONE_DEVICE)))
 def test_a_run_that_waits_for_the_device_gets_it(rehearsed: Rehearsed, tmp_path: Path, number: int):
     project = rehearsed.copy(tmp_path / "project")
     draw = generator("waiting", number)

@@ -7,12 +7,14 @@ left out. So `mixed()` makes the embedding small beside what the layers add and 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
 from pytest_npubench.engines.shapes import DecoderShape, RopeScaling
@@ -57,6 +59,13 @@ NORMED = dataclasses.replace(
     qk_norm=True,
 )
 SHAPES = {shape.name: shape for shape in (TIED, STRETCHED, NORMED)}
+
+
+def soak_but_first(values: Iterable[Any]) -> list[Any]:
+    """Parameters: the first one in every run of the tests, the others in the soak alone."""
+    return [pytest.param(value, marks=[pytest.mark.soak] if place else []) for place, value in enumerate(values)]
+
+
 # every split dimension is a multiple of four; query heads share key-value heads inside each of four devices
 SPLIT = dataclasses.replace(
     TIED,

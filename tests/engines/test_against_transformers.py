@@ -17,6 +17,8 @@ from pytest_npubench.backends import backend  # noqa: E402 - after the skips abo
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine  # noqa: E402
 from pytest_npubench.engines.shapes import DecoderShape, RopeScaling  # noqa: E402
 
+from .decoders import soak_but_first  # noqa: E402
+
 BUCKETS = (16, 32, 64)
 LLAMA = DecoderShape(
     name="oracle-llama",
@@ -49,7 +51,7 @@ QWEN = DecoderShape(
 )
 
 
-@pytest.mark.parametrize("shape", [LLAMA, QWEN], ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", soak_but_first([LLAMA, QWEN]), ids=lambda shape: shape.name)
 def test_same_tokens_as_transformers(shape: DecoderShape) -> None:
     host = backend("cpu")
     engine = StaticBucketEngine(shape, host.open(host.probe(1).devices, None), buckets=BUCKETS, batch_size=3, seed=5)

@@ -18,6 +18,7 @@ from .play import Played, Stage, long
 from .script import CASES, INTENDED, REASON, UPGRADED, Expected, Truth, expected, forty_nights, short_nights
 from .tally import POWER, Row, table, tally
 
+pytestmark = pytest.mark.soak  # tests/nightly plays single nights
 ONE_FRESH_PROCESS = "--npubench-remeasure=1"  # two by default; each costs more than a second
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forked_python import STEM
 
 from pytest_npubench.errors import DeviceUnavailableError, RegistryError, UnitLostError
 from pytest_npubench.offload.chunk_graphs import ChunkSettings, chunk_points
@@ -147,7 +148,8 @@ def children(pid: int) -> list[int]:
 
 
 def started_by(pid: int) -> list[int]:
-    return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in found if Path(f"/proc/{child}/comm").read_text().strip() != STEM]
 
 
 def is_alive(pid: int) -> bool:

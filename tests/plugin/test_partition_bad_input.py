@@ -133,6 +133,7 @@ def test_nothing_runs_on(together):
     assert project.processes() == []
 
 
+@pytest.mark.soak
 def test_one_core_alone_makes_its_cases_invalid_and_leaves_the_others(project):
     """What is computed without units is not touched by it."""
     need_two_cores()

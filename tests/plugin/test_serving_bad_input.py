@@ -209,6 +209,7 @@ def test_a_kv_cache_that_memory_does_not_hold(run):
 DISAGGREGATED = ("utilisation = 0.5", "utilisation = 4")  # all but at once, so that it is over soon
 
 
+@pytest.mark.soak
 def test_prefill_and_decode_in_two_processes(run):
     if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
         pytest.skip("two processes want a processor each")

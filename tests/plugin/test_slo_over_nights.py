@@ -74,6 +74,7 @@ def night(tmp_path):
     return run
 
 
+@pytest.mark.soak
 def test_a_night_on_a_slower_device_is_red_and_another_is_not(night):
     done, first = night(1, "--npubench-accept")
     assert done.returncode == 0, done.stdout

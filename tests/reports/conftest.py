@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from pytest_npubench.reports import html
 from pytest_npubench.store.journal import Journal, read_journal
 from pytest_npubench.suites import shown
 
 from .journals import make_plan, measure, write_run
 from .page import Element, read
+
+with suppress(ModuleNotFoundError):  # without jinja2 or plotly there is no page, and a file that needs one is skipped
+    from pytest_npubench.reports import html
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,7 @@ def test_creep_and_a_frozen_baseline():
     assert frozen_baseline(S3, median_5_percent, num_cases=100, num_accepted=20, seed=1) > 0.0
 
 
+@pytest.mark.soak
 def test_the_command_prints_the_table(capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["simulation", "--nights", "1", "--cases", "20", "--accepted", "6"])
     main()

@@ -123,6 +123,7 @@ def test_the_unfiltered_cnn_inputs_above_1024_resemble_the_published_filtered_se
     assert np.quantile(long, 0.9) == pytest.approx(1872, rel=0.02)
 
 
+@pytest.mark.soak
 def test_fitting_again_gives_the_shipped_knots():
     """Within 1 %: optimisers of other scipy versions stop a little elsewhere."""
     fitted = json.loads(fitted_knots_json())

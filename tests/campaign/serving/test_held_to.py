@@ -303,6 +303,7 @@ def capacities(judgement):
     return {metric.name.partition("_")[0]: metric for metric in judgement.metrics if "capacity_requests" in metric.name}
 
 
+@pytest.mark.soak
 def test_the_capacity_of_a_slower_device_is_smaller_and_is_judged(device, tmp_path):
     nights, plan = device(tmp_path / "b"), plan_of(num_requests=60)
     first = of_attainment(nights, plan, accept=True)

@@ -84,6 +84,7 @@ def test_the_same_tokens_from_two_processes_as_from_one(torch_bench):
     assert apart.clock == "wall"
 
 
+@pytest.mark.soak
 def test_a_process_that_dies_fails_its_block_and_the_next_one_is_served(torch_bench, monkeypatch):
     opened = []
     monkeypatch.setattr(bench_module, "_open_pair", lambda *given: opened.append(pair.open_pair(*given)) or opened[-1])

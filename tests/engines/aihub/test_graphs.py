@@ -70,7 +70,7 @@ def run(path: Path, inputs: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArra
     return dict(zip(names, session.run(names, inputs), strict=True))
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", decoders.soak_but_first(SHAPES), ids=lambda shape: shape.name)
 @pytest.mark.parametrize(("bucket", "length"), [(8, 8), (8, 3), (300, 271)])
 def test_prefill(shape: DecoderShape, bucket: int, length: int, tmp_path: Path) -> None:
     weights = odd_weights(shape)

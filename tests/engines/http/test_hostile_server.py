@@ -251,6 +251,7 @@ def loads(tmp_path) -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(sys.platform != "linux", reason="a process's peak is read from /proc")
 def test_the_memory_of_a_load_run_is_bounded_under_every_hostile_answer(hostile, loads):
     """All of them one after the other in one process, ten requests at once to each, in less than 300 MB from its start

@@ -112,6 +112,7 @@ def test_no_row_is_lost_or_doubled(kind, request, tmp_path, start, rows_of):
     assert rows_of(url) == whole
 
 
+@pytest.mark.soak
 def test_kills_at_any_instant_leave_whole_sessions(url, tmp_path, start, rows_of):
     journals = [make_journal(tmp_path / f"bench-{number}.jsonl", 20) for number in range(2)]
     for delay_s in (0.0, 0.01, 0.02, 0.04, 0.08, 0.16):
@@ -127,6 +128,7 @@ def test_kills_at_any_instant_leave_whole_sessions(url, tmp_path, start, rows_of
     assert rows_of(url) == expected_rows(*journals)
 
 
+@pytest.mark.soak
 def test_two_states_of_one_session_uploaded_at_once(url, tmp_path, start, rows_of):
     whole = make_journal(tmp_path / "whole.jsonl", 10)
     cut = tmp_path / "cut.jsonl"

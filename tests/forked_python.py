@@ -1,0 +1,334 @@
+"""Python processes that tests start, forked from one that has imported everything: most of a second less for each.
+
+A *stem* is a process with one thread that has imported what a run imports, and done nothing else. For
+`python -m pytest ...` it forks a process that goes on with the arguments, environment, folder and open files that were
+asked for, as a child of whoever asked, and ends as an interpreter does. That process has a stem of its own, made before
+it does anything, for what it starts in turn. subprocess.Popen asks the stem for what `_can_fork` allows, and starts all
+others afresh.
+
+With NPUBENCH_TESTS_FRESH set every process starts afresh (`make test-all`); in the environment of one process, that one
+does and all below it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import fcntl
+import gc
+import importlib
+import inspect
+import os
+import pickle
+import resource
+import runpy
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+FRESH = "NPUBENCH_TESTS_FRESH"
+IMPORTED = (
+    "jax.numpy",
+    "numpy.random",
+    "plotly.offline",
+    "pytest",
+    "pytest_benchmark.plugin",
+    "pytest_npubench.cli.main",
+    "pytest_npubench.plugin.session",
+    "pytest_npubench.reports.html",
+    "pytest_npubench.reports.terminal",
+    "pytest_npubench.store.history.query",
+    "pytest_npubench.store.history.upload",
+    "pytest_npubench.suites.buckets.bench",
+    "scipy.special",
+    "scipy.stats",
+    "sqlalchemy.dialects.sqlite.pysqlite",
+    "torch",
+)
+READ_ONCE = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "JAX_", "OMP_", "MKL_", "OPENBLAS_")
+"""What the names of variables begin with that an interpreter or an imported package reads as it starts."""
+CODE = (sys.executable, "-c")
+COMMAND_LINE = "import sys; from pytest_npubench.cli.main import main; sys.exit(main())"
+"""`npubench`, as its entry point calls it."""
+PROGRAMS = ((sys.executable, "-m", "pytest"), (*CODE, COMMAND_LINE))
+UNITS = ("pytest_npubench.partition.units.", "pytest_npubench.offload.")
+"""Compute units of a pair, and what each sets before it imports jax or torch."""
+UNITS_SET = {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+GUARD = (sys.executable, "-I", "-S", str(Path(__file__).parents[1] / "pytest_npubench" / "processes" / "guard.py"))
+GUARD_ARGUMENTS = 3
+STANDARD = ("p2cread", "c2pwrite", "errwrite")
+PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36  # prctl(2)
+STEM = "stem"
+"""What a stem is called in /proc/PID/comm, for a test that counts processes."""
+HIGH = 200  # no process asks for this number of a file
+SIZE = struct.Struct("!Q")
+
+_libc = ctypes.CDLL(None)
+_lock = threading.Lock()
+
+
+def install(stem: socket.socket | None = None) -> None:
+    """Have subprocess.Popen fork from here on. Without a stem one starts with the first process that can be forked."""
+    if FRESH in os.environ or sys.platform != "linux":
+        return
+    execute = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+    signature = inspect.signature(execute)
+    limits = _limits()
+    stems = {} if stem is None else {_read_once(os.environ): stem}
+
+    def forked(self: subprocess.Popen[Any], *arguments: Any) -> None:
+        asked = signature.bind(self, *arguments).arguments
+        read_once = _read_once(_environment(asked)) if _can_fork(asked, is_ours=stem is not None) else None
+        if read_once is None or limits != _limits() or (stem is not None and read_once not in stems):
+            execute(self, *arguments)
+            return
+        with _lock:
+            if read_once not in stems:
+                stems[read_once] = _new_stem(read_once)
+            self.pid = _start(stems[read_once], asked)
+        self._child_created = True  # type: ignore[attr-defined]
+        ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        self._close_pipe_fds(*(asked[end] for end in ends))  # type: ignore[attr-defined]
+
+    subprocess.Popen._execute_child = forked  # type: ignore[attr-defined]
+
+
+def _can_fork(asked: Mapping[str, Any], *, is_ours: bool) -> bool:
+    """Whether it is one of PROGRAMS on this interpreter, with nothing special. Code that a run of ours starts is the
+    package's own; a test's own code may ask what is imported."""
+    command, environment = asked["args"], os.environ if asked["env"] is None else asked["env"]
+    if not isinstance(command, (list, tuple)) or FRESH in environment:
+        return False
+    program = tuple(map(str, command))
+    if program[: len(GUARD)] == GUARD:
+        program = program[len(GUARD) + GUARD_ARGUMENTS :]
+    has_program = program[:3] in PROGRAMS or _is_unit(program) or (is_ours and program[:2] == CODE)
+    special = (
+        asked["shell"] or asked["preexec_fn"] or asked["executable"] or asked.get("process_group") not in (None, -1)
+    )
+    return has_program and not special
+
+
+def _limits() -> list[tuple[int, int]]:
+    """A process that limits itself limits what it starts."""
+    return [resource.getrlimit(limit) for limit in (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_AS)]
+
+
+def _is_unit(program: Sequence[str]) -> bool:
+    return program[:2] == (sys.executable, "-m") and program[2].startswith(UNITS)
+
+
+def _environment(asked: Mapping[str, Any]) -> dict[str, str]:
+    """As it is when the process imports what it needs."""
+    given = dict(os.environ if asked["env"] is None else asked["env"])
+    return given | UNITS_SET if _is_unit(tuple(map(str, asked["args"]))[:3]) else given
+
+
+def _read_once(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    """A stem is for one such setting. PYTHONPATH is no matter: a forked process looks there too."""
+    given = ((name, value) for name, value in environment.items() if value and name != "PYTHONPATH")
+    return frozenset((name, value) for name, value in given if name.startswith(READ_ONCE))
+
+
+def _new_stem(read_once: frozenset[tuple[str, str]]) -> socket.socket:
+    ours, theirs = socket.socketpair()
+    others = {name: value for name, value in os.environ.items() if not name.startswith(READ_ONCE)}
+    variables = others | dict(read_once)
+    command = [sys.executable, __file__, str(theirs.fileno())]
+    process = subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd="/", env=variables, stdin=subprocess.DEVNULL)
+    theirs.close()
+    atexit.register(_end_stem, ours, process)
+    return ours
+
+
+def _end_stem(ours: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    ours.close()
+    process.wait()
+
+
+def _start(stem: socket.socket, asked: Mapping[str, Any]) -> int:
+    """The process's id. It is ours once the process between it and the stem has ended, before the stem answers."""
+    standard = {number: number if asked[end] == -1 else asked[end] for number, end in enumerate(STANDARD)}
+    files = standard | {number: number for number in asked["pass_fds"]}
+    request = {
+        "arguments": [os.fspath(argument) for argument in asked["args"][1:]],
+        "environment": dict(os.environ if asked["env"] is None else asked["env"]),
+        "folder": os.path.abspath(asked["cwd"] or "."),  # noqa: PTH100 - as the interpreter names it
+        "numbers": list(files),
+        "leads_session": asked["start_new_session"],
+        "cores": os.sched_getaffinity(0),
+    }
+    text = pickle.dumps(request)
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        socket.send_fds(stem, [SIZE.pack(len(text))], list(files.values()))
+        stem.sendall(text)
+        (pid,) = SIZE.unpack(_received(stem, SIZE.size))
+    finally:
+        _libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    return int(pid)
+
+
+def _received(stem: socket.socket, size: int) -> bytes:
+    text = b""
+    while len(text) < size:
+        if not (more := stem.recv(size - len(text))):
+            raise EOFError("the other end is gone")
+        text += more
+    return text
+
+
+def _fork_for(owner: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """What a stem does while its owner lives. Returns in each forked process: what was asked for, and the files."""
+    while True:
+        header, files, _, _ = socket.recv_fds(owner, SIZE.size, 64)
+        if not header:
+            os._exit(0)
+        request = pickle.loads(_received(owner, *SIZE.unpack(header)))
+        reading, writing = os.pipe()
+        if (between := os.fork()) == 0:
+            parent = os.getpid()
+            if (pid := os.fork()) == 0:
+                while os.getppid() == parent:  # until it ends
+                    time.sleep(0.0001)
+                return request, files
+            os.write(writing, SIZE.pack(pid))
+            os._exit(0)
+        os.waitpid(between, 0)
+        owner.sendall(os.read(reading, SIZE.size))
+        for number in (reading, writing, *files):
+            os.close(number)
+
+
+def _go_on(owner: socket.socket, path: list[str]) -> NoReturn:
+    """Be a stem, and in each forked process what was asked for. `path` is where every one of them finds modules."""
+    _libc.prctl(PR_SET_NAME, STEM.encode())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # its owner's to hear, whose end ends a stem
+    request, files = _fork_for(owner)
+    owner.close()
+    _libc.prctl(PR_SET_NAME, b"python")
+    _take_over(request, files, path)
+    arguments = request["arguments"]
+    if tuple(arguments[:3]) == GUARD[1:]:
+        _be_guard(arguments[3:], path)
+    _be(arguments, path)
+
+
+def _take_over(request: Mapping[str, Any], files: list[int], path: list[str]) -> None:
+    """Everything but the program: open files, environment, folder, session."""
+    away = [_moved(file) for file in files]
+    os.closerange(3, HIGH)
+    for number, file in zip(request["numbers"], away, strict=True):
+        os.dup2(file, number)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    os.sched_setaffinity(0, request["cores"])
+    if request["leads_session"]:
+        os.setsid()
+    extra = [os.path.abspath(part) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]  # noqa: PTH100
+    sys.path[:] = [request["folder"], *extra, *path]
+
+
+def _be_guard(arguments: list[str], path: list[str]) -> NoReturn:
+    """Be guard.py, whose command goes on from its fork instead of starting afresh there."""
+    from pytest_npubench.processes import guard
+
+    def become(command: list[str], parent: int) -> NoReturn:
+        _libc.prctl(guard.PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        if os.getppid() != parent:
+            os._exit(127)
+        _be(command[1:], path)
+
+    guard._become = become
+    lifeline, limit_s, grace_s, *command = arguments
+    guard.main(int(lifeline), float(limit_s), float(grace_s), command)
+    os._exit(1)  # it never returns
+
+
+def _be(arguments: list[str], path: list[str]) -> NoReturn:
+    """Be `python ARGUMENTS`, with a stem of its own."""
+    ours, theirs = _pair()
+    if os.fork() == 0:
+        ours.close()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(nothing, number)
+        os.closerange(3, HIGH)
+        _go_on(theirs, path)
+    theirs.close()
+    install(ours)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _open_standard_streams()
+    try:
+        if arguments[0] == "-m":
+            sys.argv = ["-m", *arguments[2:]]
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = ["-c", *arguments[2:]]
+            sys.modules["__main__"] = ModuleType("__main__")
+            exec(arguments[1], vars(sys.modules["__main__"]))
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
+        _end(1 if isinstance(end.code, str) else int(end.code or 0))
+    except BaseException:  # noqa: BLE001 - as an interpreter does at its end
+        traceback.print_exc()
+        _end(1)
+    _end(0)
+
+
+def _open_standard_streams() -> None:
+    """Python's own were made for what the stem's files are, a terminal maybe."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        old = getattr(sys, f"__{name}__")
+        buffering = 1 if number == 2 or os.isatty(number) else -1
+        modes = {"mode": "w" if number else "r", "encoding": old.encoding, "errors": old.errors, "closefd": False}
+        stream = open(number, buffering=buffering, **modes)  # noqa: PTH123, SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _end(status: int) -> NoReturn:
+    """An interpreter's end, but for taking every module apart, which takes longer than many a run."""
+    threading._shutdown()  # type: ignore[attr-defined] # waits for the threads
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
+
+
+def _moved(file: int) -> int:
+    return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, HIGH)
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends whose numbers no program has a use for."""
+    ends = socket.socketpair()
+    ours, theirs = (socket.socket(fileno=_moved(end.fileno())) for end in ends)
+    for end in ends:
+        end.close()
+    return ours, theirs
+
+
+if __name__ == "__main__":
+    for name in IMPORTED:
+        with suppress(ImportError):  # of an extra that is not installed
+            importlib.import_module(name)
+    gc.freeze()  # a collection would copy all of it
+    _go_on(socket.socket(fileno=_moved(int(sys.argv[1]))), sys.path[1:])
