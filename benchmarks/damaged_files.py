@@ -33,7 +33,6 @@ from pytest_npubench.comparison.observation import Observation
 from pytest_npubench.comparison.persistence import nights_in_doubt
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.reports.html import render_html
-from pytest_npubench.result import judgement_from_json
 from pytest_npubench.store.accept_run import accept_run
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint
@@ -44,6 +43,7 @@ from pytest_npubench.store.journal_format import sealed, unsealed
 from pytest_npubench.store.journal_runs import chosen_sessions
 from pytest_npubench.store.json_text import decode
 from pytest_npubench.suites import shown
+from pytest_npubench.verdict.result import judgement_from_json
 
 SEED = 14
 Used = Mapping[str, list[Mapping[str, Any]]]

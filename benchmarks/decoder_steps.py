@@ -21,7 +21,7 @@ import json, sys
 from pytest_npubench.backends import backend
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
 from pytest_npubench.engines.shapes import decoder_shape
-from pytest_npubench.measurement import Phase, Request
+from pytest_npubench.core.measurement import Phase, Request
 host = backend("cpu")
 runtime = host.open(host.probe(1).devices, None)
 engines = {{}}

@@ -12,9 +12,9 @@ import time
 import numpy as np
 
 from pytest_npubench.backends import backend
+from pytest_npubench.core.measurement import Phase, Request
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
 from pytest_npubench.engines.shapes import decoder_shape
-from pytest_npubench.measurement import Phase, Request
 
 STEPS = 100
 

@@ -20,7 +20,7 @@ import torch
 from pytest_npubench.engines.moe_shapes import MoeShape, moe_shape
 from pytest_npubench.engines.torch_moe import TorchExecutor
 from pytest_npubench.engines.torch_moe.device import torch_dtype
-from pytest_npubench.iteration import IterationOutcome, IterationPlan, LayerGroup, LayerPass, PrefillRow
+from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan, LayerGroup, LayerPass, PrefillRow
 
 NUM_WARMUP = 3
 NUM_REPEATS = 9

@@ -13,8 +13,8 @@ import time
 
 import numpy as np
 
-from pytest_npubench.iteration import IterationOutcome, IterationPlan
 from pytest_npubench.serving.clock import VirtualClock
+from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.request import ServingRequest

@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable
 
 from pytest_npubench.cli.simulation import System, arriving, drawn_lengths, simulate
+from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.engines.moe_shapes import moe_shape
 from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
 from pytest_npubench.engines.virtual.router import sampled_router
-from pytest_npubench.hardware import default_directory
 from pytest_npubench.serving.metrics import summarize
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.workloads import workload

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_npubench import hardware
+from pytest_npubench.core import hardware
+from pytest_npubench.core.hardware import Figure, default_directory
 from pytest_npubench.errors import ConfigError, HardwareFileError
-from pytest_npubench.hardware import Figure, default_directory
 from pytest_npubench.suites.hardware_files import load_all, load_hardware
 
 SPECS = load_all([default_directory()])
@@ -582,7 +582,7 @@ def test_the_worked_example_of_the_documentation_loads(tmp_path: Path) -> None:
 
 def test_reading_takes_no_heavy_import() -> None:
     code = (
-        "import sys; from pytest_npubench.hardware import default_directory; "
+        "import sys; from pytest_npubench.core.hardware import default_directory; "
         "from pytest_npubench.suites.hardware_files import load_all; "
         "assert load_all([default_directory()]); "
         "print(*sorted({'numpy', 'scipy', 'jax', 'torch', 'rich', 'pytest'} & set(sys.modules)))"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_npubench.core.hardware import PROFILES, default_directory
 from pytest_npubench.errors import HardwareFileError
-from pytest_npubench.hardware import PROFILES, default_directory
 from pytest_npubench.partition.model_shapes import OPERATOR_SHAPES
 from pytest_npubench.partition.pair_size import size_of
 from pytest_npubench.partition.regret import MIN_ROUNDS

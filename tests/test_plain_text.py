@@ -7,8 +7,8 @@ import unicodedata
 
 import pytest
 
+from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
 from pytest_npubench.errors import ConfigError, LengthError
-from pytest_npubench.plain_table import PlainTable, cell, plain_console, written
 from pytest_npubench.plain_text import plain, plain_lines
 
 OBEYED = {"Cc", "Cf", "Cs", "Zl", "Zp"}

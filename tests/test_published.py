@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import pytest_npubench
-from pytest_npubench import published as module
+from pytest_npubench.core import papers as module
+from pytest_npubench.core.hardware import default_directory as hardware_directory
+from pytest_npubench.core.papers import default_directory, load_published, published
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.hardware import default_directory as hardware_directory
-from pytest_npubench.published import default_directory, load_published, published
 from pytest_npubench.suites.hardware_files import load_all
 
 PAPER = published("layered_prefill")

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from pytest_npubench import regular_file
 from pytest_npubench.cli.profile_source import profile_from_file
+from pytest_npubench.core import regular_file
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.partition.profile_file import read_profile
 from pytest_npubench.store.baselines import Baselines

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_npubench.secret import Secret, masked
+from pytest_npubench.core.secret import Secret, masked
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_npubench.core.hardware import PROFILES, default_directory
 from pytest_npubench.engines.moe_shapes import MOE_SHAPES
 from pytest_npubench.errors import HardwareFileError
-from pytest_npubench.hardware import PROFILES, default_directory
 from pytest_npubench.suites.hardware_files import load_all, load_hardware
 from pytest_npubench.suites.scheduling.plan import serving_plans
 from pytest_npubench.suites.scheduling.policies import served

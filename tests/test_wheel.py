@@ -136,7 +136,7 @@ def test_nights_become_a_baseline_in_the_current_folder(nights, installed: Insta
 
 @pytest.mark.soak
 def test_the_same_cases_under_the_same_names_as_in_the_checkout(nights, installed: Installed) -> None:
-    from pytest_npubench.case import Case
+    from pytest_npubench.core.case import Case
 
     found = installed.cases()
     case = Case(

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
-from pytest_npubench import families
 from pytest_npubench.backends.protocol import Backend, Device, Runtime
+from pytest_npubench.core import families
 from pytest_npubench.errors import DeviceUnavailableError, RegistryError
 
 _registered: dict[str, Backend] = {}

@@ -20,9 +20,9 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from pytest_npubench.backends.protocol import Device, Stack
 from pytest_npubench.backends.telemetry.state import Telemetry
+from pytest_npubench.core.families import declared
+from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
-from pytest_npubench.families import declared
-from pytest_npubench.measurement import CacheState, CompileRecord
 
 COMPILE_SETTINGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_DEFAULT_MATMUL_PRECISION", "NEURON_CC_FLAGS")
 

@@ -20,8 +20,8 @@ import openvino as ov
 from pytest_npubench.backends.protocol import Device, Stack
 from pytest_npubench.backends.telemetry.cpu import CpuTelemetry, clock_policy, microcode, share_of_machine
 from pytest_npubench.backends.telemetry.state import Telemetry
+from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
-from pytest_npubench.measurement import CacheState, CompileRecord
 
 KINDS = ("NPU", "GPU", "CPU")  # the order in which devices are counted
 DRIVERS = ("NPU_DRIVER_VERSION", "GPU_DRIVER_VERSION")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pytest_npubench.backends.telemetry.state import Telemetry
-from pytest_npubench.measurement import CompileRecord
+from pytest_npubench.core.measurement import CompileRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,8 +22,8 @@ from pytest_npubench.backends.aihub_probe import read_answer
 from pytest_npubench.backends.aihub_service import AiHubService, HubDevice
 from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack
 from pytest_npubench.backends.telemetry.state import DeviceState, Telemetry
+from pytest_npubench.core.measurement import CompileRecord
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
-from pytest_npubench.measurement import CompileRecord
 from pytest_npubench.processes import guarded
 
 FACTS = ("hexagon", "soc-model", "htp-supports-fp16")

@@ -17,9 +17,9 @@ from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack
 from pytest_npubench.backends.server_address import URL, ServerAddress, address_of
 from pytest_npubench.backends.server_facts import ServedModel, ServerFacts, ask_server
 from pytest_npubench.backends.telemetry.state import Telemetry
+from pytest_npubench.core.measurement import CompileRecord
+from pytest_npubench.core.server_access import shown
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError, MeasurementError
-from pytest_npubench.measurement import CompileRecord
-from pytest_npubench.server_access import shown
 
 FAMILY = "server"
 ANSWER_S = 10.0

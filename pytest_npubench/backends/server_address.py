@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from pytest_npubench.core.server_access import api_key, check_key_variable, tls_context
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.server_access import api_key, check_key_variable, tls_context
 
 URL, MODEL = "NPUBENCH_SERVER_URL", "NPUBENCH_SERVER_MODEL"
 KEY_VARIABLE, CA_FILE = "NPUBENCH_SERVER_KEY_VARIABLE", "NPUBENCH_SERVER_CA_FILE"

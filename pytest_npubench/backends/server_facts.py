@@ -22,9 +22,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pytest_npubench.backends.server_address import MODEL, ServerAddress
+from pytest_npubench.core.server_access import redirected_to, shown
 from pytest_npubench.errors import AccessRefusedError, DeviceUnavailableError
 from pytest_npubench.processes.file_limit import ran_out
-from pytest_npubench.server_access import redirected_to, shown
 
 MAX_BYTES = 2**22
 MAX_NAMED = 10

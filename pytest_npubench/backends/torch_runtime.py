@@ -14,8 +14,8 @@ import torch
 
 from pytest_npubench.backends.protocol import Device, Stack
 from pytest_npubench.backends.telemetry.state import Telemetry
+from pytest_npubench.core.measurement import CompileRecord
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
-from pytest_npubench.measurement import CompileRecord
 
 KERNEL_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NVIDIA_TF32_OVERRIDE", "PYTORCH_CUDA_ALLOC_CONF")
 

@@ -26,8 +26,8 @@ from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint, campaign_digest
 from pytest_npubench.campaign.rounds import failure_reason, measure_round
 from pytest_npubench.campaign.watch import Watch, Watched
+from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.errors import DeviceUnavailableError, JournalError
-from pytest_npubench.measurement import CacheState, CompileRecord
 from pytest_npubench.store.journal import Journal
 
 MIN_DISTURBED_ROUNDS = 3

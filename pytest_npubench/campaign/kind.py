@@ -7,8 +7,8 @@ from typing import Protocol, TypeVar
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPoint
-from pytest_npubench.case import Axes, Case
-from pytest_npubench.result import Judgement
+from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.verdict.result import Judgement
 
 PlanT = TypeVar("PlanT", contravariant=True)
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.kind import CaseKind
 from pytest_npubench.campaign.protocol import CampaignPlan
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.errors import NpubenchError
 
 # JAX is given XLA_PYTHON_CLIENT_MEM_FRACTION = 0.9; others take what they need, beside a CUDA context of half a GB.

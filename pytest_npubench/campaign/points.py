@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pytest_npubench.campaign.watch import Watched
+from pytest_npubench.core.measurement import CompileRecord, Samples
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.measurement import CompileRecord, Samples
 
 
 class VisitedOnce:

@@ -11,8 +11,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from pytest_npubench.case import Axes, Case
-from pytest_npubench.hardware import HardwareSpec
+from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.hardware import HardwareSpec
 
 PointSamples = Mapping[str, Sequence[float]]
 """What one visit of a point leaves, by name; a name belongs to one point of its campaign."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 from pytest_npubench.campaign.protocol import CampaignPoint, PointSamples
+from pytest_npubench.core.measurement import check_samples
 from pytest_npubench.errors import MeasurementError, NpubenchError
-from pytest_npubench.measurement import check_samples
 
 
 def measure_round(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pytest_npubench.result import GateKind, Metric
 from pytest_npubench.serving.metrics import ServingMetric
+from pytest_npubench.verdict.result import GateKind, Metric
 
 NOT_GATED = ("p50", "p90", "p95", "p99")
 """Percentiles of blocks this small are nearly their extremes: shown, and judged by their means."""

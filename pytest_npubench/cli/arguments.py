@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pytest_npubench.core.secret import masked
 from pytest_npubench.plain_text import plain
-from pytest_npubench.secret import masked
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]

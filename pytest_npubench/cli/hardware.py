@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench import suites
 from pytest_npubench.cli.arguments import add_command, columns, print_error, say
-from pytest_npubench.errors import ConfigError, HardwareFileError
-from pytest_npubench.hardware import (
+from pytest_npubench.core.hardware import (
     PROFILES,
     DeviceGroup,
     Figure,
@@ -19,6 +18,7 @@ from pytest_npubench.hardware import (
     RunSize,
     with_groups,
 )
+from pytest_npubench.errors import ConfigError, HardwareFileError
 from pytest_npubench.suites.hardware_files import known_folders, load_all, load_hardware
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.suites.server.spec import ServerSize, ServerSpec

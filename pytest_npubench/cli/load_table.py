@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_npubench.plain_table import PlainTable, cell, plain_console, written
+from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
 from pytest_npubench.reports.number_text import figure
 
 NARROWEST = 100

@@ -63,7 +63,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(plan.to_json(), indent=1))
         return 0
-    from pytest_npubench.plain_table import plain_console, written
+    from pytest_npubench.core.plain_table import plain_console, written
 
     console = plain_console(max(shutil.get_terminal_size((TABLE_WIDTH, 24)).columns, TABLE_WIDTH))
     console.print(plan.table())

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import add_command, columns, request_count
+from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import ConfigError, NpubenchError, RegistryError
-from pytest_npubench.measurement import Request
 from pytest_npubench.plain_text import plain
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Backend, Device
 from pytest_npubench.cli.arguments import add_command, columns, seconds
+from pytest_npubench.core.hardware import FAMILIES, HardwareSpec
 from pytest_npubench.errors import BrokenEntryError, DeviceUnavailableError
-from pytest_npubench.hardware import FAMILIES, HardwareSpec
 from pytest_npubench.suites.hardware_files import known_folders, load_all
 
 if TYPE_CHECKING:

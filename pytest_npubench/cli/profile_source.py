@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from pytest_npubench.core.regular_file import read_bytes
 from pytest_npubench.errors import JournalError, StoreError
 from pytest_npubench.predictors.profile import BucketProfile
 from pytest_npubench.predictors.protocol import ProfileSamples
 from pytest_npubench.predictors.two_point import ProfilePoint, fit
-from pytest_npubench.regular_file import read_bytes
 from pytest_npubench.store.journal_reader import Journal, Record
 from pytest_npubench.store.json_text import JsonError, decode
 

@@ -33,7 +33,7 @@ from pytest_npubench.errors import ConfigError, NpubenchError
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.cli.simulation import System
-    from pytest_npubench.hardware import HardwareSpec
+    from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.serving.metrics import Slo
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.settings import Setting

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from pytest_npubench.errors import ConfigError, WorkloadError
 
 if TYPE_CHECKING:
+    from pytest_npubench.core.hardware import HardwareSpec
+    from pytest_npubench.core.measurement import Request
     from pytest_npubench.engines.moe_shapes import MoeShape
     from pytest_npubench.engines.virtual.executor import VirtualExecutor
-    from pytest_npubench.hardware import HardwareSpec
-    from pytest_npubench.measurement import Request
     from pytest_npubench.serving.load import OpenLoad
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.result import ServingResult

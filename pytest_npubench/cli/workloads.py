@@ -15,7 +15,7 @@ from pytest_npubench.plain_text import plain
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
-    from pytest_npubench.measurement import Request
+    from pytest_npubench.core.measurement import Request
     from pytest_npubench.workloads.length_statistics import LengthStatistics
     from pytest_npubench.workloads.sampling import Workload
 

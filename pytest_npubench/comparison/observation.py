@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from pytest_npubench.errors import JournalError
-from pytest_npubench.result import GateKind, Metric
+from pytest_npubench.verdict.result import GateKind, Metric
 
 Key = tuple[str, str]
 CANARY = "canary"

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 
+from pytest_npubench.core.entry_points import Entry, clashes, entries
 from pytest_npubench.engines.descriptor import EngineDescriptor
-from pytest_npubench.entry_points import Entry, clashes, entries
 from pytest_npubench.errors import RegistryError
 
 WHAT, GROUP = "engine", "pytest_npubench.engines"

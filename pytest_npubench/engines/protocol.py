@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
-from pytest_npubench.measurement import CompileRecord, Move, Request, Run
+from pytest_npubench.core.measurement import CompileRecord, Move, Request, Run
 
 Finished = Literal["grow", "freeze", "drop"]
 

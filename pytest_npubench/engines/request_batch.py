@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pytest_npubench.core.measurement import Request, Run
 from pytest_npubench.errors import ConfigError, LengthError
-from pytest_npubench.measurement import Request, Run
 
 Prompt = npt.NDArray[np.int32]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-from pytest_npubench.measurement import Move, Phase, Run, Segment
+from pytest_npubench.core.measurement import Move, Phase, Run, Segment
 
 
 class RunTrace:

@@ -16,13 +16,13 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from pytest_npubench.buckets import bucket_of
+from pytest_npubench.core.buckets import bucket_of
+from pytest_npubench.core.measurement import Move, Phase, Request, Run
 from pytest_npubench.engines.protocol import Engine, Finished
 from pytest_npubench.engines.request_batch import Generation, Prompt, as_requests, check_batch, random_prompts
 from pytest_npubench.engines.run_trace import RunTrace
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.measurement import Move, Phase, Request, Run
 
 
 class StaticBuckets(Engine):

@@ -9,8 +9,8 @@ from typing import Any
 
 from pytest_npubench.backends.protocol import Backend, Device, Stack, class_of
 from pytest_npubench.backends.telemetry.state import Telemetry
+from pytest_npubench.core.measurement import CompileRecord
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.measurement import CompileRecord
 
 
 class UnopenedDevices:

@@ -21,9 +21,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.errors import NightlyError
 from pytest_npubench.nightly.night import Night, Step
-from pytest_npubench.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.store.host import LIBRARIES
 
 OWN = "pytest-npubench"

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_npubench.server_access import redirected_to
+from pytest_npubench.core.server_access import redirected_to
 
 TIMEOUT_S = 30.0
 TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.errors import NightlyError
-from pytest_npubench.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.store.line_file import replace_text
 
 LOCK_TIMEOUT_S = 10.0

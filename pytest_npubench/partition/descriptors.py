@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pytest_npubench.core.measurement import check_samples
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.measurement import check_samples
 from pytest_npubench.stats.quantile_interval import quantile_interval
 
 Array = npt.NDArray[np.float64]

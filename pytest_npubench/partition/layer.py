@@ -20,8 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_npubench.core.measurement import Phase
 from pytest_npubench.errors import PartitionError
-from pytest_npubench.measurement import Phase
 from pytest_npubench.partition.matmul import Matmul, Split, check_split
 from pytest_npubench.partition.unit import SplitTiming
 

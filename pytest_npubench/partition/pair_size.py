@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_npubench.hardware import PROFILES
-from pytest_npubench.toml_table import Table
+from pytest_npubench.core.hardware import PROFILES
+from pytest_npubench.core.toml_table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from pytest_npubench.partition.profile import PartitionProfile
 from pytest_npubench.partition.solver import Decision, solve, split_text
 
 if TYPE_CHECKING:
-    from pytest_npubench.plain_table import PlainTable
+    from pytest_npubench.core.plain_table import PlainTable
 
 FORMAT = "npubench-partition-plan"
 VERSION = 2
@@ -55,7 +55,7 @@ class PartitionPlan:
 
     def table(self) -> PlainTable:
         """Operators and lengths down, the choice and what it gains over the better single unit across."""
-        from pytest_npubench.plain_table import PlainTable
+        from pytest_npubench.core.plain_table import PlainTable
 
         columns = ("operator", "weight", "tokens", "strategy", "split", "predicted", "gain")
         table = PlainTable(*columns, box=None, caption=self.note, caption_justify="left")

@@ -14,6 +14,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pytest_npubench.core.regular_file import read_text
 from pytest_npubench.errors import FormatVersionError, PartitionError, StoreError
 from pytest_npubench.partition.options import SplitOptions
 from pytest_npubench.partition.profile import (
@@ -24,7 +25,6 @@ from pytest_npubench.partition.profile import (
     Slowdown,
     SyncLatency,
 )
-from pytest_npubench.regular_file import read_text
 
 FORMAT = "npubench-partition-profile"
 VERSION = 2

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_npubench.result import JudgedCase
+    from pytest_npubench.verdict.result import JudgedCase
 
 FIXTURES = ("npubench_case", "npubench")
 

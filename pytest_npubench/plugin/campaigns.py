@@ -22,10 +22,10 @@ from pytest_npubench.plugin.open_devices import Devices, OpenDevices
 from pytest_npubench.plugin.progress import CaseProgress
 from pytest_npubench.plugin.regression import MeasuredCase, Regression
 from pytest_npubench.plugin.settings import Settings
-from pytest_npubench.result import Judgement
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.store.journal import JournalWriter
 from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.result import Judgement
 
 REMEASURE_S = 30.0
 UNUSABLE = frozenset({VerdictKind.INVALID, VerdictKind.FAILED})

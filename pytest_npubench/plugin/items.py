@@ -11,7 +11,7 @@ import pytest
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.kind import CaseKind
 from pytest_npubench.campaign.protocol import CampaignPlan, CampaignPoint
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.suites.protocol import Suite

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pytest_npubench import backends, engines
 from pytest_npubench.backends.protocol import Device, Runtime
+from pytest_npubench.core.families import declared
 from pytest_npubench.errors import DeviceUnavailableError, NpubenchError
-from pytest_npubench.families import declared
 from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint, FingerprintKey, collect
 
 Devices = tuple[Device, ...]

@@ -193,7 +193,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def register_markers(config: pytest.Config) -> None:
-    from pytest_npubench.families import markers
+    from pytest_npubench.core.families import markers
     from pytest_npubench.suites import registered
 
     lines = dict(markers()) | dict(line.split(": ", 1) for line in MARKERS)

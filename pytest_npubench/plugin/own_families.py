@@ -17,8 +17,8 @@ import pytest
 
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device, Probe
-from pytest_npubench.families import declared, known
-from pytest_npubench.hardware import CLASSES, FAMILIES
+from pytest_npubench.core.families import declared, known
+from pytest_npubench.core.hardware import CLASSES, FAMILIES
 from pytest_npubench.plain_text import plain
 
 FIXTURE = "npubench"

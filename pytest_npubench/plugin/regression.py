@@ -15,11 +15,11 @@ from pytest_npubench.comparison.families import Findings, History, judge_familie
 from pytest_npubench.comparison.observation import Key, Observation, is_canary
 from pytest_npubench.comparison.persistence import is_in_doubt, nights_in_doubt
 from pytest_npubench.errors import NpubenchError
-from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict import FAILING, Verdict, VerdictKind
+from pytest_npubench.verdict.result import Judgement, Metric
 
 Again = Callable[[Sequence[str], int], Mapping[Key, tuple[float, ...]]]
 NOT_COMPARED = frozenset({VerdictKind.INVALID})

@@ -12,9 +12,9 @@ from pytest_npubench.backends import torch_missing, why_no_callables
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.memory import why_not_fit
 from pytest_npubench.campaign.sharding import shard
+from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines import REFERENCE
 from pytest_npubench.errors import NpubenchError
-from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.items import DEVICES, NODE_ID, ExpandedCase, expanded_case
 from pytest_npubench.plugin.own_families import OneFamily, Siblings, families_of, is_own, wanted

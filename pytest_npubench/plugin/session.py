@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench import backends, engines, families, hardware, predictors, suites, workloads
+from pytest_npubench import backends, engines, predictors, suites, workloads
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.campaign.sharding import known_durations
 from pytest_npubench.comparison.judged_share import JudgedShare
+from pytest_npubench.core import families, hardware
+from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines import moe_shapes, shapes
 from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import BrokenEntryError, JournalError, NpubenchError, StoreError
-from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.partition import strategies
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.again_folder import remove_left_over
@@ -31,7 +32,6 @@ from pytest_npubench.plugin.run_id import run_id
 from pytest_npubench.plugin.selection import Miss, Selection
 from pytest_npubench.plugin.settings import Settings
 from pytest_npubench.plugin.shipped import runs_again
-from pytest_npubench.result import JudgedCase
 from pytest_npubench.serving import schedulers
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.history.address import recorded
@@ -39,6 +39,7 @@ from pytest_npubench.store.host import collect_host
 from pytest_npubench.store.journal import Journal, JournalWriter, read_journal
 from pytest_npubench.suites.hardware_files import known_folders, load_all
 from pytest_npubench.suites.protocol import Choice, Suite
+from pytest_npubench.verdict.result import JudgedCase
 
 RECORD = pytest.StashKey[dict[str, Any]]()
 FALSE_DISCOVERY_RATE = 0.05

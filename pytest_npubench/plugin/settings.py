@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.errors import HistoryError
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin import shipped
 from pytest_npubench.plugin.options import DEFAULT_BASELINES, OPTIONS, Option
 from pytest_npubench.processes import CHILD
-from pytest_npubench.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.store.history.address import Address
 
 if sys.version_info >= (3, 11):

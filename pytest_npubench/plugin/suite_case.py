@@ -15,8 +15,8 @@ from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.benchmark_bridge import mirror
 from pytest_npubench.plugin.items import DEVICES, ExpandedCase
 from pytest_npubench.plugin.shipped import node_id
-from pytest_npubench.result import JudgedCase, Judgement, judgement_from_json
 from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.result import JudgedCase, Judgement, judgement_from_json
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession

@@ -12,7 +12,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from pytest_npubench.entry_points import Entry, clashes, entries
+from pytest_npubench.core.entry_points import Entry, clashes, entries
 from pytest_npubench.errors import RegistryError
 
 if TYPE_CHECKING:

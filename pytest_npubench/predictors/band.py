@@ -19,7 +19,7 @@ from typing import Generic
 import numpy as np
 
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.prediction import Seconds
+from pytest_npubench.predictors.prediction import Seconds
 from pytest_npubench.predictors.profile import BucketTiming
 from pytest_npubench.predictors.work import BucketWork, FloatArray
 from pytest_npubench.stats.error import t_half_width

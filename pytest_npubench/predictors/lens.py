@@ -20,12 +20,12 @@ from typing import Literal, get_args, overload
 import numpy as np
 import numpy.typing as npt
 
-from pytest_npubench.buckets import BucketKeys, Spans, last_kv_tokens
+from pytest_npubench.core.buckets import BucketKeys, Spans, last_kv_tokens
+from pytest_npubench.core.lengths import IntArray, check_fits, check_lengths
+from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import ConfigError, LengthError
-from pytest_npubench.lengths import IntArray, check_fits, check_lengths
-from pytest_npubench.measurement import Request
-from pytest_npubench.prediction import Prediction
 from pytest_npubench.predictors.band import Band, half_width_s
+from pytest_npubench.predictors.prediction import Prediction
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
 from pytest_npubench.predictors.protocol import Predictor, ProfileSamples
 from pytest_npubench.predictors.transitions import Transitions

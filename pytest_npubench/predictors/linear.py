@@ -18,8 +18,8 @@ from statistics import fmean
 
 import numpy as np
 
+from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.measurement import Request
 from pytest_npubench.predictors.protocol import Predictor, ProfileSamples
 
 NUM_TERMS = 3

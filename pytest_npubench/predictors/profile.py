@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from pytest_npubench.buckets import SmallestBucket, check_buckets
+from pytest_npubench.core.buckets import SmallestBucket, check_buckets
 from pytest_npubench.errors import ConfigError, FormatVersionError, MeasurementError, StoreError
 
 FORMAT = "npubench-bucket-profile"

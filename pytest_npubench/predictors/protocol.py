@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from pytest_npubench.buckets import BucketKeys
-from pytest_npubench.measurement import CompileRecord, CostRecord, Request
+from pytest_npubench.core.buckets import BucketKeys
+from pytest_npubench.core.measurement import CompileRecord, CostRecord, Request
 from pytest_npubench.predictors.two_point import ProfilePoint, count_cost
 from pytest_npubench.predictors.work import Finished
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pytest_npubench.buckets import Spans
-from pytest_npubench.lengths import IntArray
+from pytest_npubench.core.buckets import Spans
+from pytest_npubench.core.lengths import IntArray
 from pytest_npubench.predictors.work import FloatArray
 
 

@@ -24,9 +24,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_npubench.buckets import check_buckets
+from pytest_npubench.core.buckets import check_buckets
+from pytest_npubench.core.measurement import CompileRecord, CostRecord, Phase, Run, check_samples
 from pytest_npubench.errors import ConfigError, ImpureProfileError, MeasurementError
-from pytest_npubench.measurement import CompileRecord, CostRecord, Phase, Run, check_samples
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming, PointError
 
 Estimator = Literal["mean", "median"]

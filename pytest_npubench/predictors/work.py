@@ -24,9 +24,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from pytest_npubench.buckets import Spans, steps_per_bucket
+from pytest_npubench.core.buckets import Spans, steps_per_bucket
+from pytest_npubench.core.lengths import IntArray, check_fits
 from pytest_npubench.errors import LengthError
-from pytest_npubench.lengths import IntArray, check_fits
 
 FloatArray = npt.NDArray[np.float64]
 Finished = Literal["grow", "freeze", "drop"]

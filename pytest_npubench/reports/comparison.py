@@ -14,7 +14,7 @@ from rich.text import Text
 
 from pytest_npubench.comparison.members import Missing
 from pytest_npubench.comparison.outcome import Comparison, Row
-from pytest_npubench.plain_table import PlainTable, cell, plain_console, written
+from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
 from pytest_npubench.plain_text import plain
 from pytest_npubench.reports.number_text import figure
 from pytest_npubench.verdict import Verdict, VerdictKind

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from pytest_npubench.core.papers import Cell, PublishedPaper, PublishedTable, published
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.published import Cell, PublishedPaper, PublishedTable, published
 from pytest_npubench.reports import number_text
 
 LAYERED_PREFILL, HETERO_INFER, LLM_NPU = "layered_prefill", "heteroinfer", "llm_npu"

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from pytest_npubench.errors import ConfigError, WorkloadError
-from pytest_npubench.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
+from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
 from pytest_npubench.serving.member import Member
 from pytest_npubench.serving.request import ServingRequest
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pytest_npubench.errors import ConfigError, MeasurementError
-from pytest_npubench.iteration import IterationPlan
 from pytest_npubench.serving.batch import Batch
+from pytest_npubench.serving.iteration import IterationPlan
 from pytest_npubench.serving.load import Load
 from pytest_npubench.serving.log import IterationLog, merged
 from pytest_npubench.serving.member import Member

@@ -14,8 +14,8 @@ from functools import cache
 from itertools import pairwise
 
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.iteration import IterationPlan, LayerGroup, PrefillRow
 from pytest_npubench.serving.batch import Batch
+from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, PrefillRow
 
 
 @dataclass(slots=True)

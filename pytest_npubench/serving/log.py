@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
-from pytest_npubench.iteration import IterationOutcome, IterationPlan
+from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan
 
 
 def _seconds() -> array[float]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pytest_npubench.errors import ConfigError, MeasurementError
-from pytest_npubench.iteration import Executor
 from pytest_npubench.serving.batch import Batch
 from pytest_npubench.serving.clock import Clock
+from pytest_npubench.serving.iteration import Executor
 from pytest_npubench.serving.load import Load
 from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.result import ServingResult, record_of

@@ -6,8 +6,8 @@ and a waiting one of 1,000 give rows of 100 and 412 tokens; the second prompt's 
 
 from __future__ import annotations
 
-from pytest_npubench.iteration import PrefillRow
 from pytest_npubench.serving.batch import Batch
+from pytest_npubench.serving.iteration import PrefillRow
 
 
 def whole_prompts(

@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from pytest_npubench.errors import ConfigError, DeviceError, DeviceUnavailableError, MeasurementError
-from pytest_npubench.iteration import IterationPlan
 from pytest_npubench.processes.owner import Owner
+from pytest_npubench.serving.iteration import IterationPlan
 from pytest_npubench.serving.two_devices import HandoverExecutor, Side
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from pytest_npubench.iteration import Executor, IterationOutcome, IterationPlan
+from pytest_npubench.serving.iteration import Executor, IterationOutcome, IterationPlan
 from pytest_npubench.serving.request import ServingRequest
 
 

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any
 
 from pytest_npubench.errors import UnitLostError
-from pytest_npubench.iteration import IterationPlan
 from pytest_npubench.processes.child import END_S, Child, named_error, python_child
+from pytest_npubench.serving.iteration import IterationPlan
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.two_devices import HandedOver, HandoverExecutor, Ran, Side
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pytest_npubench.errors import ConfigError, MeasurementError
-from pytest_npubench.iteration import IterationPlan
+from pytest_npubench.serving.iteration import IterationPlan
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.two_devices import HandedOver, HandoverExecutor, Ran, Side
 

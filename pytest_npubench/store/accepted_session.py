@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, get_args
 
-from pytest_npubench.result import Better, GateKind
 from pytest_npubench.store.json_fields import check_sum, checked_time, items, only, verify_sum
 from pytest_npubench.store.json_text import JsonError, take
+from pytest_npubench.verdict.result import Better, GateKind
 
 BETTER: Mapping[str, Better] = {name: name for name in get_args(Better)}
 GATES: Mapping[str, GateKind] = {name: name for name in get_args(GateKind)}

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pytest_npubench.core.regular_file import read_bytes
 from pytest_npubench.errors import BaselineError, FormatVersionError
-from pytest_npubench.regular_file import read_bytes
 from pytest_npubench.store import aliases, baseline_format
 from pytest_npubench.store.aliases import Aliases, alias_path
 from pytest_npubench.store.baseline_format import BaselineFile

@@ -16,8 +16,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
 
+from pytest_npubench.core.regular_file import read_bytes
 from pytest_npubench.errors import JournalError
-from pytest_npubench.regular_file import read_bytes
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.host import HostFacts
 from pytest_npubench.store.journal_format import FORMAT, MAX_BYTES, VERSION, check_head, sealed, unsealed

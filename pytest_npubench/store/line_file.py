@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pytest_npubench import regular_file
+from pytest_npubench.core import regular_file
 
 SEARCH_BYTES = 65536
 

@@ -13,14 +13,14 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.entry_points import Entry, clashes, entries
+from pytest_npubench.core.entry_points import Entry, clashes, entries
 from pytest_npubench.errors import BrokenEntryError, RegistryError
 from pytest_npubench.suites.protocol import Suite
 
 if TYPE_CHECKING:
     from pytest_npubench.campaign.kind import CaseKind
+    from pytest_npubench.core.toml_table import Table
     from pytest_npubench.reports.page import Shown
-    from pytest_npubench.toml_table import Table
 
 WHAT, GROUP = "suite", "pytest_npubench.suites"
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_npubench import families, hardware, suites
-from pytest_npubench.hardware import HardwareSpec
+from pytest_npubench import suites
+from pytest_npubench.core import families, hardware
+from pytest_npubench.core.hardware import HardwareSpec
 
 
 def known_folders() -> list[Path]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from pytest_npubench import regular_file
+from pytest_npubench.core import regular_file
 from pytest_npubench.errors import WorkloadError
 
 Row = tuple[int, int, "float | None"]

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import WorkloadError
-from pytest_npubench.measurement import Request
 
 DRAWS_PER_BLOCK = 16_384
 MIN_KEPT_FRACTION = 1 / 1000

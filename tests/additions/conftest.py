@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_npubench import entry_points, suites
+from pytest_npubench import suites
+from pytest_npubench.core import entry_points
 
 OnPath = Callable[[Path], None]
 

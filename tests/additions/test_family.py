@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from plugin.project import HARDWARE, PROFILE, SHAPES, Project
 
-from pytest_npubench import backends, families
+from pytest_npubench import backends
+from pytest_npubench.core import families
 from pytest_npubench.errors import BrokenEntryError
 
 from .conftest import OnPath
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import fake_device
 
-from pytest_npubench.families import Family
+from pytest_npubench.core.families import Family
 
 BACKEND = fake_device.install()
 BACKEND.family = "abacus"
@@ -112,7 +113,7 @@ def test_a_family_that_breaks_skips_its_cases_and_says_so(project: Project, tmp_
     assert "cpu:0" in probed.stdout
 
 
-DECLARED = "from pytest_npubench.families import Family\n"
+DECLARED = "from pytest_npubench.core.families import Family\n"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from pytest_npubench.campaign.points import VisitedOnce
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.suites.protocol import Suite
 
 PING_S = 0.002
@@ -108,7 +108,7 @@ SUITE = Pings()
 KIND = """
 from npubench_pings import PingPoint
 
-from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.verdict.result import Judgement, Metric
 from pytest_npubench.verdict import Gate, judge_gates
 
 

@@ -8,7 +8,8 @@ import re
 import pytest
 from plugin.project import Project
 
-from pytest_npubench import families, predictors, suites
+from pytest_npubench import predictors, suites
+from pytest_npubench.core import families
 from pytest_npubench.plugin import newhooks
 from pytest_npubench.serving import schedulers
 

@@ -9,8 +9,8 @@ import pytest
 
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device, Probe, Runtime
+from pytest_npubench.core.hardware import FAMILIES
 from pytest_npubench.errors import RegistryError
-from pytest_npubench.hardware import FAMILIES
 
 
 class FakeBackend:

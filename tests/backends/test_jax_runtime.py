@@ -16,14 +16,14 @@ import jax
 import numpy as np
 import pytest
 
-from pytest_npubench import families
 from pytest_npubench.backends import backend, jax_runtime
 from pytest_npubench.backends.jax_runtime import JaxRuntime
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.backends.telemetry import open_telemetry
 from pytest_npubench.backends.telemetry.cpu import clock_policy, microcode, share_of_machine
+from pytest_npubench.core import families
+from pytest_npubench.core.measurement import CacheState
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
-from pytest_npubench.measurement import CacheState
 
 HOST = Device(family="cpu", ordinal=0, name="a processor")
 VECTOR = jax.ShapeDtypeStruct((4,), np.float32)

@@ -14,8 +14,8 @@ import pytest
 from pytest_npubench.backends import backend
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.backends.telemetry.cpu import CpuTelemetry
+from pytest_npubench.core.measurement import CacheState
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
-from pytest_npubench.measurement import CacheState
 
 ov = pytest.importorskip("openvino", reason="openvino is not installed: pip install pytest-npubench[openvino]")
 op = pytest.importorskip("openvino.opset13")

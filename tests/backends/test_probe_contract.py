@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from pytest_npubench.backends import backend
+from pytest_npubench.core.hardware import FAMILIES
 from pytest_npubench.errors import DeviceUnavailableError
-from pytest_npubench.hardware import FAMILIES
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
@@ -47,7 +47,7 @@ def test_what_compiles_for_no_family_says_so() -> None:
 PROBE_ALL = """
 import sys
 from pytest_npubench.backends import backend
-from pytest_npubench.hardware import FAMILIES
+from pytest_npubench.core.hardware import FAMILIES
 for family in FAMILIES:
     backend(family).probe(60)
 print(*sorted({"jax", "jaxlib", "openvino", "qai_hub"} & sys.modules.keys()))

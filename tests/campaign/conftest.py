@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
-from pytest_npubench.measurement import CacheState, CompileRecord
+from pytest_npubench.core.case import Case
+from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint

@@ -11,10 +11,10 @@ from pytest_npubench.backends import backend
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.campaign import Campaign, Site
 from pytest_npubench.campaign.progress import Progress
+from pytest_npubench.core.measurement import Run
 from pytest_npubench.engines import canary_kernels
 from pytest_npubench.engines.canary_kernels import KERNELS, CanaryKernels, Sizes
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.measurement import Run
 from pytest_npubench.store.host import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.suites import case_kind

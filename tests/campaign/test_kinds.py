@@ -7,9 +7,9 @@ import pytest
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError, RegistryError
-from pytest_npubench.result import JudgedCase
 from pytest_npubench.suites import case_kind, protocol, suite
 from pytest_npubench.verdict import VerdictKind
+from pytest_npubench.verdict.result import JudgedCase
 
 from .conftest import cases, measured
 

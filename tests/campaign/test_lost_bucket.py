@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from pytest_npubench.core.measurement import Move, Request, Run
 from pytest_npubench.engines.protocol import Engine
-from pytest_npubench.measurement import Move, Request, Run
 from pytest_npubench.suites.buckets.bench import BucketBench, is_out_of_memory
 from pytest_npubench.suites.buckets.points import BucketPoint
 

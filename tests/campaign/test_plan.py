@@ -9,8 +9,8 @@ import pytest
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import campaign_digest
+from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.measurement import Request
 from pytest_npubench.predictors.two_point import plan_points
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.buckets.points import BucketPoint
@@ -21,7 +21,7 @@ SHIPPED = """
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.campaign.protocol import campaign_digest
-from pytest_npubench.hardware import default_directory
+from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.suites.hardware_files import load_all
 
 spec = load_all([default_directory()])["cpu"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_npubench.measurement import CacheState, CompileRecord
+from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.suites.buckets.kinds.profile import KIND
 from pytest_npubench.suites.buckets.profile_samples import bucket_binaries
 from pytest_npubench.verdict import VerdictKind

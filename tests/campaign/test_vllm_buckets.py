@@ -12,12 +12,11 @@ import pytest
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import campaign_digest
+from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.engines.vllm.buckets import DeclaredBuckets
 from pytest_npubench.engines.vllm.settings import EngineSettings
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.hardware import default_directory
 from pytest_npubench.reports.terminal import summary_lines
-from pytest_npubench.result import JudgedCase, Judgement
 from pytest_npubench.suites import case_kind, shown
 from pytest_npubench.suites.buckets import vllm_buckets
 from pytest_npubench.suites.buckets.bench import BucketBench
@@ -26,6 +25,7 @@ from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.suites.buckets.vllm_buckets import BucketServer, engine_settings, start_bucket_engine
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.verdict import VerdictKind
+from pytest_npubench.verdict.result import JudgedCase, Judgement
 
 from .conftest import cases, with_size
 from .vllm_stand_in import make_bench, measure, points_of, slope, stair

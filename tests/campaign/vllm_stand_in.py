@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pytest_npubench.buckets import bucket_of
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.core.buckets import bucket_of
 from pytest_npubench.engines.vllm.answer import VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.bucket_engine import VllmBucketEngine
 from pytest_npubench.suites import case_kind

@@ -11,7 +11,7 @@ import pytest
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.cli.hardware import fit_rows
-from pytest_npubench.hardware import FAMILIES, default_directory
+from pytest_npubench.core.hardware import FAMILIES, default_directory
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.suites.scheduling.spec import ServingSpec
 

@@ -26,7 +26,7 @@ from reports.journals import (
 )
 from store.journal_lines import read_lines, write_lines
 
-from pytest_npubench.measurement import Request
+from pytest_npubench.core.measurement import Request
 from pytest_npubench.predictors.lens import BucketProfile, BucketTiming
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.suites.buckets.points import BucketPoint

@@ -11,8 +11,8 @@ from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.backends.telemetry.state import DeviceState
 from pytest_npubench.cli.probe import state_text
+from pytest_npubench.core.hardware import FAMILIES
 from pytest_npubench.errors import DeviceUnavailableError
-from pytest_npubench.hardware import FAMILIES
 
 from .conftest import Answer
 

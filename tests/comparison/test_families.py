@@ -8,8 +8,8 @@ import pytest
 from pytest_npubench.comparison.families import History, judge_families
 from pytest_npubench.comparison.observation import Observation, of_record
 from pytest_npubench.errors import ConfigError, JournalError
-from pytest_npubench.result import Metric
 from pytest_npubench.verdict import Verdict, VerdictKind, judge
+from pytest_npubench.verdict.result import Metric
 
 
 def observation(case="buckets/profile/a", metric="tbt_s", *processes, **changes):

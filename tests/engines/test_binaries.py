@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from pytest_npubench.backends import backend
+from pytest_npubench.core.measurement import CompileRecord, Request
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
 from pytest_npubench.engines.jax_dense.forward import Caches, State
 from pytest_npubench.engines.protocol import Engine
-from pytest_npubench.measurement import CompileRecord, Request
 
 from .conftest import Served
 from .decoders import BUCKETS, TIED

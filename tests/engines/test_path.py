@@ -16,9 +16,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pytest_npubench.core.measurement import Phase, Request, Run
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
 from pytest_npubench.engines.request_batch import random_prompts
-from pytest_npubench.measurement import Phase, Request, Run
 
 from .conftest import Served
 from .decoders import BATCH_SIZE, BUCKETS

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pytest_npubench.core.measurement import Request
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError, LengthError
-from pytest_npubench.measurement import Request
 
 from .conftest import Served
 from .decoders import BUCKETS, NORMED, TIED

@@ -8,10 +8,11 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from pytest_npubench import engines, entry_points
+from pytest_npubench import engines
+from pytest_npubench.core import entry_points
+from pytest_npubench.core.hardware import FAMILIES
 from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import RegistryError
-from pytest_npubench.hardware import FAMILIES
 from pytest_npubench.suites.buckets.service import BucketService
 from pytest_npubench.suites.scheduling.service import ServingService
 

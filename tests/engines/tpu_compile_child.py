@@ -15,11 +15,11 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import PartitionSpec as P
 
+from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.engines.jax_dense import engine as engine_module
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
 from pytest_npubench.engines.jax_dense.graph_form import PORTABLE
 from pytest_npubench.engines.jax_dense.weights import random_weights, weight_specs
-from pytest_npubench.measurement import CacheState, CompileRecord
 
 from .compiled_text import copies
 from .decoders import TIED

@@ -23,7 +23,7 @@ import fake_device
 import pytest
 
 from pytest_npubench.backends.protocol import Device, Probe, Stack
-from pytest_npubench.measurement import Phase, Request, Run
+from pytest_npubench.core.measurement import Phase, Request, Run
 from pytest_npubench.plugin import selection
 from pytest_npubench.processes import CHILD
 from pytest_npubench.suites.buckets import bench

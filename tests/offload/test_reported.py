@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_npubench.core.papers import published
 from pytest_npubench.offload.chunk_layout import paper_layout
-from pytest_npubench.published import published
 
 PAPER = published("llm_npu")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_npubench.core.papers import published
 from pytest_npubench.partition.model_shapes import OPERATOR_SHAPES
 from pytest_npubench.partition.strategies import strategy_names
-from pytest_npubench.published import published
 
 from .paper_table import DECODE, PREFILL
 

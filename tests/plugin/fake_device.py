@@ -21,9 +21,9 @@ from typing import Any
 
 from pytest_npubench.backends.protocol import Device, Probe, Stack
 from pytest_npubench.backends.telemetry.state import DeviceState
-from pytest_npubench.buckets import bucket_of
+from pytest_npubench.core.buckets import bucket_of
+from pytest_npubench.core.measurement import CacheState, CompileRecord, Move, Phase, Request, Run, Segment
 from pytest_npubench.engines.protocol import Engine
-from pytest_npubench.measurement import CacheState, CompileRecord, Move, Phase, Request, Run, Segment
 from pytest_npubench.plugin import outcome, remeasure
 from pytest_npubench.plugin.settings import REMEASURING
 from pytest_npubench.suites.buckets import bench

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from fake_device import DECODE_S_PER_TOKEN, PREFILL_S_PER_TOKEN, FakeEngine
 
-from pytest_npubench.buckets import bucket_of
+from pytest_npubench.core.buckets import bucket_of
+from pytest_npubench.core.measurement import Phase, Run, Segment
 from pytest_npubench.engines.descriptor import EngineDescriptor
-from pytest_npubench.measurement import Phase, Run, Segment
 from pytest_npubench.suites.buckets.service import BucketService
 
 

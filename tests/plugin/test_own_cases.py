@@ -192,7 +192,7 @@ def test_calls_that_make_up_a_sample_are_on_record_and_shown(limits):
 
 def test_a_fixed_number_of_calls_is_another_measurement(limits):
     """A found one is not: it may differ from run to run."""
-    from pytest_npubench.case import Case
+    from pytest_npubench.core.case import Case
 
     for name, settings in (("test_three_calls_a_sample", {"iterations": 3}), ("test_under", None)):
         record = limits[0].cases()[f"own/callable/fake-callable-b1-test_own.py::{name}"]
@@ -257,7 +257,7 @@ from pathlib import Path
 
 from dataclasses import replace
 
-from pytest_npubench import families
+from pytest_npubench.core import families
 from pytest_npubench.campaign import repeated_call
 
 STARTS = Path("starts.txt")

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from pytest_npubench.hardware import FAMILIES, default_directory
+from pytest_npubench.core.hardware import FAMILIES, default_directory
 from pytest_npubench.suites.hardware_files import load_all
 
 from .project import Project, make_project
@@ -14,7 +14,7 @@ FAKE_ABSENCE = """
 from pathlib import Path
 
 from pytest_npubench.backends.protocol import Probe
-from pytest_npubench.hardware import FAMILIES
+from pytest_npubench.core.hardware import FAMILIES
 
 
 class FakeAbsentBackend:

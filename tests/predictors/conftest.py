@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_npubench.measurement import Phase, Run, Segment
+from pytest_npubench.core.measurement import Phase, Run, Segment
 
 
 class FakeTableEngine:

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_npubench.buckets import SmallestBucket, Spans, bucket_of, check_buckets, steps_per_bucket
+from pytest_npubench.core.buckets import SmallestBucket, Spans, bucket_of, check_buckets, steps_per_bucket
 from pytest_npubench.errors import ConfigError, LengthError
 
 PAPER = (128, 256, 512, 1024, 2048, 4096, 8192)

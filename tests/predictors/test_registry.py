@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from pytest_npubench import predictors
+from pytest_npubench.core.measurement import CacheState, CompileRecord, Request
 from pytest_npubench.errors import MeasurementError, NpubenchError, RegistryError
-from pytest_npubench.measurement import CacheState, CompileRecord, Request
 from pytest_npubench.predictors import names, predictor, rivals
 from pytest_npubench.predictors.protocol import ProfileSamples
 from pytest_npubench.predictors.two_point import ProfilePoint, plan_points

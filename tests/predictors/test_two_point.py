@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_npubench.core.measurement import CacheState, CompileRecord, Move, Phase, Run, Segment
 from pytest_npubench.errors import ConfigError, ImpureProfileError, MeasurementError
-from pytest_npubench.measurement import CacheState, CompileRecord, Move, Phase, Run, Segment
 from pytest_npubench.predictors.lens import LensPredictor
 from pytest_npubench.predictors.two_point import ProfilePoint, check_pure, count_cost, fit, plan_points
 

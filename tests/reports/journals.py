@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_npubench.buckets import bucket_of
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import campaign_digest
-from pytest_npubench.hardware import RunSize, default_directory
-from pytest_npubench.measurement import CacheState, CompileRecord
-from pytest_npubench.result import JudgedCase
+from pytest_npubench.core.buckets import bucket_of
+from pytest_npubench.core.hardware import RunSize, default_directory
+from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint
 from pytest_npubench.store.host import HostFacts
 from pytest_npubench.store.journal import JournalWriter
@@ -24,6 +23,7 @@ from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.suites.hardware_files import load_hardware
+from pytest_npubench.verdict.result import JudgedCase
 
 BUCKETS = (128, 256, 512)
 TTFT_S = {128: 0.010, 256: 0.018, 512: 0.034}
@@ -136,8 +136,8 @@ def judge(
 ) -> list[JudgedCase]:
     """Every case of these kinds; one that cannot be judged is invalid with the reason, as in a run."""
     from pytest_npubench.errors import NpubenchError
-    from pytest_npubench.result import Judgement
     from pytest_npubench.verdict import Verdict, VerdictKind
+    from pytest_npubench.verdict.result import Judgement
 
     judged = []
     for name in kinds:

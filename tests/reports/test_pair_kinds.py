@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.hardware import default_directory
+from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.offload.chunk_graphs import ChunkSettings
 from pytest_npubench.offload.factorial import FactorialSettings
 from pytest_npubench.offload.replay import ReplaySettings
@@ -17,7 +17,6 @@ from pytest_npubench.offload.shadow import ShadowSettings
 from pytest_npubench.partition.pair_size import PairSize
 from pytest_npubench.reports import html
 from pytest_npubench.reports.terminal import summary_lines
-from pytest_npubench.result import JudgedCase
 from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import case_kind, shown, suite
 from pytest_npubench.suites.hardware_files import load_hardware
@@ -33,6 +32,7 @@ from pytest_npubench.suites.partition.points import (
     StreamPoint,
 )
 from pytest_npubench.suites.partition.spec import PartitionSpec
+from pytest_npubench.verdict.result import JudgedCase
 
 from .page import Element, figures, read, table_of
 

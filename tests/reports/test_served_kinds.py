@@ -11,9 +11,9 @@ from campaign.serving.conftest import KINDS, make_bench, measure, serving_plan  
 
 from pytest_npubench.reports import html
 from pytest_npubench.reports.terminal import summary_lines
-from pytest_npubench.result import JudgedCase
 from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import shown
+from pytest_npubench.verdict.result import JudgedCase
 
 from .page import figures, read, table_of
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 
-from pytest_npubench.iteration import IterationOutcome, IterationPlan, LayerGroup, PrefillRow
+from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan, LayerGroup, PrefillRow
 
 NUM_EXPERTS = 8
 EXPERT_BYTES = 100

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from pytest_npubench.iteration import IterationPlan
 from pytest_npubench.serving.clock import VirtualClock
+from pytest_npubench.serving.iteration import IterationPlan
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.request import ServingRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_npubench.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
+from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
 from pytest_npubench.serving.layered_flight import layer_groups, num_groups_for
 
 from .runs import requests, run

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from pytest_npubench.errors import ConfigError, RegistryError
-from pytest_npubench.iteration import IterationPlan, LayerPass
 from pytest_npubench.serving import schedulers
 from pytest_npubench.serving.batch import Batch
+from pytest_npubench.serving.iteration import IterationPlan, LayerPass
 from pytest_npubench.serving.prompts import whole_prompts
 from pytest_npubench.serving.schedulers import make_scheduler, register, scheduler_names, setting_names
 

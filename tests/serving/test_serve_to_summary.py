@@ -18,8 +18,8 @@ from collections import Counter
 
 import pytest
 
-from pytest_npubench.iteration import IterationOutcome, IterationPlan
 from pytest_npubench.serving.clock import VirtualClock
+from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.metrics import Slo, summarize

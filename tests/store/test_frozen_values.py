@@ -8,10 +8,10 @@ import pytest
 from accepted_results import CASE, OTHER, accept, result
 
 from pytest_npubench.errors import BaselineError, MeasurementError
-from pytest_npubench.result import Judgement, judgement_from_json
 from pytest_npubench.store.baseline_renaming import rename
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.result import Judgement, judgement_from_json
 
 NEW = "buckets/profile/cpu-small-b4-bucket128"
 

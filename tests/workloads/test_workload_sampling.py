@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import WorkloadError
-from pytest_npubench.measurement import Request
 from pytest_npubench.workloads import LengthSample, TraceWorkload, Workload, workload
 
 

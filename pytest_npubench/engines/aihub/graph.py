@@ -12,9 +12,9 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 
+from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.measurement import Phase
 
 EXPORT_VERSION = 1  # rises whenever the same GraphSpec would become another graph
 DTYPE_BYTES = {"fp32": 4, "fp16": 2}

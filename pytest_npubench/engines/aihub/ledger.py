@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.errors import FormatVersionError, StoreError
-from pytest_npubench.regular_file import SMALL_BYTES, read_text
 
 FORMAT = 1
 STATES = ("intended", "submitted", "failed", "settled")

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
+from pytest_npubench.core.secret import HIDDEN
+from pytest_npubench.core.server_access import redirected_to, shown
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.delta import DONE, Delta, parse
 from pytest_npubench.engines.http.endpoint import Endpoint
@@ -21,8 +23,6 @@ from pytest_npubench.engines.http.limits import AnswerLimits, answer_limits
 from pytest_npubench.engines.http.token_times import in_digits, token_times
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.processes.file_limit import ran_out
-from pytest_npubench.secret import HIDDEN
-from pytest_npubench.server_access import redirected_to, shown
 
 RETRIED = (429, 500, 502, 503, 504)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0

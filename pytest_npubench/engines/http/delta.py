@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_npubench.core.server_access import shown
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.server_access import shown
 
 DONE = "[DONE]"
 NUM_CHARS = 200

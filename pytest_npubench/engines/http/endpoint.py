@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from pytest_npubench.core.server_access import api_key, tls_context
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.server_access import api_key, tls_context
 
 APIS = ("completions", "chat")
 PATHS = {"completions": "completions", "chat": "chat/completions"}

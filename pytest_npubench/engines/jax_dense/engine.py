@@ -16,7 +16,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from pytest_npubench.buckets import bucket_of, check_buckets
+from pytest_npubench.core.buckets import bucket_of, check_buckets
+from pytest_npubench.core.measurement import CompileRecord
 from pytest_npubench.engines.canary_kernels import CanaryKernels
 from pytest_npubench.engines.jax_dense import forward
 from pytest_npubench.engines.jax_dense.forward import Caches, State
@@ -28,7 +29,6 @@ from pytest_npubench.engines.request_batch import Prompt
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.static_buckets import StaticBuckets
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.measurement import CompileRecord
 
 
 class StaticBucketEngine(StaticBuckets):

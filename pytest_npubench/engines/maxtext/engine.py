@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from pytest_npubench.core.measurement import CacheState, CompileRecord, Move, Phase, Request, Run
 from pytest_npubench.engines.maxtext.interface import MaxEngine, ResultTokens
 from pytest_npubench.engines.maxtext.lengths import declared_lengths
 from pytest_npubench.engines.protocol import Engine, Finished
 from pytest_npubench.engines.request_batch import Generation, Prompt, as_requests, check_batch, random_prompts
 from pytest_npubench.engines.run_trace import RunTrace
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.measurement import CacheState, CompileRecord, Move, Phase, Request, Run
 
 
 class MaxTextEngine(Engine):

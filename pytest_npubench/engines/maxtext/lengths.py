@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_npubench.buckets import SmallestBucket
+from pytest_npubench.core.buckets import SmallestBucket
+from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import ConfigError, LengthError
-from pytest_npubench.measurement import Request
 
 LISTED = "inference_microbenchmark_prefill_lengths"
 MAX_PREFILL, MAX_TARGET = "max_prefill_predict_length", "max_target_length"

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from math import log2
 from typing import Any
 
-from pytest_npubench.buckets import Lengths, SmallestBucket, bucket_of, check_buckets
+from pytest_npubench.core.buckets import Lengths, SmallestBucket, bucket_of, check_buckets
+from pytest_npubench.core.lengths import check_lengths
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.lengths import check_lengths
 
 SMALLEST_EXPONENT = 7  # 128 tokens
 

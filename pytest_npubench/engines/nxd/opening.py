@@ -14,11 +14,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.engines.nxd import PACKAGE, why_missing
 from pytest_npubench.engines.nxd.interface import NeuronModel
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError
-from pytest_npubench.measurement import CacheState, CompileRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

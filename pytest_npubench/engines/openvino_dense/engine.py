@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pytest_npubench.buckets import check_buckets
+from pytest_npubench.core.buckets import check_buckets
+from pytest_npubench.core.measurement import CompileRecord
 from pytest_npubench.engines.openvino_dense.binaries import BucketBinaries
 from pytest_npubench.engines.openvino_dense.canaries import OpenVinoCanaries
 from pytest_npubench.engines.openvino_dense.weights import seeded_weights
@@ -19,7 +20,6 @@ from pytest_npubench.engines.request_batch import Prompt
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.static_buckets import StaticBuckets
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.measurement import CompileRecord
 
 
 class OpenVinoBucketEngine(StaticBuckets):

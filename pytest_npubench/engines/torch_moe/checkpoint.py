@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.engines.moe_shapes import MoeShape
 from pytest_npubench.engines.torch_moe.config_check import check_config
 from pytest_npubench.engines.torch_moe.weights import LayerWeights, ModelWeights
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.regular_file import SMALL_BYTES, read_text
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"

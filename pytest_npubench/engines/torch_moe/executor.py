@@ -39,7 +39,7 @@ from pytest_npubench.engines.torch_moe.ragged import ragged_batch
 from pytest_npubench.engines.torch_moe.sequences import Sequences
 from pytest_npubench.engines.torch_moe.weights import ModelWeights, random_weights
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.iteration import IterationOutcome, IterationPlan, LayerGroup, PrefillRow
+from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan, LayerGroup, PrefillRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

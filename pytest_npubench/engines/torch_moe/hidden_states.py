@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.iteration import PrefillRow
+from pytest_npubench.serving.iteration import PrefillRow
 
 
 class HiddenStates:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache
-from pytest_npubench.iteration import PrefillRow
+from pytest_npubench.serving.iteration import PrefillRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

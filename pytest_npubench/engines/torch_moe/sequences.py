@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.iteration import PrefillRow
+from pytest_npubench.serving.iteration import PrefillRow
 
 MOST_PADDING_TOKENS = 1024
 

@@ -28,11 +28,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pytest_npubench.core.hardware import Figure, HardwareSpec
 from pytest_npubench.engines.moe_shapes import MoeShape
 from pytest_npubench.engines.virtual.memory import dtype_bytes
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.hardware import Figure, HardwareSpec
-from pytest_npubench.iteration import PrefillRow
+from pytest_npubench.serving.iteration import PrefillRow
 
 ALL_REDUCES_PER_LAYER = 2  # after attention's output projection, and after the feed-forward block
 

@@ -10,14 +10,14 @@ activations, 3.62 GB of expert loads, and the seconds that cost.py gives for the
 
 from __future__ import annotations
 
+from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.moe_shapes import MoeShape
 from pytest_npubench.engines.virtual.cost import cost_model
 from pytest_npubench.engines.virtual.held import HeldTokens
 from pytest_npubench.engines.virtual.memory import dtype_bytes
 from pytest_npubench.engines.virtual.router import sampled_router
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.hardware import HardwareSpec
-from pytest_npubench.iteration import IterationOutcome, IterationPlan, LayerPass
+from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan, LayerPass
 
 # the residual stream and the output of the last block, which fused norms keep apart
 HIDDEN_STATES_PER_TOKEN = 2

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.iteration import LayerGroup, PrefillRow
+from pytest_npubench.serving.iteration import LayerGroup, PrefillRow
 
 
 class HeldTokens:

@@ -7,9 +7,9 @@ Worked example: qwen3-30b-a3b in bf16 on two H100s of 80 GB: (160e9 x 0.9 - 61.0
 
 from __future__ import annotations
 
+from pytest_npubench.core.hardware import DTYPES, HardwareSpec
 from pytest_npubench.engines.moe_shapes import MoeShape
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.hardware import DTYPES, HardwareSpec
 
 DTYPE_BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
 # vLLM's default gpu_memory_utilization; the rest is for activations and the runtime

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_npubench.engines.moe_shapes import MoeShape
-from pytest_npubench.iteration import PrefillRow
+from pytest_npubench.serving.iteration import PrefillRow
 
 EXPERT_BIAS_STD = 1.42
 """Fits Layered Prefill, Table 1, whose column of coverages is not smooth: 2.0 points RMSE, 3 at the most."""

@@ -21,11 +21,11 @@ from typing import Protocol
 
 import numpy as np
 
-from pytest_npubench.buckets import bucket_of, check_buckets
+from pytest_npubench.core.buckets import bucket_of, check_buckets
+from pytest_npubench.core.measurement import CompileRecord, Move, Phase, Request, Run, Segment
 from pytest_npubench.engines.protocol import Canaries, Engine, Finished
 from pytest_npubench.engines.vllm.answer import VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.errors import ConfigError, LengthError, MeasurementError
-from pytest_npubench.measurement import CompileRecord, Move, Phase, Request, Run, Segment
 
 
 class Serves(Protocol):

@@ -17,12 +17,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.engines.moe_shapes import MOE_SHAPES, MoeShape
 from pytest_npubench.engines.shapes import SHAPES, DecoderShape, RopeScaling
 from pytest_npubench.engines.vllm.random_tensors import RandomTensors
 from pytest_npubench.engines.vllm.safetensors_file import is_whole, num_bytes, write_safetensors
 from pytest_npubench.errors import ConfigError, RegistryError
-from pytest_npubench.regular_file import SMALL_BYTES, read_text
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
+from pytest_npubench.core.families import known
 from pytest_npubench.engines.vllm.version import InstalledVllm
 from pytest_npubench.errors import DeviceUnavailableError
-from pytest_npubench.families import known
 
 PLUGIN_GROUP = "vllm.platform_plugins"
 

@@ -19,8 +19,8 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from pytest_npubench.core.measurement import Phase
 from pytest_npubench.errors import PartitionError
-from pytest_npubench.measurement import Phase
 from pytest_npubench.partition.matmul import Matmul, Split
 from pytest_npubench.partition.sync.splits import row_split
 from pytest_npubench.partition.unit import SplitTiming, UnitPair

@@ -16,7 +16,7 @@ from pytest_npubench.stats.checks import FloatArray
 
 
 class IterationColumns(Protocol):
-    """One entry an iteration, as IterationPlan and IterationOutcome have it (pytest_npubench.iteration).
+    """One entry an iteration, as IterationPlan and IterationOutcome have it (pytest_npubench.serving.iteration).
 
     num_prefill_layers: layers in which some prompt ran. kv_bytes and hidden_bytes: held when the iteration ended.
     energy_j: None, or NaN, where nothing told it.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
 
-from pytest_npubench.entry_points import Entry, clashes, entries
+from pytest_npubench.core.entry_points import Entry, clashes, entries
 from pytest_npubench.errors import ConfigError, RegistryError
 from pytest_npubench.serving.schedulers.protocol import Scheduler
 from pytest_npubench.serving.settings import Setting, Work

@@ -5,8 +5,8 @@ Several prompts share a chunk. Worked example: a chunk of 512 with 12 requests d
 
 from __future__ import annotations
 
-from pytest_npubench.iteration import IterationPlan
 from pytest_npubench.serving.batch import Batch
+from pytest_npubench.serving.iteration import IterationPlan
 from pytest_npubench.serving.prompts import chunk_of_prompts
 from pytest_npubench.serving.settings import Setting, Work, check_count, check_yes_or_no
 

@@ -6,8 +6,8 @@ to a first token, and a gap in everybody's stream as long as the prompts are.
 
 from __future__ import annotations
 
-from pytest_npubench.iteration import IterationPlan
 from pytest_npubench.serving.batch import Batch
+from pytest_npubench.serving.iteration import IterationPlan
 from pytest_npubench.serving.prompts import whole_prompts
 from pytest_npubench.serving.settings import Setting, check_count
 

@@ -6,7 +6,7 @@ neither ever waits for the other's kernels, and each has only its own memory (La
 
 from __future__ import annotations
 
-from pytest_npubench.iteration import IterationPlan
+from pytest_npubench.serving.iteration import IterationPlan
 from pytest_npubench.serving.member import Member
 from pytest_npubench.serving.prompts import whole_prompts
 from pytest_npubench.serving.settings import MERGE_CHUNKS, Setting, Work, check_count

@@ -7,8 +7,8 @@ With one layer group it is chunked prefill whose decode tokens do not count; wit
 
 from __future__ import annotations
 
-from pytest_npubench.iteration import IterationPlan, PrefillRow
 from pytest_npubench.serving.batch import Batch
+from pytest_npubench.serving.iteration import IterationPlan, PrefillRow
 from pytest_npubench.serving.layered_flight import LayeredFlight
 from pytest_npubench.serving.prompts import chunk_of_prompts
 from pytest_npubench.serving.settings import MERGE_CHUNKS, Setting, Work, check_count, check_layer_groups

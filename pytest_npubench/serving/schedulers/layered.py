@@ -7,8 +7,8 @@ has passed the last layer.
 
 from __future__ import annotations
 
-from pytest_npubench.iteration import IterationPlan, PrefillRow
 from pytest_npubench.serving.batch import Batch
+from pytest_npubench.serving.iteration import IterationPlan, PrefillRow
 from pytest_npubench.serving.layered_flight import LayeredFlight
 from pytest_npubench.serving.prompts import whole_prompts
 from pytest_npubench.serving.settings import MERGE_CHUNKS, Setting, Work, check_count, check_layer_groups

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from pytest_npubench.iteration import IterationPlan
 from pytest_npubench.serving.batch import Batch
+from pytest_npubench.serving.iteration import IterationPlan
 from pytest_npubench.serving.settings import Setting
 
 

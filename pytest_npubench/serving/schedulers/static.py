@@ -6,8 +6,8 @@ start, so nobody is preempted.
 
 from __future__ import annotations
 
-from pytest_npubench.iteration import IterationPlan
 from pytest_npubench.serving.batch import Batch
+from pytest_npubench.serving.iteration import IterationPlan
 from pytest_npubench.serving.prompts import whole_prompts
 from pytest_npubench.serving.settings import Setting, check_count, check_yes_or_no
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from pytest_npubench.core.secret import HIDDEN, Secret, masked
 from pytest_npubench.errors import HistoryError
-from pytest_npubench.secret import HIDDEN, Secret, masked
 
 if TYPE_CHECKING:
     from sqlalchemy import URL

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.kind import CaseKind
     from pytest_npubench.campaign.memory import MemoryModel
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
+    from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.engines.descriptor import EngineDescriptor
-    from pytest_npubench.hardware import HardwareSpec
     from pytest_npubench.reports.page import Parts
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_npubench.buckets import Spans
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.core.buckets import Spans
 from pytest_npubench.suites.buckets.plan import BucketPlan
 
 SERIES = "/declared"

@@ -14,12 +14,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.canary_kernels import CanaryKernels
 from pytest_npubench.engines.maxtext.engine import MaxTextEngine
 from pytest_npubench.engines.maxtext.opening import model_arguments, open_maxengine
 from pytest_npubench.engines.protocol import Engine
-from pytest_npubench.measurement import Phase
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.service import BucketService
 

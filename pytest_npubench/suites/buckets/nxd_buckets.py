@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.backends.protocol import Runtime
-from pytest_npubench.buckets import BucketKeys
+from pytest_npubench.core.buckets import BucketKeys
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.nxd.buckets import FirstFit
 from pytest_npubench.engines.nxd.engine import NxdEngine

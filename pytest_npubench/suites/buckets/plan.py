@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_npubench import engines
-from pytest_npubench.buckets import BucketKeys
-from pytest_npubench.case import Axes, Case
+from pytest_npubench.core.buckets import BucketKeys
+from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.hardware import HardwareSpec, RunSize
+from pytest_npubench.core.measurement import Request
 from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.hardware import HardwareSpec, RunSize
-from pytest_npubench.measurement import Request
 from pytest_npubench.predictors.two_point import ProfilePoint, plan_points
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.suites.buckets.service import BucketService

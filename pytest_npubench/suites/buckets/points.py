@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_npubench.measurement import Request
+from pytest_npubench.core.measurement import Request
 
 VISIT_S = 0.5
 MAX_VISITS = 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.measurement import CompileRecord
+from pytest_npubench.core.measurement import CompileRecord
 from pytest_npubench.predictors.profile import BucketProfile
 from pytest_npubench.predictors.protocol import ProfileSamples
 from pytest_npubench.predictors.two_point import fit

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pytest_npubench.buckets import BucketKeys, SmallestBucket
+from pytest_npubench.core.buckets import BucketKeys, SmallestBucket
+from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.protocol import Finished
-from pytest_npubench.measurement import Phase
 from pytest_npubench.predictors.two_point import BOTH_PHASES
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.core.families import declared
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.engines.vllm.answer import VllmRequest, VllmRun
@@ -23,7 +24,6 @@ from pytest_npubench.engines.vllm.model_directory import write_model_directory
 from pytest_npubench.engines.vllm.process import VllmProcess, VllmProcesses
 from pytest_npubench.engines.vllm.runtime import VllmRuntime
 from pytest_npubench.engines.vllm.settings import EngineSettings
-from pytest_npubench.families import declared
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.service import BucketService
 

@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Axes, Case
+from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.offload.summaries import ArmRow, Samples
-from pytest_npubench.result import Metric
 from pytest_npubench.suites.offload.plan import OffloadPlan
 from pytest_npubench.suites.offload.points import VisitPoint
+from pytest_npubench.verdict.result import Metric
 
 
 class OffloadExperiment:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from pytest_npubench.case import Axes, Case
-from pytest_npubench.hardware import HardwareSpec
+from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.offload.chunk_graphs import ChunkSettings, chunk_points
 from pytest_npubench.offload.factorial import FactorialSettings, factorial_points
 from pytest_npubench.offload.replay import ReplaySettings, replay_points

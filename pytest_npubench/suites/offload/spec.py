@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_npubench.core.toml_table import Table
 from pytest_npubench.partition.pair_size import PairSize, pair_sizes
 from pytest_npubench.suites.offload import SUITE
-from pytest_npubench.toml_table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from pytest_npubench.suites.protocol import Choice, Site, Suite
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
-    from pytest_npubench.hardware import HardwareSpec
+    from pytest_npubench.core.hardware import HardwareSpec
+    from pytest_npubench.core.toml_table import Table
     from pytest_npubench.reports.page import Parts
-    from pytest_npubench.toml_table import Table
 
 
 class Partition(Suite):

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPoint
-from pytest_npubench.case import Axes, Case
+from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.result import Better, Metric
 from pytest_npubench.suites.partition.plan import PartitionPlan
+from pytest_npubench.verdict.result import Better, Metric
 
 
 class PairExperiment:

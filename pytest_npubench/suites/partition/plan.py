@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pytest_npubench.case import Axes, Case
-from pytest_npubench.families import declared
-from pytest_npubench.hardware import HardwareSpec
+from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.families import declared
+from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.partition.matmul import Matmul
 from pytest_npubench.partition.model_shapes import distinct, operators
 from pytest_npubench.partition.options import SplitOptions

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_npubench.core.toml_table import Table
 from pytest_npubench.partition.pair_size import PairSize, pair_sizes
 from pytest_npubench.suites.partition import SUITE
-from pytest_npubench.toml_table import Table
 
 PARTITION_KEYS = ("pair", "models", "standard_sizes", "tile", "decode_shares", "prefill_shares", "profile")
 

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.memory import MemoryModel
     from pytest_npubench.campaign.points import Measured
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan, Frozen
+    from pytest_npubench.core.hardware import HardwareSpec
+    from pytest_npubench.core.toml_table import Table
     from pytest_npubench.engines.descriptor import EngineDescriptor
-    from pytest_npubench.hardware import HardwareSpec
     from pytest_npubench.reports.page import Parts
-    from pytest_npubench.result import Judgement
     from pytest_npubench.store.baselines import Baselines
     from pytest_npubench.store.fingerprint import FingerprintKey
-    from pytest_npubench.toml_table import Table
+    from pytest_npubench.verdict.result import Judgement
 
 
 class Scheduling(Suite):

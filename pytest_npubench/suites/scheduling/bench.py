@@ -19,10 +19,10 @@ from pytest_npubench.backends.telemetry.round_state import between
 from pytest_npubench.backends.telemetry.state import DeviceState
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.served_load import block, lengths
+from pytest_npubench.core.hardware import SloSpec
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.hardware import SloSpec
-from pytest_npubench.iteration import Executor
 from pytest_npubench.serving.clock import WallClock
+from pytest_npubench.serving.iteration import Executor
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.request import ServingRequest

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_npubench.hardware import SloSpec
+from pytest_npubench.core.hardware import SloSpec
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 

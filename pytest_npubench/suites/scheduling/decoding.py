@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import count
 from time import perf_counter
 
-from pytest_npubench.iteration import Executor, IterationPlan, LayerGroup, LayerPass, PrefillRow
+from pytest_npubench.serving.iteration import Executor, IterationPlan, LayerGroup, LayerPass, PrefillRow
 
 FIRST_ID = 1_000_000  # not those of any block; the same prompts on every machine and in every session
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Axes, Case
+from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 
 

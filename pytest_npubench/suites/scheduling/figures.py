@@ -14,10 +14,10 @@ import numpy as np
 from pytest_npubench.campaign.served_metrics import reported
 from pytest_npubench.engines.moe_shapes import MoeShape
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.result import Metric
 from pytest_npubench.serving.metrics import ServingMetric, summarize
 from pytest_npubench.stats.margin_test import interval
 from pytest_npubench.suites.scheduling.blocks import Block, failures_of, pooled
+from pytest_npubench.verdict.result import Metric
 
 MAX_LOG = 700.0  # exp of more overflows
 

@@ -18,13 +18,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.result import Judgement
 from pytest_npubench.store.baselines import OTHER_STACK, Baselines, FoundFrozen
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.suites.scheduling import SUITE
 from pytest_npubench.suites.scheduling.calibration import Calibration
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint, ServingPoint
+from pytest_npubench.verdict.result import Judgement
 
 CALIBRATION = "calibration"
 """The column of a served point with the values of its calibration."""

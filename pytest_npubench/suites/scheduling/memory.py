@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_npubench.campaign.kind import CaseKind
 from pytest_npubench.campaign.memory import MemoryNeed, MemoryRoom
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.engines.moe_shapes import MoeShape
 from pytest_npubench.engines.virtual.memory import dtype_bytes
 from pytest_npubench.suites.scheduling.plan import ServingPlan

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pytest_npubench import engines
-from pytest_npubench.case import Axes, Case
+from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.engines.moe_shapes import MoeShape, moe_shape
-from pytest_npubench.hardware import HardwareSpec
 from pytest_npubench.suites.scheduling.service import ServingService
 from pytest_npubench.suites.scheduling.spec import LoadSpec, ServingSize, ServingSpec
 

@@ -12,7 +12,7 @@ left of T beside the decode rows, which its mapping, printed with every run, say
 
 from __future__ import annotations
 
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.errors import RegistryError
 from pytest_npubench.serving.schedulers import iteration_work
 from pytest_npubench.suites.scheduling.plan import ServingPlan

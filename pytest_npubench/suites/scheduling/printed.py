@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_npubench.published import published
+from pytest_npubench.core.papers import published
 
 
 def printed(number: str) -> dict[str, object]:

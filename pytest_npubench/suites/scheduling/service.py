@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.protocol import CampaignPoint
-    from pytest_npubench.iteration import Executor
+    from pytest_npubench.serving.iteration import Executor
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.suites.scheduling.decoding import DecodeSteps

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pytest_npubench.hardware import DTYPES, PROFILES
+from pytest_npubench.core.hardware import DTYPES, PROFILES
+from pytest_npubench.core.toml_table import Table
 from pytest_npubench.suites.scheduling import SUITE
-from pytest_npubench.toml_table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

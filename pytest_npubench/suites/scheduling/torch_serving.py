@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_npubench.iteration import Executor
+from pytest_npubench.serving.iteration import Executor
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.service import ServingService
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pytest_npubench.campaign.served_metrics import reported
-from pytest_npubench.result import Metric
 from pytest_npubench.serving.metrics import ServingMetric, summarize
 from pytest_npubench.suites.server.blocks import LoadBlock, pooled
+from pytest_npubench.verdict.result import Metric
 
 INSIDE = (
     "queue_delay",

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pytest_npubench.case import Axes, Case
-from pytest_npubench.hardware import HardwareSpec
+from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.suites.server.spec import ServerLoad, ServerSize, ServerSpec
 
 MODEL = "served"

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from pytest_npubench.hardware import PROFILES
-from pytest_npubench.toml_table import Table, listed
+from pytest_npubench.core.hardware import PROFILES
+from pytest_npubench.core.toml_table import Table, listed
 
 APIS = ("completions", "chat")
 PROMPTS = ("tokens", "words")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.errors import UnitLostError
-from pytest_npubench.hardware import default_directory
 from pytest_npubench.offload.units import OffloadPoint
 from pytest_npubench.partition.pair_size import PairSize
 from pytest_npubench.suites.hardware_files import load_all

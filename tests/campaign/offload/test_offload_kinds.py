@@ -12,12 +12,12 @@ from pytest_npubench.offload.chunk_graphs import ChunkSettings
 from pytest_npubench.offload.factorial import FactorialSettings, cell_of
 from pytest_npubench.offload.replay import CALM, HOG, STALLS, ReplaySettings
 from pytest_npubench.offload.shadow import ShadowSettings
-from pytest_npubench.result import JudgedCase, judgement_from_json
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.offload import SUITE
 from pytest_npubench.suites.offload.kinds import pruning as pruning_module
 from pytest_npubench.suites.offload.plan import KINDS_OF
 from pytest_npubench.verdict import VerdictKind
+from pytest_npubench.verdict.result import JudgedCase, judgement_from_json
 
 from .conftest import offload_plan, scripted
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
-from pytest_npubench.hardware import default_directory
+from pytest_npubench.core.case import Case
+from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.partition import model_shapes
 from pytest_npubench.partition.model_shapes import OperatorShape
 from pytest_npubench.partition.pair_size import PairSize

@@ -9,10 +9,10 @@ import pytest
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError, RegistryError
-from pytest_npubench.result import JudgedCase, judgement_from_json
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.partition import SUITE
 from pytest_npubench.verdict import VerdictKind
+from pytest_npubench.verdict.result import JudgedCase, judgement_from_json
 
 from .conftest import SHAPES, cases, partition_plan, scripted
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.hardware import default_directory
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.hardware_files import load_all

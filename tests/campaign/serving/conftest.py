@@ -11,9 +11,9 @@ import pytest
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import measure_round
 from pytest_npubench.campaign.watch import Watched
+from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.engines.virtual.cost import handover_s
 from pytest_npubench.engines.virtual.executor import VirtualExecutor
-from pytest_npubench.hardware import default_directory
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.virtual_pair import VirtualPair
 from pytest_npubench.suites import case_kind

@@ -10,11 +10,11 @@ import pytest
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.watch import Watched
-from pytest_npubench.hardware import SloSpec
-from pytest_npubench.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
+from pytest_npubench.core.hardware import SloSpec
 from pytest_npubench.plugin.campaigns import within_limits
 from pytest_npubench.plugin.items import ExpandedCase
 from pytest_npubench.plugin.regression import MeasuredCase, Regression
+from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
 from pytest_npubench.store.acceptance import MetricResult
 from pytest_npubench.store.baselines import Baselines, CaseResult
 from pytest_npubench.store.fingerprint import FingerprintKey

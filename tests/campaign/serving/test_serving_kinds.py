@@ -6,10 +6,10 @@ import pytest
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.result import JudgedCase, judgement_from_json
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.scheduling import SUITE
 from pytest_npubench.verdict import VerdictKind
+from pytest_npubench.verdict.result import JudgedCase, judgement_from_json
 
 from .conftest import KINDS, OF_TENSORS, serving_plan
 

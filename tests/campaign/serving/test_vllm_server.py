@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.engines.moe_shapes import MOE_SHAPES, MoeShape
 from pytest_npubench.engines.vllm.answer import Iteration, VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.model_directory import ORIGIN_FILE, WEIGHTS_FILE
 from pytest_npubench.engines.vllm.settings import EngineSettings
 from pytest_npubench.errors import ConfigError, MeasurementError
-from pytest_npubench.hardware import default_directory
 from pytest_npubench.serving.metrics import RequestRecord, Slo
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.suites.hardware_files import load_all

@@ -20,13 +20,12 @@ from pytest_npubench.backends.qualcomm import AiHubRuntime
 from pytest_npubench.campaign.campaign import Campaign, Site
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.progress import Progress
+from pytest_npubench.core.hardware import HardwareSpec
+from pytest_npubench.core.measurement import CacheState, Phase
 from pytest_npubench.engines.aihub.options import JobOptions
 from pytest_npubench.engines.aihub.profile import GraphProfile
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
-from pytest_npubench.hardware import HardwareSpec
-from pytest_npubench.measurement import CacheState, Phase
 from pytest_npubench.predictors.lens import LensPredictor
-from pytest_npubench.result import Judgement
 from pytest_npubench.store.host import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.suites import case_kind, suite
@@ -35,6 +34,7 @@ from pytest_npubench.suites.buckets.aihub.kinds import kind_for
 from pytest_npubench.suites.buckets.aihub.lens import bucket_profile
 from pytest_npubench.suites.buckets.aihub.plan import GraphPoint, HubPlan
 from pytest_npubench.verdict import VerdictKind
+from pytest_npubench.verdict.result import Judgement
 
 MakePlan = Callable[..., HubPlan]
 

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from pytest_npubench.backends.aihub_service import AiHubService
+from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.aihub.graph import GraphSpec
 from pytest_npubench.engines.aihub.jobs import GraphJobs
 from pytest_npubench.engines.aihub.ledger import JobLedger
 from pytest_npubench.engines.aihub.options import JobOptions
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.errors import AccessRefusedError, ConfigError, DeviceUnavailableError, MeasurementError
-from pytest_npubench.measurement import Phase
 
 GRAPH = GraphSpec(shape=decoder_shape("tiny-llama"), phase=Phase.PREFILL, bucket=8)
 MakeJobs = Callable[..., GraphJobs]
@@ -232,7 +232,7 @@ from pytest_npubench.engines.aihub.jobs import GraphJobs
 from pytest_npubench.engines.aihub.options import JobOptions
 from pytest_npubench.engines.aihub.ledger import JobLedger
 from pytest_npubench.engines.shapes import decoder_shape
-from pytest_npubench.measurement import Phase
+from pytest_npubench.core.measurement import Phase
 
 def export(graph, folder):
     folder.mkdir(parents=True)

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_npubench.backends import aihub_probe, backend, qualcomm
 from pytest_npubench.backends.aihub_service import AiHubService, HubDevice
+from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.errors import (
     AccessRefusedError,
     DeviceBusyError,
@@ -17,7 +18,6 @@ from pytest_npubench.errors import (
     MeasurementError,
     NpubenchError,
 )
-from pytest_npubench.hardware import HardwareSpec
 
 ASKED = "the list of devices"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench import hardware
+from pytest_npubench.core import hardware
 
 pytest.importorskip("onnx", reason="onnx is not installed: pip install pytest-npubench[qaihub]")
 

@@ -17,9 +17,9 @@ import maxtext
 import numpy as np
 from maxtext.inference.maxengine.maxengine import engine_api
 
+from pytest_npubench.core.measurement import Request
 from pytest_npubench.engines.maxtext.engine import MaxTextEngine
 from pytest_npubench.engines.maxtext.opening import open_maxengine
-from pytest_npubench.measurement import Request
 
 SETTINGS = {
     "run_name": "tiny",

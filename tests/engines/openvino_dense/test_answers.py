@@ -11,7 +11,7 @@ import pytest
 
 from engines import oracle
 from engines.decoders import BUCKETS, MARGIN, SHAPES, TIED, Asked
-from pytest_npubench.measurement import Request, Run
+from pytest_npubench.core.measurement import Request, Run
 
 from .conftest import Twins
 

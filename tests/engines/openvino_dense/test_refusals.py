@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from engines.decoders import TIED
+from pytest_npubench.core.measurement import Request
 from pytest_npubench.engines.canary_kernels import KERNELS, CanaryKernels
 from pytest_npubench.errors import ConfigError, LengthError, MeasurementError
-from pytest_npubench.measurement import Request
 from pytest_npubench.suites.buckets import bench as bucket_bench
 
 from .conftest import Twins

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 
-from pytest_npubench.iteration import Executor, IterationOutcome, IterationPlan, LayerGroup, LayerPass, PrefillRow
+from pytest_npubench.serving.iteration import (
+    Executor,
+    IterationOutcome,
+    IterationPlan,
+    LayerGroup,
+    LayerPass,
+    PrefillRow,
+)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from pytest_npubench.engines.torch_moe.checkpoint import load_weights  # noqa: E
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache  # noqa: E402
 from pytest_npubench.engines.torch_moe.model import MoeModel  # noqa: E402
 from pytest_npubench.engines.torch_moe.ragged import ragged_batch  # noqa: E402
-from pytest_npubench.iteration import PrefillRow  # noqa: E402
+from pytest_npubench.serving.iteration import PrefillRow  # noqa: E402
 
 from .driving import drive  # noqa: E402
 from .hugging_face import greedy, logits, random_model, save  # noqa: E402

@@ -15,7 +15,7 @@ from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache  # noqa: E40
 from pytest_npubench.engines.torch_moe.model import MoeModel  # noqa: E402
 from pytest_npubench.engines.torch_moe.ragged import ragged_batch  # noqa: E402
 from pytest_npubench.engines.torch_moe.weights import LayerWeights, ModelWeights, random_weights  # noqa: E402
-from pytest_npubench.iteration import PrefillRow  # noqa: E402
+from pytest_npubench.serving.iteration import PrefillRow  # noqa: E402
 
 from .driving import whole  # noqa: E402
 from .small_shapes import GPT_OSS, QWEN_DENSE, SHAPES  # noqa: E402

@@ -17,7 +17,7 @@ from pytest_npubench.engines.torch_moe.flash_attention import FlashAttention  # 
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache  # noqa: E402
 from pytest_npubench.engines.torch_moe.ragged import ragged_batch  # noqa: E402
 from pytest_npubench.engines.torch_moe.sdpa_attention import SdpaAttention  # noqa: E402
-from pytest_npubench.iteration import PrefillRow  # noqa: E402
+from pytest_npubench.serving.iteration import PrefillRow  # noqa: E402
 
 from .small_shapes import GPT_OSS, QWEN_MOE  # noqa: E402
 

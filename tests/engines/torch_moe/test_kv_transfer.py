@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from pytest_npubench.engines.torch_moe import TorchExecutor  # noqa: E402
 from pytest_npubench.errors import MeasurementError  # noqa: E402
-from pytest_npubench.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow  # noqa: E402
 from pytest_npubench.serving.clock import WallClock  # noqa: E402
+from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow  # noqa: E402
 from pytest_npubench.serving.load import OpenLoad  # noqa: E402
 from pytest_npubench.serving.loop import serve  # noqa: E402
 from pytest_npubench.serving.request import ServingRequest  # noqa: E402

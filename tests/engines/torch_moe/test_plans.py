@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from pytest_npubench.engines.torch_moe import TorchExecutor  # noqa: E402
 from pytest_npubench.engines.torch_moe import executor as executor_module  # noqa: E402
-from pytest_npubench.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow  # noqa: E402
+from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow  # noqa: E402
 
 from .driving import Ran, drive, whole  # noqa: E402
 from .small_shapes import GPT_OSS, QWEN_DENSE, QWEN_MOE, SHAPES  # noqa: E402

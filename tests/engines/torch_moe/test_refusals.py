@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from pytest_npubench.engines.torch_moe import TorchExecutor  # noqa: E402
 from pytest_npubench.engines.torch_moe.device import memory_for  # noqa: E402
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError, MeasurementError  # noqa: E402
-from pytest_npubench.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow  # noqa: E402
+from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow  # noqa: E402
 
 from .small_shapes import QWEN_DENSE, QWEN_MOE  # noqa: E402
 
@@ -126,7 +126,7 @@ def test_the_rest_of_the_package_does_without_torch() -> None:
 import sys
 sys.modules["torch"] = None
 import pkgutil, importlib, pytest_npubench.engines as engines
-import pytest_npubench.iteration, pytest_npubench.engines.moe_shapes
+import pytest_npubench.serving.iteration, pytest_npubench.engines.moe_shapes
 import importlib.util
 found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "torch" else found(name, *rest)

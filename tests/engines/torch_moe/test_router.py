@@ -14,7 +14,7 @@ from pytest_npubench.engines.moe_shapes import moe_shape  # noqa: E402
 from pytest_npubench.engines.torch_moe import TorchExecutor  # noqa: E402
 from pytest_npubench.engines.torch_moe import weights as weights_module  # noqa: E402
 from pytest_npubench.engines.torch_moe.experts import distinct_experts, route  # noqa: E402
-from pytest_npubench.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow  # noqa: E402
+from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow  # noqa: E402
 
 # Layered Prefill, Table 1: coverage in percent of Qwen3-30B-A3B's 128 experts by decode batch size
 TABLE_1 = {1: 6.25, 2: 11.7, 4: 21.3, 8: 29.0, 16: 44.5, 32: 54.7, 64: 69.4, 128: 86.3, 256: 93.4}

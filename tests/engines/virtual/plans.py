@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from pytest_npubench.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
+from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
 
 
 @dataclass

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_npubench.core.hardware import Figure, HardwareSpec, default_directory
 from pytest_npubench.engines.moe_shapes import MoeShape, moe_shape
 from pytest_npubench.engines.virtual.cost import Attainable, CostModel, PassCost, cost_model, moved_values_per_row
 from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens, dtype_bytes
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.hardware import Figure, HardwareSpec, default_directory
-from pytest_npubench.iteration import PrefillRow
+from pytest_npubench.serving.iteration import PrefillRow
 from pytest_npubench.suites.hardware_files import load_all
 
 SPECS = load_all([default_directory()])

@@ -6,12 +6,12 @@ import inspect
 
 import pytest
 
+from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.engines.moe_shapes import moe_shape
 from pytest_npubench.engines.virtual.cost import cost_model
 from pytest_npubench.engines.virtual.executor import VirtualExecutor
 from pytest_npubench.errors import ConfigError, MeasurementError
-from pytest_npubench.hardware import default_directory
-from pytest_npubench.iteration import Executor, IterationPlan, LayerGroup, LayerPass, PrefillRow
+from pytest_npubench.serving.iteration import Executor, IterationPlan, LayerGroup, LayerPass, PrefillRow
 from pytest_npubench.suites.hardware_files import load_all
 
 from .plans import RandomPlans, Recount

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_npubench.engines.virtual.held import HeldTokens
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.iteration import IterationPlan, LayerGroup, PrefillRow
+from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, PrefillRow
 
 from .plans import RandomPlans, Recount
 

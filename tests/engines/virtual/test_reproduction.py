@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from pytest_npubench.cli.simulation import System, arriving, arriving_at, drawn_lengths, simulate
+from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.papers import published
 from pytest_npubench.engines.moe_shapes import moe_shape
 from pytest_npubench.engines.virtual.cost import Attainable, cost_model
 from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
 from pytest_npubench.engines.virtual.router import sampled_router
-from pytest_npubench.hardware import default_directory
-from pytest_npubench.iteration import PrefillRow
-from pytest_npubench.published import published
 from pytest_npubench.serving.arrivals import replay
+from pytest_npubench.serving.iteration import PrefillRow
 from pytest_npubench.serving.metrics import summarize
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.workloads import workload

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_npubench.core.papers import published
 from pytest_npubench.engines.moe_shapes import moe_shape
 from pytest_npubench.engines.virtual import router as module
 from pytest_npubench.engines.virtual.router import NEVER, NUM_DECODE_ROWS, Router, first_hits, race
-from pytest_npubench.iteration import PrefillRow
-from pytest_npubench.published import published
+from pytest_npubench.serving.iteration import PrefillRow
 
 QWEN = moe_shape("qwen3-30b-a3b")
 SMALL = moe_shape("small-moe")

@@ -27,7 +27,7 @@ def _forward(shape: MoeShape, folder: Path, tokens: list[int]) -> tuple[Any, Any
     import torch
 
     from pytest_npubench.engines.torch_moe.ragged import ragged_batch
-    from pytest_npubench.iteration import PrefillRow
+    from pytest_npubench.serving.iteration import PrefillRow
 
     executor = _executor(shape, folder)
     row = PrefillRow(1, 0, len(tokens))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from pytest_npubench.core.measurement import Phase, Request
 from pytest_npubench.engines.vllm.answer import VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.bucket_engine import VllmBucketEngine, as_run
 from pytest_npubench.errors import ConfigError, LengthError, MeasurementError
-from pytest_npubench.measurement import Phase, Request
 from pytest_npubench.predictors.two_point import check_pure
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pytest_npubench.core.measurement import Phase, Request
 from pytest_npubench.engines.vllm.answer import VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.bucket_engine import VllmBucketEngine
 from pytest_npubench.engines.vllm.model_directory import named_shape, write_model_directory
@@ -22,7 +23,6 @@ from pytest_npubench.engines.vllm.process import VllmProcess, VllmProcesses
 from pytest_npubench.engines.vllm.settings import EngineSettings
 from pytest_npubench.engines.vllm.version import InstalledVllm
 from pytest_npubench.errors import ConfigError, MeasurementError
-from pytest_npubench.measurement import Phase, Request
 
 from .conftest import CAPACITY_TOKENS, POLICIES, Open
 from .oracle import chosen_experts, greedy

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_npubench.core.measurement import Phase
 from pytest_npubench.errors import MeasurementError, PartitionError
-from pytest_npubench.measurement import Phase
 from pytest_npubench.partition.matmul import GPU, NPU, Matmul, check_split
 from pytest_npubench.partition.sync.contrast import measure_contrast
 from pytest_npubench.partition.sync.overlap import measure_overlap

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pytest_npubench.core.measurement import Phase
 from pytest_npubench.errors import PartitionError, RegistryError
-from pytest_npubench.measurement import Phase
 from pytest_npubench.partition.layer import OPERATORS, DecoderLayer, LayerShape, stages_of
 from pytest_npubench.partition.matmul import Split
 from pytest_npubench.partition.units.host_pair import HostPair

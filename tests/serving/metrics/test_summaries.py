@@ -9,9 +9,9 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 
-from pytest_npubench import result
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.metrics import RequestRecord, ServingMetric, Slo, metric, summarize
+from pytest_npubench.verdict import result
 
 from .made_runs import MadeLog, MadeRun, by_name, deviation, gaps_of, is_finished, percentile, requests
 

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_journals import expected_rows, write_session
 
+from pytest_npubench.core.secret import masked
 from pytest_npubench.errors import HistoryError
-from pytest_npubench.secret import masked
 from pytest_npubench.store.history import database, history_series, history_sessions, upload_journal
 from pytest_npubench.store.history.address import parse_address, shown_address
 from pytest_npubench.store.journal import read_journal

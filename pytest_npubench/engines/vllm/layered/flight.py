@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pytest_npubench.engines.vllm.layered.settings import LayeredSettings
-from pytest_npubench.iteration import LayerGroup
+from pytest_npubench.serving.iteration import LayerGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

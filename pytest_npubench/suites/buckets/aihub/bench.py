@@ -14,13 +14,13 @@ from pathlib import Path
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.qualcomm import AiHubRuntime
 from pytest_npubench.campaign.rounds import failure_reason
+from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.engines.aihub.graph import GraphSpec
 from pytest_npubench.engines.aihub.jobs import GraphJobs
 from pytest_npubench.engines.aihub.ledger import JobLedger
 from pytest_npubench.engines.aihub.options import JobOptions
 from pytest_npubench.engines.aihub.profile import UNITS, GraphProfile
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, NpubenchError
-from pytest_npubench.measurement import CacheState, CompileRecord
 from pytest_npubench.suites.buckets.aihub.plan import STAND_IN, GraphPoint, HubPlan
 
 

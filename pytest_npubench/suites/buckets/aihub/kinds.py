@@ -17,16 +17,16 @@ from typing import Any, cast
 from pytest_npubench.campaign.kind import CaseKind
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPlan
-from pytest_npubench.case import Axes, Case
+from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.aihub.profile import UNITS
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.measurement import Phase
-from pytest_npubench.result import GateKind, Judgement, Metric
 from pytest_npubench.suites.buckets.aihub.lens import bucket_profile, graph_times, predict_batch
 from pytest_npubench.suites.buckets.aihub.plan import PHASES, STAND_IN, GraphPoint, HubPlan
 from pytest_npubench.suites.buckets.kinds.steps import Jump, jump
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.result import GateKind, Judgement, Metric
 
 MAIN_UNIT = "npu"
 NO_RUN = "no end-to-end run on AI Hub"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from statistics import fmean, variance
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.measurement import Phase
+from pytest_npubench.core.measurement import Phase
 from pytest_npubench.predictors.lens import BucketProfile, BucketTiming, LensPredictor
 from pytest_npubench.predictors.profile import PointError
 from pytest_npubench.suites.buckets.aihub.plan import GraphPoint, HubPlan

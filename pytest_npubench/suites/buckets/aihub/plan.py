@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.aihub.graph import GraphSpec
 from pytest_npubench.engines.aihub.options import JobOptions
 from pytest_npubench.engines.aihub.profile import UNITS
-from pytest_npubench.measurement import Phase
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.service import BucketService
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Axes, Case
+from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.engines.canary_kernels import KERNELS
-from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.stats.error import repeat_error
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.verdict import judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 CANARY_VISIT_S = 0.05  # milliseconds a sample: six of them a round tell enough, predictions need the time more
 

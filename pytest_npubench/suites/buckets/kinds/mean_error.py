@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Axes, Case
+from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.predictors.protocol import Predictor
-from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.stats.error import ErrorSummary, summarise
 from pytest_npubench.suites.buckets.declared_buckets import is_continuous, nominal_words
 from pytest_npubench.suites.buckets.kinds.prediction import KIND as PREDICTION
@@ -16,6 +15,7 @@ from pytest_npubench.suites.buckets.kinds.prediction import PredictionError, bes
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 
 class MeanErrorKind:

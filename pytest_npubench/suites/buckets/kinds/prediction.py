@@ -19,20 +19,20 @@ from statistics import stdev
 
 import numpy as np
 
-from pytest_npubench.buckets import bucket_of
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Axes, Case
+from pytest_npubench.core.buckets import bucket_of
+from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.predictors import predictor
 from pytest_npubench.predictors.lens import PREDICTOR as LENS
 from pytest_npubench.predictors.protocol import Predictor
-from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.stats.error import CaseError, case_error, repeat_error, student_quantile
 from pytest_npubench.suites.buckets.declared_buckets import is_continuous, nominal_words
 from pytest_npubench.suites.buckets.plan import BucketPlan, many_requests
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.suites.buckets.profile_samples import profile_samples
 from pytest_npubench.verdict import Gate, Verdict, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 SETTLED_HALF_WIDTH = 0.01
 MIN_JACKKNIFE_ROUNDS = 3

@@ -13,15 +13,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Axes, Case
-from pytest_npubench.measurement import CacheState, CompileRecord
+from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.predictors.two_point import count_cost
-from pytest_npubench.result import GateKind, Judgement, Metric
 from pytest_npubench.suites.buckets.declared_buckets import boundaries, continuous_words, is_continuous
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.suites.buckets.profile_samples import bucket_binaries, lens_profile
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import GateKind, Judgement, Metric
 
 COMPILE_MARGIN = 0.10  # one compile a session, and compilers search by the clock
 

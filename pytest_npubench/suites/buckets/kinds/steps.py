@@ -26,14 +26,14 @@ from itertools import pairwise
 from statistics import fmean, stdev
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Axes, Case
-from pytest_npubench.measurement import Request
-from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.measurement import Request
 from pytest_npubench.stats.error import student_quantile
 from pytest_npubench.suites.buckets.declared_buckets import boundaries, continuous_words, is_continuous
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.result import Judgement, Metric
 
 TOLERANCE = 0.10
 CONFIDENCE = 0.99

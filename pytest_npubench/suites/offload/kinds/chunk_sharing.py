@@ -6,14 +6,14 @@ The case fails where the graphs counted are not those of the closed form, or an 
 from __future__ import annotations
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.offload.chunk_graphs import ChunkSettings
 from pytest_npubench.offload.summaries import summarize_chunks
-from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.suites.offload.experiment import OffloadExperiment, arm_rows, arm_time
 from pytest_npubench.suites.offload.plan import OffloadPlan
 from pytest_npubench.suites.offload.points import samples_of
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 MAX_RELATIVE_ERROR = 1e-4  # every arm computes in float32
 

@@ -7,15 +7,15 @@ how much.
 from __future__ import annotations
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.offload.factorial import OUT_OF_ORDER
 from pytest_npubench.offload.replay import HOG, STALLS, ReplaySettings
 from pytest_npubench.offload.summaries import summarize_replay
-from pytest_npubench.result import Judgement
 from pytest_npubench.suites.offload.experiment import OffloadExperiment, arm_rows, arm_time
 from pytest_npubench.suites.offload.plan import OffloadPlan
 from pytest_npubench.suites.offload.points import samples_of
 from pytest_npubench.verdict import judge_gates
+from pytest_npubench.verdict.result import Judgement
 
 
 class ContentionKind(OffloadExperiment):

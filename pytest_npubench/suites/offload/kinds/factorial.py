@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.offload.factorial import CELLS, FACTORS, cell_name
 from pytest_npubench.offload.summaries import summarize_factorial
-from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.suites.offload.experiment import OffloadExperiment, arm_time
 from pytest_npubench.suites.offload.plan import OffloadPlan
 from pytest_npubench.suites.offload.points import samples_of
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 
 class FactorialKind(OffloadExperiment):

@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.offload.factorial import OUT_OF_ORDER
 from pytest_npubench.offload.out_of_order import simulated_bubbles
 from pytest_npubench.offload.replay import CALM, ReplaySettings
 from pytest_npubench.offload.summaries import replay_rows
-from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.suites.offload.experiment import OffloadExperiment, arm_rows, arm_time
 from pytest_npubench.suites.offload.plan import OffloadPlan
 from pytest_npubench.suites.offload.points import VisitPoint, samples_of
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 MAX_DIFFERENCE = 1e-6  # between orders, of the relative error
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.offload.pruning import make_layers, miss_rates, prune_channels, prune_layers
 from pytest_npubench.offload.shadow import ShadowSettings
-from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.suites.offload.experiment import OffloadExperiment
 from pytest_npubench.suites.offload.plan import OffloadPlan
 from pytest_npubench.suites.offload.points import VisitPoint
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 FRACTIONS = (0.0, 0.25, 0.5, 0.75, 0.85, 1.0)
 NUM_OUTLIERS, NUM_LAYERS = 8, 20

@@ -7,14 +7,14 @@ max-min scales. Numerical errors of made-up tensors, no model's accuracy.
 from __future__ import annotations
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.offload.shadow import ShadowSettings, setting_name
 from pytest_npubench.offload.summaries import summarize_shadow
-from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.suites.offload.experiment import OffloadExperiment, arm_rows, arm_time
 from pytest_npubench.suites.offload.plan import OffloadPlan
 from pytest_npubench.suites.offload.points import samples_of
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 FEW = 8
 LARGEST_SHARE = 0.1

@@ -10,14 +10,14 @@ import statistics
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.whole_rounds import whole_rounds
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.partition.descriptors import fit_bandwidth_gain
 from pytest_npubench.partition.matmul import GPU, NPU
-from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.suites.partition.experiment import PairExperiment
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import StreamPoint
 from pytest_npubench.verdict import judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 NUM_BYTES = 256 * 2**20  # larger than any cache
 

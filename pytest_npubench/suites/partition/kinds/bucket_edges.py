@@ -12,15 +12,15 @@ from collections.abc import Iterable
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.whole_rounds import whole_rounds
-from pytest_npubench.case import Axes, Case
+from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.partition.matmul import Matmul
 from pytest_npubench.partition.strategies import all_splits
-from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.suites.partition.experiment import PairExperiment, ratio_metric, rounds_of
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import DecisionPoint, PartitionPoint, SplitPoint
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 BASELINES = {"npu_only": "padding", "pipe": "pipe", "online_prepare": "online prepare", "chunked": "chunked"}
 PAST_EDGE = (0.0, 0.05, 0.5)  # of the edge

@@ -11,12 +11,12 @@ import statistics
 from collections.abc import Iterable
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Axes, Case
-from pytest_npubench.result import Judgement
+from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.suites.partition.experiment import PairExperiment, ratio_metric, rounds_of, time_metric
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import LayerPoint
 from pytest_npubench.verdict import judge_gates
+from pytest_npubench.verdict.result import Judgement
 
 
 class DecoderLayerKind(PairExperiment):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import statistics
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.partition.descriptors import fit_linear_past_threshold
 from pytest_npubench.partition.matmul import GPU
 from pytest_npubench.partition.sync.splits import alone
-from pytest_npubench.result import Judgement
 from pytest_npubench.suites.partition.experiment import OperatorExperiment, rounds_of, time_metric
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import SplitPoint
 from pytest_npubench.verdict import judge_gates
+from pytest_npubench.verdict.result import Judgement
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 

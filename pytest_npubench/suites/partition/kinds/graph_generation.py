@@ -11,15 +11,15 @@ from __future__ import annotations
 import statistics
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.partition.descriptors import fit_graph_generation
 from pytest_npubench.partition.matmul import NPU, Split
 from pytest_npubench.partition.sync.splits import alone
-from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.suites.partition.experiment import OperatorExperiment, rounds_of
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import SplitPoint
 from pytest_npubench.verdict import judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 TOKENS = (17, 67, 135, 261)  # no standard sizes: nothing of another case compiled them
 COMPILE_MARGIN = 0.10  # compilers search by the clock

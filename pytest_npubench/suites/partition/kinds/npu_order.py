@@ -10,11 +10,10 @@ from collections.abc import Iterable
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.whole_rounds import whole_rounds
-from pytest_npubench.case import Axes, Case
+from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.partition.descriptors import fit_ratio
 from pytest_npubench.partition.matmul import NPU, Matmul
 from pytest_npubench.partition.sync.splits import alone
-from pytest_npubench.result import Judgement
 from pytest_npubench.suites.partition.experiment import (
     OperatorExperiment,
     ratio_metric,
@@ -24,6 +23,7 @@ from pytest_npubench.suites.partition.experiment import (
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import SplitPoint
 from pytest_npubench.verdict import judge_gates
+from pytest_npubench.verdict.result import Judgement
 
 
 class NpuOrderKind(OperatorExperiment):

@@ -9,15 +9,15 @@ from __future__ import annotations
 import statistics
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.partition.descriptors import fit_stage
 from pytest_npubench.partition.matmul import NPU
 from pytest_npubench.partition.sync.splits import alone
-from pytest_npubench.result import Judgement
 from pytest_npubench.suites.partition.experiment import OperatorExperiment, rounds_of, time_metric
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import SplitPoint
 from pytest_npubench.verdict import judge_gates
+from pytest_npubench.verdict.result import Judgement
 
 TOKENS = (4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 68, 80, 96)
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import statistics
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
-from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.core.case import Case
 from pytest_npubench.suites.partition.experiment import PairExperiment, rounds_of, time_metric
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import OverlapPoint
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 DECODE_SHARE, PREFILL_SHARE = 0.75, 0.25  # of the rows, for the GPU
 

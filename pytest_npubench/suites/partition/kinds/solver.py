@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Axes, Case
+from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.partition.matmul import Matmul
 from pytest_npubench.partition.regret import MIN_ROUNDS
 from pytest_npubench.partition.solver import split_text
-from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.suites.partition.decisions import decision_points, regret
 from pytest_npubench.suites.partition.experiment import PairExperiment, rounds_of, time_metric
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import DecisionPoint, PartitionPoint
 from pytest_npubench.verdict import judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 
 class SolverKind(PairExperiment):

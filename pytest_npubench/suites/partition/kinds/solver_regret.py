@@ -6,15 +6,15 @@ Over the operators and lengths of the profile. The case fails above MEDIAN or P9
 from __future__ import annotations
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.partition.matmul import Matmul
 from pytest_npubench.partition.regret import MIN_ROUNDS, summarize
-from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.suites.partition.decisions import decision_points, regret
 from pytest_npubench.suites.partition.experiment import PairExperiment
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import PartitionPoint
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 MEDIAN, P90 = 0.05, 0.15
 

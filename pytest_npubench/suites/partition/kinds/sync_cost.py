@@ -11,15 +11,15 @@ import statistics
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.whole_rounds import whole_rounds
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.partition.descriptors import fit_sync
 from pytest_npubench.partition.matmul import GPU, NPU
 from pytest_npubench.partition.sync.splits import alone, row_split
-from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.suites.partition.experiment import PairExperiment, ratio_metric, rounds_of
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import SLOWEST, PartitionPoint, RoundTripPoint, SplitPoint
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 TRIPS = RoundTripPoint()
 

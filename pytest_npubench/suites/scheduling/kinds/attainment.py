@@ -22,8 +22,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
-from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.core.case import Case
 from pytest_npubench.serving.attainment_curve import fit_curve
 from pytest_npubench.serving.capacity import Capacity, CapacityRatio, CapacityRun, capacity_ratio, estimate
 from pytest_npubench.serving.metrics import attainment_split
@@ -34,6 +33,7 @@ from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 POLICIES = ("layered", "chunked")
 TARGET = 0.9

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
-from pytest_npubench.result import Judgement
+from pytest_npubench.core.case import Case
 from pytest_npubench.serving.arrivals import realised
 from pytest_npubench.suites.scheduling.blocks import blocks, pooled
 from pytest_npubench.suites.scheduling.experiment import Experiment
@@ -19,6 +18,7 @@ from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import layered_and_chunked
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement
 
 CV = 1.83
 SHOWN = (

@@ -21,8 +21,7 @@ from itertools import pairwise
 import numpy as np
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
-from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.core.case import Case
 from pytest_npubench.serving.capacity import Capacity, CapacityRun, capacity_ratio, estimate
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
 from pytest_npubench.suites.scheduling.experiment import Experiment
@@ -40,6 +39,7 @@ from pytest_npubench.suites.scheduling.policies import served
 from pytest_npubench.suites.scheduling.printed import printed
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 CHUNKS = (1, 2, 4)  # times tokens_per_iteration, the paper's 512
 # larger chunks bear more, and their smallest rate tells nothing: 2.6 / 1.3 in the paper

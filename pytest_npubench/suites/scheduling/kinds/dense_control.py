@@ -9,8 +9,7 @@ below 1. The ratio stands in the case's line with its interval, and so does a le
 from __future__ import annotations
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
-from pytest_npubench.result import Judgement
+from pytest_npubench.core.case import Case
 from pytest_npubench.suites.scheduling.blocks import blocks
 from pytest_npubench.suites.scheduling.experiment import Experiment
 from pytest_npubench.suites.scheduling.figures import (
@@ -25,6 +24,7 @@ from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import layered_and_chunked
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement
 
 
 class DenseControlKind(Experiment):

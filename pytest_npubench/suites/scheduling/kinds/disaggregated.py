@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
-from pytest_npubench.result import Judgement
+from pytest_npubench.core.case import Case
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
 from pytest_npubench.suites.scheduling.experiment import Experiment
 from pytest_npubench.suites.scheduling.figures import (
@@ -36,6 +35,7 @@ from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
 from pytest_npubench.suites.scheduling.printed import printed
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement
 
 POLICIES = ("chunked", "layered", "hybrid", POLICY)
 

@@ -14,8 +14,7 @@ Where no energy counter can be read the case is inconclusive and says which path
 from __future__ import annotations
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
-from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.core.case import Case
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
 from pytest_npubench.suites.scheduling.experiment import Experiment
 from pytest_npubench.suites.scheduling.figures import paired_ratios, ratio_metric
@@ -23,6 +22,7 @@ from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import IdlePoint, ServedPoint
 from pytest_npubench.suites.scheduling.policies import layered_and_chunked
 from pytest_npubench.verdict import Verdict, VerdictKind, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 NO_COUNTER = "unavailable: this device offers no energy counter that can be read"
 

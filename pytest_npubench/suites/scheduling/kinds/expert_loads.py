@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
-from pytest_npubench.result import Judgement
+from pytest_npubench.core.case import Case
 from pytest_npubench.serving.metrics import slo_attainment
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
 from pytest_npubench.suites.scheduling.experiment import Experiment
@@ -27,6 +26,7 @@ from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import layered_and_chunked
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement
 
 
 class ExpertLoadsKind(Experiment):

@@ -8,8 +8,7 @@ requests, and fails where either goes the other way.
 from __future__ import annotations
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
-from pytest_npubench.result import Judgement
+from pytest_npubench.core.case import Case
 from pytest_npubench.serving.settings import MERGE_CHUNKS
 from pytest_npubench.suites.scheduling.blocks import blocks
 from pytest_npubench.suites.scheduling.experiment import Experiment
@@ -17,6 +16,7 @@ from pytest_npubench.suites.scheduling.figures import mean_ttft_s, paired_ratios
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement
 
 GROUPS = (2, 4, 8, 16)
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.result import Judgement, Metric
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
 from pytest_npubench.suites.scheduling.experiment import Experiment
 from pytest_npubench.suites.scheduling.figures import check_whole
@@ -23,6 +22,7 @@ from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 AGAINST = "chunked"
 COMPARED = ("layered", "hybrid")

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Axes, Case
-from pytest_npubench.result import Judgement
+from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.serving.metrics import slo_attainment
 from pytest_npubench.serving.schedulers import keeps_slo
 from pytest_npubench.stats.error import repeat_error
@@ -24,6 +23,7 @@ from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement
 
 MAX_MISSED = 0.10
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
-from pytest_npubench.result import Judgement, Metric
+from pytest_npubench.core.case import Case
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
 from pytest_npubench.suites.scheduling.experiment import Experiment
 from pytest_npubench.suites.scheduling.figures import output_tokens_per_s, paired_ratios, ratio_metric
@@ -20,6 +19,7 @@ from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import layered_and_chunked
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
 
 RELAXED = 4
 

@@ -7,8 +7,7 @@ The request with the median E2E under chunked prefill in the first block. The pa
 from __future__ import annotations
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Case
-from pytest_npubench.result import Judgement
+from pytest_npubench.core.case import Case
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
 from pytest_npubench.suites.scheduling.experiment import Experiment
 from pytest_npubench.suites.scheduling.figures import mean_e2e_s, paired_ratios, ratio_metric
@@ -16,6 +15,7 @@ from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import layered_and_chunked
 from pytest_npubench.verdict import judge_gates
+from pytest_npubench.verdict.result import Judgement
 
 
 class TimelineKind(Experiment):

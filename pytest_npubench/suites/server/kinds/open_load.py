@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.case import Axes, Case
-from pytest_npubench.result import Judgement
+from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.serving.metrics import slo_attainment
 from pytest_npubench.stats.error import repeat_error
 from pytest_npubench.suites.server.blocks import LoadBlock, blocks, pooled
@@ -22,6 +21,7 @@ from pytest_npubench.suites.server.lateness import dispatch_lag_p99_s, why_late
 from pytest_npubench.suites.server.plan import ServerPlan
 from pytest_npubench.suites.server.points import LoadPoint
 from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
+from pytest_npubench.verdict.result import Judgement
 
 
 class OpenLoadKind:

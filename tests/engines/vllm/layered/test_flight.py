@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pytest_npubench.engines.vllm.layered.flight import Flight, set_off
 from pytest_npubench.engines.vllm.layered.settings import LayeredSettings
-from pytest_npubench.iteration import LayerGroup
+from pytest_npubench.serving.iteration import LayerGroup
 from pytest_npubench.serving.layered_flight import layer_groups, num_groups_for
 
 

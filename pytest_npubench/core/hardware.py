@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from pytest_npubench import families
+from pytest_npubench.core import families
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
+from pytest_npubench.core.toml_table import Table, listed
 from pytest_npubench.errors import ConfigError, HardwareFileError
-from pytest_npubench.regular_file import SMALL_BYTES, read_text
-from pytest_npubench.toml_table import Table, listed
 
 FAMILIES = families.names()
 CLASSES = ("gpu", "npu")
@@ -260,7 +260,7 @@ def _together(num_devices: int) -> str:
 
 def default_directory() -> Path:
     """Where the hardware files that come with the package lie, installed from a wheel or from a checkout."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     packaged = package / "hardware_files"
     return packaged if packaged.is_dir() else package.parent / "hardware"
 

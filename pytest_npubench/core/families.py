@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_npubench.entry_points import Entry, clashes, entries
+from pytest_npubench.core.entry_points import Entry, clashes, entries
 from pytest_npubench.errors import BrokenEntryError, RegistryError
 
 WHAT, GROUP = "device family", "pytest_npubench.backends"

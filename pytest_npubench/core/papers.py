@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.regular_file import SMALL_BYTES, read_text
 
 Cell = float | str
 CONDITIONS: dict[str, type | tuple[type, ...]] = {
@@ -116,7 +116,7 @@ def load_published(path: Path) -> PublishedPaper:
 
 def default_directory() -> Path:
     """Where the figures that come with the package lie, installed from a wheel or from a checkout."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     packaged = package / "published_files"
     return packaged if packaged.is_dir() else package.parent / "baselines" / "published"
 

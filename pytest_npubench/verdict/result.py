@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pytest_npubench.case import Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.verdict import Verdict, VerdictKind
 

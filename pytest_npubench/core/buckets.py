@@ -17,8 +17,8 @@ from typing import Protocol, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
+from pytest_npubench.core.lengths import IntArray, check_fits, check_lengths
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.lengths import IntArray, check_fits, check_lengths
 
 Lengths = TypeVar("Lengths", int, IntArray)
 

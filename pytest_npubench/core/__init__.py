@@ -1,0 +1,1 @@
+"""The records that flow between all other folders, and what reads and shows text safely."""
