@@ -27,26 +27,26 @@ class CpuBackend:
     def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
         from pytest_npubench.backends.jax_runtime import JaxRuntime
 
-        class HostRuntime(JaxRuntime):
+        class HostJaxRuntime(JaxRuntime):
             def stack(self) -> Stack:
                 return _with_facts(super().stack())
 
             def telemetry(self) -> Telemetry:
                 return CpuTelemetry()
 
-        return HostRuntime(self.family, devices, cache_dir)
+        return HostJaxRuntime(self.family, devices, cache_dir)
 
     def open_torch(self, devices: Sequence[Device]) -> Runtime:
         from pytest_npubench.backends.torch_runtime import TorchRuntime
 
-        class HostRuntime(TorchRuntime):
+        class HostTorchRuntime(TorchRuntime):
             def stack(self) -> Stack:
                 return _with_facts(super().stack())
 
             def telemetry(self) -> Telemetry:
                 return CpuTelemetry()
 
-        return HostRuntime(self.family, devices)
+        return HostTorchRuntime(self.family, devices)
 
     def telemetry(self, devices: Sequence[Device]) -> Telemetry:
         return CpuTelemetry()

@@ -39,28 +39,28 @@ class CudaBackend:
     def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
         from pytest_npubench.backends.jax_runtime import JaxRuntime
 
-        class CudaRuntime(JaxRuntime):
+        class CudaJaxRuntime(JaxRuntime):
             def stack(self) -> Stack:
                 return _with_facts(super().stack(), devices)
 
             def telemetry(self) -> Telemetry | None:
                 return _telemetry(devices)
 
-        runtime = CudaRuntime(self.family, devices, cache_dir)
+        runtime = CudaJaxRuntime(self.family, devices, cache_dir)
         _check(devices, [device.local_hardware_id for device in runtime.devices])
         return runtime
 
     def open_torch(self, devices: Sequence[Device]) -> Runtime:
         from pytest_npubench.backends.torch_runtime import TorchRuntime
 
-        class CudaRuntime(TorchRuntime):
+        class CudaTorchRuntime(TorchRuntime):
             def stack(self) -> Stack:
                 return _with_facts(super().stack(), devices)
 
             def telemetry(self) -> Telemetry | None:
                 return _telemetry(devices)
 
-        runtime = CudaRuntime(self.family, devices)
+        runtime = CudaTorchRuntime(self.family, devices)
         _check(devices, [device.index for device in devices])
         return runtime
 

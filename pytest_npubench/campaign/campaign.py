@@ -36,7 +36,7 @@ OVERTIME = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class CampaignSite:
     """Where a campaign runs: the open runtime of its devices, which nobody else uses meanwhile, their fingerprint's
     digest, and how much disturbance a round may have seen."""
 
@@ -63,7 +63,7 @@ class Campaign:
         plan: CampaignPlan,
         points: Sequence[CampaignPoint],
         *,
-        site: Site,
+        site: CampaignSite,
         make_bench: Callable[[Runtime], Bench[Any]],
         settled: Callable[[Measured], bool],
         failing: Callable[[Measured], bool] = lambda _: False,

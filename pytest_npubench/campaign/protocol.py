@@ -110,7 +110,7 @@ class Bench(Protocol[PointT]):
     # close() -> None: end what the bench started, once its campaign is measured or failed. A bench may do without it.
 
 
-class Frozen(Protocol):
+class FrozenWorkload(Protocol):
     """What a workload's cases are held to since their first acceptance, and in words where that is from."""
 
     @property

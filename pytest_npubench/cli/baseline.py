@@ -14,7 +14,7 @@ from pytest_npubench.cli.arguments import add_command, entry_count, say, whole_n
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
-    from pytest_npubench.store.baseline_changes import Change
+    from pytest_npubench.store.baseline_changes import BaselineChange
 
 EXAMPLE = "npubench baseline list"
 day_count = whole_number(36_500)
@@ -218,6 +218,6 @@ def run_merge(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _said(verb: str, change: Change) -> str:
+def _said(verb: str, change: BaselineChange) -> str:
     files = ", ".join(map(str, change.paths))
     return f"{verb} {', '.join(change.sessions)}: {change.num_cases} cases in {files}"

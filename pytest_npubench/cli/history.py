@@ -18,7 +18,7 @@ from pytest_npubench.store.history import DEFAULT_URL
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.store.history import SeriesRow, SessionRow
-    from pytest_npubench.store.history.trend import Change, Series
+    from pytest_npubench.store.history.trend import Series, TrendChange
 
 BARS = "▁▂▃▄▅▆▇█"
 NUM_LISTED = 20
@@ -176,7 +176,7 @@ def _closest(arguments: argparse.Namespace, where: dict[str, str]) -> str:
     )
 
 
-def _trend(series: Series, changes: Sequence[Change], since: str) -> str:
+def _trend(series: Series, changes: Sequence[TrendChange], since: str) -> str:
     from pytest_npubench.reports.number_text import figure
     from pytest_npubench.store.history.trend import stack_changes
 
@@ -208,7 +208,7 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(BARS[round((value - low) / (high - low) * (len(BARS) - 1))] for value in values)
 
 
-def _level(change: Change) -> str:
+def _level(change: TrendChange) -> str:
     from pytest_npubench.reports.number_text import figure
 
     text = f"{figure(change.before, change.unit)} -> {figure(change.after, change.unit)}"

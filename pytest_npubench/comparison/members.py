@@ -22,7 +22,7 @@ GATE_UNKNOWN = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class ComparedMetric:
     """`definition` is the newest observation, whose gate counts; sessions by name, oldest first."""
 
     definition: Observation
@@ -52,7 +52,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
-    members: tuple[Member, ...]
+    members: tuple[ComparedMetric, ...]
     incomparable: tuple[tuple[Observation, Verdict], ...]
     only_old: tuple[Missing, ...]
     only_new: tuple[Missing, ...]
@@ -67,7 +67,7 @@ def common(old: Sequence[SideSession], new: Sequence[SideSession], metrics: Coll
     before, after = _by_key(old, metrics), _by_key(new, metrics)
     if not before.keys() & after.keys():
         raise ConfigError(f"no case is on both sides: A has {_num_cases(before)} cases, B {_num_cases(after)}")
-    members: list[Member] = []
+    members: list[ComparedMetric] = []
     incomparable: list[tuple[Observation, Verdict]] = []
     for key in after:
         if key in before:
@@ -76,7 +76,9 @@ def common(old: Sequence[SideSession], new: Sequence[SideSession], metrics: Coll
                 incomparable.append((definition, verdict))
             elif definition.gate != "none":
                 digest = definition.digest
-                members.append(Member(definition=definition, old=_of(before[key], digest), new=_of(after[key], digest)))
+                members.append(
+                    ComparedMetric(definition=definition, old=_of(before[key], digest), new=_of(after[key], digest))
+                )
     return Common(
         members=tuple(members),
         incomparable=tuple(incomparable),

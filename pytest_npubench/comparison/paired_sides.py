@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from pytest_npubench.comparison.members import Member, common
+from pytest_npubench.comparison.members import ComparedMetric, common
 from pytest_npubench.comparison.outcome import Comparison
 from pytest_npubench.comparison.sides import Side, SideSession
 from pytest_npubench.comparison.upgrade import Members, weigh
@@ -62,7 +62,7 @@ def _judge(members: Members, margin: float, q: float) -> Iterable[Judged]:
     )
 
 
-def _samples(member: Member) -> list[tuple[Sequence[float], Sequence[float]]]:
+def _samples(member: ComparedMetric) -> list[tuple[Sequence[float], Sequence[float]]]:
     """Of the pairs that both sides measured. Of a suspect's processes the first: it was chosen for being slow."""
     return [(member.old[name][0], member.new[name][0]) for name in member.old if name in member.new]
 

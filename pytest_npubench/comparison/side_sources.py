@@ -54,7 +54,7 @@ def _path_and_session(text: str) -> tuple[Path, str | None]:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Open:
+class _OpenSource:
     """A session that is being put together from rows."""
 
     started_at: str
@@ -77,14 +77,14 @@ def _baselines_side(label: str, directory: Path) -> Side:
     loaded = Baselines.load(directory)
     if not loaded.files:
         raise BaselineError(f"baselines {directory}: nothing was accepted yet")
-    found: dict[tuple[str, FingerprintKey], _Open] = {}
+    found: dict[tuple[str, FingerprintKey], _OpenSource] = {}
     for file in loaded.files:
         for name, case in file.cases.items():
             current, digest = _current(loaded.aliases, name, case.digest)
             for session in case.sessions:
                 began = session.accepted_time.astimezone(timezone.utc).isoformat(timespec="seconds")
                 facts = {**key_facts(file.key), "git_revision": session.git_revision or UNKNOWN}
-                own = found.setdefault((session.session, file.key), _Open(started_at=began, facts=facts))
+                own = found.setdefault((session.session, file.key), _OpenSource(started_at=began, facts=facts))
                 for metric, kept in session.metrics.items():
                     quantity = case.metrics[metric]
                     own.observations[current, metric] = Observation(
@@ -111,11 +111,13 @@ def _history_side(text: str) -> Side:
     url, where, since = _query(text)
     ended = {row.session for row in history_sessions(url, since=since) if row.exit_status is not None}
     rows = history_series(url, where=where, since=since)
-    found: dict[tuple[str, str, FingerprintKey], _Open] = {}
+    found: dict[tuple[str, str, FingerprintKey], _OpenSource] = {}
     for row in rows:
         if row.session in ended and row.gate != "none":
             facts = _row_facts(row)
-            own = found.setdefault((row.session, row.device, row.key), _Open(started_at=row.started_at, facts=facts))
+            own = found.setdefault(
+                (row.session, row.device, row.key), _OpenSource(started_at=row.started_at, facts=facts)
+            )
             own.observations[row.case, row.metric] = _row_observation(row)
     places = [session for session, _, _ in found]
     num_running = len({row.session for row in rows} - ended)

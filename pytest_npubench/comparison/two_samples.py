@@ -31,7 +31,14 @@ from pytest_npubench.stats.moderation import fit_prior, moderated
 from pytest_npubench.verdict import Judged, Verdict, VerdictKind
 from pytest_npubench.verdict.evidence import Evidence
 from pytest_npubench.verdict.judging import statistics_failed
-from pytest_npubench.verdict.observations import Better, Scale, Session, Table, UnusableError, session_entries
+from pytest_npubench.verdict.observations import (
+    Better,
+    ObservationTable,
+    Scale,
+    Session,
+    UnusableError,
+    session_entries,
+)
 from pytest_npubench.verdict.rule import Rule
 from pytest_npubench.verdict.suite_shift import MEDIAN_EFFICIENCY, MIN_CASES, SuiteShift
 from pytest_npubench.verdict.weighing import Weighed
@@ -124,7 +131,7 @@ def weigh_two_samples(old: FloatArray, new: FloatArray, rule: Rule, cases: tuple
         inner_old = old - shift.nights
         inner_new = new - shift_new - (shift.tonight if taken_off else 0.0)
     shared = 0.0 if taken_off else night_variance
-    table = Table(
+    table = ObservationTable(
         cases=cases,
         baseline=old,
         current=new,

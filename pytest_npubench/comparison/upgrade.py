@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pytest_npubench.comparison.members import Common, Member, common
+from pytest_npubench.comparison.members import Common, ComparedMetric, common
 from pytest_npubench.comparison.observation import CANARY, is_canary
 from pytest_npubench.comparison.outcome import Comparison, Described, Row, canary_verdict, moved_with
 from pytest_npubench.comparison.sides import Side
@@ -22,7 +22,7 @@ from pytest_npubench.verdict import Judged, Verdict, VerdictKind, judge_jointly
 from pytest_npubench.verdict.exact import judge_exact
 from pytest_npubench.verdict.observations import Session
 
-Members = Mapping[str, Member]
+Members = Mapping[str, ComparedMetric]
 JudgeFamily = Callable[[Members, float, float], Iterable[Judged]]
 
 
@@ -42,7 +42,7 @@ def compare_sides(
 
 def weigh(old: Side, new: Side, found: Common, judge: JudgeFamily, margin: float, q: float) -> Comparison:
     """The comparison of what is common, each family by `judge`."""
-    families: dict[tuple[str, ...], dict[str, Member]] = {}
+    families: dict[tuple[str, ...], dict[str, ComparedMetric]] = {}
     for member in found.members:
         families.setdefault(member.family, {})[" ".join(member.key)] = member
     rows: list[Row] = []
@@ -132,12 +132,12 @@ def _plainly(verdict: Verdict) -> Verdict:
     return replace(verdict, reason=verdict.reason.replace("accepted ", ""))
 
 
-def _no_baseline(member: Member) -> Verdict:
+def _no_baseline(member: ComparedMetric) -> Verdict:
     reason = f"{len(member.old)} sessions in A; want {MIN_SESSIONS} or more"
     return Verdict(kind=VerdictKind.NO_BASELINE, reason=reason)
 
 
-def _row(member: Member, verdict: Verdict, suite: Verdict | None, margin: float) -> Row:
+def _row(member: ComparedMetric, verdict: Verdict, suite: Verdict | None, margin: float) -> Row:
     with_suite = moved_with(suite, verdict, member.definition, margin)
     if with_suite:
         verdict = replace(verdict, reason=f"{verdict.reason}; moved with the suite")

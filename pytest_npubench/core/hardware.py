@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from pytest_npubench.core import families
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
-from pytest_npubench.core.toml_table import Table, listed
+from pytest_npubench.core.toml_table import TomlTable, listed
 from pytest_npubench.errors import ConfigError, HardwareFileError
 
 FAMILIES = families.names()
@@ -31,7 +31,7 @@ ANY = "*"
 SERVER = "server"
 
 SectionT = TypeVar("SectionT")
-Sections = Mapping[str, Callable[[Table], object]]
+Sections = Mapping[str, Callable[[TomlTable], object]]
 """How the sections of suites are read from a file's root table, by key."""
 
 # unit: factor to the base unit, which comes first
@@ -280,12 +280,12 @@ def _spec(path: Path, document: dict[str, object], sections: Sections) -> Hardwa
         return _server(path, document, sections)
     keys = ("title", "family", "classes", "probe", "peak", "buckets", "models", "group", "slo", "limits", "profile")
     sections = {name: read for name, read in sections.items() if name != SERVER}
-    root = Table(path, "", document, (*keys, *sections))
+    root = TomlTable(path, "", document, (*keys, *sections))
     probe = root.table("probe", ("match", "num_devices", "devices_per_chip"))
     buckets = root.table("buckets", ("set", "source"))
     models = root.table("models", ("default", "dtype", "batch_sizes", "max_batch_size"))
     names = models.strings("default")
-    limits = Table(path, "limits", document.get("limits", {}), ("case_error", "mean_error"))
+    limits = TomlTable(path, "limits", document.get("limits", {}), ("case_error", "mean_error"))
     spec = HardwareSpec(
         name=path.stem,
         title=root.text("title"),
@@ -314,7 +314,7 @@ def _spec(path: Path, document: dict[str, object], sections: Sections) -> Hardwa
 
 def _server(path: Path, document: dict[str, object], sections: Sections) -> HardwareSpec:
     """A file about a server: no device, so of the other tables it has limits on latency alone."""
-    root = Table(path, "", document, ("title", "family", "probe", "slo", SERVER))
+    root = TomlTable(path, "", document, ("title", "family", "probe", "slo", SERVER))
     return HardwareSpec(
         name=path.stem,
         title=root.text("title"),
@@ -337,7 +337,7 @@ def _server(path: Path, document: dict[str, object], sections: Sections) -> Hard
     )
 
 
-def _patterns(probe: Table) -> tuple[str, ...]:
+def _patterns(probe: TomlTable) -> tuple[str, ...]:
     patterns = probe.strings("match")
     for pattern in patterns:
         try:
@@ -347,7 +347,7 @@ def _patterns(probe: Table) -> tuple[str, ...]:
     return patterns
 
 
-def _groups(root: Table, spec: HardwareSpec) -> tuple[DeviceGroup, ...]:
+def _groups(root: TomlTable, spec: HardwareSpec) -> tuple[DeviceGroup, ...]:
     groups: dict[int, DeviceGroup] = {}
     for table in root.tables("group", ("num_devices", "models", "max_batch_size")):
         num_devices = table.integer("num_devices")
@@ -360,7 +360,7 @@ def _groups(root: Table, spec: HardwareSpec) -> tuple[DeviceGroup, ...]:
     return tuple(groups.values())
 
 
-def _max_batch_sizes(table: Table, models: Sequence[str]) -> tuple[tuple[str, int], ...]:
+def _max_batch_sizes(table: TomlTable, models: Sequence[str]) -> tuple[tuple[str, int], ...]:
     """The largest batch of each model that the table names."""
     if "max_batch_size" not in table:
         return ()
@@ -368,7 +368,7 @@ def _max_batch_sizes(table: Table, models: Sequence[str]) -> tuple[tuple[str, in
     return tuple((model, largest.integer(model)) for model in largest.entries)
 
 
-def _peak(root: Table) -> Peak:
+def _peak(root: TomlTable) -> Peak:
     if "peak" not in root:
         return Peak()
     bandwidth, memory, link = "memory_bandwidth_bytes_per_s", "memory_bytes", "interconnect_bandwidth_bytes_per_s"
@@ -381,20 +381,20 @@ def _peak(root: Table) -> Peak:
     )
 
 
-def _flops(peak: Table) -> tuple[tuple[str, Figure], ...]:
+def _flops(peak: TomlTable) -> tuple[tuple[str, Figure], ...]:
     table = peak.table("flops_per_s", DTYPES)
     units = {dtype: OP_UNITS if dtype in INTEGER_DTYPES else FLOP_UNITS for dtype in DTYPES}
     return tuple((dtype, _figure(table, dtype, units[dtype])) for dtype in table.entries)
 
 
-def _figure(table: Table, name: str, units: Mapping[str, float]) -> Figure:
+def _figure(table: TomlTable, name: str, units: Mapping[str, float]) -> Figure:
     entry = table.table(name, ("value", "unit", "source"))
     unit = entry.choice("unit", tuple(units))
     source = entry.text("source", "the document that states the figure, with its address")
     return Figure(value=entry.number("value") * units[unit], unit=next(iter(units)), source=source)
 
 
-def _slos(root: Table) -> tuple[SloSpec, ...]:
+def _slos(root: TomlTable) -> tuple[SloSpec, ...]:
     if "slo" not in root:
         return ()
     entries = root.entries["slo"]
@@ -402,7 +402,7 @@ def _slos(root: Table) -> tuple[SloSpec, ...]:
         raise root.wrong("slo", "one or more [[slo]] tables")
     slos: dict[tuple[str, str], SloSpec] = {}
     for index, entry in enumerate(entries):
-        table = Table(root.path, f"slo[{index}]", entry, ("model", "workload", "ttft_s", "tbt_s", "source"))
+        table = TomlTable(root.path, f"slo[{index}]", entry, ("model", "workload", "ttft_s", "tbt_s", "source"))
         names = table.text("model"), table.text("workload")
         if names in slos:
             raise table.error("workload", f"a second entry for model {names[0]!r} and workload {names[1]!r}; keep one")
@@ -416,13 +416,13 @@ def _slos(root: Table) -> tuple[SloSpec, ...]:
     return tuple(slos.values())
 
 
-def _profiles(profiles: Table, spec: HardwareSpec) -> tuple[RunSize, ...]:
+def _profiles(profiles: TomlTable, spec: HardwareSpec) -> tuple[RunSize, ...]:
     lists = ("models", "batch_sizes", "buckets", "workloads")
     numbers = ("num_draws", "min_rounds", "max_rounds", "budget_s", "profile_output_tokens")
     return tuple(_run_size(name, profiles.table(name, (*lists, *numbers)), spec) for name in PROFILES)
 
 
-def _run_size(name: str, table: Table, spec: HardwareSpec) -> RunSize:
+def _run_size(name: str, table: TomlTable, spec: HardwareSpec) -> RunSize:
     """A profile picks from the file's models, batch sizes and buckets; all of them where it names none."""
     min_rounds = table.integer("min_rounds", at_least=2)  # one round has no spread, so no interval
     return RunSize(

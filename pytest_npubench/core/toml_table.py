@@ -10,7 +10,7 @@ from pathlib import Path
 from pytest_npubench.errors import HardwareFileError
 
 
-class Table:
+class TomlTable:
     """A TOML table that knows its file and dotted key. Each reader checks one kind of value or raises naming both."""
 
     def __init__(self, path: Path, key: str, entries: object, allowed: Sequence[str]) -> None:
@@ -40,10 +40,10 @@ class Table:
             raise self.error(name, f"missing; want {want}")
         return self.entries.get(name, default)
 
-    def table(self, name: str, allowed: Sequence[str]) -> Table:
-        return Table(self.path, self.dotted(name), self.value(name, "a table"), allowed)
+    def table(self, name: str, allowed: Sequence[str]) -> TomlTable:
+        return TomlTable(self.path, self.dotted(name), self.value(name, "a table"), allowed)
 
-    def tables(self, name: str, allowed: Sequence[str]) -> list[Table]:
+    def tables(self, name: str, allowed: Sequence[str]) -> list[TomlTable]:
         """An array of tables; none where the key is missing."""
         if name not in self.entries:
             return []
@@ -51,7 +51,7 @@ class Table:
         if not isinstance(entries, list) or not entries:
             raise self.wrong(name, f"one or more [[{self.dotted(name)}]] tables")
         dotted = self.dotted(name)
-        return [Table(self.path, f"{dotted}[{index}]", entry, allowed) for index, entry in enumerate(entries)]
+        return [TomlTable(self.path, f"{dotted}[{index}]", entry, allowed) for index, entry in enumerate(entries)]
 
     def text(self, name: str, want: str = "a text that is not empty") -> str:
         value = self.value(name, want)

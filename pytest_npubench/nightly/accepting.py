@@ -22,7 +22,7 @@ NUM_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class AcceptedNight:
     """What became of one run: its sessions, in words what was done, and how it counts.
 
     `num_judgeable` cases were green and have a gated metric, `num_accepted` of them are in the baselines now.
@@ -38,9 +38,9 @@ class Accepted:
     is_new: bool
 
 
-def accept_waiting(journal: Journal, settled: Collection[str], directory: Path) -> list[Accepted]:
+def accept_waiting(journal: Journal, settled: Collection[str], directory: Path) -> list[AcceptedNight]:
     """Accept every run of which a session is not settled, oldest first, into the baselines in `directory`."""
-    done: list[Accepted] = []
+    done: list[AcceptedNight] = []
     seen: set[str] = set(settled)
     for session in journal.sessions:
         if session.id not in seen:
@@ -51,11 +51,11 @@ def accept_waiting(journal: Journal, settled: Collection[str], directory: Path) 
     return done
 
 
-def _damaged(journal: Journal, session: str) -> Accepted:
+def _damaged(journal: Journal, session: str) -> AcceptedNight:
     return _outcome((session,), f"nothing accepted: it is damaged: {journal.why_damaged(session)}", settled=True)
 
 
-def _accept(journal: Journal, run: Sequence[Session], directory: Path) -> Accepted:
+def _accept(journal: Journal, run: Sequence[Session], directory: Path) -> AcceptedNight:
     ids = tuple(session.id for session in run)
     expected = _judgeable(run)
     if not any(record["record"] == "case" for session in run for record in session.records):
@@ -73,7 +73,7 @@ def _accept(journal: Journal, run: Sequence[Session], directory: Path) -> Accept
     named = [(one.case, str(one)) for one in accepted.left_out]  # left out by acceptance, with reasons
     lost = tuple(sorted((expected - held - Counter(case for case, _ in named)).elements()))
     num_accepted = sum((expected & held).values())
-    return Accepted(
+    return AcceptedNight(
         sessions=ids,
         said=f"accepted {num_accepted} of {sum(expected.values())} judgeable green cases"
         f"{_listed('lost', lost)}{_listed('left out', [text for _, text in named])}",
@@ -85,8 +85,8 @@ def _accept(journal: Journal, run: Sequence[Session], directory: Path) -> Accept
     )
 
 
-def _outcome(ids: tuple[str, ...], said: str, *, settled: bool, lost: tuple[str, ...] = ()) -> Accepted:
-    return Accepted(
+def _outcome(ids: tuple[str, ...], said: str, *, settled: bool, lost: tuple[str, ...] = ()) -> AcceptedNight:
+    return AcceptedNight(
         sessions=ids, said=said, num_judgeable=0, num_accepted=0, lost=lost, is_settled=settled, is_new=False
     )
 

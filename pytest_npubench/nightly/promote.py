@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_npubench.errors import JournalError, NightlyError
-from pytest_npubench.nightly.accepting import Accepted, accept_waiting
+from pytest_npubench.nightly.accepting import AcceptedNight, accept_waiting
 from pytest_npubench.nightly.branch import FOLDER, Branch
 from pytest_npubench.nightly.markdown import code_block
 from pytest_npubench.nightly.night import Night, Step
@@ -67,14 +67,14 @@ def promote(night: Night, promotion: Promotion, environment: Mapping[str, str]) 
     return night.record(_step(night, promotion, done, where, environment, state.owner))
 
 
-def _accept_locally(night: Night, journal: Journal, settled: Mapping[str, str]) -> list[Accepted]:
+def _accept_locally(night: Night, journal: Journal, settled: Mapping[str, str]) -> list[AcceptedNight]:
     night.state.baselines.mkdir(parents=True, exist_ok=True)
     return accept_waiting(journal, settled, night.state.baselines)
 
 
 def _promote(
     night: Night, promotion: Promotion, branch: Branch, journal: Journal, settled: Mapping[str, str], owner: str
-) -> tuple[list[Accepted], str]:
+) -> tuple[list[AcceptedNight], str]:
     """What was accepted, and where it is. Raises NightlyError where the remote does not take it."""
     onto = topic(night, owner) if promotion.mode == "pull-request" else branch.name
     refused: list[str | None] = []
@@ -111,7 +111,7 @@ def topic(night: Night, owner: str) -> str:
     return f"npubench/nightly-{night.name}-{owner}"
 
 
-def _message(night: Night, done: Sequence[Accepted]) -> str:
+def _message(night: Night, done: Sequence[AcceptedNight]) -> str:
     new = [one for one in done if one.is_new]
     cases = sum(one.num_accepted for one in new)
     body = "\n".join(f"{', '.join(one.sessions)}: {plain(one.said)}" for one in new)
@@ -121,7 +121,7 @@ def _message(night: Night, done: Sequence[Accepted]) -> str:
 def _step(
     night: Night,
     promotion: Promotion,
-    done: Sequence[Accepted],
+    done: Sequence[AcceptedNight],
     where: str,
     environment: Mapping[str, str],
     owner: str,

@@ -33,7 +33,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class NightlyState:
     """What became of the sessions: of each that has an end, in words; whether the history has all of them.
 
     `owner` tells this state folder's topic branches from those of other runners.
@@ -66,7 +66,7 @@ class StateFolder:
     def history(self) -> Path:
         return self.path / "history.db"
 
-    def read(self) -> State:
+    def read(self) -> NightlyState:
         """A new state where there is none. Raises NightlyError for one that cannot be read."""
         path = self.path / "state.json"
         try:
@@ -74,15 +74,15 @@ class StateFolder:
             if (content["format"], content["version"]) != (FORMAT, VERSION):
                 raise NightlyError(f"{path}: written by another version; this one reads {FORMAT} {VERSION}")
             settled = {str(name): str(end) for name, end in content["settled"].items()}
-            return State(owner=str(content["owner"]), settled=settled, is_uploaded=bool(content["is_uploaded"]))
+            return NightlyState(owner=str(content["owner"]), settled=settled, is_uploaded=bool(content["is_uploaded"]))
         except FileNotFoundError:
-            return State(owner=secrets.token_hex(3))
+            return NightlyState(owner=secrets.token_hex(3))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise NightlyError(
                 f"{path}: cannot be read ({error}); move it away, sessions are then settled anew"
             ) from None
 
-    def write(self, state: State) -> None:
+    def write(self, state: NightlyState) -> None:
         """Replace the file as a whole. Raises OSError."""
         content = {
             "format": FORMAT,

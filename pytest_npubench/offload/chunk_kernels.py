@@ -28,7 +28,7 @@ def build(spec: Mapping[str, Any], arena: SharedArena) -> Callable[[], None]:
     are the number of graphs, the bytes of their weights and of their serialised executables, and the compile seconds.
     """
     size, layout = DecoderSize(**spec["size"]), ChunkLayout(**spec["layout"])
-    book = _Book(make_layers(size), size)
+    book = _ChunkBook(make_layers(size), size)
     prefill = ARMS[spec["arm"]](book, layout)
     prompt, output = arena.view(spec["prompt"]), arena.view(spec["output"])
     arena.view(spec["facts"])[:] = book.num_graphs, book.weight_bytes, book.executable_bytes, book.compile_s
@@ -39,7 +39,7 @@ def build(spec: Mapping[str, Any], arena: SharedArena) -> Callable[[], None]:
     return run
 
 
-class _Book:
+class _ChunkBook:
     """Compiles graphs and keeps count of them."""
 
     def __init__(self, layers: Sequence[Layer], size: DecoderSize) -> None:
@@ -62,7 +62,7 @@ class _Book:
         return [weight for layer in self.layers for weight in layer.values()]
 
 
-def _whole(book: _Book, layout: ChunkLayout, length: int | None = None) -> Callable[[Floats], Floats]:
+def _whole(book: _ChunkBook, layout: ChunkLayout, length: int | None = None) -> Callable[[Floats], Floats]:
     """One graph for the prompt's own length, or for the one it is padded to."""
     length = length or layout.prompt_tokens
     graph = book.compile(_decoder(book), (length, book.size.width), *_past(book, 0), weights=book.all_weights())
@@ -70,11 +70,11 @@ def _whole(book: _Book, layout: ChunkLayout, length: int | None = None) -> Calla
     return lambda prompt: np.asarray(graph(_padded(prompt, length), *empty)[0])
 
 
-def _padding(book: _Book, layout: ChunkLayout) -> Callable[[Floats], Floats]:
+def _padding(book: _ChunkBook, layout: ChunkLayout) -> Callable[[Floats], Floats]:
     return _whole(book, layout, layout.padded_tokens or layout.prompt_tokens)
 
 
-def _per_chunk(book: _Book, layout: ChunkLayout) -> Callable[[Floats], Floats]:
+def _per_chunk(book: _ChunkBook, layout: ChunkLayout) -> Callable[[Floats], Floats]:
     """Chunk i has a graph of its own, for i chunks of keys and values before it."""
     chunk = layout.chunk_tokens
     graphs = [
@@ -98,7 +98,7 @@ def _per_chunk(book: _Book, layout: ChunkLayout) -> Callable[[Floats], Floats]:
     return prefill
 
 
-def _sharing(book: _Book, layout: ChunkLayout) -> Callable[[Floats], Floats]:
+def _sharing(book: _ChunkBook, layout: ChunkLayout) -> Callable[[Floats], Floats]:
     """Norms and products once for all chunks; attention for every chunk, in every layer as the paper counts it."""
     size, chunk = book.size, layout.chunk_tokens
     hidden, wide = (chunk, size.width), (chunk, 3 * size.width)
@@ -133,13 +133,13 @@ def _sharing(book: _Book, layout: ChunkLayout) -> Callable[[Floats], Floats]:
     return prefill
 
 
-def _attention_graph(book: _Book, wide: tuple[int, int], num_past: int) -> Graph:
+def _attention_graph(book: _ChunkBook, wide: tuple[int, int], num_past: int) -> Graph:
     size = book.size
     past = (num_past, 2 * size.width)
     return book.compile(lambda qkv, before: _attention(qkv, before, size.num_heads), wide, past, weights=[])
 
 
-ARMS: Mapping[str, Callable[[_Book, ChunkLayout], Callable[[Floats], Floats]]] = {
+ARMS: Mapping[str, Callable[[_ChunkBook, ChunkLayout], Callable[[Floats], Floats]]] = {
     "whole": _whole,
     "padding": _padding,
     "per_chunk": _per_chunk,
@@ -147,7 +147,7 @@ ARMS: Mapping[str, Callable[[_Book, ChunkLayout], Callable[[Floats], Floats]]] =
 }
 
 
-def _decoder(book: _Book) -> Graph:
+def _decoder(book: _ChunkBook) -> Graph:
     """(hidden [S, width], keys and values of each layer [past, 2 width]) -> hidden, and those with these S added."""
     layers, num_heads = book.layers, book.size.num_heads
 
@@ -163,7 +163,7 @@ def _decoder(book: _Book) -> Graph:
     return run
 
 
-def _past(book: _Book, num_past: int) -> list[tuple[int, int]]:
+def _past(book: _ChunkBook, num_past: int) -> list[tuple[int, int]]:
     return [(num_past, 2 * book.size.width)] * book.size.num_layers
 
 

@@ -77,13 +77,13 @@ def run_unit(
     """Run all nodes of `unit`, each when it is ready and chosen; `check` may raise where the other unit is no more.
     Raises OtherUnitError where that one gave up or is silent for LIMIT_S, and whatever check and work raise."""
     try:
-        _run(_Line(dag, unit, policy, seed), board, work, check)
+        _run(_DispatchLine(dag, unit, policy, seed), board, work, check)
     except BaseException:
         board.gave_up[:] = 1
         raise
 
 
-def _run(line: _Line, board: Board, work: Mapping[int, Callable[[], None]], check: Callable[[], None]) -> None:
+def _run(line: _DispatchLine, board: Board, work: Mapping[int, Callable[[], None]], check: Callable[[], None]) -> None:
     waits_since_s = time.perf_counter()
     while line.left:
         chosen = line.choose(board.done)
@@ -99,7 +99,7 @@ def _run(line: _Line, board: Board, work: Mapping[int, Callable[[], None]], chec
         board.done[chosen] = 1
 
 
-class _Line:
+class _DispatchLine:
     """What one unit still has to do, and what of it is ready."""
 
     def __init__(self, dag: SubgraphDag, unit: str, policy: str, seed: int) -> None:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from pytest_npubench.errors import RegistryError
-from pytest_npubench.offload.units import OffloadBench
+from pytest_npubench.offload.units import TechniqueBench
 
 _PLACES = {
     "shadow": ("shadow", "ShadowSettings", "ShadowBench"),
@@ -24,7 +24,7 @@ class Experiment:
 
     name: str
     settings: type[Any]
-    bench: Callable[..., OffloadBench]
+    bench: Callable[..., TechniqueBench]
     kernels: str
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.offload.experiments import experiment, name_of
-from pytest_npubench.offload.units import OffloadBench, Units
+from pytest_npubench.offload.units import TechniqueBench, Units
 from pytest_npubench.partition.units.arena import SharedArena
 from pytest_npubench.partition.units.cores import pin_to
 from pytest_npubench.partition.units.xla_worker import XlaWorker
@@ -27,7 +27,7 @@ class OffloadHost:
         _one_thread()
         self._arena = SharedArena()
         self._spare_cores = tuple(arguments["spare_cores"])
-        self._bench: OffloadBench | None = None
+        self._bench: TechniqueBench | None = None
 
     def open(self, settings: object) -> None:
         found = experiment(name_of(settings))
@@ -41,7 +41,7 @@ class OffloadHost:
         return dict(self._opened.measure(name))
 
     @property
-    def _opened(self) -> OffloadBench:
+    def _opened(self) -> TechniqueBench:
         assert self._bench is not None, "open comes first"
         return self._bench
 

@@ -43,7 +43,7 @@ def optimum(dag: SubgraphDag) -> Schedule:
     if len(dag) > MAX_NODES:
         raise ConfigError(f"{len(dag)} subgraphs; the exact optimum is searched for at most {MAX_NODES}")
     best = min((simulate(dag, name) for name in policy_names()), key=lambda found: found.makespan_s)
-    search = _Search(dag=dag, tails=dag.tails_s(), bound_s=lower_bound_s(dag), best_s=best.makespan_s)
+    search = _OptimumSearch(dag=dag, tails=dag.tails_s(), bound_s=lower_bound_s(dag), best_s=best.makespan_s)
     search.descend(_State(starts={}, free=dict.fromkeys(ROLES, 0.0)))
     return Schedule(policy="optimum", dag=dag, starts_s=search.starts or best.starts_s)
 
@@ -57,7 +57,7 @@ class _State:
 
 
 @dataclass(slots=True)
-class _Search:
+class _OptimumSearch:
     dag: SubgraphDag
     tails: tuple[float, ...]
     bound_s: float

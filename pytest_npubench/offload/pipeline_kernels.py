@@ -25,13 +25,13 @@ from pytest_npubench.partition.units.arena import SharedArena
 
 MATRICES = {"qkv": "w_qkv", "out": "w_out", "up": "w_up", "down": "w_down"}
 
-_books: dict[str, _Book] = {}
+_books: dict[str, _PipelineBook] = {}
 
 
 def build(spec: Mapping[str, Any], arena: SharedArena) -> Callable[[], None]:
     """A key runs this unit's share of one whole prefill. spec: name of the variant, sharing, shadow, policy, size,
     chunk_tokens, num_chunks, durations_s by node, scales by layer and matrix."""
-    book = _books.setdefault(spec["name"], _Book(spec))
+    book = _books.setdefault(spec["name"], _PipelineBook(spec))
     size = book.size
     dag = pipeline_dag(num_chunks=spec["num_chunks"], num_layers=size.num_layers, shadow=spec["shadow"])
     dag = dag.with_durations(spec["durations_s"])
@@ -47,7 +47,7 @@ def forget() -> None:
     _books.clear()
 
 
-class _Book:
+class _PipelineBook:
     """The graphs of one variant, compiled when first asked for."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.offload.quantization import (
-    Calibration,
+    ActivationCalibration,
     Floats,
     calibrate,
     finite_tensor,
@@ -160,7 +160,7 @@ def _miss(case: OutlierCase, share: float) -> MissOutcome:
     )
 
 
-def _operator(case: OutlierCase) -> tuple[Floats, Floats, Floats, Calibration]:
+def _operator(case: OutlierCase) -> tuple[Floats, Floats, Floats, ActivationCalibration]:
     x, w = activation(case), weight(case)
     return x, w, x @ w, calibrate(activation(case, batch=1), case.num_outliers)
 

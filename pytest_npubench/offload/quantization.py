@@ -24,7 +24,7 @@ LEVELS = 127
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+class ActivationCalibration:
     """What is decided offline from a profile: the scale of the INT8 part, and the channels expected to exceed it."""
 
     scale: float
@@ -42,7 +42,7 @@ def max_min_scale(x: Floats) -> float:
     return (largest or 1.0) / LEVELS
 
 
-def calibrate(profile: Floats, num_hot: int) -> Calibration:
+def calibrate(profile: Floats, num_hot: int) -> ActivationCalibration:
     """The `num_hot` channels of largest |x| are hot, the scale is max-min over the others.
 
     profile is [tokens, channels]. Where all are hot the least of them gives the scale, so that what INT8 holds is not
@@ -55,7 +55,7 @@ def calibrate(profile: Floats, num_hot: int) -> Calibration:
     order = np.argsort(-peaks, kind="stable")
     cold_peak = float(peaks[order[min(num_hot, channels - 1)]])
     hot = tuple(sorted(int(index) for index in order[:num_hot]))
-    return Calibration(scale=(cold_peak or 1.0) / LEVELS, hot_channels=hot)
+    return ActivationCalibration(scale=(cold_peak or 1.0) / LEVELS, hot_channels=hot)
 
 
 def quantize(x: Floats, scale: float) -> NDArray[np.int8]:
@@ -64,7 +64,7 @@ def quantize(x: Floats, scale: float) -> NDArray[np.int8]:
     return levels
 
 
-def residual(x: Floats, calibration: Calibration) -> Floats:
+def residual(x: Floats, calibration: ActivationCalibration) -> Floats:
     """What the clamp leaves over; zero wherever |x| stays within the limit."""
     return x - np.clip(x, np.float32(-calibration.limit), np.float32(calibration.limit))
 
@@ -77,7 +77,7 @@ def int8_product(x: Floats, weight: Floats, scale: float) -> Floats:
 
 
 def shadow_product(
-    x: Floats, weight: Floats, calibration: Calibration, channels: tuple[int, ...] | None = None
+    x: Floats, weight: Floats, calibration: ActivationCalibration, channels: tuple[int, ...] | None = None
 ) -> Floats:
     """Clipped INT8 and the residual of `channels` in float32; None: of every channel that has one."""
     rest = residual(x, calibration)

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.offload.quantization import Calibration, Floats, calibrate, max_min_scale, relative_error
+from pytest_npubench.offload.quantization import ActivationCalibration, Floats, calibrate, max_min_scale, relative_error
 from pytest_npubench.offload.synthetic import OutlierCase, activation, weight
 from pytest_npubench.offload.units import FAST, SLOW, OffloadPoint, Units, make_arrays, point_of
 
@@ -85,7 +85,7 @@ class ShadowBench:
         self.points = shadow_points(settings)
         self._settings = settings
         self._units = units
-        self._calibrations: dict[int, Calibration] = {}
+        self._calibrations: dict[int, ActivationCalibration] = {}
         self._references: dict[int, Floats] = {}
 
     def load(self) -> None:
@@ -144,7 +144,7 @@ def _mechanism(arm: str) -> str:
     return SLOW if arm == "parallel_slow" else FAST
 
 
-def _graphs(count: int, known: Calibration, x_scale: float) -> dict[str, dict[str, object]]:
+def _graphs(count: int, known: ActivationCalibration, x_scale: float) -> dict[str, dict[str, object]]:
     shared: dict[str, object] = {"x": f"{count}/x", "weight": f"{count}/w", "output": f"{count}/y", "kind": "int8"}
     mixed = {**shared, "kind": "mixed", "scale": known.scale, "channels": known.hot_channels}
     return {
@@ -156,7 +156,7 @@ def _graphs(count: int, known: Calibration, x_scale: float) -> dict[str, dict[st
     }
 
 
-def _torch_residual(x: Floats, w: Floats, known: Calibration) -> Callable[[], tuple[Any, int, float]]:
+def _torch_residual(x: Floats, w: Floats, known: ActivationCalibration) -> Callable[[], tuple[Any, int, float]]:
     """Finds the channels that exceed the limit in this activation, and multiplies what does; None where none do."""
     import torch
 

@@ -17,7 +17,7 @@ FAST, SLOW = "flag", "pipe"
 """Synchronisation by a polled word in shared memory, and by a pipe that blocks: about 1 and 100 us a round trip."""
 
 
-class StaticUnit(Protocol):
+class KernelUnit(Protocol):
     """What is used of XlaWorker."""
 
     def build(self, key: str, spec: Mapping[str, object]) -> float: ...
@@ -36,7 +36,7 @@ class Units:
     """spare_cores: those of this machine that neither unit is pinned to."""
 
     arena: SharedArena
-    static: StaticUnit
+    static: KernelUnit
     spare_cores: tuple[int, ...] = ()
 
 
@@ -53,7 +53,7 @@ class OffloadPoint:
         return f"{self.experiment}/{self.arm}/{self.setting}"
 
 
-class OffloadBench(Protocol):
+class TechniqueBench(Protocol):
     """One experiment on a pair. `points` are known before anything is loaded."""
 
     @property

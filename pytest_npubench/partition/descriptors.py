@@ -39,7 +39,7 @@ class LinearPastThreshold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class StageFit:
     """NPU-1: the time goes up every `width`; step_s is by how much. width None: none found, step_s for each one."""
 
     width: int | None
@@ -47,7 +47,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ratio:
+class RatioFit:
     """A ratio of times or rates with the interval of its median at 95 %; None where there are fewer than 6 rounds."""
 
     ratio: float
@@ -87,7 +87,7 @@ def fit_linear_past_threshold(sizes: Sequence[float], seconds: Sequence[float]) 
     return LinearPastThreshold(threshold=threshold, floor_s=bent.intercept, slope_s=bent.slope)
 
 
-def fit_stage(sizes: Sequence[int], seconds: Sequence[float]) -> Stage:
+def fit_stage(sizes: Sequence[int], seconds: Sequence[float]) -> StageFit:
     """NPU-1 from one time a size: the width w whose ceil(size / w) explains the times best, against a straight line.
 
     Widths from 2 to half of the range are tried, so the sizes must reach over two stages at least, and lie closer than
@@ -98,11 +98,11 @@ def fit_stage(sizes: Sequence[int], seconds: Sequence[float]) -> Stage:
     fits = [(_fit(np.ceil(x / width), y), width) for width in range(2, int(x.max() - x.min()) // 2 + 1)]
     stepped, width = min(fits, key=lambda item: item[0].residual, default=(straight, 1))
     if stepped.slope <= 0 or not _believed(straight, stepped, len(x)):
-        return Stage(width=None, step_s=straight.slope)
-    return Stage(width=width, step_s=stepped.slope)
+        return StageFit(width=None, step_s=straight.slope)
+    return StageFit(width=width, step_s=stepped.slope)
 
 
-def fit_ratio(slower_s: Sequence[float], faster_s: Sequence[float]) -> Ratio:
+def fit_ratio(slower_s: Sequence[float], faster_s: Sequence[float]) -> RatioFit:
     """NPU-2 and NPU-3: the times of two orders or two shapes, measured in the same rounds, and their ratio round by
     round. Raises MeasurementError for samples of different number, none, or one that is not above 0."""
     if len(slower_s) != len(faster_s):
@@ -114,7 +114,7 @@ def fit_ratio(slower_s: Sequence[float], faster_s: Sequence[float]) -> Ratio:
 
 def fit_bandwidth_gain(
     alone_per_s: Mapping[str, Sequence[float]], together_per_s: Mapping[str, Sequence[float]]
-) -> Ratio:
+) -> RatioFit:
     """Memory-1: bytes a second of all units together over those of the best unit alone, round by round; by unit.
 
     Raises MeasurementError where the units or their numbers of rounds differ, or a rate is not above 0.
@@ -153,7 +153,7 @@ def fit_graph_generation(elements: Sequence[float], compile_s: Sequence[float]) 
     return GraphGeneration(base_s=float(y.mean() - slope * x.mean()), slope_s=slope)
 
 
-class _Line(NamedTuple):
+class _FittedLine(NamedTuple):
     """y = intercept + slope x, and the sum of the squared relative residuals."""
 
     intercept: float
@@ -161,14 +161,14 @@ class _Line(NamedTuple):
     residual: float
 
 
-def _fit(x: Array, y: Array) -> _Line:
+def _fit(x: Array, y: Array) -> _FittedLine:
     design = np.column_stack([np.ones_like(x), x]) / y[:, None]
     (intercept, slope), *_ = np.linalg.lstsq(design, np.ones_like(y), rcond=None)
     residual = 1 - design @ np.array([intercept, slope])
-    return _Line(float(intercept), float(slope), float(residual @ residual))
+    return _FittedLine(float(intercept), float(slope), float(residual @ residual))
 
 
-def _believed(straight: _Line, other: _Line, num: int) -> bool:
+def _believed(straight: _FittedLine, other: _FittedLine, num: int) -> bool:
     """The information criterion with one parameter more; residuals below rounding count as rounding."""
     tiny = num * 1e-20
     return num * math.log((straight.residual + tiny) / (other.residual + tiny)) - math.log(num) >= DECISIVE
@@ -180,8 +180,8 @@ def _between(x: Array) -> list[float]:
     return [float(threshold) for threshold in np.linspace(ordered[1], ordered[-2], 40)]
 
 
-def _ratio(ratios: Sequence[float]) -> Ratio:
-    return Ratio(ratio=float(np.median(ratios)), interval=quantile_interval(ratios))
+def _ratio(ratios: Sequence[float]) -> RatioFit:
+    return RatioFit(ratio=float(np.median(ratios)), interval=quantile_interval(ratios))
 
 
 def _checked(sizes: Sequence[float], seconds: Sequence[float], *, at_least: int) -> tuple[Array, Array]:

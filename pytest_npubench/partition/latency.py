@@ -34,7 +34,7 @@ ALIGNMENT = 4  # float32 values in the smallest vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class SplitPrediction:
     """A split's seconds. gpu_s and npu_s are alone, 0 where a unit has nothing to do; total_s holds everything."""
 
     total_s: float
@@ -118,7 +118,7 @@ class LatencyModel:
         )
         return near.gpu_factor, near.npu_factor
 
-    def predict(self, matmul: Matmul, split: Split, mechanism: str | None = None) -> Prediction:
+    def predict(self, matmul: Matmul, split: Split, mechanism: str | None = None) -> SplitPrediction:
         """The seconds of a split that check_split has passed."""
         gpu_s = sum(self.gpu_s(part.num_rows, matmul.cols, part.num_tokens) for part in split.of(GPU))
         npu_s = sum(self.npu_s(part.num_rows, matmul.cols, part.padded_tokens) for part in split.of(NPU))
@@ -126,7 +126,9 @@ class LatencyModel:
         sync_s = self.profile.sync(mechanism).p50_s if split.of(NPU) else 0.0
         compile_s = self._compile_s(matmul, split.of(NPU)) if split.prepares_online else 0.0
         total_s = compile_s + self._total_s(matmul, gpu_s, npu_s, copy_s, sync_s)
-        return Prediction(total_s=total_s, gpu_s=gpu_s, npu_s=npu_s, sync_s=sync_s, copy_s=copy_s, compile_s=compile_s)
+        return SplitPrediction(
+            total_s=total_s, gpu_s=gpu_s, npu_s=npu_s, sync_s=sync_s, copy_s=copy_s, compile_s=compile_s
+        )
 
     def _total_s(self, matmul: Matmul, gpu_s: float, npu_s: float, copy_s: float, sync_s: float) -> float:
         if npu_s == 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_npubench.core.hardware import PROFILES
-from pytest_npubench.core.toml_table import Table
+from pytest_npubench.core.toml_table import TomlTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ def size_of(sizes: tuple[PairSize, ...], profile: str) -> PairSize | None:
     return next((size for size in sizes if size.name == profile), None)
 
 
-def pair_sizes(section: Table, models: tuple[str, ...], experiments: tuple[str, ...]) -> tuple[PairSize, ...]:
+def pair_sizes(section: TomlTable, models: tuple[str, ...], experiments: tuple[str, ...]) -> tuple[PairSize, ...]:
     """The profiles of a section. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
     profiles = section.table("profile", PROFILES)
     keys = ["experiments", "min_rounds", "max_rounds", "budget_s"]
@@ -38,7 +38,7 @@ def pair_sizes(section: Table, models: tuple[str, ...], experiments: tuple[str, 
     return tuple(_size(name, table, models, experiments) for name, table in tables)
 
 
-def _size(name: str, table: Table, models: tuple[str, ...], experiments: tuple[str, ...]) -> PairSize:
+def _size(name: str, table: TomlTable, models: tuple[str, ...], experiments: tuple[str, ...]) -> PairSize:
     min_rounds = table.integer("min_rounds", at_least=2)  # one round has no spread, so no interval
     return PairSize(
         name=name,

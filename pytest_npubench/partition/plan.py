@@ -23,7 +23,7 @@ VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionPlan:
+class ModelSplits:
     """decisions: operator by operator, each by length. left_out: (operator, tokens, why) of what cannot be priced.
     note: the profile's, which stands beside every figure made of it; None where there is none."""
 
@@ -83,7 +83,7 @@ def make_plan(
     *,
     strategies: Sequence[str] | None = None,
     mechanism: str | None = None,
-) -> PartitionPlan:
+) -> ModelSplits:
     """Solve every operator at every length. What the profile cannot price is left out, with the reason.
 
     Raises RegistryError and PartitionError as solver.solve for strategies and mechanism, PartitionError for lengths
@@ -101,7 +101,7 @@ def make_plan(
                 left_out.append((shape.name, tokens, str(error)))
     if not decisions:
         raise PartitionError(f"the profile does not know {model}: {left_out[0][2] if left_out else 'no operators'}")
-    return PartitionPlan(model=model, decisions=tuple(decisions), left_out=tuple(left_out), note=profile.note)
+    return ModelSplits(model=model, decisions=tuple(decisions), left_out=tuple(left_out), note=profile.note)
 
 
 def lengths_of(profile: PartitionProfile) -> tuple[int, ...]:

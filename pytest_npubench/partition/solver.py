@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_npubench.errors import PartitionError
-from pytest_npubench.partition.latency import LatencyModel, Prediction
+from pytest_npubench.partition.latency import LatencyModel, SplitPrediction
 from pytest_npubench.partition.matmul import GPU, NPU, Matmul, Split, check_split
 from pytest_npubench.partition.options import SplitOptions, ratio_text
 from pytest_npubench.partition.profile import PartitionProfile
@@ -24,7 +24,7 @@ class Alternative:
     """One split and its price."""
 
     split: Split
-    prediction: Prediction
+    prediction: SplitPrediction
 
     @property
     def strategy(self) -> str:
@@ -155,7 +155,7 @@ def split_text(matmul: Matmul, split: Split) -> str:
     return f"rows {ratio_text(gpu.num_rows / matmul.rows)} ({gpu.num_rows}:{matmul.rows - gpu.num_rows}){padded}"
 
 
-def _terms(prediction: Prediction) -> str:
+def _terms(prediction: SplitPrediction) -> str:
     named = {
         "gpu": prediction.gpu_s,
         "npu": prediction.npu_s,

@@ -158,9 +158,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """`-n N` gives all cases of a device to one worker; any other --dist stays as it was asked for."""
     if config.getvalue("dist") not in ("load", "loadgroup"):
         return None
-    from pytest_npubench.plugin.worker_devices import Scheduling
+    from pytest_npubench.plugin.worker_devices import DeviceScheduling
 
-    return Scheduling(config, log, lambda: {name: spec.family for name, spec in _session(config).specs.items()})
+    return DeviceScheduling(config, log, lambda: {name: spec.family for name, spec in _session(config).specs.items()})
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -12,8 +12,7 @@ import pytest
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
-from pytest_npubench.campaign.campaign import Campaign
-from pytest_npubench.campaign.campaign import Site as CampaignSite
+from pytest_npubench.campaign.campaign import Campaign, CampaignSite
 from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.progress import Progress

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.protocol import CampaignPlan, Frozen
+from pytest_npubench.campaign.protocol import CampaignPlan, FrozenWorkload
 from pytest_npubench.comparison.observation import Key
 from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import JournalError, MeasurementError, NpubenchError
@@ -33,7 +33,7 @@ CampaignKey = tuple[str, Devices]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class CampaignMember:
     """A selected case with the test function that has it: its file's absolute path and its names."""
 
     expanded: ExpandedCase
@@ -61,13 +61,13 @@ class Campaigns:
 
     def __init__(self, workbench: Workbench) -> None:
         self._workbench = workbench
-        self._members: dict[CampaignKey, list[Member]] = {}
+        self._members: dict[CampaignKey, list[CampaignMember]] = {}
         self._begun: set[CampaignKey] = set()
         self._judged: dict[CampaignKey, Mapping[str, Judgement] | NpubenchError] = {}
         self._fingerprints: dict[tuple[Devices, str], Fingerprint] = {}
-        self._frozen: dict[CampaignKey, Mapping[str, Frozen]] = {}
+        self._frozen: dict[CampaignKey, Mapping[str, FrozenWorkload]] = {}
 
-    def add(self, member: Member, devices: Devices) -> None:
+    def add(self, member: CampaignMember, devices: Devices) -> None:
         self._members.setdefault((member.expanded.plan.key, devices), []).append(member)
 
     @property
@@ -112,7 +112,7 @@ class Campaigns:
     def _run(
         self,
         plan: CampaignPlan,
-        members: Sequence[Member],
+        members: Sequence[CampaignMember],
         devices: Devices,
         *,
         fingerprint_only: bool = False,
@@ -152,7 +152,7 @@ class Campaigns:
         heard = Heard(fingerprint=on_fingerprint, record=on_record, note=bench.note, progress=bench.progress, plan=plan)
         return run_campaign(bench.config, bench.settings, task, heard)
 
-    def _held_to(self, member: Member, devices: Devices, key: FingerprintKey) -> Mapping[str, Any]:
+    def _held_to(self, member: CampaignMember, devices: Devices, key: FingerprintKey) -> Mapping[str, Any]:
         """What was frozen for the workloads of a member's campaign; the run notes what is of another stack."""
         bench, plan = self._workbench, member.expanded.plan
         found = member.expanded.suite.frozen(plan, bench.regression.baselines, key, bench.settings.compare_across)
@@ -162,7 +162,9 @@ class Campaigns:
                 bench.note(f"{plan.key}, {workload}: rate and limits {one.origin}")
         return {workload: one.calibration for workload, one in found.items()}
 
-    def _judge(self, members: Sequence[Member], measured: Measured, devices: Devices) -> Mapping[str, Judgement]:
+    def _judge(
+        self, members: Sequence[CampaignMember], measured: Measured, devices: Devices
+    ) -> Mapping[str, Judgement]:
         plan = members[0].expanded.plan
         frozen = self._frozen.get((plan.key, devices), {})
         cases = [
@@ -183,7 +185,7 @@ class Campaigns:
 
     def _again(
         self,
-        members: Sequence[Member],
+        members: Sequence[CampaignMember],
         devices: Devices,
         used: Mapping[str, Any],
         suspects: Sequence[str],
@@ -204,7 +206,9 @@ class Campaigns:
         return {(case, metric.name): metric.processes[0] for case, found in usable.items() for metric in found.metrics}
 
 
-def within_limits(expanded: ExpandedCase, measured: Measured, frozen: Mapping[str, Frozen] | None = None) -> Judgement:
+def within_limits(
+    expanded: ExpandedCase, measured: Measured, frozen: Mapping[str, FrozenWorkload] | None = None
+) -> Judgement:
     """The case against its absolute limits; invalid with the reason where it was not, or not well, measured. It says
     what it was held to, by `frozen` or not, and of another engine than the reference which."""
     judgement, plan, engine = _judged(expanded, measured), expanded.plan, expanded.engine
@@ -215,7 +219,7 @@ def within_limits(expanded: ExpandedCase, measured: Measured, frozen: Mapping[st
     return replace(judgement, detail={**judgement.detail, "engine": engine.name})
 
 
-def _used(members: Sequence[Member], measured: Measured) -> Mapping[str, Any]:
+def _used(members: Sequence[CampaignMember], measured: Measured) -> Mapping[str, Any]:
     """What workloads were held to in rounds that were measured."""
     points = [point for member in members for point in member.expanded.points]
     return members[0].expanded.suite.used(points, measured)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class CallableLimits:
     """What the npubench marker says: samples to take, calls to warm up with at most, calls in a sample (None: as many
     as the clock needs), limits in seconds."""
 
@@ -50,7 +50,7 @@ class Limits:
     max_median_s: float | None = None
 
     @classmethod
-    def from_pytest_item(cls, item: pytest.Item) -> Limits:
+    def from_pytest_item(cls, item: pytest.Item) -> CallableLimits:
         """The nearest marker wins, keyword by keyword. Raises ConfigError naming an unknown keyword or wrong value."""
         given: dict[str, Any] = {}
         known = {field.name for field in fields(cls)}
@@ -76,7 +76,7 @@ class Limits:
 class Measure:
     """The fixture's value. One call a test."""
 
-    def __init__(self, request: pytest.FixtureRequest, session: BenchSession, limits: Limits) -> None:
+    def __init__(self, request: pytest.FixtureRequest, session: BenchSession, limits: CallableLimits) -> None:
         self._request = request
         self._session = session
         self._limits = limits
@@ -88,7 +88,7 @@ class Measure:
         """Fails the test at its setup, before any device is opened, where its markers are wrong."""
         wrong = wrong_families(request.node) if DEVICES not in request.node.stash else ""
         try:
-            limits = Limits.from_pytest_item(request.node)
+            limits = CallableLimits.from_pytest_item(request.node)
         except ConfigError as error:
             wrong = wrong or str(error)
         if wrong:
@@ -182,7 +182,7 @@ class Measure:
         )
 
 
-def _judge(samples: Samples, limits: Limits, timing: CallTiming) -> Judgement:
+def _judge(samples: Samples, limits: CallableLimits, timing: CallTiming) -> Judgement:
     gates = tuple(
         Gate(metric=metric, value=value, limit=limit, unit="s")
         for metric, value, limit in (

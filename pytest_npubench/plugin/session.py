@@ -22,7 +22,7 @@ from pytest_npubench.errors import BrokenEntryError, JournalError, NpubenchError
 from pytest_npubench.partition import strategies
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.again_folder import remove_left_over
-from pytest_npubench.plugin.campaigns import Campaigns, Member, Workbench
+from pytest_npubench.plugin.campaigns import CampaignMember, Campaigns, Workbench
 from pytest_npubench.plugin.items import DEVICES, NODE_ID, ExpandedCase, expanded_case
 from pytest_npubench.plugin.open_devices import Devices, OpenDevices, limit_jax
 from pytest_npubench.plugin.outcome import accept_results, upload_history, write_report
@@ -160,7 +160,7 @@ class BenchSession:
         for name in self.settings.require:
             if name not in selection.runnable:
                 raise pytest.UsageError(plain(f"--npubench-require {name}: {self.why_not(name, selection)}"))
-        members: list[tuple[Member, Devices]] = []
+        members: list[tuple[CampaignMember, Devices]] = []
         own_families: set[str] = set()
         for item in selection.items:
             expanded = expanded_case(item)
@@ -168,7 +168,7 @@ class BenchSession:
                 self.num_cases += 1
                 if expanded is not None:
                     test = runs_again(item, item.stash[NODE_ID]).partition("[")[0]
-                    members.append((Member(expanded=expanded, test=test), item.stash[DEVICES]))
+                    members.append((CampaignMember(expanded=expanded, test=test), item.stash[DEVICES]))
                 else:
                     self.num_own_cases += 1
                     own_families.add(item.stash[DEVICES][0].family)

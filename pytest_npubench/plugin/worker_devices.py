@@ -18,7 +18,7 @@ DEVICE_NUMBER = re.compile(r"@(\d+)\]$")
 Families = Mapping[str, str]
 
 
-class Scheduling:
+class DeviceScheduling:
     """xdist's usual `-n` until the workers have said which tests there are; then by device where ours are among them.
 
     `families` tells the family of each hardware name, and is asked only once there is a test that may be ours.

@@ -17,7 +17,7 @@ from pytest_npubench.reports.record_fields import Record, finite, kind_of, numbe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class ServedFigure:
     """One figure of a served run, in its own unit; value is None where it is not known, and note says why."""
 
     value: float | None
@@ -33,7 +33,7 @@ class ServedPolicy:
 
     policy: str
     settings: str
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, ServedFigure]
 
     def value(self, name: str) -> float | None:
         return self.figures[name].value if name in self.figures else None
@@ -111,9 +111,9 @@ def _policy(record: Record) -> ServedPolicy:
     )
 
 
-def _figure(entry: Record) -> Figure:
+def _figure(entry: Record) -> ServedFigure:
     ends = finite(entry.get("interval"))
-    return Figure(
+    return ServedFigure(
         value=number(entry, "value"),
         definition=text(entry, "definition"),
         num_samples=number(entry, "num_samples"),

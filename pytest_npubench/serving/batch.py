@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 from pytest_npubench.errors import ConfigError, WorkloadError
 from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
-from pytest_npubench.serving.member import Member
+from pytest_npubench.serving.member import BatchMember
 from pytest_npubench.serving.request import ServingRequest
 
 
@@ -41,14 +41,14 @@ class Batch:
         self.all_layers = LayerGroup(0, num_layers)
         self.max_batch_size = max_batch_size
         self.blocks = KvBlocks(num_blocks=kv_blocks, block_size_tokens=block_size_tokens)
-        self.members: dict[int, Member] = {}
-        self.waiting: deque[Member] = deque()
-        self.in_flight: dict[int, Member] = {}
-        self.running: dict[int, Member] = {}
-        self.ended: list[Member] = []
+        self.members: dict[int, BatchMember] = {}
+        self.waiting: deque[BatchMember] = deque()
+        self.in_flight: dict[int, BatchMember] = {}
+        self.running: dict[int, BatchMember] = {}
+        self.ended: list[BatchMember] = []
         self.iteration = 0
         self.expects_more = True
-        self._admitted: dict[int, Member] = {}  # in flight and running, in order of admission
+        self._admitted: dict[int, BatchMember] = {}  # in flight and running, in order of admission
         self._step = 0
         self._finishes = Calendar()
         self._needs_block = Calendar()
@@ -70,7 +70,7 @@ class Batch:
 
     def add(self, request: ServingRequest, now_s: float) -> None:
         """The request has arrived and waits."""
-        member = Member(request=request, dispatched_s=now_s)
+        member = BatchMember(request=request, dispatched_s=now_s)
         self.members[member.id] = member
         self.waiting.append(member)
 
@@ -121,7 +121,7 @@ class Batch:
             return
         member.aborted = reason
 
-    def take_ended(self) -> Sequence[Member]:
+    def take_ended(self) -> Sequence[BatchMember]:
         ended, self.ended = self.ended, []
         return ended
 
@@ -139,14 +139,14 @@ class Batch:
     def num_admitted(self) -> int:
         return len(self._admitted)
 
-    def next_waiting(self, *, whole: bool = False) -> Member | None:
+    def next_waiting(self, *, whole: bool = False) -> BatchMember | None:
         """The one that `admit_next` would admit."""
         if not self.waiting or self._dropped or len(self._admitted) >= self.max_batch_size:
             return None
         member = self.waiting[0]
         return member if self._blocks_wanted(member, whole) <= self.blocks.num_free else None
 
-    def admit_next(self, *, whole: bool = False) -> Member | None:
+    def admit_next(self, *, whole: bool = False) -> BatchMember | None:
         """The first in the queue goes in flight, or None: nobody waits, the batch is full, or blocks are short.
 
         It gets blocks for its prompt; with `whole` for its output as well, so that it is never preempted.
@@ -205,17 +205,17 @@ class Batch:
             row.request for row in rows if row.first_token + row.num_tokens == self.in_flight[row.request].prompt_tokens
         )
 
-    def _blocks_wanted(self, member: Member, whole: bool) -> int:
+    def _blocks_wanted(self, member: BatchMember, whole: bool) -> int:
         return self.blocks.blocks_for(member.peak_kv_tokens if whole else member.prompt_tokens)
 
-    def _hold(self, member: Member, num_blocks: int) -> None:
+    def _hold(self, member: BatchMember, num_blocks: int) -> None:
         self.blocks.take(num_blocks)
         member.num_blocks = num_blocks
         if member.scheduled_at is None:
             member.scheduled_at = self.iteration
         self._admitted[member.id] = member
 
-    def _start(self, member: Member) -> None:
+    def _start(self, member: BatchMember) -> None:
         """Its prompt is done and gave a token in this iteration; from the next one on it decodes."""
         member.gives_from = self.iteration
         member.decodes_from_step = self._step
@@ -226,7 +226,7 @@ class Batch:
         self.running[member.id] = member
         self._decode = None
 
-    def _enter_next_block(self, member: Member, step: int) -> None:
+    def _enter_next_block(self, member: BatchMember, step: int) -> None:
         """Unless it will have ended by then: the last step it decodes at is the one before it finishes."""
         if step < member.finishes_at_step:
             member.needs_block_at_step = step
@@ -248,7 +248,7 @@ class Batch:
             member.close_segment(self.iteration)
             member.gives_from = self.iteration + 1
 
-    def _preempt(self, member: Member) -> None:
+    def _preempt(self, member: BatchMember) -> None:
         running = member.id in self.running
         member.close_segment(self.iteration)
         self._release(member)
@@ -256,11 +256,11 @@ class Batch:
         self.waiting.appendleft(member)
         self._dropped.append(member.id)
 
-    def _end(self, member: Member) -> None:
+    def _end(self, member: BatchMember) -> None:
         self._release(member)
         self.ended.append(member)
 
-    def _release(self, member: Member) -> None:
+    def _release(self, member: BatchMember) -> None:
         self.blocks.give_back(member.num_blocks)
         member.num_blocks = 0
         del self._admitted[member.id]
@@ -277,16 +277,16 @@ class Calendar:
     __slots__ = ("_at",)
 
     def __init__(self) -> None:
-        self._at: dict[int, list[Member]] = {}
+        self._at: dict[int, list[BatchMember]] = {}
 
-    def put(self, step: int, member: Member) -> None:
+    def put(self, step: int, member: BatchMember) -> None:
         self._at.setdefault(step, []).append(member)
 
-    def take(self, step: int) -> Sequence[Member]:
+    def take(self, step: int) -> Sequence[BatchMember]:
         """Those of that step, who are then in the calendar no more."""
         return self._at.pop(step, ())
 
-    def remove(self, step: int, member: Member) -> None:
+    def remove(self, step: int, member: BatchMember) -> None:
         """Nothing where it does not stand there."""
         members = self._at.get(step, [])
         if member in members:

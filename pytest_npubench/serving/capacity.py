@@ -68,10 +68,10 @@ def search(
     )
     if seed < 0:
         raise ConfigError(f"seed is {seed}; want a whole number >= 0")
-    return _Search(evaluate, target, low, high, limits, seed).result()
+    return _CapacitySearch(evaluate, target, low, high, limits, seed).result()
 
 
-class _Search:
+class _CapacitySearch:
     """One search: its runs so far, on a grid of rates counted by step."""
 
     def __init__(

@@ -16,11 +16,11 @@ from pytest_npubench.serving.batch import Batch
 from pytest_npubench.serving.iteration import IterationPlan
 from pytest_npubench.serving.load import Load
 from pytest_npubench.serving.log import IterationLog, merged
-from pytest_npubench.serving.member import Member
+from pytest_npubench.serving.member import BatchMember
 from pytest_npubench.serving.metrics import RequestRecord
 from pytest_npubench.serving.result import ServingResult, record_of, token_times
 from pytest_npubench.serving.schedulers.disaggregated import DisaggregatedScheduler
-from pytest_npubench.serving.two_devices import HandedOver, Ran, Side, TwoDevices
+from pytest_npubench.serving.two_devices import DeviceRun, HandedOver, ServingSide, TwoDevices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def serve_disaggregated(
             break
         for event in devices.wait(next_s):
             run.done(event)
-            if on_iteration is not None and isinstance(event, Ran):
+            if on_iteration is not None and isinstance(event, DeviceRun):
                 on_iteration(run.num_iterations)
     if until_s is None:
         run.check_all_served()
@@ -76,10 +76,13 @@ class _Run:
         self._load = load
         self._scheduler = scheduler
         self._devices = devices
-        self._batches: dict[Side, Batch] = {Side.PREFILL: scheduler.batch, Side.DECODE: scheduler.decode_batch}
-        self._logs = {side: IterationLog() for side in Side}
-        self._running: dict[Side, tuple[int, int]] = {}  # admitted and waiting when its iteration started
-        self._moving: Member | None = None
+        self._batches: dict[ServingSide, Batch] = {
+            ServingSide.PREFILL: scheduler.batch,
+            ServingSide.DECODE: scheduler.decode_batch,
+        }
+        self._logs = {side: IterationLog() for side in ServingSide}
+        self._running: dict[ServingSide, tuple[int, int]] = {}  # admitted and waiting when its iteration started
+        self._moving: BatchMember | None = None
         self._handovers: list[HandedOver] = []
 
     @property
@@ -112,10 +115,10 @@ class _Run:
         if self._moving is None and (member := self._scheduler.next_handover()) is not None:
             self._moving = member
             self._devices.hand_over(member.request)
-        self._start(Side.PREFILL, self._scheduler.plan)
-        self._start(Side.DECODE, self._scheduler.plan_decode)
+        self._start(ServingSide.PREFILL, self._scheduler.plan)
+        self._start(ServingSide.DECODE, self._scheduler.plan_decode)
 
-    def _start(self, side: Side, make_plan: Callable[[], IterationPlan | None]) -> None:
+    def _start(self, side: ServingSide, make_plan: Callable[[], IterationPlan | None]) -> None:
         if side in self._running:
             return
         batch = self._batches[side]
@@ -125,8 +128,8 @@ class _Run:
             self._running[side] = batch.num_admitted, len(batch.waiting)
             self._devices.run(side, plan)
 
-    def done(self, event: Ran | HandedOver) -> None:
-        if isinstance(event, Ran):
+    def done(self, event: DeviceRun | HandedOver) -> None:
+        if isinstance(event, DeviceRun):
             self._ran(event)
         else:
             assert self._moving is not None
@@ -134,7 +137,7 @@ class _Run:
             self._moving = None
             self._handovers.append(event)
 
-    def _ran(self, event: Ran) -> None:
+    def _ran(self, event: DeviceRun) -> None:
         batch, log = self._batches[event.side], self._logs[event.side]
         num_running, num_waiting = self._running.pop(event.side)
         log.append(
@@ -164,27 +167,27 @@ class _Run:
             started_s=started_s,
             ended_s=self._devices.now_s(),
             num_layers=self._scheduler.batch.num_layers,
-            prefill_log=logs[Side.PREFILL],
-            decode_log=logs[Side.DECODE],
+            prefill_log=logs[ServingSide.PREFILL],
+            decode_log=logs[ServingSide.DECODE],
             handover_s=tuple(event.end_s - event.start_s for event in self._handovers),
             handover_bytes=tuple(event.num_bytes for event in self._handovers),
         )
 
-    def _record(self, member: Member) -> RequestRecord:
-        times_s = token_times(member.segments, self._logs[Side.PREFILL].end_s)
+    def _record(self, member: BatchMember) -> RequestRecord:
+        times_s = token_times(member.segments, self._logs[ServingSide.PREFILL].end_s)
         decoding = self._scheduler.decode_batch.members.get(member.id)
         if decoding is not None:
-            times_s += token_times(decoding.segments, self._logs[Side.DECODE].end_s)
+            times_s += token_times(decoding.segments, self._logs[ServingSide.DECODE].end_s)
             member.tokens.extend(decoding.tokens)
-        return record_of(member, self._logs[Side.PREFILL], times_s)
+        return record_of(member, self._logs[ServingSide.PREFILL], times_s)
 
     def _end_unfinished(self) -> None:
         batch, decode_batch = self._scheduler.batch, self._scheduler.decode_batch
         for member in (*decode_batch.running.values(), *decode_batch.in_flight.values()):
             member.close_segment(decode_batch.iteration)
-            self._devices.end(Side.DECODE, member.id)
+            self._devices.end(ServingSide.DECODE, member.id)
         for member in (*batch.leaving, *batch.in_flight.values(), *batch.waiting):
-            self._devices.end(Side.PREFILL, member.id)
+            self._devices.end(ServingSide.PREFILL, member.id)
 
 
 def _check(load: Load, scheduler: DisaggregatedScheduler, devices: TwoDevices) -> None:
@@ -192,7 +195,7 @@ def _check(load: Load, scheduler: DisaggregatedScheduler, devices: TwoDevices) -
         raise ConfigError("this disaggregated scheduler has served a load already; want a new one for each run")
     batches = (scheduler.batch, scheduler.decode_batch)
     for side, batch, (num_layers, capacity_tokens, block_size_tokens) in zip(
-        Side, batches, devices.shapes(), strict=True
+        ServingSide, batches, devices.shapes(), strict=True
     ):
         planned = batch.num_layers, batch.blocks.block_size_tokens
         if planned != (num_layers, block_size_tokens) or batch.blocks.capacity_tokens > capacity_tokens:

@@ -11,7 +11,7 @@ from pytest_npubench.serving.request import ServingRequest
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class BatchMember:
     """What changes about a request while it is served. Steps count the iterations that decoded.
 
     prompt_tokens are to be prefilled: the request's prompt, and what it had generated before a preemption.

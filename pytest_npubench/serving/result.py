@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from pytest_npubench.serving.log import IterationLog
-from pytest_npubench.serving.member import Member
+from pytest_npubench.serving.member import BatchMember
 from pytest_npubench.serving.metrics import RequestRecord
 from pytest_npubench.serving.settings import Setting
 
@@ -30,7 +30,7 @@ class ServingResult:
     num_layers: int
 
 
-def record_of(member: Member, log: IterationLog, token_times_s: tuple[float, ...] | None = None) -> RequestRecord:
+def record_of(member: BatchMember, log: IterationLog, token_times_s: tuple[float, ...] | None = None) -> RequestRecord:
     """The request's times, read off the log of the device that prefilled it; its token times too unless given."""
     request = member.request
     times_s = token_times(member.segments, log.end_s) if token_times_s is None else token_times_s

@@ -20,7 +20,7 @@ from typing import Any
 from pytest_npubench.errors import ConfigError, DeviceError, DeviceUnavailableError, MeasurementError
 from pytest_npubench.processes.owner import Owner
 from pytest_npubench.serving.iteration import IterationPlan
-from pytest_npubench.serving.two_devices import HandoverExecutor, Side
+from pytest_npubench.serving.two_devices import HandoverExecutor, ServingSide
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
         owner.answer_error(DeviceError(f"the {side.value} process: {type(error).__name__}: {error}"))
 
 
-def _pin(side: Side, cores: Collection[int]) -> None:
+def _pin(side: ServingSide, cores: Collection[int]) -> None:
     """Raises DeviceUnavailableError where the system cannot pin, or does not lend these processors."""
     try:
         os.sched_setaffinity(0, cores)
@@ -52,14 +52,16 @@ def _pin(side: Side, cores: Collection[int]) -> None:
 class _Served:
     """An executor behind the socket to its owner."""
 
-    def __init__(self, side: Side, executor: HandoverExecutor, owner: Owner, kv_pipe: Connection[Any, Any]) -> None:
+    def __init__(
+        self, side: ServingSide, executor: HandoverExecutor, owner: Owner, kv_pipe: Connection[Any, Any]
+    ) -> None:
         self._executor = executor
         self._owner = owner
         self._kv_pipe = kv_pipe
         self._sending = threading.Lock()
         self._arrived: dict[int, object] = {}
         self._reply("ready", (executor.num_layers, executor.kv_capacity_tokens, executor.block_size_tokens))
-        if side is Side.DECODE:
+        if side is ServingSide.DECODE:
             threading.Thread(target=self._receive_kv, daemon=True).start()
 
     def run(self) -> None:

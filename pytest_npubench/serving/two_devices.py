@@ -16,7 +16,7 @@ from pytest_npubench.serving.iteration import Executor, IterationOutcome, Iterat
 from pytest_npubench.serving.request import ServingRequest
 
 
-class Side(Enum):
+class ServingSide(Enum):
     """Which of the two devices."""
 
     PREFILL = "prefill"
@@ -36,10 +36,10 @@ class HandoverExecutor(Executor, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class DeviceRun:
     """A side has run a plan."""
 
-    side: Side
+    side: ServingSide
     plan: IterationPlan
     outcome: IterationOutcome
     start_s: float
@@ -76,12 +76,12 @@ class TwoDevices(Protocol):
         """On the prefill side."""
         ...
 
-    def run(self, side: Side, plan: IterationPlan) -> None: ...
+    def run(self, side: ServingSide, plan: IterationPlan) -> None: ...
 
     def hand_over(self, request: ServingRequest) -> None: ...
 
-    def wait(self, until_s: float | None) -> Sequence[Ran | HandedOver]:
+    def wait(self, until_s: float | None) -> Sequence[DeviceRun | HandedOver]:
         """What has ended, in order; nothing where until_s came first. None: until something ends."""
         ...
 
-    def end(self, side: Side, request: int) -> None: ...
+    def end(self, side: ServingSide, request: int) -> None: ...

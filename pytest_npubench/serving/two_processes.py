@@ -18,7 +18,7 @@ from pytest_npubench.errors import UnitLostError
 from pytest_npubench.processes.child import END_S, Child, named_error, python_child
 from pytest_npubench.serving.iteration import IterationPlan
 from pytest_npubench.serving.request import ServingRequest
-from pytest_npubench.serving.two_devices import HandedOver, HandoverExecutor, Ran, Side
+from pytest_npubench.serving.two_devices import DeviceRun, HandedOver, HandoverExecutor, ServingSide
 
 ExecutorFactory = Callable[[], HandoverExecutor]
 Cores = Collection[int]
@@ -40,18 +40,18 @@ class ProcessPair:
     def __init__(
         self, prefill: ExecutorFactory, decode: ExecutorFactory, *, cores: tuple[Cores, Cores] | None = None
     ) -> None:
-        self._factories = {Side.PREFILL: prefill, Side.DECODE: decode}
-        self._cores = dict(zip(Side, cores, strict=True)) if cores else {}
-        self._children: dict[Side, Child] = {}
-        self._shapes: dict[Side, tuple[int, int, int]] = {}
-        self._plans: dict[Side, IterationPlan] = {}
+        self._factories = {ServingSide.PREFILL: prefill, ServingSide.DECODE: decode}
+        self._cores = dict(zip(ServingSide, cores, strict=True)) if cores else {}
+        self._children: dict[ServingSide, Child] = {}
+        self._shapes: dict[ServingSide, tuple[int, int, int]] = {}
+        self._plans: dict[ServingSide, IterationPlan] = {}
         self._moving: tuple[ServingRequest, float] | None = None
         self._zero_s = 0.0
 
     def __enter__(self) -> ProcessPair:
         try:
             self._start_processes()
-            for side in Side:
+            for side in ServingSide:
                 self._shapes[side] = self._receive(side)[1]
         except BaseException:
             self.close()
@@ -70,7 +70,7 @@ class ProcessPair:
     def _start_processes(self) -> None:
         receiver, sender = multiprocessing.Pipe(duplex=False)
         with receiver, sender:
-            for side, pipe in ((Side.PREFILL, sender), (Side.DECODE, receiver)):
+            for side, pipe in ((ServingSide.PREFILL, sender), (ServingSide.DECODE, receiver)):
                 cores = self._cores.get(side)
                 self._children[side] = child = python_child(
                     MODULE,
@@ -81,7 +81,7 @@ class ProcessPair:
                 child.send(side, self._factories[side])
 
     def shapes(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-        return self._shapes[Side.PREFILL], self._shapes[Side.DECODE]
+        return self._shapes[ServingSide.PREFILL], self._shapes[ServingSide.DECODE]
 
     def start(self) -> None:
         self._zero_s = time.monotonic()
@@ -90,30 +90,30 @@ class ProcessPair:
         return time.monotonic() - self._zero_s
 
     def begin(self, request: ServingRequest) -> None:
-        self._send(Side.PREFILL, "begin", request.id, request.prompt_tokens, request.output_tokens)
+        self._send(ServingSide.PREFILL, "begin", request.id, request.prompt_tokens, request.output_tokens)
 
-    def run(self, side: Side, plan: IterationPlan) -> None:
+    def run(self, side: ServingSide, plan: IterationPlan) -> None:
         self._plans[side] = plan
         self._send(side, "run", plan)
 
     def hand_over(self, request: ServingRequest) -> None:
         self._moving = request, self.now_s()
-        self._send(Side.PREFILL, "export", request.id)
+        self._send(ServingSide.PREFILL, "export", request.id)
 
-    def wait(self, until_s: float | None) -> Sequence[Ran | HandedOver]:
+    def wait(self, until_s: float | None) -> Sequence[DeviceRun | HandedOver]:
         """Raises what an executor raised, and UnitLostError where a process ended by itself."""
         timeout_s = None if until_s is None else max(0.0, until_s - self.now_s())
         ready = wait([child.fileno() for child in self._children.values()], timeout_s)
         sides = [side for side, child in self._children.items() if child.fileno() in ready]
         return [self._event(side, self._receive(side, MESSAGE_S)) for side in sides]
 
-    def end(self, side: Side, request: int) -> None:
+    def end(self, side: ServingSide, request: int) -> None:
         self._send(side, "end", request)
 
-    def _event(self, side: Side, message: tuple[Any, ...]) -> Ran | HandedOver:
+    def _event(self, side: ServingSide, message: tuple[Any, ...]) -> DeviceRun | HandedOver:
         if message[0] == "ran":
             _, outcome, start_s, end_s = message
-            return Ran(
+            return DeviceRun(
                 side=side,
                 plan=self._plans.pop(side),
                 outcome=outcome,
@@ -123,17 +123,17 @@ class ProcessPair:
         assert self._moving is not None
         (request, start_s), (_, num_bytes, end_s) = self._moving, message
         self._moving = None
-        self._send(Side.DECODE, "import", request.id, request.prompt_tokens, request.output_tokens)
-        self._send(Side.PREFILL, "end", request.id)
+        self._send(ServingSide.DECODE, "import", request.id, request.prompt_tokens, request.output_tokens)
+        self._send(ServingSide.PREFILL, "end", request.id)
         return HandedOver(request=request, num_bytes=num_bytes, start_s=start_s, end_s=end_s - self._zero_s)
 
-    def _send(self, side: Side, *command: object) -> None:
+    def _send(self, side: ServingSide, *command: object) -> None:
         try:
             self._children[side].send(*command)
         except UnitLostError as error:
             raise self._failed(side, error) from None
 
-    def _receive(self, side: Side, timeout_s: float | None = None) -> tuple[Any, ...]:
+    def _receive(self, side: ServingSide, timeout_s: float | None = None) -> tuple[Any, ...]:
         try:
             message = self._children[side].receive(timeout_s)
         except UnitLostError as error:
@@ -142,7 +142,7 @@ class ProcessPair:
             raise named_error(*message[1:])
         return message
 
-    def _failed(self, side: Side, error: UnitLostError) -> UnitLostError:
+    def _failed(self, side: ServingSide, error: UnitLostError) -> UnitLostError:
         """Of the one that failed: a process that finds the other one gone ends too, with exit status 0."""
         (other,) = (child for which, child in self._children.items() if which is not side)
         if self._children[side].wait(0.0) == 0 and other.wait(END_S):

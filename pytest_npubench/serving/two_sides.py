@@ -11,7 +11,7 @@ from collections import deque
 
 from pytest_npubench.errors import WorkloadError
 from pytest_npubench.serving.batch import Batch
-from pytest_npubench.serving.member import Member
+from pytest_npubench.serving.member import BatchMember
 from pytest_npubench.serving.request import ServingRequest
 
 
@@ -25,7 +25,7 @@ class PrefillSide(Batch):
             block_size_tokens=block_size_tokens,
             max_batch_size=max_batch_size,
         )
-        self.leaving: deque[Member] = deque()
+        self.leaving: deque[BatchMember] = deque()
 
     def check(self, request: ServingRequest) -> None:
         """Raises WorkloadError for a prompt that this side alone cannot hold."""
@@ -35,13 +35,13 @@ class PrefillSide(Batch):
                 f"holds {self.blocks.capacity_tokens}"
             )
 
-    def let_go(self, member: Member) -> None:
+    def let_go(self, member: BatchMember) -> None:
         """The first of `leaving` has been handed over."""
         assert self.leaving[0] is member
         self.leaving.popleft()
         self._release(member)
 
-    def _start(self, member: Member) -> None:
+    def _start(self, member: BatchMember) -> None:
         if member.remaining_tokens == 1:
             super()._start(member)
         else:
@@ -52,12 +52,12 @@ class PrefillSide(Batch):
 class DecodeSide(Batch):
     """Requests come in with their keys and values, between two iterations."""
 
-    def reserve(self, arriving: Member) -> bool:
+    def reserve(self, arriving: BatchMember) -> bool:
         """Blocks for all of a request of the prefill side; False: not now."""
         num_blocks = self.blocks.blocks_for(arriving.peak_kv_tokens)
         if self.num_admitted >= self.max_batch_size or num_blocks > self.blocks.num_free:
             return False
-        member = Member(request=arriving.request, dispatched_s=arriving.dispatched_s)
+        member = BatchMember(request=arriving.request, dispatched_s=arriving.dispatched_s)
         self.members[member.id] = self.in_flight[member.id] = member
         self._hold(member, num_blocks)
         return True

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pytest_npubench.errors import ConfigError, MeasurementError
 from pytest_npubench.serving.iteration import IterationPlan
 from pytest_npubench.serving.request import ServingRequest
-from pytest_npubench.serving.two_devices import HandedOver, HandoverExecutor, Ran, Side
+from pytest_npubench.serving.two_devices import DeviceRun, HandedOver, HandoverExecutor, ServingSide
 
 
 class VirtualPair:
@@ -26,10 +26,10 @@ class VirtualPair:
         for executor in (prefill, decode):
             if not hasattr(executor, "export_kv") or not hasattr(executor, "import_kv"):
                 raise ConfigError(f"{type(executor).__name__} cannot hand KV over; want export_kv and import_kv")
-        self._executors = {Side.PREFILL: prefill, Side.DECODE: decode}
+        self._executors = {ServingSide.PREFILL: prefill, ServingSide.DECODE: decode}
         self._transfer_s = transfer_s
         self._now_s = 0.0
-        self._pending: list[Ran | HandedOver] = []
+        self._pending: list[DeviceRun | HandedOver] = []
         self._kv: object = None
 
     def shapes(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
@@ -46,20 +46,20 @@ class VirtualPair:
         return self._now_s
 
     def begin(self, request: ServingRequest) -> None:
-        self._executors[Side.PREFILL].begin(request.id, request.prompt_tokens, request.output_tokens)
+        self._executors[ServingSide.PREFILL].begin(request.id, request.prompt_tokens, request.output_tokens)
 
-    def run(self, side: Side, plan: IterationPlan) -> None:
+    def run(self, side: ServingSide, plan: IterationPlan) -> None:
         """Raises MeasurementError where the executor does not tell a time."""
         outcome = self._executors[side].run(plan)
         end_s = self._after(f"an iteration of the {side.value} device", outcome.duration_s)
-        self._pending.append(Ran(side=side, plan=plan, outcome=outcome, start_s=self._now_s, end_s=end_s))
+        self._pending.append(DeviceRun(side=side, plan=plan, outcome=outcome, start_s=self._now_s, end_s=end_s))
 
     def hand_over(self, request: ServingRequest) -> None:
-        num_bytes, self._kv = self._executors[Side.PREFILL].export_kv(request.id)
+        num_bytes, self._kv = self._executors[ServingSide.PREFILL].export_kv(request.id)
         end_s = self._after(f"handing over request {request.id}", self._transfer_s(num_bytes))
         self._pending.append(HandedOver(request=request, num_bytes=num_bytes, start_s=self._now_s, end_s=end_s))
 
-    def wait(self, until_s: float | None) -> Sequence[Ran | HandedOver]:
+    def wait(self, until_s: float | None) -> Sequence[DeviceRun | HandedOver]:
         times_s = [event.end_s for event in self._pending]
         self._now_s = max(self._now_s, min(times_s if until_s is None else (*times_s, until_s)))
         done = sorted((event for event in self._pending if event.end_s <= self._now_s), key=lambda event: event.end_s)
@@ -69,15 +69,15 @@ class VirtualPair:
                 self._arrive(event.request)
         return done
 
-    def end(self, side: Side, request: int) -> None:
+    def end(self, side: ServingSide, request: int) -> None:
         self._executors[side].end(request)
 
     def _arrive(self, request: ServingRequest) -> None:
-        decode = self._executors[Side.DECODE]
+        decode = self._executors[ServingSide.DECODE]
         decode.begin(request.id, request.prompt_tokens, request.output_tokens)
         decode.import_kv(request.id, self._kv)
         self._kv = None
-        self._executors[Side.PREFILL].end(request.id)
+        self._executors[ServingSide.PREFILL].end(request.id)
 
     def _after(self, what: str, duration_s: float | None) -> float:
         if duration_s is None or not 0 <= duration_s < float("inf"):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest_npubench.errors import BaselineError
 from pytest_npubench.store.accepted_session import AcceptedSession
-from pytest_npubench.store.baseline_changes import Change, means, newest_names
+from pytest_npubench.store.baseline_changes import BaselineChange, means, newest_names
 from pytest_npubench.store.baseline_format import BaselineFile
 from pytest_npubench.store.baselines import Baselines, changing, write_changes
 
@@ -25,7 +25,7 @@ def move_anchor(
     newest: int | None = None,
     key: str | None = None,
     case: str | None = None,
-) -> Change:
+) -> BaselineChange:
     """Make these sessions, or the newest ones of each case, the anchor instead of those that were.
 
     `key` (the 8 hex digits of a file's name) and `case` (a case's key) narrow what is changed; a case that holds none
@@ -50,7 +50,7 @@ def move_anchor(
         for file, new in zip(old.files, changed, strict=True)
         for name, case in new.cases.items()
     ]
-    return Change(sessions=tuple(sorted(names)), num_cases=sum(was != case for was, case in pairs), paths=paths)
+    return BaselineChange(sessions=tuple(sorted(names)), num_cases=sum(was != case for was, case in pairs), paths=paths)
 
 
 def _held(baselines: Baselines, key: str | None, case: str | None) -> dict[Group, list[AcceptedSession]]:

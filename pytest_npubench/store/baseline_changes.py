@@ -22,7 +22,7 @@ NUM_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class BaselineChange:
     """What a command did: the baseline sessions it was about, how many cases changed, the files written."""
 
     sessions: tuple[str, ...]
@@ -47,7 +47,7 @@ def newest_names(baselines: Baselines) -> str:
     return f"the newest are {', '.join(names)}" if names else "no session was accepted yet"
 
 
-def reject(directory: Path, session: str, *, reason: str = "") -> Change:
+def reject(directory: Path, session: str, *, reason: str = "") -> BaselineChange:
     """Take a session out of every file, for good: it is neither judged against nor accepted again.
 
     `session` is a baseline session or a journal's session, which stands for its devices' sessions SESSION@DEVICE too.
@@ -63,10 +63,10 @@ def reject(directory: Path, session: str, *, reason: str = "") -> Change:
         cases = [case for file in old.files for case in file.cases.values()]
         num_cases = sum(any(one.session in names for one in case.sessions) for case in cases)
         paths = write_changes(old, old.with_files(*changed))
-    return Change(sessions=tuple(sorted(names)), num_cases=num_cases, paths=paths)
+    return BaselineChange(sessions=tuple(sorted(names)), num_cases=num_cases, paths=paths)
 
 
-def reset(directory: Path, cases: Collection[str], *, reason: str, hardware: Collection[str] = ()) -> Change:
+def reset(directory: Path, cases: Collection[str], *, reason: str, hardware: Collection[str] = ()) -> BaselineChange:
     """Let cases begin anew after an intended change: what was accepted for them goes, under every key.
 
     `cases` are case keys or patterns of them (`buckets/profile/*-bucket128`); `hardware` narrows them to its folders.
@@ -87,7 +87,7 @@ def reset(directory: Path, cases: Collection[str], *, reason: str, hardware: Col
         changed = [_anew(file, {name for name, latest in names.items() if latest in chosen}, new) for file in files]
         paths = write_changes(old, old.with_files(*changed))
     sessions = {session.session for _, case in gone for session in case.sessions}
-    return Change(sessions=tuple(sorted(sessions)), num_cases=len(chosen), paths=paths)
+    return BaselineChange(sessions=tuple(sorted(sessions)), num_cases=len(chosen), paths=paths)
 
 
 def prune(

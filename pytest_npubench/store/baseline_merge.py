@@ -23,7 +23,7 @@ from typing import TypeVar
 from pytest_npubench.errors import BaselineError
 from pytest_npubench.store.accepted_session import AcceptedSession, Quantity, began_at
 from pytest_npubench.store.aliases import Alias, Aliases
-from pytest_npubench.store.baseline_changes import Change
+from pytest_npubench.store.baseline_changes import BaselineChange
 from pytest_npubench.store.baseline_format import BaselineCase, BaselineFile, Rejection, Reset
 from pytest_npubench.store.baselines import Baselines, changing, write_changes
 from pytest_npubench.store.frozen_values import Frozen
@@ -33,7 +33,7 @@ Name = TypeVar("Name")
 Value = TypeVar("Value")
 
 
-def merge(directory: Path, other: Path) -> Change:
+def merge(directory: Path, other: Path) -> BaselineChange:
     """Take the sessions of the baselines in `other` into those in `directory`, which is made where it is missing.
 
     Returns the sessions that were not there. Raises BaselineError where a file of either cannot be read, a session has
@@ -46,7 +46,7 @@ def merge(directory: Path, other: Path) -> Change:
         paths = write_changes(old, new)
     before = {name for file in old.files for name in file.session_names}
     after = {name for file in new.files for name in file.session_names}
-    return Change(sessions=tuple(sorted(after - before)), num_cases=_num_changed(old, new), paths=paths)
+    return BaselineChange(sessions=tuple(sorted(after - before)), num_cases=_num_changed(old, new), paths=paths)
 
 
 def merged_baselines(one: Baselines, other: Baselines) -> Baselines:

@@ -19,7 +19,7 @@ from pytest_npubench.suites.protocol import Suite
 
 if TYPE_CHECKING:
     from pytest_npubench.campaign.kind import CaseKind
-    from pytest_npubench.core.toml_table import Table
+    from pytest_npubench.core.toml_table import TomlTable
     from pytest_npubench.reports.page import Shown
 
 WHAT, GROUP = "suite", "pytest_npubench.suites"
@@ -98,7 +98,7 @@ def case_kind(name: str, markers: Collection[str] = ()) -> CaseKind[Any]:
     raise RegistryError(unknown)
 
 
-def sections() -> dict[str, Callable[[Table], object]]:
+def sections() -> dict[str, Callable[[TomlTable], object]]:
     """How the suites' sections of hardware files are read, by key."""
     return {one.section: partial(_read, name) for name, one in registered().items() if one.section is not None}
 
@@ -113,7 +113,7 @@ def shown(name: str) -> Shown:
         return PlainShown()
 
 
-def _read(name: str, root: Table) -> object:
+def _read(name: str, root: TomlTable) -> object:
     """A section that nobody can read is an error of those cases that need it, so of none in this run."""
     try:
         return suite(name).read(root)

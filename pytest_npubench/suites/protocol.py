@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.kind import CaseKind
     from pytest_npubench.campaign.memory import MemoryModel
     from pytest_npubench.campaign.points import Measured
-    from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint, Frozen
+    from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint, FrozenWorkload
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.core.toml_table import Table
+    from pytest_npubench.core.toml_table import TomlTable
     from pytest_npubench.engines.descriptor import EngineDescriptor
     from pytest_npubench.reports.page import Parts
     from pytest_npubench.store.baselines import Baselines
@@ -76,7 +76,7 @@ class Suite:
 
     # -- what it may have
 
-    def read(self, root: Table) -> object:
+    def read(self, root: TomlTable) -> object:
         """The suite's section of a hardware file, read from the file's root table: a record of a class of its own, by
         which HardwareSpec.section finds it. Raises HardwareFileError."""
         raise root.error(self.name, f"suite {self.name} has no section in hardware files; want none")
@@ -130,7 +130,7 @@ class Suite:
 
     def frozen(
         self, plan: CampaignPlan, baselines: Baselines, key: FingerprintKey, across: Sequence[str]
-    ) -> Mapping[str, Frozen]:
+    ) -> Mapping[str, FrozenWorkload]:
         """By workload, what was frozen for a campaign's cases."""
         return {}
 
@@ -144,7 +144,7 @@ class Suite:
         plan: CampaignPlan,
         points: Sequence[CampaignPoint],
         measured: Measured,
-        frozen: Mapping[str, Frozen],
+        frozen: Mapping[str, FrozenWorkload],
     ) -> Judgement:
         """The judgement, saying what it was held to and where that is from."""
         return judgement

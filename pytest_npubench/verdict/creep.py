@@ -16,12 +16,14 @@ from pytest_npubench.stats.margin_test import one_sided_p
 from pytest_npubench.stats.moderation import fit_prior, moderated
 from pytest_npubench.verdict.jumps import rare_jumps
 from pytest_npubench.verdict.modes import slower_mode
-from pytest_npubench.verdict.observations import Table
+from pytest_npubench.verdict.observations import ObservationTable
 
 MIN_ANCHOR_SESSIONS = 3
 
 
-def creep_p(table: Table, anchor: FloatArray, margin: float, night_variance: float) -> tuple[FloatArray, FloatArray]:
+def creep_p(
+    table: ObservationTable, anchor: FloatArray, margin: float, night_variance: float
+) -> tuple[FloatArray, FloatArray]:
     """p-values that cases are worse than their anchor by more than `margin`, and the differences, [C] each.
 
     anchor: entries [C, A], NaN for none; a case with too few is given p = 1 and a difference of NaN. night_variance is

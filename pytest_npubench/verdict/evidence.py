@@ -24,7 +24,7 @@ from pytest_npubench.stats.margin_test import one_sided_p
 from pytest_npubench.stats.moderation import VariancePrior, fit_prior, moderated
 from pytest_npubench.verdict.jumps import NO_JUMPS, Jumps, rare_jumps
 from pytest_npubench.verdict.modes import slower_mode, within_modes
-from pytest_npubench.verdict.observations import Table
+from pytest_npubench.verdict.observations import ObservationTable
 from pytest_npubench.verdict.suite_shift import SuiteShift, suite_shift
 
 DISAGREE_LEVEL = 0.05
@@ -51,19 +51,19 @@ class Evidence:
     jumps: Jumps = NO_JUMPS
 
 
-def night_shift(table: Table, margin: float) -> SuiteShift | None:
+def night_shift(table: ObservationTable, margin: float) -> SuiteShift | None:
     """What the night did to all cases; None where they are too few to tell."""
     return suite_shift(table.baseline, table.current[:, 0], margin)
 
 
-def without_shift(table: Table, shift: SuiteShift | None) -> Table:
+def without_shift(table: ObservationTable, shift: SuiteShift | None) -> ObservationTable:
     """The table less what every case did alike; as it is where the suite moved, or is too small to tell."""
     if shift is None or shift.moved:
         return table
     return replace(table, baseline=table.baseline - shift.nights, current=table.current - shift.tonight)
 
 
-def worse(table: Table, margin: float, *, independent: bool) -> Evidence:
+def worse(table: ObservationTable, margin: float, *, independent: bool) -> Evidence:
     """Evidence that cases are worse than their baseline by more than `margin`, an entry's difference.
 
     `independent` says that the shift of the night is off, so that variances of cases do not move together. Every case
@@ -95,7 +95,7 @@ def worse(table: Table, margin: float, *, independent: bool) -> Evidence:
     )
 
 
-def process_share(table: Table, variance: FloatArray) -> FloatArray:
+def process_share(table: ObservationTable, variance: FloatArray) -> FloatArray:
     """The share of a session's variance that its processes make, [C] all alike; the rest stays the same all night.
 
     From repeats of one session, less each first process, since suspects are repeated because their first was slow. It
@@ -107,7 +107,7 @@ def process_share(table: Table, variance: FloatArray) -> FloatArray:
     return np.full(len(variance), min(share, 1.0))
 
 
-def excess_scatter(table: Table, variance: FloatArray, freedom: FloatArray) -> FloatArray:
+def excess_scatter(table: ObservationTable, variance: FloatArray, freedom: FloatArray) -> FloatArray:
     """The variance between tonight's processes where it is more than `variance` of a session explains, else 0; [C].
 
     An F-test at DISAGREE_LEVEL. Processes minutes apart that disagree so were measured on a machine whose speed was
@@ -122,7 +122,7 @@ def excess_scatter(table: Table, variance: FloatArray, freedom: FloatArray) -> F
     return np.asarray(np.where(scatter > limit * variance, scatter, 0.0))
 
 
-def _night_and_processes(table: Table, share: FloatArray) -> FloatArray:
+def _night_and_processes(table: ObservationTable, share: FloatArray) -> FloatArray:
     """rho + (1 - rho) / R, with R counted in processes of a baseline session, rho = 1 - share."""
     fewer = table.num_processes / np.isfinite(table.current).sum(axis=1)
     # with fewer processes than the baseline had, all variance might be theirs: the cautious side is the other one

@@ -27,7 +27,7 @@ from pytest_npubench.verdict.creep import creep_p
 from pytest_npubench.verdict.entries import Better, Scale, Session, Sessions
 from pytest_npubench.verdict.evidence import night_shift, without_shift, worse
 from pytest_npubench.verdict.kinds import Verdict, VerdictKind
-from pytest_npubench.verdict.observations import CaseEntries, Table, anchor_entries, make_table, read_cases
+from pytest_npubench.verdict.observations import CaseEntries, ObservationTable, anchor_entries, make_table, read_cases
 from pytest_npubench.verdict.rule import Rule
 from pytest_npubench.verdict.weighing import Weighed
 
@@ -125,7 +125,7 @@ def _weigh(cases: Mapping[str, CaseEntries], rule: Rule) -> Judged:
     return Judged(verdicts=verdicts, suspects=suspects, suite=wording.suite_verdict(weighed.shift, rule))
 
 
-def weigh(table: Table, rule: Rule, anchor: FloatArray | None = None) -> Weighed:
+def weigh(table: ObservationTable, rule: Rule, anchor: FloatArray | None = None) -> Weighed:
     """The evidence of a table whose cases all have 3 sessions or more; anchor: entries [C, A]."""
     margin = rule.entry(rule.margin)
     shift = night_shift(table, margin)

@@ -22,7 +22,7 @@ from pytest_npubench.verdict.entries import (
     session_entries,
 )
 
-__all__ = ["Better", "Process", "Scale", "Session", "Sessions", "Table", "UnusableError", "session_entries"]
+__all__ = ["Better", "ObservationTable", "Process", "Scale", "Session", "Sessions", "UnusableError", "session_entries"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class CaseEntries:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ObservationTable:
     """C cases, K sessions, R processes at most. NaN where a case has no entry; more is worse.
 
     baseline: [C, K], columns in the order accepted. num_processes: [C], of a baseline session, on average.
@@ -51,7 +51,7 @@ class Table:
     repeats: FloatArray
     repeats_freedom: FloatArray
 
-    def mirrored(self) -> Table:
+    def mirrored(self) -> ObservationTable:
         """The table in which more is better."""
         return replace(self, baseline=-self.baseline, current=-self.current)
 
@@ -76,12 +76,12 @@ def read_cases(
     return {case: CaseEntries(current=tonight[case], sessions=known[case], anchor=old[case]) for case in current}
 
 
-def make_table(cases: Mapping[str, CaseEntries]) -> Table:
+def make_table(cases: Mapping[str, CaseEntries]) -> ObservationTable:
     """The table of cases without a session that is wrong."""
     sessions = [{name: usable(found) for name, found in case.sessions.items()} for case in cases.values()]
     tonight = [usable(case.current) for case in cases.values()]
     place = {name: index for index, name in enumerate(_columns([list(names) for names in sessions]))}
-    table = Table(
+    table = ObservationTable(
         cases=tuple(cases),
         baseline=np.full((len(cases), len(place)), np.nan),
         current=rectangle(tonight),

@@ -23,7 +23,7 @@ from pytest_npubench.verdict.entries import Better, Process, Scale, UnusableErro
 from pytest_npubench.verdict.evidence import Evidence
 from pytest_npubench.verdict.judging import Judged, statistics_failed
 from pytest_npubench.verdict.kinds import Verdict, VerdictKind
-from pytest_npubench.verdict.observations import Table, rectangle
+from pytest_npubench.verdict.observations import ObservationTable, rectangle
 from pytest_npubench.verdict.rule import Rule
 from pytest_npubench.verdict.suite_shift import SuiteShift, common_shift
 from pytest_npubench.verdict.weighing import Weighed
@@ -88,7 +88,7 @@ def _differences(measured: Pairs, rule: Rule) -> FloatArray:
 def weigh_pairs(entries: FloatArray, rule: Rule, cases: tuple[str, ...] | None = None) -> Weighed:
     """The evidence of differences B - A, [C, P], as that of nights: A's entries are all 0, and B's the differences."""
     num_pairs = np.isfinite(entries).sum(axis=1)
-    table = Table(
+    table = ObservationTable(
         cases=cases or tuple(map(str, range(len(entries)))),
         baseline=np.where(np.isfinite(entries), 0.0, np.nan),
         current=entries,

@@ -14,7 +14,7 @@ from pytest_npubench.stats.margin_test import interval, one_sided_p
 from pytest_npubench.stats.multiple_testing import adjusted_p_values
 from pytest_npubench.verdict.evidence import Evidence
 from pytest_npubench.verdict.kinds import Verdict, VerdictKind
-from pytest_npubench.verdict.observations import Table
+from pytest_npubench.verdict.observations import ObservationTable
 from pytest_npubench.verdict.rule import Rule
 from pytest_npubench.verdict.suite_shift import SuiteShift
 from pytest_npubench.verdict.wording import Finding, reason
@@ -29,7 +29,7 @@ SUSPECT_LEVEL = 0.10
 class Weighed:
     """Evidence in both directions over one table, the night's shift and, where there is an anchor, that of creep."""
 
-    table: Table
+    table: ObservationTable
     rule: Rule
     shift: SuiteShift | None
     taken_off: bool

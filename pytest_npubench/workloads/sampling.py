@@ -43,7 +43,7 @@ class LengthSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class LengthLimits:
     """The longest request allowed, in tokens; None means no limit. Raises WorkloadError when nothing could pass."""
 
     max_total_tokens: int | None = None
@@ -80,11 +80,11 @@ class Workload(ABC):
     def draw(self, uniforms: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Input and output tokens, shapes (n,) and (n,), from uniforms in [0, 1) of shape (n, 2). No filter applied."""
 
-    def limits(self, max_total_tokens: int | None, max_input_tokens: int | None) -> Limits:
+    def limits(self, max_total_tokens: int | None, max_input_tokens: int | None) -> LengthLimits:
         """The caller's limits, tightened by the workload's own filter."""
-        asked = Limits(max_total_tokens=max_total_tokens, max_input_tokens=max_input_tokens)
+        asked = LengthLimits(max_total_tokens=max_total_tokens, max_input_tokens=max_input_tokens)
         totals = [limit for limit in (asked.max_total_tokens, self.max_total_tokens) if limit is not None]
-        return Limits(max_total_tokens=min(totals, default=None), max_input_tokens=asked.max_input_tokens)
+        return LengthLimits(max_total_tokens=min(totals, default=None), max_input_tokens=asked.max_input_tokens)
 
     def sample(
         self, num_requests: int, *, seed: int, max_total_tokens: int | None = None, max_input_tokens: int | None = None
@@ -109,7 +109,7 @@ class Workload(ABC):
             num_drawn += int(kept[-1]) + 1 if len(requests) == num_requests else DRAWS_PER_BLOCK
         return LengthSample(requests=tuple(requests), num_drawn=num_drawn, num_dropped=num_drawn - num_requests)
 
-    def _check_yield(self, num_kept: int, num_drawn: int, limits: Limits) -> None:
+    def _check_yield(self, num_kept: int, num_drawn: int, limits: LengthLimits) -> None:
         if num_kept < num_drawn * MIN_KEPT_FRACTION:
             raise WorkloadError(
                 f"workload {self.name!r}: {num_kept} of {num_drawn} draws are within {limits}; "

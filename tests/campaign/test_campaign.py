@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_npubench.backends.protocol import Device
-from pytest_npubench.campaign.campaign import Campaign, Site
+from pytest_npubench.campaign.campaign import Campaign, CampaignSite
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.campaign.rounds import measure_round
 from pytest_npubench.core.measurement import CacheState, CompileRecord, Move, Request, Run
@@ -71,7 +71,7 @@ class Bench:
 
         journal = JournalWriter.open(self.path, host=collect_host(self.path.parent), settings={})
         known = {
-            "site": Site(devices=DEVICES, runtime=runtime, fingerprint=fingerprint),
+            "site": CampaignSite(devices=DEVICES, runtime=runtime, fingerprint=fingerprint),
             "make_bench": lambda runtime: BucketBench(runtime, plan, make_engine),
             "settled": settled,
             "journal": journal,

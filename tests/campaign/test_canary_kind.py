@@ -9,7 +9,7 @@ import pytest
 
 from pytest_npubench.backends import backend
 from pytest_npubench.backends.protocol import Device
-from pytest_npubench.campaign.campaign import Campaign, Site
+from pytest_npubench.campaign.campaign import Campaign, CampaignSite
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.core.measurement import Run
 from pytest_npubench.engines import canary_kernels
@@ -53,7 +53,7 @@ def campaign(tmp_path, plan):
         return Campaign(
             plan,
             points,
-            site=Site(
+            site=CampaignSite(
                 devices=(Device(family="fake", ordinal=0, name="Fake accelerator"),),
                 runtime=runtime,
                 fingerprint="f",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
 from pytest_npubench.backends.telemetry.state import DeviceState
 from pytest_npubench.campaign.callable_timing import MAX_ATTEMPTS, time_callable
-from pytest_npubench.campaign.campaign import Site
+from pytest_npubench.campaign.campaign import CampaignSite
 from pytest_npubench.campaign.watch import Watch
 from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.store.journal import read_journal
@@ -211,7 +211,7 @@ def test_a_device_that_vanishes_fails_its_points_and_loses_nothing(bench, plan, 
 def test_the_limits_come_with_the_site(bench, plan):
     runtime = bench.campaign([])._site.runtime
     runtime.telemetry = FakeTelemetry
-    strict = Site(
+    strict = CampaignSite(
         devices=DEVICES,
         runtime=runtime,
         fingerprint="f",

@@ -14,7 +14,7 @@ import pytest
 from pytest_npubench.backends import backend
 from pytest_npubench.core.measurement import CompileRecord, Request
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
-from pytest_npubench.engines.jax_dense.forward import Caches, State
+from pytest_npubench.engines.jax_dense.forward import Caches, DecoderState
 from pytest_npubench.engines.protocol import Engine
 
 from .conftest import Served
@@ -88,7 +88,7 @@ def test_prefill_and_decode_write_in_place(serve: Callable[[str], Served]) -> No
     engine = serve("tied").engine
     engine.load((16,))
     prompt = np.ones(16, np.int32), np.int32(5)
-    state = State(engine._new_caches(16), engine._new_vector(), engine._new_vector())
+    state = DecoderState(engine._new_caches(16), engine._new_vector(), engine._new_vector())
     first = engine._prefill[16](engine._weights, state, *prompt, np.int32(0))
     places = addresses(first.caches)
     second = engine._prefill[16](engine._weights, first, *prompt, np.int32(1))

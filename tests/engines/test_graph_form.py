@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from pytest_npubench.engines.jax_dense import forward
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
-from pytest_npubench.engines.jax_dense.forward import State
+from pytest_npubench.engines.jax_dense.forward import DecoderState
 from pytest_npubench.engines.jax_dense.graph_form import PORTABLE, GraphForm, graph_form
 from pytest_npubench.engines.jax_dense.layers import attend_causal, scatter_rows, write_rows
 from pytest_npubench.engines.jax_dense.memory import cache_bytes
@@ -94,7 +94,9 @@ def test_row_updates_would_copy_it(serve: Callable[[str], Served]) -> None:
     engine = serve("normed").engine
     vector = engine._array_shape((BATCH_SIZE,))
     step = partial(forward.decode, engine.shape, form=GraphForm(write_step=write_rows, attend_prompt=attend_causal))
-    lowered = jax.jit(step, donate_argnums=1).lower(engine._weights, State(engine._cache_shapes(32), vector, vector))
+    lowered = jax.jit(step, donate_argnums=1).lower(
+        engine._weights, DecoderState(engine._cache_shapes(32), vector, vector)
+    )
     assert cache_copies(engine, lowered.compile())[0] != []
 
 

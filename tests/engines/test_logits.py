@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from pytest_npubench.engines.jax_dense import forward
-from pytest_npubench.engines.jax_dense.forward import Caches, State
+from pytest_npubench.engines.jax_dense.forward import Caches, DecoderState
 from pytest_npubench.engines.shapes import DecoderShape
 
 from . import oracle
@@ -57,7 +57,7 @@ class Steps:
         for step, token in enumerate(asked.answer.tokens[:-1]):
             tokens, lengths = np.zeros((2, BATCH_SIZE), np.int32)
             tokens[ROW], lengths[ROW] = token, len(asked.prompt) + step
-            hidden, caches = self._decode(self.weights, State(caches, self.put(tokens), self.put(lengths)))
+            hidden, caches = self._decode(self.weights, DecoderState(caches, self.put(tokens), self.put(lengths)))
             yield np.asarray(self._logits(self.weights, hidden))[ROW]
 
 

@@ -11,7 +11,7 @@ from pytest_npubench.nightly import restore as restoring
 from pytest_npubench.nightly import state as state_module
 from pytest_npubench.nightly.night import Night
 from pytest_npubench.nightly.restore import restore
-from pytest_npubench.nightly.state import State, StateFolder, default_state_path
+from pytest_npubench.nightly.state import NightlyState, StateFolder, default_state_path
 from pytest_npubench.store.history import history_sessions
 from pytest_npubench.store.journal import read_journal
 
@@ -107,7 +107,7 @@ def test_old_sessions_go_to_the_shelf_but_for_those_that_wait(nights: Nights, tm
     monkeypatch.setattr(restoring, "NUM_KEPT_SESSIONS", 1)
     settled = dict.fromkeys((first, third, fourth), "accepted")
     for is_uploaded, kept in ((False, [first, second, third, fourth]), (True, [second, fourth])):
-        state.write(State(owner="abc", settled=settled, is_uploaded=is_uploaded))
+        state.write(NightlyState(owner="abc", settled=settled, is_uploaded=is_uploaded))
         restore(night, None)
         assert [session.id for session in read_journal(state.journal).sessions] == kept
     (shelved,) = state.shelf.iterdir()

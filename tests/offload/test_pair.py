@@ -22,7 +22,13 @@ from pytest_npubench.offload.dispatch import LIMIT_S
 from pytest_npubench.offload.experiments import experiment, name_of
 from pytest_npubench.offload.factorial import FactorialSettings, factorial_points
 from pytest_npubench.offload.pair import OffloadPair
-from pytest_npubench.offload.quantization import Calibration, calibrate, int8_product, max_min_scale, shadow_product
+from pytest_npubench.offload.quantization import (
+    ActivationCalibration,
+    calibrate,
+    int8_product,
+    max_min_scale,
+    shadow_product,
+)
 from pytest_npubench.offload.replay import ReplaySettings, replay_points
 from pytest_npubench.offload.shadow import ShadowSettings, shadow_points
 from pytest_npubench.offload.summaries import summarize_chunks, summarize_factorial, summarize_replay, summarize_shadow
@@ -61,7 +67,7 @@ def expected_error(shadow: bool) -> float:
             scale = max_min_scale(inputs[name])  # noqa: B023 (called in this round alone)
             if not shadow or name not in ("w_qkv", "w_up"):
                 return int8_product(x, layer[name], scale)  # noqa: B023
-            known: Calibration = calibrate(inputs[name], SIZE.num_outliers)  # noqa: B023
+            known: ActivationCalibration = calibrate(inputs[name], SIZE.num_outliers)  # noqa: B023
             return shadow_product(x, layer[name], known)  # noqa: B023
 
         q, k, v = np.split(multiplied(norm(hidden, layer["gain"]), "w_qkv"), 3, axis=1)

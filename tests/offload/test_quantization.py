@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pytest_npubench.errors import ConfigError, MeasurementError
 from pytest_npubench.offload.quantization import (
-    Calibration,
+    ActivationCalibration,
     calibrate,
     int8_product,
     max_min_scale,
@@ -56,7 +56,7 @@ def test_the_worked_numbers_at_full_size() -> None:
 def test_the_worked_number_of_the_module() -> None:
     x = np.array([[1.0, 100.0]], dtype=np.float32)
     known = calibrate(x, 1)
-    assert known == Calibration(scale=1 / 127, hot_channels=(1,))
+    assert known == ActivationCalibration(scale=1 / 127, hot_channels=(1,))
     assert quantize(x, known.scale).tolist() == [[127, 127]]
     assert residual(x, known)[0] == pytest.approx([0, 99])
     assert quantize(x, max_min_scale(x)).tolist() == [[1, 127]]
@@ -73,7 +73,7 @@ def test_a_product_by_hand() -> None:
 @given(st.integers(0, 10**6), st.floats(1e-3, 1e3))
 def test_clamp_and_residual_are_the_whole(seed: int, scale: float) -> None:
     x = np.random.default_rng(seed).normal(0, 100, (5, 7)).astype(np.float32)
-    known = Calibration(scale=scale, hot_channels=())
+    known = ActivationCalibration(scale=scale, hot_channels=())
     clamped = np.clip(x, -known.limit, known.limit)
     assert clamped + residual(x, known) == pytest.approx(x, rel=1e-6)
     assert np.abs(quantize(x, scale)).max() <= 127

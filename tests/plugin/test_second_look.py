@@ -14,7 +14,7 @@ from pytest_npubench.comparison.observation import Observation
 from pytest_npubench.plugin import campaigns
 from pytest_npubench.plugin.again_folder import OWNER as OWNER_FILE
 from pytest_npubench.plugin.again_folder import PREFIX, again_folder, remove_left_over
-from pytest_npubench.plugin.campaigns import REMEASURE_S, Campaigns, Member
+from pytest_npubench.plugin.campaigns import REMEASURE_S, CampaignMember, Campaigns
 from pytest_npubench.plugin.regression import _of_canary
 from pytest_npubench.suites.scheduling.calibration import Calibration
 from pytest_npubench.suites.scheduling.held_to import FrozenCalibration
@@ -75,7 +75,7 @@ def test_a_run_notes_what_is_held_to_another_stack(is_of_other_stack):
     found = FrozenCalibration(calibration=calibration, origin="frozen on D in S", is_of_other_stack=is_of_other_stack)
     workbench, plan = MagicMock(), MagicMock(key="moe-serving")
     expanded = SimpleNamespace(plan=plan, suite=SimpleNamespace(frozen=lambda *about: {"arxiv": found}))
-    member = Member(expanded=expanded, test="test_it.py::test_it")
+    member = CampaignMember(expanded=expanded, test="test_it.py::test_it")
     assert Campaigns(workbench)._held_to(member, (), MagicMock()) == {"arxiv": calibration}
     notes = [call.args for call in workbench.note.call_args_list]
     assert notes == [("moe-serving, arxiv: rate and limits frozen on D in S",)] * is_of_other_stack

@@ -17,7 +17,7 @@ from pytest_npubench.errors import ConfigError, DeviceError, DeviceUnavailableEr
 from pytest_npubench.serving.disaggregated import serve_disaggregated
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.schedulers import make_scheduler
-from pytest_npubench.serving.two_devices import Side
+from pytest_npubench.serving.two_devices import ServingSide
 from pytest_npubench.serving.two_processes import ProcessPair
 from pytest_npubench.serving.virtual_pair import VirtualPair
 
@@ -148,7 +148,7 @@ def test_what_happens_in_a_process_is_told(which, error, raised, message):
         serve_disaggregated(OpenLoad(arriving), scheduler(), devices)
 
 
-def children(devices: ProcessPair) -> dict[Side, int]:
+def children(devices: ProcessPair) -> dict[ServingSide, int]:
     return {side: child.pid for side, child in devices._children.items()}
 
 
@@ -164,10 +164,10 @@ def is_there(pid: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("which", list(Side))
+@pytest.mark.parametrize("which", list(ServingSide))
 def test_a_process_that_is_killed_is_told_and_leaves_nothing_behind(which):
     num_files = num_open_files()
-    pids: dict[Side, int] = {}
+    pids: dict[ServingSide, int] = {}
 
     def kill(num_iterations):
         if num_iterations == 4:
@@ -192,7 +192,7 @@ def test_a_process_that_is_killed_is_told_and_leaves_nothing_behind(which):
 def test_a_process_that_hangs_is_killed():
     with ProcessPair(measured, measured) as devices:
         pids = children(devices)
-        os.kill(pids[Side.DECODE], signal.SIGSTOP)
+        os.kill(pids[ServingSide.DECODE], signal.SIGSTOP)
     assert not any(map(is_there, pids.values()))
 
 

@@ -9,7 +9,7 @@ from pytest_npubench.verdict.rule import Rule
 from pytest_npubench.verdict.simulation.__main__ import main
 from pytest_npubench.verdict.simulation.creeping import creep, frozen_baseline
 from pytest_npubench.verdict.simulation.nights import one_night, run_nights, slowed
-from pytest_npubench.verdict.simulation.noise import MODELS, Noise, Suite
+from pytest_npubench.verdict.simulation.noise import MODELS, Noise, SimulatedSuite
 from pytest_npubench.verdict.simulation.rules import JOINT, RULES, entries_of, gate, median_5_percent, table_of
 
 S1, S2, S3, S3N, S4 = MODELS
@@ -86,7 +86,7 @@ def test_slowed_slows_what_a_rule_may_see():
 
 
 def test_the_noise_is_what_it_says():
-    nights = np.stack([Suite(S2, 400, np.random.default_rng(seed)).night(2, 200) for seed in range(40)])
+    nights = np.stack([SimulatedSuite(S2, 400, np.random.default_rng(seed)).night(2, 200) for seed in range(40)])
     inner = nights - np.median(nights, axis=3, keepdims=True)
     middle = np.abs(inner) < 0.03  # without outliers
     assert inner[middle].std() == pytest.approx(0.01, rel=0.05)
@@ -102,7 +102,7 @@ def test_the_noise_is_what_it_says():
 
 @pytest.mark.parametrize(("mode", "share"), [("process", 0.0), ("night", 1.0)])
 def test_clocks_last_a_process_or_a_night(mode, share):
-    suite = Suite(Noise(name="x", within=1e-4, bimodal=True, mode=mode), 400, np.random.default_rng(7))
+    suite = SimulatedSuite(Noise(name="x", within=1e-4, bimodal=True, mode=mode), 400, np.random.default_rng(7))
     slow = np.median(suite.night(2, 9), axis=2) > 0.03
     agree = slow[:, 0] == slow[:, 1]
     assert 0.05 < slow.mean() < 0.2

@@ -20,7 +20,7 @@ from pytest_npubench.core.buckets import bucket_of, check_buckets
 from pytest_npubench.core.measurement import CompileRecord
 from pytest_npubench.engines.canary_kernels import CanaryKernels
 from pytest_npubench.engines.jax_dense import forward
-from pytest_npubench.engines.jax_dense.forward import Caches, State
+from pytest_npubench.engines.jax_dense.forward import Caches, DecoderState
 from pytest_npubench.engines.jax_dense.graph_form import graph_form
 from pytest_npubench.engines.jax_dense.memory import check_tensor_parallel
 from pytest_npubench.engines.jax_dense.weights import AXIS, random_weights, weight_specs
@@ -59,8 +59,8 @@ class StaticBucketEngine(StaticBuckets):
         self._seed = seed
         self._mesh = Mesh(np.array(compiler.devices), (AXIS,))
         self._form = graph_form(compiler.devices[0].platform, self._mesh)
-        self._prefill: dict[int, Callable[..., State]] = {}
-        self._decode: dict[int, Callable[..., State]] = {}
+        self._prefill: dict[int, Callable[..., DecoderState]] = {}
+        self._decode: dict[int, Callable[..., DecoderState]] = {}
         self._move: dict[tuple[int, int], Callable[..., Caches]] = {}
         self._caches: dict[int, Caches] = {}
         self._state: Any = None
@@ -83,9 +83,9 @@ class StaticBucketEngine(StaticBuckets):
         if bucket not in self.buckets:
             raise ConfigError(f"bucket {bucket} is not in the engine's set {self.buckets}")
         vector, scalar = self._array_shape((self.batch_size,)), self._array_shape(())
-        state, prompt = State(self._cache_shapes(bucket), vector, vector), self._array_shape((bucket,))
+        state, prompt = DecoderState(self._cache_shapes(bucket), vector, vector), self._array_shape((bucket,))
         whole = self._sharding(P())
-        compiled = partial(self._compile, donate=(1,), out=State(self._cache_shardings(), whole, whole))
+        compiled = partial(self._compile, donate=(1,), out=DecoderState(self._cache_shardings(), whole, whole))
         label = f"{self.shape.name}-b{self.batch_size}-{bucket}"
         prefill, decode = (partial(step, self.shape, form=self._form) for step in (forward.prefill, forward.decode))
         prefilled = compiled(f"prefill-{label}", prefill, self._weights, state, prompt, scalar, scalar)
@@ -126,7 +126,7 @@ class StaticBucketEngine(StaticBuckets):
 
     def _begin(self, bucket: int, prompts: Sequence[Prompt]) -> None:
         self._state = None  # what a batch that failed left is gone before anything is allocated
-        self._state = State(self._take_caches(bucket), self._new_vector(), self._new_vector())
+        self._state = DecoderState(self._take_caches(bucket), self._new_vector(), self._new_vector())
         self._prompts = [(self._pad(prompt), np.int32(len(prompt))) for prompt in prompts]
 
     def _prefill_row(self, bucket: int, row: int) -> Prompt:

@@ -29,7 +29,7 @@ class Caches(NamedTuple):
     values: tuple[Any, ...]
 
 
-class State(NamedTuple):
+class DecoderState(NamedTuple):
     """What lives on the device between steps: the caches, each row's last token [N] and its length in the cache [N]."""
 
     caches: Caches
@@ -40,18 +40,18 @@ class State(NamedTuple):
 def prefill(
     shape: DecoderShape,
     weights: Weights,
-    state: State,
+    state: DecoderState,
     prompt: jax.Array,
     length: jax.Array,
     row: jax.Array,
     *,
     form: GraphForm = PORTABLE,
-) -> State:
+) -> DecoderState:
     """Run one padded prompt [b] of true `length`, write its keys and values into `row`, emit the row's first token."""
     hidden, caches = prefill_hidden(shape, weights, state.caches, prompt, length, row, form=form)
     token = greedy(shape, weights, hidden)
     tokens = jax.lax.dynamic_update_slice(state.tokens, token, (row,))
-    return State(caches, tokens, jax.lax.dynamic_update_slice(state.lengths, length[None], (row,)))
+    return DecoderState(caches, tokens, jax.lax.dynamic_update_slice(state.lengths, length[None], (row,)))
 
 
 def prefill_hidden(
@@ -78,14 +78,14 @@ def prefill_hidden(
     return jax.lax.dynamic_index_in_dim(x, length - 1, axis=1, keepdims=False), Caches(tuple(keys), tuple(values))
 
 
-def decode(shape: DecoderShape, weights: Weights, state: State, *, form: GraphForm = PORTABLE) -> State:
+def decode(shape: DecoderShape, weights: Weights, state: DecoderState, *, form: GraphForm = PORTABLE) -> DecoderState:
     """Advance every row of the batch by one token."""
     hidden, caches = decode_hidden(shape, weights, state, form=form)
-    return State(caches, greedy(shape, weights, hidden), state.lengths + 1)
+    return DecoderState(caches, greedy(shape, weights, hidden), state.lengths + 1)
 
 
 def decode_hidden(
-    shape: DecoderShape, weights: Weights, state: State, *, form: GraphForm = PORTABLE
+    shape: DecoderShape, weights: Weights, state: DecoderState, *, form: GraphForm = PORTABLE
 ) -> tuple[jax.Array, Caches]:
     """Hidden states [N, hidden] of every row's last token, and the caches with that token written."""
     x = weights["embedding"][state.tokens][:, None]

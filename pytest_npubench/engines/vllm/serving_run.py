@@ -39,7 +39,7 @@ class SteppedEngine(Protocol):
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenRequests:
     """A request's answer as it grows."""
 
     request: VllmRequest
@@ -82,7 +82,7 @@ def serve(
     """Serve them all. `count_experts` gives the distinct experts since it was last asked. `now_s` is the clock that
     NewTokens are on. Raises ConfigError for requests that are out of order or share an id."""
     check_requests(requests)
-    answers = {request.id: _Open(request) for request in requests}
+    answers = {request.id: _OpenRequests(request) for request in requests}
     waiting, iterations, lost = deque(requests), list[Iteration](), None
     with no_collection():
         started_s = now_s()
@@ -120,7 +120,10 @@ def check_requests(requests: Sequence[VllmRequest]) -> None:
 
 
 def _hand_over(
-    engine: SteppedEngine, waiting: deque[VllmRequest], answers: dict[int, _Open], elapsed_s: Callable[[], float]
+    engine: SteppedEngine,
+    waiting: deque[VllmRequest],
+    answers: dict[int, _OpenRequests],
+    elapsed_s: Callable[[], float],
 ) -> None:
     """Every request that is due."""
     while waiting and waiting[0].arrival_s <= (at_s := elapsed_s()):

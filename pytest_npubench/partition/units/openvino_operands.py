@@ -14,7 +14,7 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operands:
+class OpenVinoOperands:
     """weight [rows, cols] ~ N(0, 1/cols), tokens [tokens + padding, cols] ~ N(0, 1) and zeros behind them, and the
     result [rows, tokens]. Tokens lie one after the other, so that a part's are one run of memory."""
 
@@ -23,18 +23,18 @@ class Operands:
     result: Floats
 
 
-class OperandStore:
+class OpenVinoOperandStore:
     """Operators of one name and shape share their weight, whatever their tokens."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._weights: dict[tuple[str, int, int], Floats] = {}
-        self._operands: dict[Matmul, Operands] = {}
+        self._operands: dict[Matmul, OpenVinoOperands] = {}
 
     def __contains__(self, matmul: Matmul) -> bool:
         return matmul in self._operands
 
-    def __getitem__(self, matmul: Matmul) -> Operands:
+    def __getitem__(self, matmul: Matmul) -> OpenVinoOperands:
         return self._operands[matmul]
 
     def make(self, matmul: Matmul, num_tokens: int) -> bool:
@@ -49,7 +49,7 @@ class OperandStore:
             tokens = np.zeros((num_tokens, matmul.cols), np.float32)
             tokens[: matmul.tokens] = self._normal(matmul.tokens, matmul.cols)
             result = np.full((matmul.rows, matmul.tokens), np.nan, np.float32)
-            self._operands[matmul] = Operands(weight=self._weight(matmul), tokens=tokens, result=result)
+            self._operands[matmul] = OpenVinoOperands(weight=self._weight(matmul), tokens=tokens, result=result)
         return True
 
     def clear(self) -> None:

@@ -22,7 +22,7 @@ from openvino import opset13 as op
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, PartitionError
 from pytest_npubench.partition.matmul import GPU, NPU, ROLES, Matmul, Part, Split, check_split
 from pytest_npubench.partition.unit import SplitTiming, UnitFacts
-from pytest_npubench.partition.units.openvino_operands import OperandStore
+from pytest_npubench.partition.units.openvino_operands import OpenVinoOperandStore
 from pytest_npubench.partition.units.openvino_requests import (
     MECHANISMS,
     Requests,
@@ -55,7 +55,7 @@ class OpenVinoPair:
             zero_copy=True,
         )
         self.gpu = UnitFacts(name=self._title(gpu), role=GPU, static_shapes=False, zero_copy=True)
-        self._operands = OperandStore(seed)
+        self._operands = OpenVinoOperandStore(seed)
         self._requests = Requests({NPU: self.npu.name, GPU: self.gpu.name})
         self._graphs: dict[Shape, Any] = {}
         self._work: dict[tuple[Matmul, Part, bool], Work] = {}

@@ -38,7 +38,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class InferenceRun:
     """Seconds by unit. busy_s: the latency that OpenVINO measured for its requests, from when each began to run, and
     its copies; copy_s: those copies; ended_s: from the common start until this process was told of its last end."""
 
@@ -70,7 +70,7 @@ class Requests:
             raise UnitLostError(f"{self._names[unit]} died: {words(error)}") from error
         self._forget_ends()
 
-    def run(self, work: Mapping[str, Sequence[Work]], mechanism: str) -> Ran:
+    def run(self, work: Mapping[str, Sequence[Work]], mechanism: str) -> InferenceRun:
         """Each unit's work in order, all units at once. Raises UnitLostError."""
         next_one: Callable[[Mapping[str, Work]], str] = {
             "polling": _polled,
@@ -98,7 +98,7 @@ class Requests:
         except RuntimeError as error:
             lost = self._lost(running) or list(work)
             raise UnitLostError(f"{' or '.join(self._names[unit] for unit in lost)} died: {words(error)}") from error
-        return Ran(busy_s=busy_s, copy_s=copied_s, ended_s=ended_s)
+        return InferenceRun(busy_s=busy_s, copy_s=copied_s, ended_s=ended_s)
 
     def _called_back(self, running: Mapping[str, Work]) -> str:
         while True:

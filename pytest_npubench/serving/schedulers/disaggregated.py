@@ -7,7 +7,7 @@ neither ever waits for the other's kernels, and each has only its own memory (La
 from __future__ import annotations
 
 from pytest_npubench.serving.iteration import IterationPlan
-from pytest_npubench.serving.member import Member
+from pytest_npubench.serving.member import BatchMember
 from pytest_npubench.serving.prompts import whole_prompts
 from pytest_npubench.serving.settings import MERGE_CHUNKS, Setting, Work, check_count
 from pytest_npubench.serving.two_sides import DecodeSide, PrefillSide
@@ -66,12 +66,12 @@ class DisaggregatedScheduler:
         """The prefill device's next iteration: waiting prompts, whole."""
         return self.batch.plan(whole_prompts(self.batch, max_tokens=self._max_prefill_tokens))
 
-    def next_handover(self) -> Member | None:
+    def next_handover(self) -> BatchMember | None:
         """The prompt that was done first, once the decode device has reserved blocks for it."""
         leaving = self.batch.leaving
         return leaving[0] if leaving and self.decode_batch.reserve(leaving[0]) else None
 
-    def handed_over(self, member: Member) -> None:
+    def handed_over(self, member: BatchMember) -> None:
         """The decode device has its keys and values: the prefill device's blocks are free."""
         self.batch.let_go(member)
         self._joining.append(member.id)

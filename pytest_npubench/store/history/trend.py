@@ -48,7 +48,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class TrendChange:
     """A new level from `session` on: medians of the sessions before and after, up to the next changes.
 
     ratio is after over before; worse says whether that is the wrong way; stack is what changed with that session.
@@ -87,7 +87,7 @@ def stack_changes(before: Point, after: Point) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def changes_of(series: Series) -> tuple[Change, ...]:
+def changes_of(series: Series) -> tuple[TrendChange, ...]:
     """The changes of level, oldest first."""
     points = [point for point in series.points if point.median > 0]
     begins = change_points([math.log(point.median) for point in points])
@@ -130,8 +130,8 @@ def _point(rows: list[SeriesRow]) -> Point:
     )
 
 
-def _change(series: Series, last: Point, first: Point, before: float, after: float) -> Change:
-    return Change(
+def _change(series: Series, last: Point, first: Point, before: float, after: float) -> TrendChange:
+    return TrendChange(
         case=series.case,
         digest=series.digest,
         metric=series.metric,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_npubench.core.toml_table import Table
+from pytest_npubench.core.toml_table import TomlTable
 from pytest_npubench.partition.pair_size import PairSize, pair_sizes
 from pytest_npubench.suites.offload import SUITE
 
@@ -17,7 +17,7 @@ class OffloadSpec:
     profiles: tuple[PairSize, ...]
 
 
-def read_offload(root: Table) -> OffloadSpec:
+def read_offload(root: TomlTable) -> OffloadSpec:
     """The [offload] table. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
     table = root.table("offload", ("pair", "profile"))
     return OffloadSpec(pair=table.text("pair"), profiles=pair_sizes(table, (), SUITE.kinds))

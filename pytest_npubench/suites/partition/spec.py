@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_npubench.core.toml_table import Table
+from pytest_npubench.core.toml_table import TomlTable
 from pytest_npubench.partition.pair_size import PairSize, pair_sizes
 from pytest_npubench.suites.partition import SUITE
 
@@ -29,7 +29,7 @@ class PartitionSpec:
     profiles: tuple[PairSize, ...]
 
 
-def read_partition(root: Table) -> PartitionSpec:
+def read_partition(root: TomlTable) -> PartitionSpec:
     """The [partition] table. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
     table = root.table("partition", PARTITION_KEYS)
     models = table.strings("models")

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.memory import MemoryModel
     from pytest_npubench.campaign.points import Measured
-    from pytest_npubench.campaign.protocol import Bench, CampaignPlan, Frozen
+    from pytest_npubench.campaign.protocol import Bench, CampaignPlan, FrozenWorkload
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.core.toml_table import Table
+    from pytest_npubench.core.toml_table import TomlTable
     from pytest_npubench.engines.descriptor import EngineDescriptor
     from pytest_npubench.reports.page import Parts
     from pytest_npubench.store.baselines import Baselines
@@ -26,7 +26,7 @@ class Scheduling(Suite):
     about = "prefill scheduling policies"
     section = "serving"
 
-    def read(self, root: Table) -> object:
+    def read(self, root: TomlTable) -> object:
         from pytest_npubench.suites.scheduling.spec import read_serving
 
         return read_serving(root)
@@ -61,7 +61,7 @@ class Scheduling(Suite):
 
     def frozen(
         self, plan: Any, baselines: Baselines, key: FingerprintKey, across: Sequence[str]
-    ) -> Mapping[str, Frozen]:
+    ) -> Mapping[str, FrozenWorkload]:
         from pytest_npubench.suites.scheduling.held_to import frozen_calibrations
 
         return frozen_calibrations(baselines, plan, key, across)

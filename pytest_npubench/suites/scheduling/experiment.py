@@ -9,7 +9,7 @@ from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 
 
-class Experiment:
+class LoadExperiment:
     """The part of a CaseKind that most experiments share. `dense` says on which of the models it is about."""
 
     suite = "scheduling"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pytest_npubench.core.hardware import DTYPES, PROFILES
-from pytest_npubench.core.toml_table import Table
+from pytest_npubench.core.toml_table import TomlTable
 from pytest_npubench.suites.scheduling import SUITE
 
 
@@ -80,7 +80,7 @@ class ServingSpec:
         return next((size for size in self.profiles if size.name == profile), None)
 
 
-def read_serving(root: Table) -> ServingSpec:
+def read_serving(root: TomlTable) -> ServingSpec:
     """The [serving] table. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
     table = root.table("serving", SERVING_KEYS)
     models = table.strings("models")
@@ -113,7 +113,7 @@ SERVING_KEYS = (
 LOAD_KEYS = ("model", "workload", "rate_per_s", "utilisation", "tokens_per_iteration")
 
 
-def _kv_capacities(serving: Table, models: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+def _kv_capacities(serving: TomlTable, models: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
     """Tokens by model where the key is a table, which then names every model; empty where it is one number for all."""
     if not isinstance(serving.entries.get("kv_capacity_tokens"), dict):
         return ()
@@ -121,7 +121,7 @@ def _kv_capacities(serving: Table, models: tuple[str, ...]) -> tuple[tuple[str, 
     return tuple((model, table.integer(model)) for model in models)
 
 
-def _loads(serving: Table, models: tuple[str, ...]) -> tuple[LoadSpec, ...]:
+def _loads(serving: TomlTable, models: tuple[str, ...]) -> tuple[LoadSpec, ...]:
     loads: list[LoadSpec] = []
     for table in serving.tables("load", LOAD_KEYS):
         if ("rate_per_s" in table) == ("utilisation" in table):
@@ -138,7 +138,7 @@ def _loads(serving: Table, models: tuple[str, ...]) -> tuple[LoadSpec, ...]:
     return tuple(loads)
 
 
-def _check_load(load: LoadSpec, others: list[LoadSpec], table: Table) -> None:
+def _check_load(load: LoadSpec, others: list[LoadSpec], table: TomlTable) -> None:
     """Against the others of its model and workload: what chunked prefill serves of one is measured once for all."""
     if load.rate_name in [other.rate_name for other in others]:
         raise table.error("workload", f"a second entry for {load.model}, {load.workload} at this rate; keep one")
@@ -148,14 +148,14 @@ def _check_load(load: LoadSpec, others: list[LoadSpec], table: Table) -> None:
         )
 
 
-def _sizes(profiles: Table, models: tuple[str, ...]) -> tuple[ServingSize, ...]:
+def _sizes(profiles: TomlTable, models: tuple[str, ...]) -> tuple[ServingSize, ...]:
     """Profiles that the file does not name serve nothing."""
     keys = ("models", "experiments", "policies", "num_requests", "min_rounds", "max_rounds", "budget_s")
     tables = ((name, profiles.table(name, keys)) for name in PROFILES if name in profiles)
     return tuple(_size(name, table, models) for name, table in tables)
 
 
-def _size(name: str, table: Table, models: tuple[str, ...]) -> ServingSize:
+def _size(name: str, table: TomlTable, models: tuple[str, ...]) -> ServingSize:
     min_rounds = table.integer("min_rounds", at_least=2)  # one round has no spread, so no interval
     return ServingSize(
         name=name,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.core.toml_table import Table
+    from pytest_npubench.core.toml_table import TomlTable
     from pytest_npubench.reports.page import Parts
 
 
@@ -20,7 +20,7 @@ class Server(Suite):
     about = "an OpenAI-compatible server under open loads"
     section = "server"
 
-    def read(self, root: Table) -> object:
+    def read(self, root: TomlTable) -> object:
         from pytest_npubench.suites.server.spec import read_server
 
         return read_server(root)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from pytest_npubench.core.hardware import PROFILES
-from pytest_npubench.core.toml_table import Table, listed
+from pytest_npubench.core.toml_table import TomlTable, listed
 
 APIS = ("completions", "chat")
 PROMPTS = ("tokens", "words")
@@ -97,7 +97,7 @@ class ServerSpec:
         return next(size for size in self.profiles if size.name == profile)
 
 
-def read_server(root: Table) -> ServerSpec:
+def read_server(root: TomlTable) -> ServerSpec:
     """The [server] table. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
     table = root.table("server", SERVER_KEYS)
     loads = _loads(table)
@@ -109,7 +109,7 @@ def read_server(root: Table) -> ServerSpec:
     )
 
 
-def _asking(server: Table) -> Asking:
+def _asking(server: TomlTable) -> Asking:
     api = server.choice("api", APIS) if "api" in server else "completions"
     prompt = server.choice("prompt", PROMPTS) if "prompt" in server else "words" if api == "chat" else "tokens"
     if (api, prompt) == ("chat", "tokens"):
@@ -126,7 +126,7 @@ def _asking(server: Table) -> Asking:
     )
 
 
-def _token_ids(server: Table) -> tuple[int, int]:
+def _token_ids(server: TomlTable) -> tuple[int, int]:
     if "token_ids" not in server:
         return FIRST_TOKEN, LAST_TOKEN
     ids = server.increasing("token_ids")
@@ -135,7 +135,7 @@ def _token_ids(server: Table) -> tuple[int, int]:
     return ids[0], ids[1]
 
 
-def _extra_body(server: Table) -> Mapping[str, object]:
+def _extra_body(server: TomlTable) -> Mapping[str, object]:
     """{"ignore_eos": true} unless the file says otherwise: answers then have the length asked for."""
     if "extra_body" not in server:
         return {"ignore_eos": True}
@@ -151,7 +151,7 @@ def _extra_body(server: Table) -> Mapping[str, object]:
     return dict(body)
 
 
-def _loads(server: Table) -> tuple[ServerLoad, ...]:
+def _loads(server: TomlTable) -> tuple[ServerLoad, ...]:
     loads: list[ServerLoad] = []
     for table in server.tables("load", ("workload", "rates_per_s")):
         workload = table.text("workload")
@@ -163,7 +163,7 @@ def _loads(server: Table) -> tuple[ServerLoad, ...]:
     return tuple(loads)
 
 
-def _rates(table: Table) -> list[float]:
+def _rates(table: TomlTable) -> list[float]:
     want = "a list of one or more rates above 0, each larger than the one before"
     values = table.value("rates_per_s", want)
     if not isinstance(values, list) or not values:
@@ -176,12 +176,12 @@ def _rates(table: Table) -> list[float]:
     return [float(value) for value in values]
 
 
-def _sizes(profiles: Table, workloads: tuple[str, ...]) -> tuple[ServerSize, ...]:
+def _sizes(profiles: TomlTable, workloads: tuple[str, ...]) -> tuple[ServerSize, ...]:
     keys = ("workloads", "num_requests", "min_rounds", "max_rounds", "budget_s")
     return tuple(_size(name, profiles.table(name, keys), workloads) for name in PROFILES)
 
 
-def _size(name: str, table: Table, workloads: tuple[str, ...]) -> ServerSize:
+def _size(name: str, table: TomlTable, workloads: tuple[str, ...]) -> ServerSize:
     min_rounds = table.integer("min_rounds", at_least=2)  # one round has no spread, so no interval
     return ServerSize(
         name=name,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from pytest_npubench.verdict.simulation.nights import NUM_ANCHOR, NUM_PROCESSES, NUM_SAMPLES
-from pytest_npubench.verdict.simulation.noise import Noise, Suite
+from pytest_npubench.verdict.simulation.noise import Noise, SimulatedSuite
 from pytest_npubench.verdict.simulation.rules import AlarmRule, Observed, entries_of, gate, median_5_percent
 
 NUM_NIGHTS = 14
@@ -18,7 +18,7 @@ PERMANENT = 7
 def frozen_baseline(noise: Noise, rule: AlarmRule, *, num_cases: int, num_accepted: int, seed: int) -> float:
     """The share of unchanged cases that alarm on 7 or more of 14 nights against a baseline that is never renewed."""
     rng = np.random.default_rng(seed)
-    suite = Suite(noise, num_cases, rng)
+    suite = SimulatedSuite(noise, num_cases, rng)
     history = [suite.night(1, NUM_SAMPLES)[:, 0] for _ in range(NUM_ANCHOR + num_accepted)]
     entries = np.stack([entries_of(samples) for samples in history], axis=1)
     seen = Observed(
@@ -36,7 +36,7 @@ def creep(noise: Noise, *, num_cases: int, num_accepted: int, seed: int) -> tupl
     """The share of creeping cases found within 14 nights: by our gate, by our gate without its anchor, and by median:5%
     against the night before. Every tenth case creeps; each night is accepted, whatever it shows."""
     rng = np.random.default_rng(seed)
-    suite = Suite(noise, num_cases, rng)
+    suite = SimulatedSuite(noise, num_cases, rng)
     creeping = np.arange(num_cases) % 10 == 0
     history = [entries_of(suite.night(1, NUM_SAMPLES)[:, 0]) for _ in range(NUM_ANCHOR + num_accepted)]
     anchor, nothing = np.stack(history[:NUM_ANCHOR], axis=1), np.empty((num_cases, 0))

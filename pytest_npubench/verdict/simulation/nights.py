@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_npubench.verdict.simulation.noise import Noise, Suite
+from pytest_npubench.verdict.simulation.noise import Noise, SimulatedSuite
 from pytest_npubench.verdict.simulation.rules import JOINT, AlarmRule, Observed, entries_of
 
 NUM_SAMPLES = 20
@@ -56,7 +56,7 @@ def run_nights(
 
 
 def one_night(noise: Noise, num_cases: int, num_accepted: int, rng: np.random.Generator) -> Observed:
-    suite = Suite(noise, num_cases, rng)
+    suite = SimulatedSuite(noise, num_cases, rng)
     history = [suite.night(1, NUM_SAMPLES)[:, 0] for _ in range(NUM_ANCHOR + num_accepted)]
     entries = np.stack([entries_of(samples) for samples in history], axis=1)
     return Observed(

@@ -45,7 +45,7 @@ MODELS = (
 )
 
 
-class Suite:
+class SimulatedSuite:
     """A suite of cases under one noise model, measured night after night."""
 
     def __init__(self, noise: Noise, num_cases: int, rng: np.random.Generator) -> None:

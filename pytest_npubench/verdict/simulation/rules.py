@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pytest_npubench.stats.checks import BoolArray, FloatArray
 from pytest_npubench.verdict.entries import BETTER_QUARTILE
 from pytest_npubench.verdict.judging import weigh
-from pytest_npubench.verdict.observations import Table, repeats_of
+from pytest_npubench.verdict.observations import ObservationTable, repeats_of
 from pytest_npubench.verdict.paired import weigh_pairs
 from pytest_npubench.verdict.rule import Rule
 
@@ -113,10 +113,10 @@ def entries_of(samples: FloatArray) -> FloatArray:
     return np.asarray(np.quantile(samples, BETTER_QUARTILE["lower"], axis=-1))
 
 
-def table_of(accepted: FloatArray, current: FloatArray) -> Table:
+def table_of(accepted: FloatArray, current: FloatArray) -> ObservationTable:
     """The gate's table from entries: accepted [C, K], current [C, R]."""
     repeats, freedom = repeats_of(current)
-    return Table(
+    return ObservationTable(
         cases=tuple(map(str, range(len(accepted)))),
         baseline=accepted,
         current=current,

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_npubench.backends.protocol import Device
-from pytest_npubench.campaign.campaign import Campaign, Site
+from pytest_npubench.campaign.campaign import Campaign, CampaignSite
 from pytest_npubench.campaign.lost_unit import LastWords
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, UnitLostError
@@ -218,7 +218,7 @@ def campaign(tmp_path, monkeypatch):
         return units, Campaign(
             plan,
             points,
-            site=Site(devices=DEVICES, runtime=runtime, fingerprint="f"),
+            site=CampaignSite(devices=DEVICES, runtime=runtime, fingerprint="f"),
             make_bench=lambda runtime: PartitionBench(runtime, plan),
             settled=lambda measured: False,
             journal=journals[-1],

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import DeviceError, DeviceUnavailableError
-from pytest_npubench.serving.two_devices import Side
+from pytest_npubench.serving.two_devices import ServingSide
 from pytest_npubench.suites.scheduling import bench as bench_module
 from pytest_npubench.suites.scheduling import pair
 from pytest_npubench.suites.scheduling.bench import ServingBench
@@ -92,7 +92,7 @@ def test_a_process_that_dies_fails_its_block_and_the_next_one_is_served(torch_be
     def serve_and_kill():
         with torch_bench._server(APART) as serve_them:
             pids = [child.pid for child in opened[0]._children.values()]
-            os.kill(opened[0]._children[Side.DECODE].pid, signal.SIGKILL)
+            os.kill(opened[0]._children[ServingSide.DECODE].pid, signal.SIGKILL)
             killed.extend(pids)
             serve_them(torch_bench._requests(APART, 0))
 

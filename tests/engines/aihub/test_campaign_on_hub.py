@@ -17,7 +17,7 @@ pytest.importorskip("onnx", reason="onnx is not installed: pip install pytest-np
 from pytest_npubench.backends import backend
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.backends.qualcomm import AiHubRuntime
-from pytest_npubench.campaign.campaign import Campaign, Site
+from pytest_npubench.campaign.campaign import Campaign, CampaignSite
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.core.hardware import HardwareSpec
@@ -61,7 +61,7 @@ class Bed:
         return Campaign(
             plan,
             points,
-            site=Site(devices=(device,), runtime=runtime, fingerprint="f"),
+            site=CampaignSite(devices=(device,), runtime=runtime, fingerprint="f"),
             make_bench=lambda runtime: GraphBench(
                 runtime, plan, self.folder / "aihub-jobs", self._quick(units=plan.units, **options)
             ),

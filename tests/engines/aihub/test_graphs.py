@@ -25,7 +25,7 @@ from pytest_npubench.engines.aihub.decoder import export_graph
 from pytest_npubench.engines.aihub.graph import GraphSpec, limit_layers
 from pytest_npubench.engines.aihub.weights import Array, WeightSource, seeded_weights, weight_dims
 from pytest_npubench.engines.jax_dense import forward
-from pytest_npubench.engines.jax_dense.forward import Caches, State
+from pytest_npubench.engines.jax_dense.forward import Caches, DecoderState
 from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
 from pytest_npubench.errors import ConfigError
 
@@ -103,7 +103,9 @@ def test_decode(shape: DecoderShape, tmp_path: Path) -> None:
         inputs |= {f"past_keys_{index}": keys[index][:, :, :-1], f"past_values_{index}": values[index][:, :, :-1]}
     found = run(export_graph(spec, tmp_path, weights), inputs)
     tree = as_tree(shape, weights)
-    state = State(Caches(*(tuple(map(jnp.asarray, part)) for part in (keys, values))), jnp.asarray(tokens), lengths)
+    state = DecoderState(
+        Caches(*(tuple(map(jnp.asarray, part)) for part in (keys, values))), jnp.asarray(tokens), lengths
+    )
     hidden, caches = forward.decode_hidden(shape, tree, state)
     np.testing.assert_allclose(found["logits"], forward.logits(shape, tree, hidden), atol=TOLERANCE, rtol=1e-4)
     rows = np.arange(len(lengths))

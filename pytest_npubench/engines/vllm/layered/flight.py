@@ -18,7 +18,7 @@ from pytest_npubench.serving.iteration import LayerGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class FlightStage:
     """What one iteration does with the flight: `requests` run through `group`, all others through all layers."""
 
     group: LayerGroup
@@ -48,8 +48,10 @@ class Flight:
         return sum(self.tokens.values())
 
     @property
-    def stage(self) -> Stage:
-        return Stage(group=self.groups[self.next_group], num_layers=self.groups[-1].stop, requests=tuple(self.tokens))
+    def stage(self) -> FlightStage:
+        return FlightStage(
+            group=self.groups[self.next_group], num_layers=self.groups[-1].stop, requests=tuple(self.tokens)
+        )
 
     def among(self, requests: Collection[str]) -> Flight | None:
         """Without those that were preempted, ended or aborted; None where nobody is left."""

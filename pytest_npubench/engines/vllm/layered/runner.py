@@ -16,11 +16,11 @@ from vllm.forward_context import get_forward_context
 from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-from pytest_npubench.engines.vllm.layered.flight import Stage
+from pytest_npubench.engines.vllm.layered.flight import FlightStage
 from pytest_npubench.engines.vllm.layered.refusals import check_attention, supported_decoder
 from pytest_npubench.engines.vllm.layered.rest_attention import rest_attention
 from pytest_npubench.engines.vllm.layered.rows import Rows, split_rows
-from pytest_npubench.engines.vllm.layered.stage_pass import HiddenStates, run_stage
+from pytest_npubench.engines.vllm.layered.stage_pass import StageStates, run_stage
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,8 +37,8 @@ class LayeredModelRunner(GPUModelRunner):  # type: ignore[misc] # vLLM is absent
 
     def __init__(self, vllm_config: Any, device: Any) -> None:
         super().__init__(vllm_config, device)
-        self._states = HiddenStates()
-        self._stage: Stage | None = None
+        self._states = StageStates()
+        self._stage: FlightStage | None = None
         self._rows: Rows | None = None
         self._decoder: Any = None
         self._counts = StageCounts()
@@ -76,7 +76,7 @@ class LayeredModelRunner(GPUModelRunner):  # type: ignore[misc] # vLLM is absent
             self.discard_request_mask.np[self.input_batch.req_id_to_index[request]] = True
         self.discard_request_mask.copy_to_gpu(self.input_batch.num_reqs)
 
-    def _count(self, stage: Stage, rows: Rows) -> None:
+    def _count(self, stage: FlightStage, rows: Rows) -> None:
         self._counts.num_stages += 1
         self._counts.num_whole_stages += stage.is_whole
         self._counts.num_token_layers += rows.num_staged_tokens * stage.group.num_layers
@@ -99,7 +99,7 @@ class LayeredModelRunner(GPUModelRunner):  # type: ignore[misc] # vLLM is absent
             self._decoder, stage, rows, input_ids[: rows.num_tokens], positions[: rows.num_tokens], self._states
         )
 
-    def _narrow_attention(self, stage: Stage, rows: Rows) -> None:
+    def _narrow_attention(self, stage: FlightStage, rows: Rows) -> None:
         """Layers outside the group attend with the rest rows; the forward context is this iteration's own."""
         context = get_forward_context()
         context.is_padding = None  # eager: there are no padding rows, and the mask is as long as the batch

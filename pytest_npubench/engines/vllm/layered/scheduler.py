@@ -25,7 +25,7 @@ from vllm.platforms import current_platform
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from pytest_npubench.engines.vllm.layered.flight import Flight, Stage, set_off
+from pytest_npubench.engines.vllm.layered.flight import Flight, FlightStage, set_off
 from pytest_npubench.engines.vllm.layered.refusals import check_supported
 
 
@@ -33,10 +33,10 @@ from pytest_npubench.engines.vllm.layered.refusals import check_supported
 class LayeredSchedulerOutput(SchedulerOutput):  # type: ignore[misc] # vLLM is absent where types are checked
     """A plan of vLLM's with the stage of the flight; None: nothing is on its way."""
 
-    stage: Stage | None = None
+    stage: FlightStage | None = None
 
     @classmethod
-    def of(cls, plan: Any, stage: Stage | None) -> LayeredSchedulerOutput:
+    def of(cls, plan: Any, stage: FlightStage | None) -> LayeredSchedulerOutput:
         return cls(**{field.name: getattr(plan, field.name) for field in fields(plan)}, stage=stage)
 
 
@@ -51,7 +51,7 @@ class LayeredScheduler(Scheduler):  # type: ignore[misc] # likewise
         super().__init__(vllm_config, *args, **kwargs)
         self._num_layers = vllm_config.model_config.get_num_layers(vllm_config.parallel_config)
         self._flight: Flight | None = None
-        self._stage: Stage | None = None
+        self._stage: FlightStage | None = None
         self._decoding: frozenset[str] = frozenset()
         self.num_left_in_flight = 0
         """Requests that were preempted or aborted between two stages."""

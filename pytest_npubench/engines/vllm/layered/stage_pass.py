@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 
-from pytest_npubench.engines.vllm.layered.flight import Stage
+from pytest_npubench.engines.vllm.layered.flight import FlightStage
 from pytest_npubench.engines.vllm.layered.rows import Rows
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
-class HiddenStates:
+class StageStates:
     """(hidden, residual) of each request on its way, between two stages."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class HiddenStates:
 
 
 def run_stage(
-    decoder: Any, stage: Stage, rows: Rows, input_ids: torch.Tensor, positions: torch.Tensor, states: HiddenStates
+    decoder: Any, stage: FlightStage, rows: Rows, input_ids: torch.Tensor, positions: torch.Tensor, states: StageStates
 ) -> torch.Tensor:
     """The decoder's output, (n, H); rows that have layers before them yet are zeros, and nobody may read them.
 

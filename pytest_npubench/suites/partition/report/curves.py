@@ -33,7 +33,7 @@ NONE_FOUND = "none found"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class OperatorCurve:
     """The values of one operator at its token counts, both above 0; detail is that of its case."""
 
     operator: str
@@ -134,7 +134,7 @@ def graph_chart(records: Iterable[Record]) -> Chart | None:
     )
 
 
-def curves(records: Iterable[Record], kind: str, column: str, factor: float) -> list[Curve]:
+def curves(records: Iterable[Record], kind: str, column: str, factor: float) -> list[OperatorCurve]:
     """One for each case of that kind whose `column`, times the factor, fits its token counts."""
     found = []
     for record in of_kind(records, kind):
@@ -143,11 +143,11 @@ def curves(records: Iterable[Record], kind: str, column: str, factor: float) -> 
         values = [as_number(value * factor) for value in numbers(detail, column)]
         known = tuple(value for value in values if value is not None)
         if tokens and len(tokens) == len(known) and min((*tokens, *known)) > 0:
-            found.append(Curve(operator=operator_of(record), detail=detail, tokens=tokens, values=known))
+            found.append(OperatorCurve(operator=operator_of(record), detail=detail, tokens=tokens, values=known))
     return found
 
 
-def lines(found: Sequence[Curve], unit: str) -> list[Part]:
+def lines(found: Sequence[OperatorCurve], unit: str) -> list[Part]:
     return [
         {
             "type": "scatter",
@@ -163,15 +163,15 @@ def lines(found: Sequence[Curve], unit: str) -> list[Part]:
     ]
 
 
-def values_of(found: Iterable[Curve]) -> list[float]:
+def values_of(found: Iterable[OperatorCurve]) -> list[float]:
     return [value for curve in found for value in curve.values]
 
 
-def token_axis(found: Iterable[Curve]) -> Part:
+def token_axis(found: Iterable[OperatorCurve]) -> Part:
     return log_axis("tokens", sorted({tokens for curve in found for tokens in curve.tokens}))
 
 
-def curve_table(caption: str, found: Sequence[Curve], unit: str, last: tuple[str, ...] = ()) -> Table:
+def curve_table(caption: str, found: Sequence[OperatorCurve], unit: str, last: tuple[str, ...] = ()) -> Table:
     """A row for each number of tokens, a column for each operator; `last` is a row more."""
     values = [dict(zip(curve.tokens, curve.values, strict=True)) for curve in found]
     rows = (
@@ -185,7 +185,7 @@ def curve_table(caption: str, found: Sequence[Curve], unit: str, last: tuple[str
     )
 
 
-def _threshold_marks(found: Sequence[Curve], thresholds: Sequence[float | None]) -> Part:
+def _threshold_marks(found: Sequence[OperatorCurve], thresholds: Sequence[float | None]) -> Part:
     """A diamond where each fitted line bends."""
     bends = [
         (threshold, floor_ms, COLORS[place % len(COLORS)])
@@ -209,7 +209,7 @@ def _threshold_marks(found: Sequence[Curve], thresholds: Sequence[float | None])
     }
 
 
-def _stages(found: Sequence[Curve], widths: Sequence[float | None]) -> list[float]:
+def _stages(found: Sequence[OperatorCurve], widths: Sequence[float | None]) -> list[float]:
     """The edges of stages, where all operators that have stages agree on their width."""
     known = {width for width in widths if width is not None}
     width = known.pop() if len(known) == 1 else 0.0
@@ -219,14 +219,14 @@ def _stages(found: Sequence[Curve], widths: Sequence[float | None]) -> list[floa
     return [width * stage for stage in range(1, math.floor(longest / width) + 1)]
 
 
-def _told(name: str, found: Sequence[Curve], words: Sequence[str]) -> str:
+def _told(name: str, found: Sequence[OperatorCurve], words: Sequence[str]) -> str:
     """In words what was fitted to each operator, once where all have the same."""
     if len(set(words)) == 1:
         return f"{name}: {words[0]}{' for any operator' if words[0] == NONE_FOUND else ''}."
     return f"{name}: {'; '.join(f'{curve.operator} {word}' for curve, word in zip(found, words, strict=True))}."
 
 
-def _summary(what: str, found: Sequence[Curve], unit: str) -> str:
+def _summary(what: str, found: Sequence[OperatorCurve], unit: str) -> str:
     ends = (
         f"{curve.operator} {plain(curve.values[0])} {unit} at {number_text.count(curve.tokens[0])} tokens, "
         f"{plain(curve.values[-1])} {unit} at {number_text.count(curve.tokens[-1])}"

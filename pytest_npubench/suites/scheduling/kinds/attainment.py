@@ -27,7 +27,7 @@ from pytest_npubench.serving.attainment_curve import fit_curve
 from pytest_npubench.serving.capacity import Capacity, CapacityRatio, CapacityRun, capacity_ratio, estimate
 from pytest_npubench.serving.metrics import attainment_split
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
@@ -41,7 +41,7 @@ MARGIN = 0.10
 FACTORS = (0.8, 1.2, 1.6, 2.0, 2.6, 3.2)  # of the load's own rate
 
 
-class AttainmentKind(Experiment):
+class AttainmentKind(LoadExperiment):
     name = "attainment"
 
     def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:

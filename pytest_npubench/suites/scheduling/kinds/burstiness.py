@@ -12,7 +12,7 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.serving.arrivals import realised
 from pytest_npubench.suites.scheduling.blocks import blocks, pooled
-from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment
 from pytest_npubench.suites.scheduling.figures import mean_ttft_s, metrics_of, paired_ratios, ratio_metric
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
@@ -34,7 +34,7 @@ SHOWN = (
 )
 
 
-class BurstinessKind(Experiment):
+class BurstinessKind(LoadExperiment):
     name = "burstiness"
 
     def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:

@@ -24,7 +24,7 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.serving.capacity import Capacity, CapacityRun, capacity_ratio, estimate
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment
 from pytest_npubench.suites.scheduling.figures import (
     loaded_bytes,
     mean_tbt_s,
@@ -50,7 +50,7 @@ TARGET = 0.5
 Served = Sequence[tuple[Block, ...]]
 
 
-class ChunkRateKind(Experiment):
+class ChunkRateKind(LoadExperiment):
     name = "chunk_rate"
 
     def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.stats.error import repeat_error
-from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import PromptPoint
 from pytest_npubench.verdict import Gate, judge_gates
@@ -20,7 +20,7 @@ from pytest_npubench.verdict.result import Judgement, Metric
 CHUNKS = (1, 2, 4, 8, 16)  # times tokens_per_iteration; the longest is the whole prompt
 
 
-class ChunkSweepKind(Experiment):
+class ChunkSweepKind(LoadExperiment):
     name = "chunk_sweep"
 
     def axes(self, plan: ServingPlan) -> Iterable[Axes]:

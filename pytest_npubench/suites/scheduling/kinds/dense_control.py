@@ -11,7 +11,7 @@ from __future__ import annotations
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.suites.scheduling.blocks import blocks
-from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment
 from pytest_npubench.suites.scheduling.figures import (
     mean_e2e_s,
     mean_tbt_s,
@@ -27,7 +27,7 @@ from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement
 
 
-class DenseControlKind(Experiment):
+class DenseControlKind(LoadExperiment):
     name = "dense_control"
     dense = True
 

@@ -20,7 +20,7 @@ import numpy as np
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment
 from pytest_npubench.suites.scheduling.figures import (
     mean_e2e_s,
     mean_tbt_s,
@@ -40,7 +40,7 @@ from pytest_npubench.verdict.result import Judgement
 POLICIES = ("chunked", "layered", "hybrid", POLICY)
 
 
-class DisaggregatedKind(Experiment):
+class DisaggregatedKind(LoadExperiment):
     name = "disaggregated"
 
     def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:

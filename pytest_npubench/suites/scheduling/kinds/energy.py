@@ -16,7 +16,7 @@ from __future__ import annotations
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment
 from pytest_npubench.suites.scheduling.figures import paired_ratios, ratio_metric
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import IdlePoint, ServedPoint
@@ -27,7 +27,7 @@ from pytest_npubench.verdict.result import Judgement, Metric
 NO_COUNTER = "unavailable: this device offers no energy counter that can be read"
 
 
-class EnergyKind(Experiment):
+class EnergyKind(LoadExperiment):
     name = "energy"
 
     def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint | IdlePoint, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.stats.error import repeat_error
-from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import DecodePoint
 from pytest_npubench.verdict import Gate, judge_gates
@@ -21,7 +21,7 @@ CONTEXT_TOKENS = 16
 PUBLISHED = {1: 0.0625, 2: 0.117, 4: 0.213, 8: 0.290, 16: 0.445, 32: 0.547, 64: 0.694, 128: 0.863, 256: 0.934}
 
 
-class ExpertCoverageKind(Experiment):
+class ExpertCoverageKind(LoadExperiment):
     name = "expert_coverage"
 
     def axes(self, plan: ServingPlan) -> Iterable[Axes]:

@@ -13,7 +13,7 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.serving.metrics import slo_attainment
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment
 from pytest_npubench.suites.scheduling.figures import (
     loaded_bytes,
     mean_e2e_s,
@@ -29,7 +29,7 @@ from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement
 
 
-class ExpertLoadsKind(Experiment):
+class ExpertLoadsKind(LoadExperiment):
     name = "expert_loads"
 
     def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:

@@ -11,7 +11,7 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.serving.settings import MERGE_CHUNKS
 from pytest_npubench.suites.scheduling.blocks import blocks
-from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment
 from pytest_npubench.suites.scheduling.figures import mean_ttft_s, paired_ratios, ratio_metric, worst_tbt_s
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
@@ -21,7 +21,7 @@ from pytest_npubench.verdict.result import Judgement
 GROUPS = (2, 4, 8, 16)
 
 
-class GroupSweepKind(Experiment):
+class GroupSweepKind(LoadExperiment):
     name = "group_sweep"
 
     def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:

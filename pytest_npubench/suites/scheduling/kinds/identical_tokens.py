@@ -16,7 +16,7 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment
 from pytest_npubench.suites.scheduling.figures import check_whole
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
@@ -31,7 +31,7 @@ NOT_JUDGED = "not judged: in {dtype} the rows that are computed together change 
 NUM_NAMED = 20
 
 
-class IdenticalTokensKind(Experiment):
+class IdenticalTokensKind(LoadExperiment):
     name = "identical_tokens"
 
     def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:

@@ -17,7 +17,7 @@ from pytest_npubench.serving.metrics import slo_attainment
 from pytest_npubench.serving.schedulers import keeps_slo
 from pytest_npubench.stats.error import repeat_error
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment
 from pytest_npubench.suites.scheduling.figures import failures_in, mean_of_first_tokens, metrics_of
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
@@ -28,7 +28,7 @@ from pytest_npubench.verdict.result import Judgement
 MAX_MISSED = 0.10
 
 
-class PolicyKind(Experiment):
+class PolicyKind(LoadExperiment):
     name = "policy"
 
     def axes(self, plan: ServingPlan) -> Iterable[Axes]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment
 from pytest_npubench.suites.scheduling.figures import output_tokens_per_s, paired_ratios, ratio_metric
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
@@ -24,7 +24,7 @@ from pytest_npubench.verdict.result import Judgement, Metric
 RELAXED = 4
 
 
-class RelaxedSloKind(Experiment):
+class RelaxedSloKind(LoadExperiment):
     name = "relaxed_slo"
 
     def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import Experiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment
 from pytest_npubench.suites.scheduling.figures import mean_e2e_s, paired_ratios, ratio_metric
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
@@ -18,7 +18,7 @@ from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement
 
 
-class TimelineKind(Experiment):
+class TimelineKind(LoadExperiment):
     name = "timeline"
 
     def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pytest_npubench.reports import definitions, number_text
 from pytest_npubench.reports.page import Chart, Table
 from pytest_npubench.reports.plot_parts import SERIES, Part, axis, category_axis, label, layout, milliseconds
-from pytest_npubench.reports.served_loads import Figure, ServedLoad, ServedPolicy
+from pytest_npubench.reports.served_loads import ServedFigure, ServedLoad, ServedPolicy
 from pytest_npubench.suites.scheduling.report.policy_tables import cell, heading
 
 PATTERNS = ("", "/", "x", ".")
@@ -80,7 +80,7 @@ def _bars(index: int, load: ServedLoad, items: Sequence[ServedPolicy], name: str
     }
 
 
-def _bar_row(load: ServedLoad, item: ServedPolicy, figure: Figure, name: str) -> tuple[str, ...]:
+def _bar_row(load: ServedLoad, item: ServedPolicy, figure: ServedFigure, name: str) -> tuple[str, ...]:
     ends = figure.interval
     interval = number_text.UNKNOWN if ends is None else " to ".join(cell(name, end) for end in ends)
     return (item.policy, load.name, cell(name, figure.value), interval, number_text.count(figure.num_samples))

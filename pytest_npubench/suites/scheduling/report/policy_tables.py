@@ -8,7 +8,7 @@ from pytest_npubench.reports import definitions, number_text
 from pytest_npubench.reports.page import Table
 from pytest_npubench.reports.record_fields import Record, kind_of, number, table
 from pytest_npubench.reports.reported import conditions, label, reported
-from pytest_npubench.reports.served_loads import Figure, ServedLoad, ServedPolicy, load_name
+from pytest_npubench.reports.served_loads import ServedFigure, ServedLoad, ServedPolicy, load_name
 
 UNAVAILABLE = "unavailable"
 NO_BREAK = "\u00a0"  # a cell breaks before its interval, not inside
@@ -125,7 +125,7 @@ def _reported(name: str, policy: str, *, cv: float) -> str:
     return reported("12", column, factor, policy=policy, cv=cv)
 
 
-def _notes(known: Mapping[str, Figure]) -> list[str]:
+def _notes(known: Mapping[str, ServedFigure]) -> list[str]:
     """Each note once, with the policies it is about where others do not share it; of a figure nobody has, one."""
     if all(figure.value is None for figure in known.values()):
         return [figure.note for figure in known.values() if figure.note][:1]
@@ -136,7 +136,7 @@ def _notes(known: Mapping[str, Figure]) -> list[str]:
     return [note if len(own) == len(known) else f"{', '.join(own)}: {note}" for note, own in policies.items()]
 
 
-def _with_interval(name: str, figure: Figure | None) -> str:
+def _with_interval(name: str, figure: ServedFigure | None) -> str:
     if figure is None or figure.interval is None or figure.value is None:
         return cell(name, None if figure is None else figure.value)
     low, high = (cell(name, end) for end in figure.interval)

@@ -13,7 +13,7 @@ from pytest_npubench.reports.drift import drift_chart
 from pytest_npubench.reports.page import Parts, Table
 from pytest_npubench.reports.record_fields import Record, numbers, table
 from pytest_npubench.reports.reported import conditions, label, reported
-from pytest_npubench.reports.served_loads import Figure, ServedLoad, ServedPolicy, served_loads
+from pytest_npubench.reports.served_loads import ServedFigure, ServedLoad, ServedPolicy, served_loads
 from pytest_npubench.suites.scheduling.report.charts import scheduling_charts
 from pytest_npubench.suites.scheduling.report.experiment_tables import experiment_tables
 from pytest_npubench.suites.scheduling.report.lines import comparison_lines, vllm_policy_lines
@@ -131,7 +131,7 @@ def _reported(time: str, policy: str) -> list[tuple[str, ...]]:
     return [(time.upper(), f"{policy},{NO_BREAK}reported", *cells, number_text.UNKNOWN, "")]
 
 
-def _cell(figure: Figure | None) -> str:
+def _cell(figure: ServedFigure | None) -> str:
     if figure is None or figure.value is None:
         return "unavailable" if figure is not None else number_text.UNKNOWN
     if figure.interval is None:
@@ -140,7 +140,7 @@ def _cell(figure: Figure | None) -> str:
     return f"{number_text.milliseconds(figure.value)} ({low}{NO_BREAK}to{NO_BREAK}{high})"
 
 
-def _notes(figures: dict[str, Figure | None]) -> str:
+def _notes(figures: dict[str, ServedFigure | None]) -> str:
     """Each note once, with the columns it is about: "p99: the maximum: fewer than 100 samples"."""
     parts: dict[str, list[str]] = {}
     for part, figure in figures.items():

@@ -58,9 +58,9 @@ BATCHES = [("a", "c", "b", "d"), ("c", "b", "a", "d"), ("b", "a", "c")]
 
 
 def test_stages_give_what_one_pass_gives_and_run_each_token_once_in_each_layer() -> None:
-    from pytest_npubench.engines.vllm.layered.stage_pass import HiddenStates, run_stage
+    from pytest_npubench.engines.vllm.layered.stage_pass import StageStates, run_stage
 
-    decoder, states = Decoder(), HiddenStates()
+    decoder, states = Decoder(), StageStates()
     flight = set_off({"a": 3, "b": 2}, NUM_LAYERS, LayeredSettings(num_layer_groups=3))
     for number, names in enumerate(BATCHES):
         assert flight is not None
@@ -83,9 +83,9 @@ def test_stages_give_what_one_pass_gives_and_run_each_token_once_in_each_layer()
 
 
 def test_without_other_rows_only_the_group_runs() -> None:
-    from pytest_npubench.engines.vllm.layered.stage_pass import HiddenStates, run_stage
+    from pytest_npubench.engines.vllm.layered.stage_pass import StageStates, run_stage
 
-    decoder, states = Decoder(), HiddenStates()
+    decoder, states = Decoder(), StageStates()
     flight = set_off({"a": 3}, NUM_LAYERS, LayeredSettings(num_layer_groups=2))
     input_ids, positions, ran = torch.tensor(A), torch.arange(3), []
     while flight is not None:
@@ -98,9 +98,9 @@ def test_without_other_rows_only_the_group_runs() -> None:
 
 
 def test_hidden_states_are_counted_and_dropped() -> None:
-    from pytest_npubench.engines.vllm.layered.stage_pass import HiddenStates
+    from pytest_npubench.engines.vllm.layered.stage_pass import StageStates
 
-    states = HiddenStates()
+    states = StageStates()
     rows = split_rows(["a", "c", "b"], [3, 1, 2], ["a", "b"])
     states.keep(rows, torch.ones(6, HIDDEN), torch.ones(6, HIDDEN))
     assert states.num_bytes == 5 * 2 * HIDDEN * 4
