@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.engines.jax_dense import trace
+from pytest_npubench.engines import run_trace as trace
 from pytest_npubench.engines.protocol import Engine
 
 TEXT = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text(encoding="utf-8")
