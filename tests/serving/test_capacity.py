@@ -53,8 +53,8 @@ QUEUE_CAPACITY = optimize.brentq(lambda rate: rate * math.exp(-(1 - rate) * QUEU
     ("system", "capacity", "low", "high"),
     [
         (binomial_system, 1.47, LOW, HIGH),
-        (clustered_system, 1.47, LOW, HIGH),
-        (queue, QUEUE_CAPACITY, 0.2, 3.2),
+        pytest.param(clustered_system, 1.47, LOW, HIGH, marks=pytest.mark.soak),
+        pytest.param(queue, QUEUE_CAPACITY, 0.2, 3.2, marks=pytest.mark.soak),
     ],
 )
 def test_intervals_hold_the_capacity_as_often_as_they_say(system, capacity, low, high):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engines import oracle
-from engines.decoders import BUCKETS, MARGIN, SHAPES, TIED, Asked
+from engines.decoders import BUCKETS, MARGIN, SHAPES, TIED, Asked, soak_but_first
 from pytest_npubench.core.measurement import Request, Run
 
 from .conftest import Twins
@@ -41,7 +41,7 @@ def test_the_tokens_are_the_oracles(twins: Twins, lengths: Lengths) -> None:
     assert list(found.tokens) == [one.answer.tokens for one in asked]
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", soak_but_first(SHAPES))
 def test_logits(
     name: str, cpu_plugin: Any, make_twins: Callable[[str], Twins], monkeypatch: pytest.MonkeyPatch
 ) -> None:
