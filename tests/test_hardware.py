@@ -566,7 +566,7 @@ def test_a_directory_without_hardware_files_is_named(tmp_path: Path, name: str) 
 def test_the_packaged_files_come_before_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "package"
     package.mkdir()
-    monkeypatch.setattr(hardware, "__file__", str(package / "hardware.py"))
+    monkeypatch.setattr(hardware, "__file__", str(package / "core" / "hardware.py"))
     assert default_directory() == tmp_path / "hardware"
     (package / "hardware_files").mkdir()
     assert default_directory() == package / "hardware_files"

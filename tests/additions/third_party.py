@@ -52,7 +52,8 @@ def copy_of_the_package(folder: Path) -> Path:
 
 def with_path(*folders: Path) -> dict[str, str]:
     """The environment in which these folders come first."""
-    return {"PYTHONPATH": os.pathsep.join(map(str, folders))}
+    # a forked process has the package imported, as it is without them
+    return {"PYTHONPATH": os.pathsep.join(map(str, folders)), "NPUBENCH_TESTS_FRESH": "1"}
 
 
 def npubench(project: Project, *arguments: str, path: Path) -> subprocess.CompletedProcess[str]:

@@ -53,7 +53,7 @@ def test_a_second_look_lasts(monkeypatch, again, least_s):
     monkeypatch.setattr(campaigns, "run_campaign", lambda config, settings, task, heard: tasks.append(task))
     plan = SimpleNamespace(key="cpu-tiny-b1", framework="jax")
     workbench = MagicMock(lock_timeout_s=1.0)
-    Campaigns(workbench)._run(plan, [], (), again=again)
+    Campaigns(workbench)._run(plan, [MagicMock()], (), again=again)
     assert [task.at_least_s for task in tasks] == [least_s]
     assert [task.resume for task in tasks] == [bool(workbench.settings.resume) and again is None]
 
@@ -65,7 +65,7 @@ def test_a_second_look_is_held_to_what_the_first_was(monkeypatch):
     used = {"arxiv": Calibration(full_rate_per_s=2.0, decode_step_s=0.02)}
     workbench, fingerprint = MagicMock(lock_timeout_s=1.0), MagicMock()
     fingerprint.key.return_value.differences.return_value = ()
-    Campaigns(workbench)._run(SimpleNamespace(key="cpu-moe-serving", framework="torch"), [], (), again=used)
+    Campaigns(workbench)._run(SimpleNamespace(key="cpu-moe-serving", framework="torch"), [MagicMock()], (), again=used)
     assert heard[0].fingerprint(fingerprint) == used
 
 

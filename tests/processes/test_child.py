@@ -309,14 +309,24 @@ def refuse(*_: object, **__: object) -> None:
     raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
-def test_an_interrupted_call_ends_the_child(child: Child) -> None:
+INTERRUPTED = """
+import os, signal, threading
+from tests.processes.test_child import start
+child = start(timeout_s=60)
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    child.call("hang")
+except KeyboardInterrupt:
+    print("closed" if not child.is_open else "open")
+"""
+
+
+def test_an_interrupted_call_ends_the_child() -> None:
     """Its answer would be taken for the next one's."""
-    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        child.call("hang")
-    timer.join()
-    assert not child.is_open
+    environment = {**os.environ, **import_path(sys.executable)}
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
+    assert done.stdout == "closed\n", done.stderr
 
 
 OWNER = """

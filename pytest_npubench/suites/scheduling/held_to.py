@@ -3,7 +3,7 @@ accepted session froze them, else as this campaign measured them.
 
 A rate and limits that the same run measures on the same device grow and shrink with it: a device four times slower is
 offered a quarter of the requests, four times as slowly, and attains as much. So a case records the calibration that it
-was held to (result.Judgement.frozen), its first acceptance keeps that, and every later campaign serves at it.
+was held to (verdict.result.Judgement.frozen), its first acceptance keeps that, and every later campaign serves at it.
 
 All cases of a workload share one calibration, whichever of them a run has selected: that which was frozen first. Of the
 case's own key first; where that has none, of another stack of the same device, and a note of the run says so.

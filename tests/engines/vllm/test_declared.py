@@ -27,17 +27,19 @@ class FakeChild:
     pid = 77
     is_open = True
 
-    def __init__(self, python: str, module: str, *, name: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, module: str, arguments: object, *, name: str, python: str, environment: Mapping[str, str]
+    ) -> None:
         assert environment["VLLM_LOGGING_LEVEL"] == "INFO"  # buckets and compiles are told at this level
 
-    def call(self, *message: object, timeout_s: float) -> Any:
+    def call(self, name: str, *values: object, timeout_s: float) -> Any:
         answers = {
             "start": {},
             "declared": self.configured,
             "time_canary": 0.25,
             "serve": VllmRun(answers=(VllmAnswer(request=REQUEST),), iterations=(), ended_s=1.0),
         }
-        return answers[str(message[0])]
+        return answers[name]
 
     def log(self) -> tuple[str, ...]:
         return tuple(self.lines)
@@ -48,7 +50,7 @@ class FakeChild:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> VllmProcess:
-    monkeypatch.setattr(process, "OtherInterpreter", FakeChild)
+    monkeypatch.setattr(process, "python_child", FakeChild)
     monkeypatch.setattr(process, "_late_compiles", {})
     monkeypatch.setattr(FakeChild, "lines", [])
     return VllmProcess(EngineSettings(model=Path("m"), policy="continuous", policy_settings=()), python="another")
