@@ -37,8 +37,8 @@ NUM_NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Each case's judgement with its metrics' verdicts and what they make of its own, and what moved for all alike:
-    the verdict of each family of metrics as a whole, by its unit."""
+    """What a comparison found. `judgements`: each case's, with a verdict for each of its metrics. `suites`: the verdict
+    on what all metrics of one unit did alike, by that unit."""
 
     judgements: Mapping[str, Judgement]
     suites: Mapping[str, Verdict]

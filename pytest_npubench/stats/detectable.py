@@ -16,8 +16,6 @@ square, 1/1.1 = 91 % is today's one night (its rho and its process): more baseli
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -27,15 +25,6 @@ from pytest_npubench.stats.margin_test import predictive_variance
 
 MANY_DEGREES = 1e6  # the noncentral t is then the normal distribution
 FAR = 100.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VarianceShares:
-    """Fractions of the predictive variance, summing to 1: what more sessions, nights or processes could save."""
-
-    baseline: float
-    night: float
-    processes: float
 
 
 def minimum_detectable_effect(

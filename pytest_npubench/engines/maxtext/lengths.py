@@ -29,7 +29,7 @@ class MaxTextLengths:
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """Those of both phases, in increasing order."""
+        """The buckets of prefill and decode together, in increasing order."""
         return tuple(sorted({*self.keys.prefill_buckets, *self.keys.decode_buckets}))
 
     def check(self, requests: list[Request]) -> None:

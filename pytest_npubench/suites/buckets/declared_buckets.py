@@ -38,7 +38,7 @@ def declared(measured: Measured) -> tuple[int, ...]:
 
 
 def is_continuous(plan: BucketPlan, measured: Measured) -> bool:
-    """Whether the plan's buckets are nominal: those of no compiler, and of no engine either."""
+    """Whether the plan's buckets are nominal: no compiler and no engine has them."""
     return plan.service.pads_as_it_will and not declared(measured)
 
 

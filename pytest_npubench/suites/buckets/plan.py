@@ -91,7 +91,7 @@ class BucketPlan:
     def settings(self) -> dict[str, object]:
         """What changes the meaning of a case, for its digest."""
         size = self.size
-        engine = {"engine": self.engine} if not self.is_reference else {}  # no other digest for what was there before
+        engine = {"engine": self.engine} if not self.is_reference else {}  # digests of the reference stay as they were
         return {
             **engine,
             "buckets": self.buckets,
