@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.hardware import HardwareSpec
 
@@ -103,7 +104,7 @@ class Bench(Protocol[PointT]):
         """The seconds of a warm visit, and whether it became steady."""
         ...
 
-    def sample(self, point: PointT, round_index: int) -> PointSamples:
+    def sample(self, point: PointT, round_index: int) -> Visit | PointSamples:
         """Visit a point once. Raises MeasurementError where what it left cannot be used."""
         ...
 

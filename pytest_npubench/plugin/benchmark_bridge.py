@@ -77,14 +77,16 @@ class BenchmarkBridge:
 
 def mirror(request: pytest.FixtureRequest, judged: JudgedCase) -> None:
     """Give pytest-benchmark the samples of the case's first metric that has any."""
+    from pytest_npubench.verdict.result import CallDetail
+
     if _CLOCK not in request.node.stash or "benchmark" not in request.node.fixturenames:
         return
     benchmark = request.getfixturevalue("benchmark")
     samples_s = next((metric.samples for metric in judged.judgement.metrics if metric.samples), ())
     if not samples_s:
         benchmark.disabled = True  # a case without samples shows no statistics rather than invented ones
-    iterations = judged.judgement.detail.get("iterations", 1)
-    assert isinstance(iterations, int)
+    detail = judged.judgement.detail
+    iterations = detail.iterations if isinstance(detail, CallDetail) else 1
     # it divides what it times by the calls it made
     request.node.stash[_CLOCK].load(tuple(sample_s * iterations for sample_s in samples_s))
     benchmark.extra_info["npubench"] = {

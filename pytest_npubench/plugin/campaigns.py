@@ -216,7 +216,7 @@ def within_limits(
         judgement = expanded.suite.held_to(judgement, plan, expanded.points, measured, frozen or {})
     if engine is None or engine.is_reference(plan.spec.family):
         return judgement
-    return replace(judgement, detail={**judgement.detail, "engine": engine.name})
+    return replace(judgement, engine=engine.name)
 
 
 def _used(members: Sequence[CampaignMember], measured: Measured) -> Mapping[str, Any]:

@@ -32,7 +32,7 @@ from pytest_npubench.plugin.shipped import runs_again
 from pytest_npubench.plugin.suite_case import ending_with_the_journal, finish_case
 from pytest_npubench.stats.error import repeat_error
 from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
-from pytest_npubench.verdict.result import JudgedCase, Judgement, Metric
+from pytest_npubench.verdict.result import CallDetail, JudgedCase, Judgement, Metric
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
@@ -197,7 +197,7 @@ def _judge(samples: Samples, limits: CallableLimits, timing: CallTiming) -> Judg
         metrics=(Metric(name="call_s", unit="s", value=samples.median_s, samples=samples.samples_s),),
         measured_s=samples.median_s,
         repeat_error=repeat_error(samples.samples_s) if samples.mean_s > 0 else None,
-        detail={"steady": timing.steady, "iterations": timing.iterations, "overhead_s": timing.overhead_s},
+        detail=CallDetail(steady=timing.steady, iterations=timing.iterations, overhead_s=timing.overhead_s),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from pytest_npubench.core.case import Case
@@ -51,7 +51,9 @@ class Judgement:
     """A case's verdict before it knows device and journal. `what` says in words what measured and predicted are.
 
     measured_s and predicted_s are seconds; error is the signed relative error and error_interval its 95 % interval;
-    repeat_error is the relative standard error of measured_s over the rounds. detail is plain data for reports.
+    repeat_error is the relative standard error of measured_s over the rounds. `detail` is for reports: a record of the
+    kind's own class (a dataclass; verdict.case_record reads it back), or plain data. `engine` names the engine that ran
+    the models where it is another than the reference.
     `frozen` are the values by name (a rate, a limit) that the case was held to and that its first acceptance fixes for
     later runs: store.baselines.Baselines.frozen finds them again.
     """
@@ -64,7 +66,8 @@ class Judgement:
     error: float | None = None
     error_interval: tuple[float, float] | None = None
     repeat_error: float | None = None
-    detail: Mapping[str, object] = field(default_factory=dict)
+    detail: object = field(default_factory=dict)
+    engine: str | None = None
     frozen: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -72,6 +75,16 @@ class Judgement:
         for name, value in self.frozen.items():
             if not math.isfinite(value):
                 raise MeasurementError(f"frozen {name} is {value}; want a finite number")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallDetail:
+    """The detail of a callable that was timed: whether its warm-up became steady, the calls in a sample, and what a
+    call of nothing takes by the same clock."""
+
+    steady: bool
+    iterations: int
+    overhead_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +134,15 @@ class JudgedCase:
             "error_interval": judgement.error_interval,
             "repeat_error": judgement.repeat_error,
             "metrics": {metric.name: _metric_json(metric) for metric in judgement.metrics},
-            "detail": dict(judgement.detail),
+            "detail": _detail_json(judgement),
             **({"frozen": dict(judgement.frozen)} if judgement.frozen else {}),
         }
+
+
+def _detail_json(judgement: Judgement) -> dict[str, object]:
+    detail = judgement.detail
+    fields = dict(detail) if isinstance(detail, Mapping) else asdict(detail)  # type: ignore[call-overload]
+    return {**fields, **({} if judgement.engine is None else {"engine": judgement.engine})}
 
 
 def judgement_from_json(record: Mapping[str, object]) -> Judgement:
@@ -131,6 +150,7 @@ def judgement_from_json(record: Mapping[str, object]) -> Judgement:
     verdict, metrics = record["verdict"], record["metrics"]
     if not isinstance(verdict, Mapping) or not isinstance(metrics, Mapping):
         raise TypeError("verdict and metrics of a case record are objects")
+    detail: Mapping[str, Any] = record.get("detail") or {}  # type: ignore[assignment]
     return Judgement(
         verdict=_verdict(verdict),
         what=str(record.get("what", "")),
@@ -140,7 +160,8 @@ def judgement_from_json(record: Mapping[str, object]) -> Judgement:
         error=record.get("error"),  # type: ignore[arg-type]
         error_interval=_pair(record.get("error_interval")),
         repeat_error=record.get("repeat_error"),  # type: ignore[arg-type]
-        detail=record.get("detail") or {},  # type: ignore[arg-type]
+        detail=detail,
+        engine=detail.get("engine"),
         frozen=record.get("frozen") or {},  # type: ignore[arg-type]
     )
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import cast
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.store.baselines import OTHER_STACK, Baselines, FoundFrozen
@@ -109,4 +110,5 @@ def with_held_to(
     verdict = judgement.verdict
     if verdict.failing and values:
         verdict = replace(verdict, reason=f"{verdict.reason}; {in_words}")
-    return replace(judgement, verdict=verdict, detail={**judgement.detail, "held_to": told}, frozen=values)
+    detail = {**cast(Mapping[str, object], judgement.detail), "held_to": told}
+    return replace(judgement, verdict=verdict, detail=detail, frozen=values)

@@ -1,0 +1,113 @@
+"""What a visit of a point leaves: a record, which a round keeps as columns of numbers.
+
+A suite's bench returns a record of a class of its own (a subclass of Visit); the round of a journal holds its fields
+under the point's name, "POINT/FIELD", with a value for each visit; `Measured.visits` gives the records back. So a
+field's name is written once, in its class.
+
+A field is a number (float or int), a number or None (nothing is kept where a visit lacks it), or a tuple of numbers
+(a series, of a point that a round visits once). A class whose records are no such list of fields says itself how it
+is kept, by `columns` and `of_columns`.
+
+Worked example: two visits Timing(seconds=0.1), Timing(seconds=0.2) of the point "a" are {"a": (0.1, 0.2)} in a round,
+for the one field of Timing has no name of its own there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from pytest_npubench.errors import MeasurementError
+
+Columns = Mapping[str, Sequence[float]]
+"""By what stands behind the point's name: a visit's field, or "" for samples under the name itself."""
+VisitT = TypeVar("VisitT", bound="Visit")
+
+
+class Visit:
+    """Base of what a visit leaves; subclasses are frozen dataclasses of numbers."""
+
+    __slots__ = ()
+
+    def columns(self) -> Columns:
+        """Its numbers as a round keeps them, without what it has none of."""
+        found: dict[str, Sequence[float]] = {}
+        for name, how in _fields(type(self)).items():
+            value = getattr(self, name)
+            if value is not None and value != ():
+                found[name] = tuple(value) if how.is_series else (value,)
+        return found
+
+    @classmethod
+    def of_columns(cls: type[VisitT], columns: Columns) -> tuple[VisitT, ...]:
+        """The visits that left these columns in one round. Raises MeasurementError on columns of another class."""
+        kinds = _fields(cls)
+        if any(how.is_series for how in kinds.values()):
+            return (cls(**{name: _value(cls, name, how, columns) for name, how in kinds.items()}),)
+        num_visits = max((len(columns[name]) for name in kinds if name in columns), default=0)
+        rows: list[dict[str, Any]] = [{} for _ in range(num_visits)]
+        for name, how in kinds.items():
+            values = columns.get(name, () if how.is_optional else None)
+            if values is None or len(values) not in ({0, num_visits} if how.is_optional else {num_visits}):
+                held = "none" if values is None else str(len(values))
+                raise MeasurementError(f"{cls.__name__}.{name}: want {num_visits} values in a round, found {held}")
+            for index, row in enumerate(rows):
+                row[name] = how.number(values[index]) if values else None
+        return tuple(cls(**row) for row in rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing(Visit):
+    """A visit that leaves its seconds alone."""
+
+    seconds: float
+
+    def columns(self) -> Columns:
+        return {"": (self.seconds,)}
+
+    @classmethod
+    def of_columns(cls, columns: Columns) -> tuple[Timing, ...]:
+        return tuple(cls(seconds=seconds) for seconds in columns.get("", ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Field:
+    """How a field is kept: as a series or a number, whether a visit may lack it, whether it is whole."""
+
+    is_series: bool
+    is_optional: bool
+    is_whole: bool
+
+    def number(self, value: float) -> float:
+        return int(value) if self.is_whole else float(value)
+
+
+def _fields(of: type[Visit]) -> dict[str, _Field]:
+    """By name."""
+    return _cached_fields(cast(Hashable, of))  # mypy takes the class for one of its records, of which some are mutable
+
+
+@cache
+def _cached_fields(of: Any) -> dict[str, _Field]:
+    hints = get_type_hints(of)
+    return {field.name: _how(hints[field.name]) for field in fields(of)}
+
+
+def _how(hint: Any) -> _Field:
+    is_series = get_origin(hint) is tuple
+    inner = [one for one in get_args(hint) if one not in (Ellipsis, type(None))]
+    number = inner[0] if inner else hint
+    is_optional = type(None) in get_args(hint)
+    return _Field(is_series=is_series, is_optional=is_optional, is_whole=number is int)
+
+
+def _value(of: type[Visit], name: str, how: _Field, columns: Columns) -> Any:
+    """A visit's field, of a round that visited once."""
+    values = columns.get(name, ())
+    if how.is_series:
+        return tuple(map(how.number, values))
+    if len(values) > 1 or not (values or how.is_optional):
+        raise MeasurementError(f"{of.__name__}.{name}: want one value in a round, found {len(values)}")
+    return how.number(values[0]) if values else None

@@ -1,0 +1,103 @@
+"""A judged case as a journal keeps it, typed: the one reader of case records for reports and the lines of a run's end.
+
+What a kind says of its case beyond the verdict is a record of the kind's own class (`Judgement.detail`); the journal
+keeps it as plain data under "detail", and `Cases.of` reads it back into the class. A record of another version that
+lacks a field is not shown half: `Cases.unread` names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar, cast
+
+from pytest_npubench.verdict.result import Judgement, Metric, judgement_from_json
+
+DetailT = TypeVar("DetailT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRecord(Generic[DetailT]):
+    """`key` is suite/kind/id; texts that a record lacks are empty, batch_size 0. `detail` is the kind's own."""
+
+    key: str
+    id: str
+    hardware: str
+    model: str
+    batch_size: int
+    axes: Mapping[str, int | str]
+    device: str
+    fingerprint: str | None
+    campaign: str | None
+    limits: Mapping[str, float]
+    judgement: Judgement
+    detail: DetailT
+
+    @property
+    def suite(self) -> str:
+        """The head of the key; empty where the key has another form."""
+        return self.key.split("/", 2)[0] if self.key.count("/") > 1 else ""
+
+    @property
+    def kind(self) -> str:
+        """The middle of the key; empty where the key has another form."""
+        return self.key.split("/", 2)[1] if self.key.count("/") > 1 else ""
+
+    @property
+    def what(self) -> str:
+        """What the case timed; of one that timed nothing its kind, which its id does not tell."""
+        return self.judgement.what or self.kind.replace("_", " ")
+
+    def axis(self, name: str) -> str:
+        """One of the suite's own parameters as text; empty where the case has none of that name."""
+        return str(self.axes.get(name, ""))
+
+    def metric(self, name: str) -> Metric | None:
+        """The metric of that name; None where the case has none."""
+        return next((metric for metric in self.judgement.metrics if metric.name == name), None)
+
+
+@dataclass(slots=True)
+class Cases:
+    """Case records of a journal, read by kind. `unread` says of those whose detail is of another version why."""
+
+    records: tuple[CaseRecord[Mapping[str, Any]], ...]
+    unread: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, records: Iterable[Mapping[str, Any]]) -> Cases:
+        """Records that the journal's reader has checked."""
+        return cls(tuple(map(_case_record, records)))
+
+    def of(self, kind: str, detail: type[DetailT]) -> list[CaseRecord[DetailT]]:
+        """The cases of that kind that left a detail, with the detail as a record of that class; an invalid case has
+        none."""
+        import msgspec
+
+        found = []
+        for record in self.records:
+            if record.kind == kind and record.detail:
+                try:
+                    own = msgspec.convert(record.detail, detail)
+                except msgspec.ValidationError as error:
+                    self.unread.append(f"{record.id} is not shown: its record is of another version ({error}).")
+                else:
+                    found.append(replace(cast(CaseRecord[Any], record), detail=own))
+        return found
+
+
+def _case_record(record: Mapping[str, Any]) -> CaseRecord[Mapping[str, Any]]:
+    return CaseRecord(
+        key=record["case"],
+        id=record["id"],
+        hardware=record["hardware"],
+        model=record.get("model") or "",
+        batch_size=record.get("batch_size") or 0,
+        axes=record.get("axes") or {},
+        device=record.get("device") or "",
+        fingerprint=record["fingerprint"],
+        campaign=record.get("campaign"),
+        limits=record.get("limits") or {},
+        judgement=judgement_from_json({"metrics": {}, **record}),
+        detail=record.get("detail") or {},
+    )
