@@ -51,6 +51,11 @@ def label(*parts: str, paper: str = LAYERED_PREFILL) -> str:
     return f"Reported ({TITLES[paper]}, {'; '.join(part for part in parts if part)}): {printed}."
 
 
+def note(table: str, *said: str, paper: str = LAYERED_PREFILL, **row: Cell) -> str:
+    """The sentence that stands with figures of one table: where they were measured, and what is said of them."""
+    return label(conditions(table, paper=paper, **row), *said, paper=paper)
+
+
 def model_of(table: str, model: str) -> str:
     """The model where the table has rows of it, else the one that the paper is mainly about."""
     return model if model in read_paper(LAYERED_PREFILL).table(table).column("model") else MODEL

@@ -1,0 +1,79 @@
+"""The parts that suites build their sections of."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_npubench.reports import build, number_text
+from pytest_npubench.reports.reported import HETERO_INFER, conditions, label, note
+
+numbers = st.floats(-1e6, 1e6)
+ROWS = [("a", 1.0, None), ("b", None, None)]
+COLUMNS = (("arm", lambda row: row[0]), ("ms", lambda row: build.plain(row[1])), ("x", lambda row: build.plain(row[2])))
+
+
+def test_a_table_has_a_cell_for_each_column_and_row() -> None:
+    found = build.table("Times", COLUMNS, ROWS, note="n", last=(("all", "1", "–"),))
+    assert found.header == ("arm", "ms", "x")
+    assert found.rows == (("a", "1", "–"), ("b", "–", "–"), ("all", "1", "–"))
+    assert (found.caption, found.note) == ("Times", "n")
+
+
+def test_columns_that_nobody_knows_are_left_out_but_the_first() -> None:
+    found = build.table("Times", COLUMNS, ROWS, without_unknown=True)
+    assert found.header == ("arm", "ms")
+    assert found.rows == (("a", "1"), ("b", "–"))
+    unknown = build.table("Times", (("arm", lambda _: number_text.UNKNOWN),), ROWS, without_unknown=True)
+    assert unknown.header == ("arm",)
+
+
+def test_a_series_table_stands_its_series_side_by_side() -> None:
+    found = build.series_table("T", "tokens", ("1", "2"), {"p": ("a", "b"), "q": ("c", "d")}, last=(("all", "e", "f"),))
+    assert found.header == ("tokens", "p", "q")
+    assert found.rows == (("1", "a", "c"), ("2", "b", "d"), ("all", "e", "f"))
+
+
+@given(st.lists(st.tuples(numbers, st.none() | st.tuples(numbers, numbers).map(sorted).map(tuple)), min_size=1))
+def test_error_bars_reach_from_the_value_to_its_interval(found: list[tuple[float, tuple[float, float] | None]]) -> None:
+    bars = build.error_bars([value for value, _ in found], [ends for _, ends in found])
+    for (value, ends), above, below in zip(found, bars["array"], bars["arrayminus"], strict=True):
+        assert above >= 0
+        assert below >= 0
+        if ends is None:
+            assert above == below == 0
+        elif ends[0] <= value <= ends[1]:
+            assert value + above == pytest.approx(ends[1], abs=1e-6)
+            assert value - below == pytest.approx(ends[0], abs=1e-6)
+
+
+def test_series_differ_by_symbol_as_well_as_by_colour() -> None:
+    """So that nothing hangs on colour alone."""
+    traces = [build.line("n", [1], [1.0], "", place=place) for place in range(6)]
+    assert len({trace["marker"]["symbol"] for trace in traces}) == 6
+    assert len({trace["line"]["color"] for trace in traces}) == 6
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        build.line("<b>", [1], [1.0], ""),
+        build.marks("<b>", [1], [1.0], "", color="red"),
+        build.stairs("<b>", [1.0], [1.0], "", color="red"),
+        build.bars("<b>", ["r"], [1.0], "", color="red"),
+    ],
+)
+def test_a_name_is_shown_as_it_is(trace: dict[str, object]) -> None:
+    assert trace["name"] == "&lt;b&gt;"
+
+
+def test_a_ratio_has_its_interval_where_it_is_known() -> None:
+    assert build.ratio(0.9312, (0.9, 0.97)).replace("\u00a0", " ") == "0.931 (95 % 0.9 to 0.97)"
+    assert build.ratio(0.9312) == "0.931"
+    assert build.ratio(None, (0.9, 0.97)) == number_text.UNKNOWN
+
+
+def test_a_note_says_where_a_figure_was_measured() -> None:
+    place = conditions("figure 14", paper=HETERO_INFER)
+    assert note("figure 14", "padding 2", paper=HETERO_INFER) == label(place, "padding 2", paper=HETERO_INFER)
