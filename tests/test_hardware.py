@@ -377,7 +377,7 @@ BROKEN = [
     # (old text, new text, dotted key, what the message says besides)
     pytest.param('title = "A device"', 'titel = "A device"', "titel", "did you mean 'title'?", id="unknown-key"),
     pytest.param("[limits]", "[limit]", "limit", "did you mean 'limits'?", id="unknown-table"),
-    pytest.param("num_draws", "draws", "profile.quick.draws", "allowed: models, batch_sizes", id="unknown-in-profile"),
+    pytest.param("num_draws", "draws", "profile.quick.draws", "allowed: min_rounds", id="unknown-in-profile"),
     pytest.param("ttft_s", "ttft", "slo[0].ttft", "did you mean 'ttft_s'?", id="unknown-in-slo"),
     pytest.param(
         'unit = "TFLOP/s"', 'units = "TFLOP/s"', "peak.flops_per_s.bf16.units", "'unit'", id="unknown-in-figure"

@@ -129,7 +129,7 @@ def _server(spec: HardwareSpec, server: ServerSpec) -> list[str]:
         *(f"load      {load.workload} at {load.rate_per_s:g} requests/s" for load in server.loads),
         f"limits    {server.attainment:.0%} of the arrived requests attain their SLO",
     ]
-    return [*lines, *_slos(spec), *map(_server_size, server.profiles)]
+    return [*lines, *_slos(spec), *(_server_size(server.size(name)) for name in PROFILES)]
 
 
 def _server_size(size: ServerSize) -> str:

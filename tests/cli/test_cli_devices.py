@@ -134,7 +134,7 @@ def test_fit_says_what_gives_way() -> None:
     spec = load_all([default_directory()])["nvidia-h100"]
     serving = spec.section(ServingSpec)
     assert serving is not None
-    serving = replace(serving, kv_capacities=(("qwen3-30b-a3b", 500_000), *serving.kv_capacities[1:]))
+    serving = replace(serving, kv_capacity=(("qwen3-30b-a3b", 500_000), *serving.kv_capacity[1:]))
     rows = [
         row for row in fit_rows({"x": replace(spec, max_batch_sizes=(), sections=(serving,))}) if row[1] == "nightly"
     ]
