@@ -20,16 +20,14 @@ from typing import Annotated, TypeVar
 from msgspec import Meta
 
 from pytest_npubench.core import families
-from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
-from pytest_npubench.core.toml_table import (
-    TABLE_NAME,
+from pytest_npubench.core.record_reader import (
+    GIVEN,
     Count,
     Counts,
     Fraction,
     Positive,
     Text,
     Texts,
-    TomlTable,
     WrongEntryError,
     at_least,
     check_keys,
@@ -37,10 +35,13 @@ from pytest_npubench.core.toml_table import (
     key,
     listed,
     one_of,
+    tables,
     text,
     unique,
     within,
 )
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
+from pytest_npubench.core.toml_table import TomlTable
 from pytest_npubench.errors import ConfigError, HardwareFileError
 
 FAMILIES = families.names()
@@ -92,13 +93,13 @@ class _Memory(Figure):
     unit: Annotated[str, one_of(MEMORY_UNITS)]
 
 
-def _flops(figures: tuple[tuple[str, Figure], ...]) -> tuple[tuple[str, Figure], ...]:
-    check_keys("", dict(figures), DTYPES)
+def _flops(figures: Mapping[str, Figure]) -> Mapping[str, Figure]:
+    check_keys("", figures, DTYPES)
     units = {dtype: OP_UNITS if dtype in INTEGER_DTYPES else FLOP_UNITS for dtype in DTYPES}
-    for dtype, figure in figures:
+    for dtype, figure in figures.items():
         if figure.unit not in units[dtype]:
             raise WrongEntryError(f"{dtype}.unit", f"want one of {listed(units[dtype])}, not {figure.unit!r}")
-    return tuple((dtype, _in_base_unit(figure, units[dtype])) for dtype, figure in figures)
+    return {dtype: _in_base_unit(figure, units[dtype]) for dtype, figure in figures.items()}
 
 
 _BytesPerS = Annotated[_Bandwidth, partial(_in_base_unit, units=BANDWIDTH_UNITS)]
@@ -111,7 +112,7 @@ class Peak:
     interconnect_bandwidth_bytes_per_s is what one chip sends to the others of its group, in one direction.
     """
 
-    flops_per_s: Annotated[tuple[tuple[str, _Compute], ...], _flops] = ()
+    flops_per_s: Annotated[Mapping[str, _Compute], _flops] = field(default_factory=dict)
     memory_bandwidth_bytes_per_s: _BytesPerS | None = None
     memory_bytes: Annotated[_Memory, partial(_in_base_unit, units=MEMORY_UNITS)] | None = None
     interconnect_bandwidth_bytes_per_s: _BytesPerS | None = None
@@ -132,7 +133,7 @@ class SloSpec:
 class RunLength:
     """How long a profile (quick, nightly or full) goes on in one campaign. One round has no spread, so no interval."""
 
-    name: str = field(metadata=TABLE_NAME)
+    name: str = field(metadata=GIVEN)
     min_rounds: Annotated[int, at_least(2)]
     max_rounds: Annotated[int, at_least(2)]
     budget_s: Positive
@@ -187,39 +188,62 @@ class DeviceGroup:
 
     num_devices: Count
     models: Texts = ()
-    max_batch_sizes: tuple[tuple[str, Count], ...] = field(default=(), metadata=key("max_batch_size"))
+    max_batch_sizes: Mapping[str, Count] = field(default_factory=dict, metadata=key("max_batch_size"))
+
+
+def _regular_expressions(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise WrongEntryError("", f"{pattern!r} is not a regular expression: {error}") from error
+    return patterns
+
+
+def _distinct(slos: tuple[SloSpec, ...]) -> tuple[SloSpec, ...]:
+    names = [(slo.model, slo.workload) for slo in slos]
+    for index, (model, workload) in enumerate(names):
+        if (model, workload) in names[:index]:
+            problem = f"a second entry for model {model!r} and workload {workload!r}; keep one"
+            raise WrongEntryError(f"[{index}].workload", problem)
+    return slos
+
+
+Match = Annotated[Texts, _regular_expressions]
+Slos = Annotated[tuple[SloSpec, ...], tables("slo"), _distinct]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareSpec:
-    """One hardware file. case_error and mean_error are the allowed prediction errors, as fractions.
+    """One hardware file. case_error and mean_error are the allowed prediction errors, as fractions; their defaults are
+    the project's (LENS, section 5.2, reports a mean of 2.15 % and 11.47 % at the worst).
 
     A file about a server has no buckets, models and batch sizes: none can be seen from outside.
     `sections` are those of suites, each a record of a class of its suite's. `group_of` is the file's name where the
     spec is one of its further groups (`with_groups`), else None.
     """
 
-    name: str
-    title: str
-    family: str
-    classes: tuple[str, ...]
-    match: tuple[str, ...]
-    tensor_parallel: int
-    devices_per_chip: int
-    peak: Peak
-    buckets: tuple[int, ...]
-    buckets_source: str
-    models: tuple[str, ...]
-    dtype: str
-    batch_sizes: tuple[int, ...]
-    slos: tuple[SloSpec, ...]
-    case_error: float
-    mean_error: float
-    profiles: tuple[RunSize, ...]
-    sections: tuple[object, ...] = ()
-    max_batch_sizes: tuple[tuple[str, int], ...] = ()
-    groups: tuple[DeviceGroup, ...] = ()
-    group_of: str | None = None
+    name: str = field(metadata=GIVEN)
+    title: Text
+    family: Annotated[str, one_of(FAMILIES)]
+    classes: Annotated[tuple[str, ...], Meta(description="a list of classes, none twice"), unique, within(CLASSES)] = ()
+    match: Match = field(metadata=key("probe.match"))
+    tensor_parallel: Count = field(default=1, metadata=key("probe.num_devices"))
+    devices_per_chip: Count = field(default=1, metadata=key("probe.devices_per_chip"))
+    peak: Peak = Peak()
+    buckets: Counts = field(metadata=key("buckets.set"))
+    buckets_source: Text = field(metadata=key("buckets.source"))
+    models: Texts = field(metadata=key("models.default"))
+    dtype: Dtype = field(metadata=key("models.dtype"))
+    batch_sizes: Counts = field(metadata=key("models.batch_sizes"))
+    max_batch_sizes: Mapping[str, Count] = field(default_factory=dict, metadata=key("models.max_batch_size"))
+    groups: Annotated[tuple[DeviceGroup, ...], tables("group")] = field(default=(), metadata=key("group"))
+    slos: Slos = field(default=(), metadata=key("slo"))
+    case_error: Fraction = field(default=0.10, metadata=key("limits.case_error"))
+    mean_error: Fraction = field(default=0.05, metadata=key("limits.mean_error"))
+    profiles: Annotated[tuple[RunSize, ...], all_profiles] = field(metadata=key("profile"))
+    sections: tuple[object, ...] = field(default=(), metadata=GIVEN)
+    group_of: str | None = field(default=None, metadata=GIVEN)
 
     @property
     def file_name(self) -> str:
@@ -247,12 +271,12 @@ class HardwareSpec:
 
     def ridge_flops_per_byte(self, dtype: str) -> float | None:
         """Peak FLOP/s (OP/s for integers) over peak memory B/s; None where either figure is not published."""
-        flops, bandwidth = dict(self.peak.flops_per_s).get(dtype), self.peak.memory_bandwidth_bytes_per_s
+        flops, bandwidth = self.peak.flops_per_s.get(dtype), self.peak.memory_bandwidth_bytes_per_s
         return flops.value / bandwidth.value if flops and bandwidth else None
 
     def batch_sizes_of(self, model: str, size: RunSize) -> tuple[int, ...]:
         """The batch sizes of a run size that the model may have on these devices."""
-        most = dict(self.max_batch_sizes).get(model)
+        most = self.max_batch_sizes.get(model)
         return tuple(batch for batch in size.batch_sizes if most is None or batch <= most)
 
     @property
@@ -359,120 +383,14 @@ def _parse(text: str) -> dict[str, object]:
     return document
 
 
-def _regular_expressions(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise WrongEntryError("", f"{pattern!r} is not a regular expression: {error}") from error
-    return patterns
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Probe:
-    match: Annotated[Texts, _regular_expressions]
-    num_devices: Count = 1
-    devices_per_chip: Count = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Buckets:
-    set: Counts
-    source: Text
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Models:
-    default: Texts
-    dtype: Dtype
-    batch_sizes: Counts
-    max_batch_size: tuple[tuple[str, Count], ...] = ()
-
-    def __post_init__(self) -> None:
-        check_keys("max_batch_size", dict(self.max_batch_size), self.default)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Limits:
-    """The defaults are the project's; LENS, section 5.2, reports a mean of 2.15 % and 11.47 % at the worst."""
-
-    case_error: Fraction = 0.10
-    mean_error: Fraction = 0.05
-
-
-def _distinct(slos: tuple[SloSpec, ...]) -> tuple[SloSpec, ...]:
-    names = [(slo.model, slo.workload) for slo in slos]
-    for index, (model, workload) in enumerate(names):
-        if (model, workload) in names[:index]:
-            problem = f"a second entry for model {model!r} and workload {workload!r}; keep one"
-            raise WrongEntryError(f"[{index}].workload", problem)
-    return slos
-
-
-_Slos = Annotated[tuple[SloSpec, ...], _distinct]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _DeviceFile:
-    """The tables of a file about a device, without the suites' own."""
-
-    title: Text
-    family: Annotated[str, one_of(FAMILIES)]
-    classes: Annotated[tuple[str, ...], Meta(description="a list of classes, none twice"), unique, within(CLASSES)] = ()
-    probe: _Probe
-    peak: Peak = Peak()
-    buckets: _Buckets
-    models: _Models
-    groups: tuple[DeviceGroup, ...] = field(default=(), metadata=key("group"))
-    slos: _Slos = field(default=(), metadata=key("slo"))
-    limits: _Limits = _Limits()
-    profiles: Annotated[tuple[RunSize, ...], all_profiles] = field(metadata=key("profile"))
-
-    def __post_init__(self) -> None:
-        """Raises WrongEntryError where a group or a profile takes what the file does not have."""
-        sizes = [self.probe.num_devices]
-        for index, group in enumerate(self.groups):
-            at = f"group[{index}]"
-            if group.num_devices in sizes:
-                problem = f"a second group of {group.num_devices}; keep one ([probe] num_devices is one)"
-                raise WrongEntryError(f"{at}.num_devices", problem)
-            sizes.append(group.num_devices)
-            check_within(f"{at}.models", group.models, self.models.default)
-            check_keys(f"{at}.max_batch_size", dict(group.max_batch_sizes), group.models or self.models.default)
-        for size in self.profiles:
-            check_within(f"profile.{size.name}.models", size.models, self.models.default)
-            check_within(f"profile.{size.name}.batch_sizes", size.batch_sizes, self.models.batch_sizes)
-            check_within(f"profile.{size.name}.buckets", size.buckets, self.buckets.set)
-
-    def groups_of_models(self) -> tuple[DeviceGroup, ...]:
-        return tuple(replace(group, models=group.models or self.models.default) for group in self.groups)
-
-    def run_sizes(self) -> tuple[RunSize, ...]:
-        """In the order of PROFILES, with all that the file has where a profile names none."""
-        return tuple(
-            replace(
-                size,
-                models=size.models or self.models.default,
-                batch_sizes=size.batch_sizes or self.models.batch_sizes,
-                buckets=size.buckets or self.buckets.set,
-            )
-            for size in sorted(self.profiles, key=lambda size: PROFILES.index(size.name))
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _NameMatch:
-    match: Annotated[Texts, _regular_expressions]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ServerFile:
     """A file about a server: no device, so of the other tables it has limits on latency alone."""
 
     title: Text
-    family: Annotated[str, one_of((SERVER,))]
-    probe: _NameMatch
-    slos: _Slos = field(default=(), metadata=key("slo"))
+    family: str
+    match: Match = field(metadata=key("probe.match"))
+    slos: Slos = field(default=(), metadata=key("slo"))
 
 
 def _spec(path: Path, document: dict[str, object], sections: Sections) -> HardwareSpec:
@@ -480,42 +398,54 @@ def _spec(path: Path, document: dict[str, object], sections: Sections) -> Hardwa
     if document.get("family") == SERVER:
         return _server(root, sections[SERVER])
     sections = {name: read for name, read in sections.items() if name != SERVER}
-    file = root.read_itself(_DeviceFile, others=sections)
-    return HardwareSpec(
-        name=path.stem,
-        title=file.title,
-        family=file.family,
-        classes=file.classes,
-        match=file.probe.match,
-        tensor_parallel=file.probe.num_devices,
-        devices_per_chip=file.probe.devices_per_chip,
-        peak=file.peak,
-        buckets=file.buckets.set,
-        buckets_source=file.buckets.source,
-        models=file.models.default,
-        dtype=file.models.dtype,
-        batch_sizes=file.models.batch_sizes,
-        slos=file.slos,
-        case_error=file.limits.case_error,
-        mean_error=file.limits.mean_error,
-        profiles=file.run_sizes(),
+    spec = root.read_itself(HardwareSpec, {"name": path.stem}, sections)
+    try:
+        _check(spec)
+    except WrongEntryError as error:
+        raise root.error(error.key, error.problem) from None
+    return replace(
+        spec,
+        groups=tuple(replace(group, models=group.models or spec.models) for group in spec.groups),
+        profiles=tuple(_filled(size, spec) for name in PROFILES for size in spec.profiles if size.name == name),
         sections=tuple(read(root) for name, read in sections.items() if name in document),
-        max_batch_sizes=file.models.max_batch_size,
-        groups=file.groups_of_models(),
+    )
+
+
+def _check(spec: HardwareSpec) -> None:
+    """Raises WrongEntryError where a table of the file takes what the file does not have."""
+    check_keys("models.max_batch_size", spec.max_batch_sizes, spec.models)
+    for index, group in enumerate(spec.groups):
+        at = f"group[{index}]"
+        if group.num_devices in (spec.tensor_parallel, *(earlier.num_devices for earlier in spec.groups[:index])):
+            problem = f"a second group of {group.num_devices}; keep one ([probe] num_devices is one)"
+            raise WrongEntryError(f"{at}.num_devices", problem)
+        check_within(f"{at}.models", group.models, spec.models)
+        check_keys(f"{at}.max_batch_size", group.max_batch_sizes, group.models or spec.models)
+    for size in spec.profiles:
+        for name, chosen, allowed in (
+            ("models", size.models, spec.models),
+            ("batch_sizes", size.batch_sizes, spec.batch_sizes),
+            ("buckets", size.buckets, spec.buckets),
+        ):
+            check_within(f"profile.{size.name}.{name}", chosen, allowed)
+
+
+def _filled(size: RunSize, spec: HardwareSpec) -> RunSize:
+    return replace(
+        size,
+        models=size.models or spec.models,
+        batch_sizes=size.batch_sizes or spec.batch_sizes,
+        buckets=size.buckets or spec.buckets,
     )
 
 
 def _server(root: TomlTable, read: Callable[[TomlTable], object]) -> HardwareSpec:
-    file = root.read_itself(_ServerFile, others=(SERVER,))
+    file = root.read_itself(_ServerFile, {}, (SERVER,))
     return HardwareSpec(
         name=root.path.stem,
         title=file.title,
-        family=SERVER,
-        classes=(),
-        match=file.probe.match,
-        tensor_parallel=1,
-        devices_per_chip=1,
-        peak=Peak(),
+        family=file.family,
+        match=file.match,
         buckets=(),
         buckets_source="a server shows none",
         models=(),

@@ -21,7 +21,7 @@ from itertools import count
 
 from pytest_npubench.campaign.points import VisitedOnce
 from pytest_npubench.core.case import Case
-from pytest_npubench.core.toml_table import Counts, Positive
+from pytest_npubench.core.record_reader import Counts, Positive
 from pytest_npubench.suites.protocol import Suite
 
 PING_S = 0.002

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from pytest_npubench.core.hardware import RunLength, known_profiles
-from pytest_npubench.core.toml_table import Text, Texts, key, within
+from pytest_npubench.core.record_reader import Text, Texts, key, within
 from pytest_npubench.suites.offload import SUITE
 
 

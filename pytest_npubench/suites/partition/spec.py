@@ -14,7 +14,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from pytest_npubench.core.hardware import RunLength, known_profiles, size_of
-from pytest_npubench.core.toml_table import Count, Counts, Text, Texts, check_within, increasing, key, within
+from pytest_npubench.core.record_reader import Count, Counts, Text, Texts, check_within, increasing, key, within
 from pytest_npubench.suites.partition import SUITE
 
 _SHARES = "a list of one or more numbers above 0 and below 1, each larger than the one before"

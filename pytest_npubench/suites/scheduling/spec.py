@@ -9,11 +9,12 @@ which is measured once and frozen by the first acceptance, so that one file fits
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from pytest_npubench.core.hardware import Dtype, RunLength, known_profiles, size_of
-from pytest_npubench.core.toml_table import (
+from pytest_npubench.core.record_reader import (
     Count,
     Positive,
     Text,
@@ -24,6 +25,7 @@ from pytest_npubench.core.toml_table import (
     check_within,
     key,
     listed,
+    tables,
     text,
     up_to,
     within,
@@ -75,19 +77,18 @@ class ServingSpec:
     models: Texts
     dtype: Dtype
     max_batch_size: Count
-    kv_capacity: Count | tuple[tuple[str, Count], ...] = field(metadata=key("kv_capacity_tokens"))
+    kv_capacity: Count | Mapping[str, Count] = field(metadata=key("kv_capacity_tokens"))
     block_size_tokens: Count = 16
     tokens_per_iteration: Count
-    loads: tuple[LoadSpec, ...] = field(default=(), metadata=key("load"))
+    loads: Annotated[tuple[LoadSpec, ...], tables("serving.load")] = field(default=(), metadata=key("load"))
     profiles: Annotated[tuple[ServingSize, ...], known_profiles] = field(metadata=key("profile"))
 
     def __post_init__(self) -> None:
         """Raises WrongEntryError where a load, a profile or a KV cache is of a model that the section does not name, or
         where loads contradict each other."""
         if not isinstance(self.kv_capacity, int):
-            tokens = dict(self.kv_capacity)
-            check_keys("kv_capacity_tokens", tokens, self.models)
-            if missing := [model for model in self.models if model not in tokens]:
+            check_keys("kv_capacity_tokens", self.kv_capacity, self.models)
+            if missing := [model for model in self.models if model not in self.kv_capacity]:
                 problem = "missing; want a whole number of at least 1"
                 raise WrongEntryError(f"kv_capacity_tokens.{missing[0]}", problem)
         for size in self.profiles:
@@ -98,13 +99,11 @@ class ServingSpec:
     @property
     def kv_capacity_tokens(self) -> int:
         """The smallest of all models."""
-        return self.kv_capacity if isinstance(self.kv_capacity, int) else min(dict(self.kv_capacity).values())
+        return self.kv_capacity if isinstance(self.kv_capacity, int) else min(self.kv_capacity.values())
 
     def for_model(self, model: str) -> ServingSpec:
         """The settings with the KV cache that this model has."""
-        if isinstance(self.kv_capacity, int):
-            return self
-        return replace(self, kv_capacity=dict(self.kv_capacity)[model])
+        return self if isinstance(self.kv_capacity, int) else replace(self, kv_capacity=self.kv_capacity[model])
 
     def size(self, profile: str) -> ServingSize | None:
         """The run size of that name; None where the profile serves nothing."""

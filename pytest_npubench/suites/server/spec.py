@@ -18,7 +18,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from pytest_npubench.core.hardware import RunLength, all_profiles
-from pytest_npubench.core.toml_table import (
+from pytest_npubench.core.record_reader import (
     SAME_TABLE,
     Count,
     Fraction,
@@ -32,6 +32,7 @@ from pytest_npubench.core.toml_table import (
     key,
     listed,
     one_of,
+    tables,
 )
 
 APIS = ("completions", "chat")
@@ -131,7 +132,7 @@ class ServerSpec:
 
     asking: Asking = field(metadata=SAME_TABLE)
     attainment: Fraction = 0.9
-    rates: tuple[WorkloadRates, ...] = field(metadata=key("load"))
+    rates: Annotated[tuple[WorkloadRates, ...], tables("server.load")] = field(metadata=key("load"))
     profiles: Annotated[tuple[ServerSize, ...], all_profiles] = field(metadata=key("profile"))
 
     def __post_init__(self) -> None:
