@@ -19,6 +19,7 @@ import pytest
 
 from pytest_npubench import suites
 from pytest_npubench.core import hardware
+from pytest_npubench.core.toml_table import TomlTable
 from pytest_npubench.errors import HardwareFileError
 
 if sys.version_info >= (3, 11):
@@ -219,7 +220,9 @@ def mutations(document: dict[str, Any], place: Place) -> Iterator[tuple[str, str
 def outcome(document: dict[str, Any]) -> str | None:
     """The key that the error names, or the error where it names none; None where the file is read."""
     try:
-        hardware._spec(Path("x.toml"), document, suites.sections())
+        hardware._spec(
+            TomlTable(path=Path("x.toml"), entries=document, kind_of_error=HardwareFileError), suites.sections()
+        )
     except HardwareFileError as error:
         named = re.match(r"x\.toml: ([\w.\[\]-]+): .", str(error))
         return named[1] if named else str(error)

@@ -10,7 +10,6 @@ to compute-bound (Layered Prefill, section 2.5). NVIDIA H100 SXM in bf16: 989.4e
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,6 +21,7 @@ from msgspec import Meta
 from pytest_npubench.core import families
 from pytest_npubench.core.record_reader import (
     GIVEN,
+    TABLE_NAME,
     Count,
     Counts,
     Fraction,
@@ -40,7 +40,6 @@ from pytest_npubench.core.record_reader import (
     unique,
     within,
 )
-from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.core.toml_table import TomlTable
 from pytest_npubench.errors import ConfigError, HardwareFileError
 
@@ -133,7 +132,7 @@ class SloSpec:
 class RunLength:
     """How long a profile (quick, nightly or full) goes on in one campaign. One round has no spread, so no interval."""
 
-    name: str = field(metadata=GIVEN)
+    name: str = field(metadata=TABLE_NAME)
     min_rounds: Annotated[int, at_least(2)]
     max_rounds: Annotated[int, at_least(2)]
     budget_s: Positive
@@ -300,13 +299,7 @@ class HardwareSpec:
 
 def load_hardware(path: Path, sections: Sections) -> HardwareSpec:
     """Read one hardware file. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
-    try:
-        document = _parse(read_text(path, SMALL_BYTES))
-    except OSError as error:
-        raise HardwareFileError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are both ValueErrors
-        raise HardwareFileError(f"{path}: not a TOML file in UTF-8: {error}") from error
-    return _spec(path, document, sections)
+    return _spec(TomlTable.of(path, HardwareFileError), sections)
 
 
 def load_all(directories: Sequence[Path], sections: Sections) -> dict[str, HardwareSpec]:
@@ -373,16 +366,6 @@ def default_directory() -> Path:
     return packaged if packaged.is_dir() else package.parent / "hardware"
 
 
-def _parse(text: str) -> dict[str, object]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        # mypy checks this branch also where only Python 3.11 or later, and so no tomli, is installed
-        import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
-    document: dict[str, object] = tomllib.loads(text)
-    return document
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ServerFile:
     """A file about a server: no device, so of the other tables it has limits on latency alone."""
@@ -393,21 +376,18 @@ class _ServerFile:
     slos: Slos = field(default=(), metadata=key("slo"))
 
 
-def _spec(path: Path, document: dict[str, object], sections: Sections) -> HardwareSpec:
-    root = TomlTable(path=path, entries=document)
-    if document.get("family") == SERVER:
+def _spec(root: TomlTable, sections: Sections) -> HardwareSpec:
+    if root.entries.get("family") == SERVER:
         return _server(root, sections[SERVER])
     sections = {name: read for name, read in sections.items() if name != SERVER}
-    spec = root.read_itself(HardwareSpec, {"name": path.stem}, sections)
-    try:
+    spec = root.read_itself(HardwareSpec, {"name": root.path.stem}, sections)
+    with root.named_errors():
         _check(spec)
-    except WrongEntryError as error:
-        raise root.error(error.key, error.problem) from None
     return replace(
         spec,
         groups=tuple(replace(group, models=group.models or spec.models) for group in spec.groups),
         profiles=tuple(_filled(size, spec) for name in PROFILES for size in spec.profiles if size.name == name),
-        sections=tuple(read(root) for name, read in sections.items() if name in document),
+        sections=tuple(read(root) for name, read in sections.items() if name in root.entries),
     )
 
 

@@ -3,7 +3,7 @@
 A record is a frozen dataclass; its fields are the keys of its table. A field with a default may be left out. The types
 say what is allowed: msgspec.Meta holds limits and, as its description, what an error says is wanted; a function behind
 it takes what was read and returns what to keep, or raises. `__post_init__` compares fields. A field that is not read
-from the key of its name says so by `field(metadata=...)`: key(...), GIVEN or SAME_TABLE.
+from the key of its name says so by `field(metadata=...)`: key(...), GIVEN, TABLE_NAME, SAME_TABLE.
 
 Worked example: with `set: Counts` in the record at "buckets", {"set": [256, 128]} raises WrongEntryError("buckets.set",
 "256 is followed by 128; want a list of one or more whole numbers of at least 1, each larger than the one before").
@@ -27,8 +27,10 @@ RecordT = TypeVar("RecordT")
 ValuesT = TypeVar("ValuesT", bound=Collection[Any])
 
 GIVEN: Mapping[str, object] = {"key": None}
-"""Metadata of a field that whoever reads the table gives, or that nobody reads. Where that is `name`, several such
-records are read from a table of tables, and not from a list, and each is given its table's name."""
+"""Metadata of a field that whoever reads the table gives, or that nobody reads."""
+TABLE_NAME: Mapping[str, object] = {"key": None, "table_name": True}
+"""Metadata of a field that is given its table's own name: several such records are read from a table of tables, and not
+from a list of them."""
 SAME_TABLE: Mapping[str, object] = {"same_table": True}
 """Metadata of a field that is a record of some keys of the table that it stands in."""
 
@@ -179,9 +181,9 @@ class RecordReader:
         made: Any
         if is_dataclass(plain):
             made = self.record(cast(Any, plain), value, place)
-        elif _is_named(item):
+        elif (named := _name_field(item)) is not None:
             table = self._table(value, place)
-            made = tuple(self.record(item, table[name], dotted(place, name), given={"name": name}) for name in table)
+            made = tuple(self.record(item, table[name], dotted(place, name), given={named: name}) for name in table)
         elif get_origin(plain) is Mapping:
             table = self._table(value, place)
             made = {name: self.value(item, table[name], dotted(place, name)) for name in table}
@@ -231,7 +233,7 @@ class RecordReader:
         plain, annotations = _parts(kind)
         if described := [each.description for each in annotations if isinstance(each, Meta) and each.description]:
             return described[0]
-        if is_dataclass(plain) or get_origin(plain) is Mapping or _is_named(_item(plain)):
+        if is_dataclass(plain) or get_origin(plain) is Mapping or _name_field(_item(plain)):
             return self.table
         return _KINDS.get(plain, "a list")
 
@@ -273,9 +275,11 @@ def _item(plain: Any) -> Any:
     return found[0] if get_origin(plain) is tuple else found[1] if get_origin(plain) is Mapping else None
 
 
-def _is_named(kind: Any) -> bool:
-    """Whether such records are given their table's name."""
-    return is_dataclass(kind) and any(field.name == "name" and field.metadata == GIVEN for field in fields(kind))
+def _name_field(kind: Any) -> str | None:
+    """The field of such a record that is given its table's name."""
+    return (
+        next((each.name for each in fields(kind) if each.metadata == TABLE_NAME), None) if is_dataclass(kind) else None
+    )
 
 
 def _hint(name: str, allowed: Collection[str]) -> str:

@@ -2,40 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from pytest_npubench.core.record_reader import RecordReader, RecordT, WrongEntryError
-from pytest_npubench.errors import HardwareFileError
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
+from pytest_npubench.errors import ConfigError
 
 _TOML = RecordReader(table="a table", has_null=False, found=lambda value: f"not {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TomlTable:
-    """Reads the tables in it, and itself. Raises HardwareFileError naming file, dotted key and what is allowed."""
+    """Reads the tables in it, and itself. Raises its kind of error, which names file, dotted key and what is allowed."""
 
     path: Path
     entries: Mapping[str, object]
+    kind_of_error: type[ConfigError]
+
+    @classmethod
+    def of(cls, path: Path, kind_of_error: type[ConfigError]) -> TomlTable:
+        """The table of a file."""
+        if sys.version_info >= (3, 11):
+            import tomllib
+        else:
+            # mypy checks this branch also where only Python 3.11 or later, and so no tomli, is installed
+            import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+        try:
+            entries = tomllib.loads(read_text(path, SMALL_BYTES))
+        except OSError as error:
+            raise kind_of_error(f"{path}: cannot be read: {error.strerror}") from error
+        except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are both ValueErrors
+            raise kind_of_error(f"{path}: not a TOML file in UTF-8: {error}") from error
+        return cls(path=path, entries=entries, kind_of_error=kind_of_error)
 
     def read(self, name: str, of: type[RecordT]) -> RecordT:
         """The table of that name as a record."""
         if name not in self.entries:
             raise self.error(name, "missing; want a table")
-        return self._read(of, self.entries[name], name, {}, ())
+        with self.named_errors():
+            return _TOML.record(of, self.entries[name], name)
 
-    def read_itself(self, of: type[RecordT], given: Mapping[str, object], others: Collection[str]) -> RecordT:
-        """This table as a record, with the GIVEN fields' values, but for the keys that it has for `others`."""
-        return self._read(of, self.entries, "", given, others)
-
-    def error(self, name: str, problem: str) -> HardwareFileError:
-        return HardwareFileError(f"{self.path}: {name}: {problem}")
-
-    def _read(
-        self, of: type[RecordT], entries: object, place: str, given: Mapping[str, object], others: Collection[str]
+    def read_itself(
+        self, of: type[RecordT], given: Mapping[str, object] = MappingProxyType({}), others: Collection[str] = ()
     ) -> RecordT:
+        """This table as a record, with the GIVEN fields' values, but for the keys that it has for `others`."""
+        with self.named_errors():
+            return _TOML.record(of, self.entries, given=given, others=others)
+
+    def error(self, name: str, problem: str) -> ConfigError:
+        return self.kind_of_error(f"{self.path}: {name}: {problem}")
+
+    @contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """Turns WrongEntryError into the file's own."""
         try:
-            return _TOML.record(of, entries, place, given=given, others=others)
+            yield
         except WrongEntryError as error:
             raise self.error(error.key, error.problem) from None
