@@ -113,7 +113,7 @@ def test_what_is_not_there_is_named() -> None:
         (('title = "A paper"\n', ""), "title: missing"),
         (("[tables.1]", "[table.1]"), "table: unknown key, did you mean 'tables'?"),
         (('caption = "speeds"\n', ""), "tables.1.caption: missing"),
-        (("rate_per_s = 2", "rate = 2"), "tables.1.rate: unknown key, did you mean 'rate_per_s'?; allowed: section"),
+        (("rate_per_s = 2", "rate = 2"), "tables.1.rate: unknown key; allowed: section"),
         (("rate_per_s = 2", 'rate_per_s = "2"'), "tables.1.rate_per_s: want a whole number or a number, not '2'"),
         (('units = ["", "s"]', 'units = [""]'), "tables.1.columns: 2 columns, 1 units"),
         (
@@ -122,7 +122,7 @@ def test_what_is_not_there_is_named() -> None:
         ),
         (('["layered", 1]', '["layered"]'), "tables.1.rows[1]: ['layered']; want 2 values"),
         (('["layered", 1]', "[3, 1]"), "tables.1.rows[1]: 3; want texts or numbers, one kind a column"),
-        (('["layered", 1]', '["layered", true]'), "tables.1.rows: want one or more rows of texts and numbers, not"),
+        (('["layered", 1]', '["layered", true]'), "tables.1.rows: want rows of texts and numbers, not"),
         (('section = "3"', "section = 3"), "tables.1.section: want a string, not 3"),
         (("[tables.1]", "[tables.1"), "not a TOML file in UTF-8"),
     ],

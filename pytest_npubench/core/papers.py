@@ -33,9 +33,7 @@ class PublishedTable:
     caption: str
     columns: tuple[str, ...]
     units: tuple[str, ...]
-    rows: Annotated[
-        tuple[tuple[Cell, ...], ...], Meta(min_length=1, description="one or more rows of texts and numbers")
-    ]
+    rows: Annotated[tuple[tuple[Cell, ...], ...], Meta(min_length=1, description="rows of texts and numbers")]
     model: str | None = None
     hardware: str | None = None
     num_devices: int | None = None
@@ -85,7 +83,7 @@ class PublishedPaper:
     title: str
     authors: str
     notes: tuple[str, ...] = ()
-    tables: tuple[PublishedTable, ...]
+    tables: Annotated[tuple[PublishedTable, ...], Meta(min_length=1, description="one or more [tables.NUMBER]")]
 
     def table(self, number: str) -> PublishedTable:
         """Raises ConfigError with the numbers that are there."""

@@ -23,6 +23,8 @@ from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, g
 import msgspec
 from msgspec import Meta
 
+from pytest_npubench.errors import NpubenchError
+
 RecordT = TypeVar("RecordT")
 ValuesT = TypeVar("ValuesT", bound=Collection[Any])
 
@@ -131,12 +133,10 @@ _KINDS = {str: "a string", int: "a whole number", float: "a number", bool: "true
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordReader:
-    """How one format's values become records. In its errors `table` is what it calls one, and `found` tells what is
-    there instead of what is wanted."""
+    """How the values of TOML or JSON become records. A table of JSON has every key, and null is a value; of its lists
+    an error names the item, of TOML's, which people write, the key."""
 
-    table: str
-    has_null: bool
-    found: Callable[[object], str]
+    is_json: bool
 
     def record(
         self,
@@ -163,13 +163,15 @@ class RecordReader:
                 values[field.name] = self.record(kind, own, place)
             elif name in tables[outer]:
                 values[field.name] = self.value(kind, tables[outer][name], dotted(place, where))
-            elif field.default is MISSING and field.default_factory is MISSING:
-                missing, want = (where, self._want(kind)) if outer in ("", *table) else (outer, self.table)
+            elif self.is_json or (field.default is MISSING and field.default_factory is MISSING):
+                missing, want = (where, self._want(kind)) if outer in ("", *table) else (outer, self._name_of_table)
                 raise WrongEntryError(dotted(place, missing), f"missing; want {want}")
         try:
             return of(**values)
         except WrongEntryError as error:
             raise WrongEntryError(dotted(place, error.key), error.problem) from None
+        except NpubenchError as error:
+            raise WrongEntryError(place, str(error)) from None
 
     def value(self, kind: Any, value: object, place: str) -> Any:
         """The entry at a place, as its field's type says. Raises WrongEntryError."""
@@ -183,14 +185,16 @@ class RecordReader:
             made = self.record(cast(Any, plain), value, place)
         elif (named := _name_field(item)) is not None:
             table = self._table(value, place)
+            self._check_length(table, annotations, kind, place)
             made = tuple(self.record(item, table[name], dotted(place, name), given={named: name}) for name in table)
         elif get_origin(plain) is Mapping:
-            table = self._table(value, place)
-            made = {name: self.value(item, table[name], dotted(place, name)) for name in table}
+            table, key_kind = self._table(value, place), get_args(plain)[0]
+            names = {name: self._converted(key_kind, key_kind, name, dotted(place, name)) for name in table}
+            made = {names[name]: self.value(item, table[name], dotted(place, name)) for name in table}
         elif is_dataclass(item):
-            least = max([each.min_length or 0 for each in annotations if isinstance(each, Meta)], default=0)
-            if not isinstance(value, list) or len(value) < least:
-                raise WrongEntryError(place, f"want {self._want(kind)}, {self.found(value)}")
+            if not isinstance(value, list):
+                raise self._wrong(kind, value, place)
+            self._check_length(value, annotations, kind, place)
             made = tuple(self.value(item, each, f"{place}[{index}]") for index, each in enumerate(value))
         else:
             made = self._converted(one, kind, value, place)
@@ -205,42 +209,62 @@ class RecordReader:
 
     def _converted(self, to: Any, kind: Any, value: object, place: str) -> Any:
         try:
-            return msgspec.convert(value, to)
+            return msgspec.convert(value, to, str_keys=True)
         except msgspec.ValidationError:
             plain, annotations = _parts(to)
-            if isinstance(value, list) and not annotations and (item := _item(plain)) is not None:
+            item = _item(plain)
+            if isinstance(value, list) and item is not None and (self.is_json or not annotations):
                 for index, each in enumerate(value):  # the first that is wrong
                     self.value(item, each, f"{place}[{index}]")
-            raise WrongEntryError(place, f"want {self._want(kind)}, {self.found(value)}") from None
+            raise self._wrong(kind, value, place) from None
+
+    def _check_length(self, values: Collection[object], annotations: Collection[Any], kind: Any, place: str) -> None:
+        if len(values) < max([each.min_length or 0 for each in annotations if isinstance(each, Meta)], default=0):
+            raise self._wrong(kind, values, place)
 
     def _table(self, entries: object, place: str) -> Mapping[str, object]:
         if not isinstance(entries, Mapping):
-            raise WrongEntryError(place, f"want {self.table}, {self.found(entries)}")
+            found = f"found {kind_of(entries)}" if self.is_json else f"not {entries!r}"
+            raise WrongEntryError(place, f"want {self._name_of_table}, {found}")
         return entries
+
+    def _wrong(self, kind: Any, value: object, place: str) -> WrongEntryError:
+        found = f"found {kind_of(value)}" if self.is_json else f"not {value!r}"
+        return WrongEntryError(place, f"want {self._want(kind)}, {found}")
+
+    @property
+    def _name_of_table(self) -> str:
+        return "an object" if self.is_json else "a table"
 
     def _alternative(self, kind: Any, value: object) -> Any:
         """Of a union the type for a table, or what there is for other values."""
         if get_origin(kind) not in (Union, UnionType):
             return kind
         kinds = [each for each in get_args(kind) if each is not NoneType]
-        fitting = [each for each in kinds if (self._want(each) == self.table) is isinstance(value, Mapping)] or kinds
+        fitting = [each for each in kinds if _is_table(each) is isinstance(value, Mapping)] or kinds
         return fitting[0] if len(fitting) == 1 else Union[tuple(fitting)]  # noqa: UP007 - a union of a tuple
 
     def _want(self, kind: Any) -> str:
         """What an error says is wanted."""
         if get_origin(kind) in (Union, UnionType):
-            return " or ".join(self._want(each) for each in get_args(kind) if self.has_null or each is not NoneType)
+            return " or ".join(self._want(each) for each in get_args(kind) if self.is_json or each is not NoneType)
         plain, annotations = _parts(kind)
         if described := [each.description for each in annotations if isinstance(each, Meta) and each.description]:
             return described[0]
-        if is_dataclass(plain) or get_origin(plain) is Mapping or _name_field(_item(plain)):
-            return self.table
-        return _KINDS.get(plain, "a list")
+        return self._name_of_table if _is_table(plain) else _KINDS.get(plain, "a list")
+
+
+TOML, JSON = RecordReader(is_json=False), RecordReader(is_json=True)
 
 
 def kind_of(value: object) -> str:
     """What a value of JSON is, in words."""
     return "an object" if isinstance(value, Mapping) else _KINDS.get(type(value), "a list")
+
+
+def _is_table(kind: Any) -> bool:
+    plain, _ = _parts(kind)
+    return is_dataclass(plain) or get_origin(plain) is Mapping or _name_field(_item(plain)) is not None
 
 
 @lru_cache(maxsize=256)
@@ -277,9 +301,8 @@ def _item(plain: Any) -> Any:
 
 def _name_field(kind: Any) -> str | None:
     """The field of such a record that is given its table's name."""
-    return (
-        next((each.name for each in fields(kind) if each.metadata == TABLE_NAME), None) if is_dataclass(kind) else None
-    )
+    own = fields(kind) if is_dataclass(kind) else ()
+    return next((each.name for each in own if each.metadata == TABLE_NAME), None)
 
 
 def _hint(name: str, allowed: Collection[str]) -> str:

@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from pytest_npubench.core.record_reader import RecordReader, RecordT, WrongEntryError
+from pytest_npubench.core.record_reader import TOML, RecordT, WrongEntryError
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.errors import ConfigError
-
-_TOML = RecordReader(table="a table", has_null=False, found=lambda value: f"not {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TomlTable:
-    """Reads the tables in it, and itself. Raises its kind of error, which names file, dotted key and what is allowed."""
+    """Reads the tables in it, and itself. Its errors name the file, the dotted key and what is allowed."""
 
     path: Path
     entries: Mapping[str, object]
@@ -45,17 +43,17 @@ class TomlTable:
         if name not in self.entries:
             raise self.error(name, "missing; want a table")
         with self.named_errors():
-            return _TOML.record(of, self.entries[name], name)
+            return TOML.record(of, self.entries[name], name)
 
     def read_itself(
         self, of: type[RecordT], given: Mapping[str, object] = MappingProxyType({}), others: Collection[str] = ()
     ) -> RecordT:
         """This table as a record, with the GIVEN fields' values, but for the keys that it has for `others`."""
         with self.named_errors():
-            return _TOML.record(of, self.entries, given=given, others=others)
+            return TOML.record(of, self.entries, given=given, others=others)
 
     def error(self, name: str, problem: str) -> ConfigError:
-        return self.kind_of_error(f"{self.path}: {name}: {problem}")
+        return self.kind_of_error(f"{self.path}: {WrongEntryError(name, problem)}")
 
     @contextmanager
     def named_errors(self) -> Iterator[None]:
