@@ -188,9 +188,10 @@ class RecordReader:
             self._check_length(table, annotations, kind, place)
             made = tuple(self.record(item, table[name], dotted(place, name), given={named: name}) for name in table)
         elif get_origin(plain) is Mapping:
-            table, key_kind = self._table(value, place), get_args(plain)[0]
-            names = {name: self._converted(key_kind, key_kind, name, dotted(place, name)) for name in table}
-            made = {names[name]: self.value(item, table[name], dotted(place, name)) for name in table}
+            table, of_keys = self._table(value, place), get_args(plain)[0]
+            made = {
+                self._name(of_keys, name, place): self.value(item, table[name], dotted(place, name)) for name in table
+            }
         elif is_dataclass(item):
             if not isinstance(value, list):
                 raise self._wrong(kind, value, place)
@@ -209,7 +210,7 @@ class RecordReader:
 
     def _converted(self, to: Any, kind: Any, value: object, place: str) -> Any:
         try:
-            return msgspec.convert(value, to, str_keys=True)
+            return msgspec.convert(value, to)
         except msgspec.ValidationError:
             plain, annotations = _parts(to)
             item = _item(plain)
@@ -217,6 +218,13 @@ class RecordReader:
                 for index, each in enumerate(value):  # the first that is wrong
                     self.value(item, each, f"{place}[{index}]")
             raise self._wrong(kind, value, place) from None
+
+    def _name(self, kind: Any, name: str, place: str) -> Any:
+        """The name of an entry, which numbers have as text."""
+        try:
+            return name if kind is str else next(iter(msgspec.convert({name: None}, dict[kind, None], str_keys=True)))
+        except msgspec.ValidationError:
+            raise WrongEntryError(dotted(place, name), f"want {self._want(kind)} for a name") from None
 
     def _check_length(self, values: Collection[object], annotations: Collection[Any], kind: Any, place: str) -> None:
         if len(values) < max([each.min_length or 0 for each in annotations if isinstance(each, Meta)], default=0):

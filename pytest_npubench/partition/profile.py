@@ -11,13 +11,18 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated
 
+from msgspec import Meta
+
+from pytest_npubench.core.record_reader import GIVEN
 from pytest_npubench.errors import PartitionError
 from pytest_npubench.partition.options import SplitOptions
 
 ELEMENT_BYTES = 4  # outputs are float32
 ALONE = "predicted: the units were measured alone, sync assumed"
+Samples = Annotated[tuple[float, ...], Meta(min_length=1, description="a list of numbers that is not empty")]
 REMOTE = "service"  # the fact that names the service behind which the units are
 
 
@@ -29,7 +34,7 @@ class PartLatency:
     rows: int
     cols: int
     tokens: int
-    samples_s: tuple[float, ...]
+    samples_s: Samples
 
     @property
     def key(self) -> tuple[str, int, int, int]:
@@ -45,7 +50,7 @@ class CopyLatency:
     """Bringing a result of num_bytes from the static unit into shared memory."""
 
     num_bytes: int
-    samples_s: tuple[float, ...]
+    samples_s: Samples
 
     @property
     def median_s(self) -> float:
@@ -70,8 +75,8 @@ class Slowdown:
     rows: int
     cols: int
     tokens: int
-    gpu: tuple[float, ...]
-    npu: tuple[float, ...]
+    gpu: Samples
+    npu: Samples
 
     @property
     def key(self) -> tuple[int, int, int]:
@@ -105,7 +110,7 @@ class PartitionProfile:
     PartitionError where a time is not finite and above 0, where a point stands twice, and where a profile of units
     alone has a slowdown."""
 
-    fingerprint: tuple[tuple[str, str], ...]
+    fingerprint: tuple[tuple[str, str], ...] = field(metadata=GIVEN)
     options: SplitOptions
     latencies: tuple[PartLatency, ...]
     copies: tuple[CopyLatency, ...] = ()
