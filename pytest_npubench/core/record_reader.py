@@ -18,7 +18,7 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import lru_cache
 from itertools import pairwise
 from types import MappingProxyType, NoneType, UnionType
-from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -134,9 +134,11 @@ _KINDS = {str: "a string", int: "a whole number", float: "a number", bool: "true
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordReader:
     """How the values of TOML or JSON become records. A table of JSON has every key, and null is a value; of its lists
-    an error names the item, of TOML's, which people write, the key."""
+    an error names the item, of TOML's, which people write, the key. Where it is open, a table may have other keys than
+    the record's, and lack those with a default."""
 
     is_json: bool
+    is_open: bool = False
 
     def record(
         self,
@@ -154,7 +156,8 @@ class RecordReader:
         for outer, names in _keys(of).items():
             if outer:
                 tables[outer] = self._table(table.get(outer, {}), dotted(place, outer))
-            check_keys(dotted(place, outer), tables[outer], names if outer else (*names, *others))
+            if not self.is_open:
+                check_keys(dotted(place, outer), tables[outer], names if outer else (*names, *others))
         values = dict(given)
         for field, kind, where in _fields(of):
             outer, _, name = where.rpartition(".")
@@ -163,7 +166,7 @@ class RecordReader:
                 values[field.name] = self.record(kind, own, place)
             elif name in tables[outer]:
                 values[field.name] = self.value(kind, tables[outer][name], dotted(place, where))
-            elif self.is_json or (field.default is MISSING and field.default_factory is MISSING):
+            elif (self.is_json and not self.is_open) or (field.default is MISSING and field.default_factory is MISSING):
                 missing, want = (where, self._want(kind)) if outer in ("", *table) else (outer, self._name_of_table)
                 raise WrongEntryError(dotted(place, missing), f"missing; want {want}")
         try:
@@ -257,16 +260,22 @@ class RecordReader:
         if get_origin(kind) in (Union, UnionType):
             return " or ".join(self._want(each) for each in get_args(kind) if self.is_json or each is not NoneType)
         plain, annotations = _parts(kind)
+        if get_origin(plain) is Literal:
+            return f"one of {listed(get_args(plain))}"
         if described := [each.description for each in annotations if isinstance(each, Meta) and each.description]:
             return described[0]
         return self._name_of_table if _is_table(plain) else _KINDS.get(plain, "a list")
 
 
-TOML, JSON = RecordReader(is_json=False), RecordReader(is_json=True)
+TOML = RecordReader(is_json=False)
+JSON = RecordReader(is_json=True)
+OPEN_JSON = RecordReader(is_json=True, is_open=True)
 
 
 def kind_of(value: object) -> str:
     """What a value of JSON is, in words."""
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        return "a whole number larger than any float"
     return "an object" if isinstance(value, Mapping) else _KINDS.get(type(value), "a list")
 
 

@@ -28,8 +28,12 @@ class JsonError(ValueError):
 
 def plain(value: object, place: str = "") -> Any:
     """A copy of `value` in dicts, lists, text, finite numbers, booleans and None. Raises JsonError naming the place."""
-    if value is None or isinstance(value, (str, bool, int)):
+    if value is None or type(value) in (str, bool, int):
         return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
             raise JsonError(f"{place or 'value'}: {float(value)!r} is not a finite number")
@@ -43,9 +47,9 @@ def plain(value: object, place: str = "") -> Any:
     )
 
 
-def encode_line(value: object) -> bytes:
-    """One line with its end. ASCII only, so that a torn line never ends inside a character. Raises JsonError."""
-    return json.dumps(plain(value), separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+def encode(content: object) -> bytes:
+    """A value of `plain` on one line. ASCII only, so that a torn line never ends inside a character."""
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def canonical(value: object) -> bytes:
