@@ -195,6 +195,9 @@ class RecordReader:
             made = {
                 self._name(of_keys, name, place): self.value(item, table[name], dotted(place, name)) for name in table
             }
+        elif _is_pair(item):
+            table = self._table(value, place)
+            made = tuple((name, self.value(get_args(item)[1], table[name], dotted(place, name))) for name in table)
         elif is_dataclass(item):
             if not isinstance(value, list):
                 raise self._wrong(kind, value, place)
@@ -281,7 +284,13 @@ def kind_of(value: object) -> str:
 
 def _is_table(kind: Any) -> bool:
     plain, _ = _parts(kind)
-    return is_dataclass(plain) or get_origin(plain) is Mapping or _name_field(_item(plain)) is not None
+    item = _item(plain)
+    return is_dataclass(plain) or get_origin(plain) is Mapping or _name_field(item) is not None or _is_pair(item)
+
+
+def _is_pair(kind: Any) -> bool:
+    """Of a name and a value: such pairs are read from a table."""
+    return get_origin(kind) is tuple and get_args(kind)[0] is str and get_args(kind)[-1] is not Ellipsis
 
 
 @lru_cache(maxsize=256)

@@ -11,12 +11,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 from msgspec import Meta
 
-from pytest_npubench.core.record_reader import GIVEN
 from pytest_npubench.errors import PartitionError
 from pytest_npubench.partition.options import SplitOptions
 
@@ -110,7 +109,7 @@ class PartitionProfile:
     PartitionError where a time is not finite and above 0, where a point stands twice, and where a profile of units
     alone has a slowdown."""
 
-    fingerprint: tuple[tuple[str, str], ...] = field(metadata=GIVEN)
+    fingerprint: tuple[tuple[str, str], ...]
     options: SplitOptions
     latencies: tuple[PartLatency, ...]
     copies: tuple[CopyLatency, ...] = ()

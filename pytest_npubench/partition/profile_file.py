@@ -96,8 +96,6 @@ def _refuse(constant: str) -> None:
 
 def _profile(path: Path, data: dict[str, Any]) -> PartitionProfile:
     try:
-        facts = JSON.value(Mapping[str, str], data.get("fingerprint"), "fingerprint")
-        given = {"fingerprint": tuple(facts.items())}
-        return JSON.record(PartitionProfile, data, given=given, others=("format", "version", "fingerprint"))
+        return JSON.record(PartitionProfile, data, others=("format", "version"))
     except WrongEntryError as error:
         raise StoreError(f"{path}: {error}") from error

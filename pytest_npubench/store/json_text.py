@@ -63,7 +63,7 @@ def layout(value: object, depth: int = 0) -> str:
     if isinstance(value, dict) and value:
         items = [f"{json.dumps(name)}: {layout(item, depth + 1)}" for name, item in sorted(value.items())]
         return "{" + inner + f",{inner}".join(items) + outer + "}"
-    if isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
+    if isinstance(value, (list, tuple)) and any(isinstance(item, (dict, list, tuple)) for item in value):
         return "[" + inner + f",{inner}".join(layout(item, depth + 1) for item in value) + outer + "]"
     return json.dumps(value, allow_nan=False)
 

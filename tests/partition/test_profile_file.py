@@ -117,7 +117,7 @@ def test_a_profile_from_a_service_is_of_no_machine(tmp_path: Path):
     ("keys", "value", "words"),
     [
         (("syncs",), None, "syncs: missing; want a list"),
-        (("colour",), "red", "colour: unknown key; allowed: options, latencies"),
+        (("colour",), "red", "colour: unknown key; allowed: fingerprint, options, latencies"),
         (("fingerprint",), {"torch": 2}, "fingerprint.torch: want a string, found a whole number"),
         (("is_finished",), 1, "is_finished: want true or false, found a whole number"),
         (("measured_alone",), None, "measured_alone: missing; want true or false"),
