@@ -128,7 +128,7 @@ Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max, description="a fin
 Fraction = Annotated[float, up_to(1)]
 
 
-_KINDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
+KINDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,11 +151,11 @@ class RecordReader:
     ) -> RecordT:
         """The record of the table at a place. `given` are values of GIVEN fields by name, `others` keys that the table
         has for somebody else. Raises WrongEntryError."""
-        table = self._table(entries, place)
+        table = self.table(entries, place)
         tables = {"": table}
         for outer, names in _keys(of).items():
             if outer:
-                tables[outer] = self._table(table.get(outer, {}), dotted(place, outer))
+                tables[outer] = self.table(table.get(outer, {}), dotted(place, outer))
             if not self.is_open:
                 check_keys(dotted(place, outer), tables[outer], names if outer else (*names, *others))
         values = dict(given)
@@ -167,7 +167,7 @@ class RecordReader:
             elif name in tables[outer]:
                 values[field.name] = self.value(kind, tables[outer][name], dotted(place, where))
             elif (self.is_json and not self.is_open) or (field.default is MISSING and field.default_factory is MISSING):
-                missing, want = (where, self._want(kind)) if outer in ("", *table) else (outer, self._name_of_table)
+                missing, want = (where, self._want(kind)) if outer in ("", *table) else (outer, self._table_name)
                 raise WrongEntryError(dotted(place, missing), f"missing; want {want}")
         try:
             return of(**values)
@@ -187,16 +187,16 @@ class RecordReader:
         if is_dataclass(plain):
             made = self.record(cast(Any, plain), value, place)
         elif (named := _name_field(item)) is not None:
-            table = self._table(value, place)
+            table = self.table(value, place)
             self._check_length(table, annotations, kind, place)
             made = tuple(self.record(item, table[name], dotted(place, name), given={named: name}) for name in table)
         elif get_origin(plain) is Mapping:
-            table, of_keys = self._table(value, place), get_args(plain)[0]
+            table, of_keys = self.table(value, place), get_args(plain)[0]
             made = {
                 self._name(of_keys, name, place): self.value(item, table[name], dotted(place, name)) for name in table
             }
         elif _is_pair(item):
-            table = self._table(value, place)
+            table = self.table(value, place)
             made = tuple((name, self.value(get_args(item)[1], table[name], dotted(place, name))) for name in table)
         elif is_dataclass(item):
             if not isinstance(value, list):
@@ -236,10 +236,11 @@ class RecordReader:
         if len(values) < max([each.min_length or 0 for each in annotations if isinstance(each, Meta)], default=0):
             raise self._wrong(kind, values, place)
 
-    def _table(self, entries: object, place: str) -> Mapping[str, object]:
+    def table(self, entries: object, place: str) -> Mapping[str, object]:
+        """Raises WrongEntryError where it is none."""
         if not isinstance(entries, Mapping):
             found = f"found {kind_of(entries)}" if self.is_json else f"not {entries!r}"
-            raise WrongEntryError(place, f"want {self._name_of_table}, {found}")
+            raise WrongEntryError(place, f"want {self._table_name}, {found}")
         return entries
 
     def _wrong(self, kind: Any, value: object, place: str) -> WrongEntryError:
@@ -247,7 +248,7 @@ class RecordReader:
         return WrongEntryError(place, f"want {self._want(kind)}, {found}")
 
     @property
-    def _name_of_table(self) -> str:
+    def _table_name(self) -> str:
         return "an object" if self.is_json else "a table"
 
     def _alternative(self, kind: Any, value: object) -> Any:
@@ -267,7 +268,7 @@ class RecordReader:
             return f"one of {listed(get_args(plain))}"
         if described := [each.description for each in annotations if isinstance(each, Meta) and each.description]:
             return described[0]
-        return self._name_of_table if _is_table(plain) else _KINDS.get(plain, "a list")
+        return self._table_name if _is_table(plain) else KINDS.get(plain, "a list")
 
 
 TOML = RecordReader(is_json=False)
@@ -279,7 +280,7 @@ def kind_of(value: object) -> str:
     """What a value of JSON is, in words."""
     if isinstance(value, int) and abs(value) > sys.float_info.max:
         return "a whole number larger than any float"
-    return "an object" if isinstance(value, Mapping) else _KINDS.get(type(value), "a list")
+    return "an object" if isinstance(value, Mapping) else KINDS.get(type(value), "a list")
 
 
 def _is_table(kind: Any) -> bool:

@@ -15,7 +15,6 @@ from msgspec import Meta
 
 from pytest_npubench.core.record_reader import JSON, WrongEntryError, check_keys, listed
 from pytest_npubench.store.json_fields import Time, check_sum, verify_sum
-from pytest_npubench.store.json_text import take
 from pytest_npubench.verdict.result import Better, GateKind
 
 BETTER: Mapping[str, Better] = {name: name for name in get_args(Better)}
@@ -53,7 +52,7 @@ class Quantity:
     @classmethod
     def from_json(cls, content: Any, place: str, version: int) -> Quantity:
         if version < SINCE_GATES:
-            check_keys(place, take({place: content}, place, (dict,)), ("unit", "better"))
+            check_keys(place, JSON.table(content, place), ("unit", "better"))
             content = {**content, "gate": None, "margin": None}
         return JSON.record(cls, content, place)
 
@@ -116,7 +115,7 @@ class AcceptedSession:
         cls, content: Any, place: str, quantities: Mapping[str, Quantity], *, anchor: bool
     ) -> AcceptedSession:
         """An entry of format version 1, which knows neither revision nor anchor. Raises WrongEntryError."""
-        check_keys(place, content, ("session", "accepted_at", "metrics"))
+        check_keys(place, JSON.table(content, place), ("session", "accepted_at", "metrics"))
         read = JSON.record(cls, {**content, "git_revision": None, "anchor": anchor}, place)
         read._check_metrics(place, quantities)
         return read

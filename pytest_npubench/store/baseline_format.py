@@ -75,7 +75,7 @@ class BaselineCase:
     def from_json(cls, content: Any, name: str, version: int) -> BaselineCase:
         place = f"cases.{name}"
         since_3 = ("frozen",) if version >= 3 else ()
-        check_keys(place, take({place: content}, place, (dict,)), ("digest", "metrics", "sessions", *since_3))
+        check_keys(place, JSON.table(content, place), ("digest", "metrics", "sessions", *since_3))
         digest, metrics = take(content, "digest", (str,), place), take(content, "metrics", (dict,), place)
         quantities = {
             metric: Quantity.from_json(metrics[metric], f"{place}.metrics.{metric}", version) for metric in metrics

@@ -13,6 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from pytest_npubench.core.record_reader import KINDS, kind_of
+
 
 class JsonError(ValueError):
     """Something that is not our JSON. Callers turn it into a StoreError that names the file.
@@ -88,12 +90,14 @@ def decode(raw: bytes) -> Any:
 def take(mapping: Any, name: str, kinds: tuple[type, ...], place: str = "") -> Any:
     """mapping[name], checked to be of one of the kinds (a bool is no number). Raises JsonError naming the place."""
     if not isinstance(mapping, Mapping):
-        raise JsonError(f"{place or 'value'}: want an object, found {_kind(mapping)}")
+        raise JsonError(f"{place or 'value'}: want an object, found {kind_of(mapping)}")
     if name not in mapping:
         raise JsonError(f"{join(place, name)}: missing")
     value = mapping[name]
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise JsonError(f"{join(place, name)}: want {' or '.join(map(_kind_name, kinds))}, found {_kind(value)}")
+        raise JsonError(
+            f"{join(place, name)}: want {' or '.join(map(_KIND_NAMES.__getitem__, kinds))}, found {kind_of(value)}"
+        )
     return value
 
 
@@ -108,19 +112,7 @@ def _name(name: object, place: str) -> str:
     return name
 
 
-_KIND_NAMES = {dict: "an object", Mapping: "an object", list: "a list", str: "a string", type(None): "null"} | {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-}
-
-
-def _kind_name(kind: type) -> str:
-    return _KIND_NAMES.get(kind, kind.__name__)
-
-
-def _kind(value: object) -> str:
-    return _kind_name(type(value))
+_KIND_NAMES = {**KINDS, dict: "an object", Mapping: "an object", list: "a list"}
 
 
 def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -304,6 +304,20 @@ def test_version_1_is_read_with_its_first_session_as_anchor_and_written_as_3(acc
     assert loaded.anchor_sessions(CASE, "tbt_s", key, digest="d1") == [[[0.5, 0.25]]]
 
 
+@pytest.mark.parametrize("entry", [None, 5, "s1", [], ["session"]])
+def test_a_session_of_version_1_that_is_no_object_is_named(accepted, baselines, entry):
+    as_version_1(accepted)
+    edited(accepted, lambda c: c["cases"][CASE].update(sessions=[entry]))
+    with pytest.raises(BaselineError, match=rf"{PLACE}\.sessions\[0\]: want an object, found"):
+        Baselines.load(baselines.directory)
+
+
+def test_a_sample_larger_than_any_float_is_named(accepted, baselines):
+    edited(accepted, lambda c: samples_of(c)["processes"][0].__setitem__(1, 10**400))
+    with pytest.raises(BaselineError, match=rf"{TBT}\.processes\[0\]\[1\]: want .*larger than any float"):
+        Baselines.load(baselines.directory)
+
+
 def test_version_1_knows_no_fields_of_version_2(accepted, baselines):
     as_version_1(accepted)
     edited(accepted, lambda c: session_of(c).update(anchor=True))
