@@ -181,38 +181,39 @@ class RecordReader:
         if value is None and NoneType in get_args(kind):
             return None
         one = self._alternative(kind, value)
-        plain, annotations = _parts(one)
-        item = _item(plain)
-        made: Any
-        if is_dataclass(plain):
-            made = self.record(cast(Any, plain), value, place)
-        elif (named := _name_field(item)) is not None:
-            table = self.table(value, place)
-            self._check_length(table, annotations, kind, place)
-            made = tuple(self.record(item, table[name], dotted(place, name), given={named: name}) for name in table)
-        elif get_origin(plain) is Mapping:
-            table, of_keys = self.table(value, place), get_args(plain)[0]
-            made = {
-                self._name(of_keys, name, place): self.value(item, table[name], dotted(place, name)) for name in table
-            }
-        elif _is_pair(item):
-            table = self.table(value, place)
-            made = tuple((name, self.value(get_args(item)[1], table[name], dotted(place, name))) for name in table)
-        elif is_dataclass(item):
-            if not isinstance(value, list):
-                raise self._wrong(kind, value, place)
-            self._check_length(value, annotations, kind, place)
-            made = tuple(self.value(item, each, f"{place}[{index}]") for index, each in enumerate(value))
-        else:
-            made = self._converted(one, kind, value, place)
+        made = self._made(one, kind, value, place)
         try:
-            for refine in filter(callable, annotations):
+            for refine in filter(callable, _parts(one)[1]):
                 made = refine(made)
         except WrongEntryError as error:
             raise WrongEntryError(dotted(place, error.key), error.problem) from None
         except ValueError as error:
             raise WrongEntryError(place, f"{error}; want {self._want(kind)}") from None
         return made
+
+    def _made(self, one: Any, kind: Any, value: object, place: str) -> Any:
+        """What a value becomes; `one` is the alternative of its field's type `kind` that it is read as."""
+        plain, annotations = _parts(one)
+        item = _item(plain)
+        if is_dataclass(plain):
+            return self.record(cast(Any, plain), value, place)
+        if _is_table(one):
+            table = self.table(value, place)
+            self._check_length(table, annotations, kind, place)
+            if (named := _name_field(item)) is not None:
+                return tuple(self.record(item, table[each], dotted(place, each), given={named: each}) for each in table)
+            of_names, of_values = get_args(item if _is_pair(item) else plain)
+            pairs = [
+                (self._name(of_names, each, place), self.value(of_values, table[each], dotted(place, each)))
+                for each in table
+            ]
+            return tuple(pairs) if _is_pair(item) else dict(pairs)
+        if is_dataclass(item):
+            if not isinstance(value, list):
+                raise self._wrong(kind, value, place)
+            self._check_length(value, annotations, kind, place)
+            return tuple(self.value(item, each, f"{place}[{index}]") for index, each in enumerate(value))
+        return self._converted(one, kind, value, place)
 
     def _converted(self, to: Any, kind: Any, value: object, place: str) -> Any:
         try:
