@@ -178,6 +178,11 @@ class RecordReader:
 
     def value(self, kind: Any, value: object, place: str) -> Any:
         """The entry at a place, as its field's type says. Raises WrongEntryError."""
+        if _is_leaf(kind):
+            try:
+                return msgspec.convert(value, kind)
+            except msgspec.ValidationError:
+                pass  # slower, what follows names the place
         if value is None and NoneType in get_args(kind):
             return None
         one = self._alternative(kind, value)
@@ -284,6 +289,16 @@ def kind_of(value: object) -> str:
     return "an object" if isinstance(value, Mapping) else KINDS.get(type(value), "a list")
 
 
+@lru_cache(maxsize=1024)
+def _is_leaf(kind: Any) -> bool:
+    """Whether msgspec alone reads all that such a value may be."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else [kind]
+    return not any(
+        _is_table(each) or is_dataclass(_item(_parts(each)[0])) or any(map(callable, _parts(each)[1])) for each in kinds
+    )
+
+
+@lru_cache(maxsize=1024)
 def _is_table(kind: Any) -> bool:
     plain, _ = _parts(kind)
     item = _item(plain)
@@ -321,12 +336,14 @@ def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     return (get_args(kind)[0], get_args(kind)[1:]) if get_origin(kind) is Annotated else (kind, ())
 
 
+@lru_cache(maxsize=1024)
 def _item(plain: Any) -> Any:
     """The type of what a list or a table of names holds; None for other types."""
     found = get_args(plain)
     return found[0] if get_origin(plain) is tuple else found[1] if get_origin(plain) is Mapping else None
 
 
+@lru_cache(maxsize=1024)
 def _name_field(kind: Any) -> str | None:
     """The field of such a record that is given its table's name."""
     own = fields(kind) if is_dataclass(kind) else ()
