@@ -77,8 +77,8 @@ class Suite:
     # -- what it may have
 
     def read(self, root: TomlTable) -> object:
-        """The suite's section of a hardware file, read from the file's root table: a record of a class of its own, by
-        which HardwareSpec.section finds it. Raises HardwareFileError."""
+        """The suite's section of a hardware file, as `root.read(section, Record)` reads it: a record of a class of its
+        own, by which HardwareSpec.section finds it. Raises HardwareFileError."""
         raise root.error(self.name, f"suite {self.name} has no section in hardware files; want none")
 
     @property

@@ -14,7 +14,6 @@ from pytest_npubench.offload.chunk_graphs import ChunkSettings
 from pytest_npubench.offload.factorial import FactorialSettings
 from pytest_npubench.offload.replay import ReplaySettings
 from pytest_npubench.offload.shadow import ShadowSettings
-from pytest_npubench.partition.pair_size import PairSize
 from pytest_npubench.reports import html
 from pytest_npubench.reports.terminal import summary_lines
 from pytest_npubench.store.journal import Journal
@@ -31,7 +30,7 @@ from pytest_npubench.suites.partition.points import (
     SplitPoint,
     StreamPoint,
 )
-from pytest_npubench.suites.partition.spec import PartitionSpec
+from pytest_npubench.suites.partition.spec import PartitionSize, PartitionSpec
 from pytest_npubench.verdict.result import JudgedCase
 
 from .page import Element, figures, read, table_of
@@ -59,8 +58,8 @@ OFFLOADED = {
 }
 
 
-def size(experiments: tuple[str, ...]) -> PairSize:
-    return PairSize(
+def size(experiments: tuple[str, ...]) -> PartitionSize:
+    return PartitionSize(
         name="quick",
         models=("llama-8b-div8",),
         experiments=experiments,

@@ -172,7 +172,7 @@ def cost_model(
     reach, each = attainable or Attainable(), dtype_bytes(dtype)
     _check_split(shape, tensor_parallel)
     memory_per_s = _per_device(spec, "memory_bandwidth_bytes_per_s", spec.peak.memory_bandwidth_bytes_per_s)
-    flops_per_s = _per_device(spec, f"flops_per_s.{dtype}", dict(spec.peak.flops_per_s).get(dtype))
+    flops_per_s = _per_device(spec, f"flops_per_s.{dtype}", spec.peak.flops_per_s.get(dtype))
     streamed_s = each / tensor_parallel / (memory_per_s * reach.memory)  # of one value that the devices share out
     product_s = 2 / tensor_parallel / flops_per_s  # of one multiplication and addition, shared out
     expert_s = shape.expert_parameters * product_s / reach.grouped_gemm

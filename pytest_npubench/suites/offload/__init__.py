@@ -21,9 +21,9 @@ class Offload(Suite):
     section = "offload"
 
     def read(self, root: TomlTable) -> object:
-        from pytest_npubench.suites.offload.spec import read_offload
+        from pytest_npubench.suites.offload.spec import OffloadSpec
 
-        return read_offload(root)
+        return root.read("offload", OffloadSpec)
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.suites.offload.plan import offload_plans

@@ -21,9 +21,9 @@ class Partition(Suite):
     section = "partition"
 
     def read(self, root: TomlTable) -> object:
-        from pytest_npubench.suites.partition.spec import read_partition
+        from pytest_npubench.suites.partition.spec import PartitionSpec
 
-        return read_partition(root)
+        return root.read("partition", PartitionSpec)
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.suites.partition.plan import partition_plans

@@ -27,9 +27,9 @@ class Scheduling(Suite):
     section = "serving"
 
     def read(self, root: TomlTable) -> object:
-        from pytest_npubench.suites.scheduling.spec import read_serving
+        from pytest_npubench.suites.scheduling.spec import ServingSpec
 
-        return read_serving(root)
+        return root.read("serving", ServingSpec)
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.suites.scheduling.plan import serving_plans

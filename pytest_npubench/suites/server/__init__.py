@@ -21,9 +21,9 @@ class Server(Suite):
     section = "server"
 
     def read(self, root: TomlTable) -> object:
-        from pytest_npubench.suites.server.spec import read_server
+        from pytest_npubench.suites.server.spec import ServerSpec
 
-        return read_server(root)
+        return root.read("server", ServerSpec)
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.suites.server.plan import server_plans

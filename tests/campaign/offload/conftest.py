@@ -9,22 +9,19 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.errors import UnitLostError
 from pytest_npubench.offload.units import OffloadPoint
-from pytest_npubench.partition.pair_size import PairSize
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.suites.offload import SUITE
 from pytest_npubench.suites.offload.plan import OffloadPlan, Settings
-from pytest_npubench.suites.offload.spec import OffloadSpec
+from pytest_npubench.suites.offload.spec import OffloadSize, OffloadSpec
 
 SPEC = load_all([default_directory()])["cpu"]
 WORDS = "static unit on core 1 (process 7) was lost: killed by signal 9; its last words: the unit is on fire"
 
 
 def offload_plan(experiment: Settings, *, pair: str = "host", num_rounds: int = 2) -> OffloadPlan:
-    size = PairSize(
+    size = OffloadSize(
         name="quick",
-        models=(),
         experiments=SUITE.kinds,
-        lengths=(),
         min_rounds=num_rounds,
         max_rounds=num_rounds,
         budget_s=1.0,

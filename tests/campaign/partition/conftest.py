@@ -15,14 +15,13 @@ from pytest_npubench.core.case import Case
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.partition import model_shapes
 from pytest_npubench.partition.model_shapes import OperatorShape
-from pytest_npubench.partition.pair_size import PairSize
 from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.suites.partition import SUITE
 from pytest_npubench.suites.partition import bench as bench_module
 from pytest_npubench.suites.partition.bench import PartitionBench
 from pytest_npubench.suites.partition.plan import PartitionPlan
-from pytest_npubench.suites.partition.spec import PartitionSpec
+from pytest_npubench.suites.partition.spec import PartitionSize, PartitionSpec
 
 from .fake_units import FakeUnits
 
@@ -58,7 +57,7 @@ def partition_plan(*, model: str = MODEL, standard_sizes: tuple[int, ...] = (16,
         prefill_shares=(0.5,),
         profiles=(),
     )
-    known = PairSize(
+    known = PartitionSize(
         name="quick",
         models=(model,),
         experiments=SUITE.kinds,

@@ -131,7 +131,7 @@ def _spec():
         serving,
         models=(SHAPE.name,),
         max_batch_size=4,
-        kv_capacity_tokens=2048,
+        kv_capacity=2048,
         loads=(load,),
         profiles=(size,),
     )

@@ -54,7 +54,7 @@ def device(flops_per_s: float, bytes_per_s: float, link_bytes_per_s: float | Non
               (("flops", flops_per_s), ("bytes", bytes_per_s), ("link", link_bytes_per_s)) if value}  # fmt: skip
     peak = replace(
         SPECS["nvidia-h100"].peak,
-        flops_per_s=(("fp32", figure["flops"]),),
+        flops_per_s={"fp32": figure["flops"]},
         memory_bandwidth_bytes_per_s=figure["bytes"],
         interconnect_bandwidth_bytes_per_s=figure.get("link"),
     )
