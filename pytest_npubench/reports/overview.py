@@ -9,7 +9,6 @@ from typing import Any
 from pytest_npubench.errors import JournalError
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.page import CaseRow, Overview, Table, tone_of
-from pytest_npubench.reports.predictions import predictions
 from pytest_npubench.reports.record_fields import Record, number, table, text, what_of
 from pytest_npubench.stats.error import summarise
 from pytest_npubench.store.fingerprint import Fingerprint
@@ -85,11 +84,15 @@ def verdict_of(record: Record) -> str:
 
 
 def _error_facts(records: Sequence[Record]) -> list[tuple[str, str]]:
-    judged = predictions(records)
+    judged = [
+        (value, number(record, "repeat_error"))
+        for record in records
+        if (value := number(table(table(record, "metrics"), "prediction_error"), "value")) is not None
+    ]
     if not judged:
         return []
-    summary = summarise([item.gated_error for item in judged])
-    repeats = [item.repeat_error for item in judged if item.repeat_error is not None]
+    summary = summarise([value for value, _ in judged])
+    repeats = [repeat for _, repeat in judged if repeat is not None]
     error = f"{summary.mean:.2%} (median {summary.median:.2%}, max {summary.max:.2%}, {_cases(summary.num_cases)})"
     facts = [("Mean prediction error", error)]
     return [*facts, ("Mean repeat error", f"{sum(repeats) / len(repeats):.2%}")] if repeats else facts

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from pytest_npubench.reports import html
 from pytest_npubench.reports.drift import drifts
-from pytest_npubench.reports.predictions import common_limit, predictions
 from pytest_npubench.store.journal import Journal, read_journal
 from pytest_npubench.suites import shown
+from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail
+from pytest_npubench.suites.buckets.report.prediction import common_limit, judged
+from pytest_npubench.verdict.case_record import Cases
 
 from .conftest import Rendered
 from .journals import judge, make_fingerprint, make_plan, measure, open_journal, write_rounds, write_run
@@ -136,7 +138,10 @@ def test_without_limits_in_the_records_no_band_is_drawn(run: Rendered) -> None:
 
 def test_limits_that_differ_draw_no_band(run: Rendered) -> None:
     records = [{**record, "limits": {"case_error": 0.1 + index}} for index, record in enumerate(run.records)]
-    assert common_limit(predictions(records)) is None
+    found = judged(Cases.read(records).of("prediction", PredictionDetail))
+    assert len(found) == 2
+    assert common_limit(found) is None
+    assert common_limit(found[:1]) == found[0].limit
 
 
 JUNK = st.sampled_from(

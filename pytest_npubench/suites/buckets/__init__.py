@@ -50,7 +50,7 @@ class Buckets(Suite):
         return parts(records, rounds)
 
     def lines(self, records: Sequence[Mapping[str, Any]]) -> Sequence[str]:
-        from pytest_npubench.suites.buckets.report.lines import lines
+        from pytest_npubench.suites.buckets.report.section import lines
 
         return lines(records)
 
