@@ -47,7 +47,7 @@ def measurement() -> Measurement:
 
 def with_declared(measurement: Measurement) -> Measurement:
     rounds = [
-        {**row, **{f"{name}/declared": tuple(map(float, BUCKETS)) for name in row}}
+        {**row, **{f"{name}/declared": tuple(map(float, BUCKETS)) * len(row[name]) for name in row}}
         for row in measurement.measured.rounds
     ]
     return replace(measurement, measured=replace(measurement.measured, rounds=rounds))

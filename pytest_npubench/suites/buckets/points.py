@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import MeasurementError
 
 DECLARED = "declared"
+PROFILE = re.compile(r"profile/(\d{1,9})/(\d{1,9})")
+MOVE = re.compile(r"move/(\d{1,9})/(\d{1,9})")
 VISIT_S = 0.5
 MAX_VISITS = 6
 
@@ -39,6 +42,16 @@ class BucketPoint:
     def definition(self) -> list[object]:
         """JSON form for the campaign's digest."""
         return [self.name, [[item.input_tokens, item.output_tokens] for item in self.requests], self.move]
+
+
+def profile_name(bucket: int, output_tokens: int) -> str:
+    """Of a point that profiles a bucket; PROFILE reads it back."""
+    return f"profile/{bucket}/{output_tokens}"
+
+
+def move_name(smaller: int, larger: int) -> str:
+    """Of a move of the KV cache; MOVE reads it back."""
+    return f"move/{smaller}/{larger}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
