@@ -7,7 +7,7 @@ lacks a field is not shown half: `Cases.unread` names it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, cast
 
@@ -16,11 +16,13 @@ from pytest_npubench.verdict.result import Judgement, Metric, judgement_from_jso
 LARGEST = 1e300
 
 DetailT = TypeVar("DetailT")
+KeyT = TypeVar("KeyT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRecord(Generic[DetailT]):
-    """`key` is suite/kind/id; texts that a record lacks are empty, batch_size 0. `detail` is the kind's own."""
+    """`key` is suite/kind/id; texts that a record lacks are empty, batch_size 0. `detail` is the kind's own,
+    `source` the record as the journal has it."""
 
     key: str
     id: str
@@ -38,6 +40,12 @@ class CaseRecord(Generic[DetailT]):
     session: str = ""
     duration_s: float | None = None
     resumed: bool = False
+    source: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def shown_id(self) -> str:
+        """With its device, where that is not the first of its family."""
+        return self.id if not self.device or self.device.endswith(":0") else f"{self.id} on {self.device}"
 
     @property
     def suite(self) -> str:
@@ -84,6 +92,18 @@ class Cases:
                 unread.append(_unread(str(record.get("id")), error))
         return cls(tuple(found), unread)
 
+    def by(self, key: Callable[[CaseRecord[Any]], KeyT]) -> dict[KeyT, Cases]:
+        """In groups, in the order of the first of each; of these nothing is unread yet."""
+        groups: dict[KeyT, list[CaseRecord[Mapping[str, Any]]]] = {}
+        for record in self.records:
+            groups.setdefault(key(record), []).append(record)
+        return {name: Cases(tuple(own)) for name, own in groups.items()}
+
+    @property
+    def sources(self) -> tuple[Mapping[str, Any], ...]:
+        """The records as the journal has them."""
+        return tuple(record.source for record in self.records)
+
     def of(self, kind: str, detail: type[DetailT]) -> list[CaseRecord[DetailT]]:
         """The cases of that kind that left a detail, with the detail as a record of that class; an invalid case has
         none."""
@@ -108,7 +128,7 @@ def _unread(case: str, error: Exception) -> str:
 def _check_numbers(value: object) -> None:
     """Raises ValueError for a number of which sums or milliseconds would not be finite."""
     if isinstance(value, (int, float)):
-        if not abs(value) <= LARGEST:  # a NaN compares false
+        if abs(value) > LARGEST:
             raise ValueError(f"a number beyond {LARGEST:g}")
     elif isinstance(value, Mapping):
         for inner in value.values():
@@ -136,4 +156,5 @@ def _case_record(record: Mapping[str, Any]) -> CaseRecord[Mapping[str, Any]]:
         session=record.get("session") or "",
         duration_s=record.get("duration_s"),
         resumed=record.get("resumed") or False,
+        source=record,
     )

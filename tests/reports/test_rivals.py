@@ -36,7 +36,7 @@ def of_linear(records: list[dict[str, Any]]) -> list[RivalDetail]:
 
 def test_the_end_of_a_run_has_a_line_of_errors_and_one_of_costs_for_each(run) -> None:
     records, _ = run
-    said = lines(records)
+    said = lines(Cases.read(records))
     figures = of_linear(records)
     mean = fmean(one.gate_error for one in figures)
     assert mean > 0.01
@@ -52,14 +52,14 @@ def test_without_rivals_nothing_else_is_said_or_shown(run) -> None:
     records, _ = run
     for record in records:
         record = {**record, "detail": {k: v for k, v in record["detail"].items() if k != "predictors"}}
-        assert not any("linear" in line or "rival" in line for line in lines([record]))
+        assert not any("linear" in line or "rival" in line for line in lines(Cases.read([record])))
     alone = [{**one, "detail": {k: v for k, v in one["detail"].items() if k != "predictors"}} for one in records]
-    assert lines(alone) == [line for line in lines(records) if not line.startswith(RIVALS)]
+    assert lines(Cases.read(alone)) == [line for line in lines(Cases.read(records)) if not line.startswith(RIVALS)]
 
 
 def test_the_chart_of_errors_and_its_table_have_each(run) -> None:
     records, _ = run
-    charts, _, remarks = parts(records, [])
+    charts, _, remarks = parts(Cases.read(records), [])
     (chart,) = (chart for chart in charts if chart.title == "Prediction error by workload")
     (trace,) = (trace for trace in chart.figure["data"] if trace["name"] == "linear")
     figures = of_linear(records)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_npubench.reports.drift import drift_chart
-from pytest_npubench.reports.page import Parts, Records
+from pytest_npubench.reports.page import Parts, Rounds
 from pytest_npubench.suites.buckets.kinds.mean_error import MeanErrorDetail
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail
 from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
@@ -24,8 +24,7 @@ from pytest_npubench.suites.buckets.report.steps import steps_chart
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 
-def parts(records: Records, rounds: Records) -> Parts:
-    cases = Cases.read(records)
+def parts(cases: Cases, rounds: Rounds) -> Parts:
     profiles = cases.of("profile", ProfileDetail)
     charts = [
         *bucket_charts(profiles),
@@ -36,14 +35,12 @@ def parts(records: Records, rounds: Records) -> Parts:
     remarks = [
         *(f"{line}." for line in continuous_lines(cases)),
         *_mean_errors(cases.of("mean_error", MeanErrorDetail)),
-        *dict.fromkeys(cases.unread),
     ]
     return tuple(chart for chart in charts if chart is not None), (cost_table(profiles),), tuple(remarks)
 
 
-def lines(records: Records) -> list[str]:
+def lines(cases: Cases) -> list[str]:
     """Errors and costs of LENS and its rivals, engines without buckets, padding waste."""
-    cases = Cases.read(records)
     found = cases.of("prediction", PredictionDetail)
     return [
         *error_lines(judged(found)),
