@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_npubench.core.measurement import CostRecord
-from pytest_npubench.reports import build, definitions, number_text
+from pytest_npubench.reports import build, number_text
 from pytest_npubench.reports.page import Chart, Table
 from pytest_npubench.reports.plot_parts import (
     BAND,
@@ -38,6 +38,29 @@ from pytest_npubench.stats.error import summarise
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail, RivalDetail
 from pytest_npubench.suites.buckets.report.profile import cost_words, session
 from pytest_npubench.verdict.case_record import CaseRecord
+
+PREDICTION_ERROR = (
+    "Prediction error: (predicted - measured) / measured; a case is held to the larger of the error of the sum over "
+    "its batches and the mean of the absolute errors of its batches."
+)
+REPEAT_ERROR = (
+    "Repeat error: the relative standard error of the measured mean over the rounds; a prediction error of that size "
+    "cannot be told from noise."
+)
+RIVALS = (
+    "Rivals of LENS are fitted on the same profile points and held against the same batches; no case is held to their "
+    "errors."
+)
+BATCHES = "One mark a drawn batch: its measured and its predicted end-to-end time; on the diagonal they agree."
+PREFILL_PADDING = (
+    "Prefill padding fraction: the share of prefilled positions that are padding, (bucket - true length) / bucket "
+    "over many requests of the workload."
+)
+DECODE_PADDING = (
+    "Decode padding fraction: the share of attended KV positions that are padding, over the decode steps of the same "
+    "requests, each alone."
+)
+DROPPED = "Dropped: requests of the workload that no bucket holds, drawn and left out."
 
 Predictions = Sequence[CaseRecord[PredictionDetail]]
 
@@ -174,10 +197,10 @@ def _error_chart(found: Sequence[Judged]) -> Chart:
         f"Signed prediction errors of {len(found)} workloads, from {min(item.error for item in found):+.2%} to "
         f"{max(item.error for item in found):+.2%}{shown}.",
         (
-            definitions.PREDICTION_ERROR,
-            definitions.REPEAT_ERROR,
+            PREDICTION_ERROR,
+            REPEAT_ERROR,
             *_limit_note(limit),
-            *((definitions.RIVALS,) if rivals else ()),
+            *((RIVALS,) if rivals else ()),
         ),
         [
             _repeat_bars(names, found),
@@ -302,7 +325,7 @@ def _batch_chart(found: Sequence[Judged]) -> Chart | None:
     return build.chart(
         "Predicted and measured by batch",
         f"{len(rows)} batches of {len(found)} workloads; nearer to the diagonal is a better prediction.",
-        (definitions.BATCHES, *_limit_note(limit)),
+        (BATCHES, *_limit_note(limit)),
         [
             *_equality(low, high, limit),
             *(
@@ -362,7 +385,7 @@ def _padding_chart(found: Sequence[Judged]) -> Chart | None:
     return build.chart(
         "Padding waste by workload",
         f"Share of padding in prefill and in decode of {len(details)} workloads.",
-        (definitions.PREFILL_PADDING, definitions.DECODE_PADDING, definitions.DROPPED),
+        (PREFILL_PADDING, DECODE_PADDING, DROPPED),
         [
             _padding_bars("prefill", names, [detail.prefill_padding_fraction for detail in details], BLUE),
             _padding_bars("decode", names, [detail.decode_padding_fraction for detail in details], ORANGE, "/"),

@@ -1,4 +1,5 @@
-"""What profile cases show: TTFT_b and TBT_b by bucket, and what the LENS profile cost."""
+"""What profile cases show: TTFT_b and TBT_b by bucket, and what the LENS profile cost. Equations are those of LENS,
+arXiv 2606.18042."""
 
 from __future__ import annotations
 
@@ -11,6 +12,19 @@ from pytest_npubench.reports.page import Chart, Table
 from pytest_npubench.reports.plot_parts import BLUE, ORANGE, axis, log_axis, milliseconds
 from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
 from pytest_npubench.verdict.case_record import CaseRecord
+
+TTFT = (
+    "TTFT_b, time to first token of bucket b: the time to prefill one prompt that is padded to b tokens "
+    "(LENS, Eq. 14 and 15)."
+)
+TBT = (
+    "TBT_b, time between tokens of bucket b: the time of one decode step while the longest KV cache of the batch "
+    "lies in b (LENS, Eq. 14 and 15)."
+)
+COST = (
+    "What the LENS profile took: binaries compiled, points measured (two a bucket), and samples of the point that has "
+    "most."
+)
 
 Profiles = Sequence[CaseRecord[ProfileDetail]]
 Times = dict[int, tuple[float, float | None]]
@@ -25,8 +39,8 @@ def bucket_charts(found: Profiles) -> tuple[Chart, ...]:
     ttft: Times = {detail.bucket: (detail.ttft_s, detail.ttft_error_s) for detail in details}
     tbt: Times = {detail.bucket: (detail.tbt_s, detail.tbt_error_s) for detail in details}
     return (
-        _time_chart("TTFT_b", definitions.TTFT, BLUE, ttft),
-        _time_chart("TBT_b", definitions.TBT, ORANGE, tbt),
+        _time_chart("TTFT_b", TTFT, BLUE, ttft),
+        _time_chart("TBT_b", TBT, ORANGE, tbt),
     )
 
 
@@ -44,9 +58,7 @@ def cost_table(found: Profiles) -> Table | None:
         ("repeats", lambda row: number_text.count(row[1].repeats)),
         ("measuring, s", lambda row: number_text.seconds(row[1].measure_s)),
     )
-    return build.table(
-        "LENS profiling cost", columns, [*rows, ("all", _total(list(costs.values())))], note=definitions.COST
-    )
+    return build.table("LENS profiling cost", columns, [*rows, ("all", _total(list(costs.values())))], note=COST)
 
 
 def cost_lines(found: Profiles) -> list[str]:
@@ -79,7 +91,7 @@ def _total(costs: Sequence[CostRecord]) -> CostRecord:
         binaries=sum(cost.binaries for cost in costs),
         compile_s=sum(cost.compile_s for cost in costs),
         points=sum(cost.points for cost in costs),
-        repeats=max(cost.repeats for cost in costs),
+        repeats=max((cost.repeats for cost in costs), default=0),
         measure_s=sum(cost.measure_s for cost in costs),
         total_s=sum(cost.total_s for cost in costs),
     )

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_npubench.reports import build, definitions, number_text
+from pytest_npubench.reports import build, number_text
 from pytest_npubench.reports.page import Chart
 from pytest_npubench.reports.plot_parts import BLUE, RED, axis, log_axis, milliseconds, vertical_lines
 from pytest_npubench.suites.buckets.kinds.steps import Jump, StepsDetail
 from pytest_npubench.verdict.case_record import CaseRecord
 
+STEPS = (
+    "Prefill time of one prompt at lengths around each bucket boundary (dotted): latency should jump there and "
+    "nowhere else."
+)
+SLOPE = (
+    "Prefill time of one prompt at lengths around each nominal bucket boundary (dotted), on an engine that pads "
+    "nothing: latency rises with every token, and a jump between two lengths one token apart is a stair."
+)
 HOVER = "%{x} tokens: %{y:.4g} ms<extra></extra>"
 
 
@@ -33,7 +41,7 @@ def steps_chart(found: Sequence[CaseRecord[StepsDetail]]) -> Chart | None:
         "Latency steps by length",
         f"Prefill time at {len(lengths)} lengths from {lengths[0]} to {lengths[-1]} tokens, with the bucket "
         f"boundaries {', '.join(map(str, boundaries))}; {len(inside)} jumps inside a bucket.",
-        (definitions.SLOPE if all(detail.continuous for detail in details) else definitions.STEPS,),
+        (SLOPE if all(detail.continuous for detail in details) else STEPS,),
         traces,
         (log_axis("length, tokens", boundaries), axis("prefill, ms", rangemode="tozero")),
         build.table(
