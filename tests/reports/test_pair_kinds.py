@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.offload.chunk_graphs import ChunkSettings
 from pytest_npubench.offload.factorial import FactorialSettings
@@ -22,14 +24,20 @@ from pytest_npubench.suites import case_kind, shown, suite
 from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.suites.offload.plan import OffloadPlan
 from pytest_npubench.suites.offload.spec import OffloadSpec
+from pytest_npubench.suites.partition.layers import LayerPoint, LayerVisit
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import (
     DecisionPoint,
-    LayerPoint,
+    DecisionVisit,
     OverlapPoint,
+    OverlapVisit,
+    PairPoint,
     RoundTripPoint,
+    RoundTripVisit,
     SplitPoint,
+    SplitVisit,
     StreamPoint,
+    StreamVisit,
 )
 from pytest_npubench.suites.partition.spec import PartitionSpec
 from pytest_npubench.verdict.result import JudgedCase
@@ -84,27 +92,28 @@ def partition_plan() -> PartitionPlan:
     return PartitionPlan(spec=SPEC, partition=partition, size=size(suite("partition").kinds), model="llama-8b-div8")
 
 
-def split_figures(point: Any) -> dict[str, tuple[float, ...]]:
+def split_visit(point: PairPoint) -> Visit:
     """What a visit of a point leaves."""
-    times = ("total_s", "gpu_s", "npu_s", "sync_s", "copy_s", "compile_s")
     if isinstance(point, SplitPoint):
-        return dict.fromkeys(times, (1e-4 * (1 + point.matmul.tokens),))
+        seconds = 1e-4 * (1 + point.matmul.tokens)
+        return SplitVisit(**dict.fromkeys(SPLIT_SECONDS, seconds))
     if isinstance(point, DecisionPoint):
-        return {**dict.fromkeys(times, (1e-4,)), "place": (0,), "predicted_s": (1.1e-4,)}
+        return DecisionVisit(**dict.fromkeys(SPLIT_SECONDS, 1e-4), place=0, predicted_s=1.1e-4)
     if isinstance(point, RoundTripPoint):
-        return {"flag": (1e-6,) * 100, "pipe": (9e-5,) * 100}
+        return RoundTripVisit(trips_s={"flag": (1e-6,) * 100, "pipe": (9e-5,) * 100})
     if isinstance(point, StreamPoint):
-        return dict.fromkeys(point.units, (2e10,))
+        return StreamVisit(**dict.fromkeys(point.units, 2e10))
     if isinstance(point, OverlapPoint):
-        return {"fast_s": (0.01,), "slow_s": (0.02,), "queued_s": (0.009,), **dict.fromkeys(EXPOSED, (1e-5,))}
+        return OverlapVisit(queued_s=0.009, fast_s=0.01, fast_exposed_s=1e-5, slow_s=0.02, slow_exposed_s=1e-5)
     assert isinstance(point, LayerPoint)
-    return dict.fromkeys(("decided_s", "npu_s", "gpu_beside_decided_s", "decided_sync_s"), (0.05,))
+    return LayerVisit(**dict.fromkeys(LAYER_SECONDS, 0.05))
 
 
-EXPOSED = ("fast_exposed_s", "slow_exposed_s")
+SPLIT_SECONDS = [field.name for field in fields(SplitVisit)]
+LAYER_SECONDS = [field.name for field in fields(LayerVisit)]
 
 
-def records_of(plan: Any, figures_of: Any) -> list[dict[str, Any]]:
+def records_of(plan: Any, columns_of: Any) -> list[dict[str, Any]]:
     """Every case of the plan, judged by its kind on rounds made up."""
     records = []
     names = [name for name in plan.size.experiments if plan.includes(name)]
@@ -113,7 +122,7 @@ def records_of(plan: Any, figures_of: Any) -> list[dict[str, Any]]:
             samples = {
                 f"{point.name}/{name}": values
                 for point in kind.points(case, plan)
-                for name, values in figures_of(point).items()
+                for name, values in columns_of(point).items()
             }
             judged = JudgedCase(
                 case=case,
@@ -131,7 +140,7 @@ def records_of(plan: Any, figures_of: Any) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def partitioned() -> list[dict[str, Any]]:
-    return records_of(partition_plan(), split_figures)
+    return records_of(partition_plan(), lambda point: split_visit(point).columns())
 
 
 @pytest.fixture(scope="module")

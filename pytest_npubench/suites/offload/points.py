@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_npubench.campaign.points import Measured, VisitedOnce
-from pytest_npubench.campaign.whole_rounds import whole_rounds
+from pytest_npubench.campaign.paired_rounds import whole_rounds
 from pytest_npubench.offload.summaries import Samples
 from pytest_npubench.offload.units import OffloadPoint
 

@@ -9,19 +9,43 @@ than the slow one's.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from pytest_npubench.campaign.paired_rounds import time_metric
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
-from pytest_npubench.suites.partition.experiment import PairExperiment, rounds_of, time_metric
+from pytest_npubench.suites.partition.experiment import PartitionExperiment, rounds_of
 from pytest_npubench.suites.partition.plan import PartitionPlan
-from pytest_npubench.suites.partition.points import OverlapPoint
+from pytest_npubench.suites.partition.points import OverlapPoint, OverlapVisit
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 DECODE_SHARE, PREFILL_SHARE = 0.75, 0.25  # of the rows, for the GPU
 
 
-class OverlapKind(PairExperiment):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseDetail:
+    """Seconds of the chains of one phase, medians over the rounds. operator: rows, columns, tokens."""
+
+    fast_s: float
+    slow_s: float
+    queued_s: float
+    fast_exposed_s: float
+    slow_exposed_s: float
+    num_operators: int
+    operator: tuple[int, int, int]
+    fast_speedup: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverlapDetail:
+    decode: PhaseDetail
+    prefill: PhaseDetail
+    published: str = "HeteroInfer, section 5.5: +24.3 % in prefill, 4.01 times in decode"
+
+
+class OverlapKind(PartitionExperiment):
     name = "overlap"
 
     def points(self, case: Case, plan: PartitionPlan) -> tuple[OverlapPoint, OverlapPoint]:
@@ -34,30 +58,52 @@ class OverlapKind(PairExperiment):
         )
 
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
-        metrics, gates, detail = [], [], {}
-        for phase, point in zip(("decode", "prefill"), self.points(case, plan), strict=True):
-            found = {name: rounds_of(measured, point, name) for name in ("fast_s", "slow_s", "queued_s")}
-            exposed = {speed: rounds_of(measured, point, f"{speed}_exposed_s") for speed in ("fast", "slow")}
-            medians = {name: statistics.median(values) for name, values in found.items()}
-            speedup = medians["slow_s"] / medians["fast_s"]
-            gates.append(Gate(metric=f"{phase}: fast / slow chain", value=1 / speedup, limit=1.0))
-            metrics.append(time_metric(f"{phase}_chain_s", found["fast_s"]))
-            metrics.append(
-                Metric(name=f"{phase}_fast_speedup", unit="ratio", value=speedup, better="higher", gate="none")
-            )
-            detail[phase] = {
-                **medians,
-                **{f"{speed}_exposed_s": statistics.median(values) for speed, values in exposed.items()},
-                "num_operators": point.num_operators,
-                "operator": [point.matmul.rows, point.matmul.cols, point.matmul.tokens],
-                "fast_speedup": speedup,
-            }
+        decode, prefill = (_phase(measured, point) for point in self.points(case, plan))
         return Judgement(
-            verdict=judge_gates(tuple(gates)),
+            verdict=judge_gates((_gate("decode", decode), _gate("prefill", prefill))),
             what="chains of dependent operators: slow / fast synchronisation",
-            metrics=tuple(metrics),
-            detail={**detail, "published": "HeteroInfer, section 5.5: +24.3 % in prefill, 4.01 times in decode"},
+            metrics=(*_metrics("decode", decode), *_metrics("prefill", prefill)),
+            detail=OverlapDetail(decode=decode.detail, prefill=prefill.detail),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Phase:
+    """fast_s: by round."""
+
+    fast_s: tuple[float, ...]
+    detail: PhaseDetail
+
+
+def _phase(measured: Measured, point: OverlapPoint) -> _Phase:
+    def seconds(figure: Callable[[OverlapVisit], float]) -> tuple[float, ...]:
+        return rounds_of(measured, point, OverlapVisit, figure)
+
+    fast_s = seconds(lambda visit: visit.fast_s)
+    slow_s = statistics.median(seconds(lambda visit: visit.slow_s))
+    detail = PhaseDetail(
+        fast_s=statistics.median(fast_s),
+        slow_s=slow_s,
+        queued_s=statistics.median(seconds(lambda visit: visit.queued_s)),
+        fast_exposed_s=statistics.median(seconds(lambda visit: visit.fast_exposed_s)),
+        slow_exposed_s=statistics.median(seconds(lambda visit: visit.slow_exposed_s)),
+        num_operators=point.num_operators,
+        operator=(point.matmul.rows, point.matmul.cols, point.matmul.tokens),
+        fast_speedup=slow_s / statistics.median(fast_s),
+    )
+    return _Phase(fast_s=fast_s, detail=detail)
+
+
+def _gate(name: str, phase: _Phase) -> Gate:
+    return Gate(metric=f"{name}: fast / slow chain", value=1 / phase.detail.fast_speedup, limit=1.0)
+
+
+def _metrics(name: str, phase: _Phase) -> tuple[Metric, Metric]:
+    speedup = phase.detail.fast_speedup
+    return (
+        time_metric(f"{name}_chain_s", phase.fast_s),
+        Metric(name=f"{name}_fast_speedup", unit="ratio", value=speedup, better="higher", gate="none"),
+    )
 
 
 KIND = OverlapKind()
