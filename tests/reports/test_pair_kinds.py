@@ -23,6 +23,7 @@ from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import case_kind, shown, suite
 from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.suites.offload.plan import OffloadPlan
+from pytest_npubench.suites.offload.points import ChunkVisit, FactorialVisit, ReplayVisit, ShadowVisit, VisitPoint
 from pytest_npubench.suites.offload.spec import OffloadSpec
 from pytest_npubench.suites.partition.layers import LayerPoint, LayerVisit
 from pytest_npubench.suites.partition.plan import PartitionPlan
@@ -48,6 +49,12 @@ NUM_ROUNDS = 6
 SPEC = load_hardware(default_directory() / "cpu.toml")
 SMALL_SHADOW = ShadowSettings(num_tokens=8, num_channels=64, num_rows=32, num_outliers=(0, 8, 64))
 EXPERIMENTS = (ChunkSettings(), SMALL_SHADOW, ReplaySettings(), FactorialSettings())
+VISITS = {
+    ChunkSettings: ChunkVisit,
+    ShadowSettings: ShadowVisit,
+    ReplaySettings: ReplayVisit,
+    FactorialSettings: FactorialVisit,
+}
 OFFLOADED = {
     "total_s": 0.01,
     "run_s": 0.009,
@@ -65,6 +72,12 @@ OFFLOADED = {
     "compile_s": 1.5,
     "computed_tokens": 256.0,
 }
+
+
+def offloaded_visit(plan: OffloadPlan, point: VisitPoint) -> Visit:
+    """The same at every point of its experiment."""
+    own = VISITS[type(plan.experiment)]
+    return own(**{field.name: OFFLOADED[field.name] for field in fields(own)})
 
 
 def size(experiments: tuple[str, ...]) -> PairSize:
@@ -92,7 +105,7 @@ def partition_plan() -> PartitionPlan:
     return PartitionPlan(spec=SPEC, partition=partition, size=size(suite("partition").kinds), model="llama-8b-div8")
 
 
-def split_visit(point: PairPoint) -> Visit:
+def split_visit(plan: PartitionPlan, point: PairPoint) -> Visit:
     """What a visit of a point leaves."""
     if isinstance(point, SplitPoint):
         seconds = 1e-4 * (1 + point.matmul.tokens)
@@ -113,7 +126,7 @@ SPLIT_SECONDS = [field.name for field in fields(SplitVisit)]
 LAYER_SECONDS = [field.name for field in fields(LayerVisit)]
 
 
-def records_of(plan: Any, columns_of: Any) -> list[dict[str, Any]]:
+def records_of(plan: Any, visit_of: Any) -> list[dict[str, Any]]:
     """Every case of the plan, judged by its kind on rounds made up."""
     records = []
     names = [name for name in plan.size.experiments if plan.includes(name)]
@@ -122,7 +135,7 @@ def records_of(plan: Any, columns_of: Any) -> list[dict[str, Any]]:
             samples = {
                 f"{point.name}/{name}": values
                 for point in kind.points(case, plan)
-                for name, values in columns_of(point).items()
+                for name, values in visit_of(plan, point).columns().items()
             }
             judged = JudgedCase(
                 case=case,
@@ -140,7 +153,7 @@ def records_of(plan: Any, columns_of: Any) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def partitioned() -> list[dict[str, Any]]:
-    return records_of(partition_plan(), lambda point: split_visit(point).columns())
+    return records_of(partition_plan(), split_visit)
 
 
 @pytest.fixture(scope="module")
@@ -148,12 +161,7 @@ def offloaded() -> list[dict[str, Any]]:
     known = size(suite("offload").kinds)
     spec = OffloadSpec(pair="host", profiles=())
     plans = [OffloadPlan(spec=SPEC, offload=spec, size=known, experiment=item) for item in EXPERIMENTS]
-    every = {name: (value,) for name, value in OFFLOADED.items()}
-    found = []
-    for plan in plans:
-        own = records_of(plan, lambda point: every)
-        found += own
-    return found
+    return [record for plan in plans for record in records_of(plan, offloaded_visit)]
 
 
 def page_of(records: list[dict[str, Any]]) -> Element:
