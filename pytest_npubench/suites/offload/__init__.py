@@ -41,9 +41,9 @@ class Offload(Suite):
         return parts(records, rounds)
 
     def lines(self, records: Sequence[Mapping[str, Any]]) -> Sequence[str]:
-        from pytest_npubench.suites.offload.report.lines import offload_lines
+        from pytest_npubench.suites.offload.report.section import lines
 
-        return offload_lines(records)
+        return lines(records)
 
 
 SUITE = Offload()

@@ -41,9 +41,9 @@ class Partition(Suite):
         return parts(records, rounds)
 
     def lines(self, records: Sequence[Mapping[str, Any]]) -> Sequence[str]:
-        from pytest_npubench.suites.partition.report.lines import partition_lines
+        from pytest_npubench.suites.partition.report.section import lines
 
-        return partition_lines(records)
+        return lines(records)
 
 
 SUITE = Partition()
