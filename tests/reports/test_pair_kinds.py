@@ -170,6 +170,7 @@ def page_of(records: list[dict[str, Any]]) -> Element:
 
 def test_partition_finds_every_chart_and_figure(partitioned: list[dict[str, Any]], small: None) -> None:
     page = page_of(partitioned)
+    assert "of another version" not in page.text
     assert list(figures(page)) == [
         "GPU-1: time by tokens",
         "GPU-1: FLOP/s by tokens",
@@ -201,6 +202,7 @@ WIDE = ("NPU-3", "wide", "tall")  # a square weight has no other shape
 
 def test_offload_finds_every_chart_and_figure(offloaded: list[dict[str, Any]], small: None) -> None:
     page = page_of(offloaded)
+    assert "of another version" not in page.text
     assert list(figures(page)) == [
         "Shadow outliers: error",
         "Shadow outliers: time",
