@@ -225,3 +225,20 @@ def test_offload_finds_every_chart_and_figure(offloaded: list[dict[str, Any]], s
     lines = summary_lines(offloaded, shown)
     assert lines[0] == "offload: C / FIFO 1 calm, 1 stalls, 1 hog"
     assert lines[1] == "offload, each alone: time sharing +0 %, shadow +0 %, out_of_order +0 %"
+
+
+def form(value: Any) -> Any:
+    """The names in a detail, of a list those of its first item."""
+    if isinstance(value, dict):
+        return {name: form(inner) for name, inner in value.items()}
+    return [form(value[0])] if isinstance(value, list) and value else None
+
+
+def test_details_keep_the_names_that_journals_have(
+    partitioned: list[dict[str, Any]], offloaded: list[dict[str, Any]]
+) -> None:
+    """Those of version 0.1.0: a case that a journal of before holds is shown."""
+    kept = json.loads(Path(__file__).with_name("pair_details.json").read_text())
+    found = {record["case"].split("/")[1]: form(record["detail"]) for record in (*offloaded, *partitioned)}
+    assert found == kept
+    assert [list(detail) for detail in found.values()] == [list(kept[kind]) for kind in found]

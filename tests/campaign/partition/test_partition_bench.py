@@ -25,10 +25,13 @@ from pytest_npubench.suites.partition.layers import LayerPoint, LayerVisit
 from pytest_npubench.suites.partition.points import (
     SLOWEST,
     DecisionPoint,
+    DecisionVisit,
     OverlapPoint,
+    OverlapVisit,
     RoundTripPoint,
     RoundTripVisit,
     SplitPoint,
+    SplitVisit,
     StreamPoint,
     StreamVisit,
 )
@@ -107,6 +110,30 @@ def test_a_decision_is_run_beside_its_place_and_what_was_predicted(make_bench):
     assert brute[decided] == pytest.approx(min(brute.values()), rel=0.02)
     assert found.predicted_s == pytest.approx(found.total_s, rel=0.05)
     assert list(found.columns())[-2:] == ["place", "predicted_s"]
+
+
+SPLIT = ("total_s", "gpu_s", "npu_s", "sync_s", "copy_s", "compile_s")
+
+
+@pytest.mark.parametrize(
+    ("of", "columns"),
+    [
+        (SplitVisit, SPLIT),
+        (DecisionVisit, (*SPLIT, "place", "predicted_s")),
+        (StreamVisit, ("gpu", "npu")),
+        (OverlapVisit, ("queued_s", "fast_s", "fast_exposed_s", "slow_s", "slow_exposed_s")),
+        (
+            LayerVisit,
+            ("decided_s", "decided_sync_s", "gpu_beside_decided_s", "npu_s", "npu_sync_s", "gpu_beside_npu_s"),
+        ),
+    ],
+)
+def test_columns_of_journals_keep_their_names(of, columns):
+    """A renamed field would make a journal of before unreadable."""
+    kept = {name: (float(index),) for index, name in enumerate(columns)}
+    (visit,) = of.of_columns(kept)
+    assert visit.columns() == kept
+    assert tuple(visit.columns()) == columns
 
 
 def test_one_profile_serves_all_decisions_and_is_forgotten_before_the_rounds(make_bench, monkeypatch):
