@@ -13,6 +13,7 @@ from typing import Generic
 from pytest_npubench.campaign.kind import PlanT
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPoint
+from pytest_npubench.campaign.visits import VisitT
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.verdict.result import Metric
@@ -41,6 +42,11 @@ def whole_rounds(measured: Measured, points: Sequence[CampaignPoint]) -> Measure
     if not rounds:
         raise MeasurementError(f"no round visited all of {', '.join(sorted(names))}")
     return replace(measured, rounds=rounds)
+
+
+def all_visits(measured: Measured, point: CampaignPoint, of: type[VisitT]) -> tuple[VisitT, ...]:
+    """Of all rounds, in their order. Raises as Measured.visits."""
+    return tuple(visit for visits in measured.visits(point.name, of) for visit in visits)
 
 
 def time_metric(name: str, samples_s: Sequence[float]) -> Metric:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pytest_npubench.campaign.paired_rounds import PairExperiment, time_metric, whole_rounds
+from pytest_npubench.campaign.paired_rounds import PairExperiment, all_visits, time_metric, whole_rounds
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import VisitT
 from pytest_npubench.core.case import Case
@@ -25,7 +25,7 @@ def visits_of(measured: Measured, points: Sequence[VisitPoint], of: type[VisitT]
     """By point, one record a round that visited them all. Raises MeasurementError with the reason where a point failed,
     and where there is no such round."""
     whole = whole_rounds(measured, points)
-    return {point.name: tuple(visit for visits in whole.visits(point.name, of) for visit in visits) for point in points}
+    return {point.name: all_visits(whole, point, of) for point in points}
 
 
 def arm_time(name: str, visits: Mapping[str, Sequence[Figures]], point: str) -> Metric:

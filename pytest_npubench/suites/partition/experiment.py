@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pytest_npubench.campaign.paired_rounds import PairExperiment
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPoint
-from pytest_npubench.campaign.visits import VisitT
 from pytest_npubench.core.case import Axes
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.suites.partition.plan import PartitionPlan
@@ -28,13 +27,13 @@ class OperatorExperiment(PartitionExperiment):
 
 
 def rounds_of(
-    measured: Measured, point: CampaignPoint, of: type[VisitT], figure: Callable[[VisitT], float | None]
+    measured: Measured, point: CampaignPoint, figure: Callable[[SplitVisit], float | None]
 ) -> tuple[float, ...]:
-    """The median of a figure over each round's visits, so that rounds of two points can be paired. Raises
+    """The median of a split's figure over each round's visits, so that rounds of two points can be paired. Raises
     MeasurementError with the reason where the point failed, or no visit has that figure."""
     known = [
         [value for visit in visits if (value := figure(visit)) is not None]
-        for visits in measured.visits(point.name, of)
+        for visits in measured.visits(point.name, SplitVisit)
     ]
     found = tuple(statistics.median(values) for values in known if values)
     if not found:
@@ -44,12 +43,12 @@ def rounds_of(
 
 def total_s(measured: Measured, point: CampaignPoint) -> tuple[float, ...]:
     """By round, the whole time of a split. Raises as rounds_of."""
-    return rounds_of(measured, point, SplitVisit, lambda visit: visit.total_s)
+    return rounds_of(measured, point, lambda visit: visit.total_s)
 
 
 def npu_s(measured: Measured, point: CampaignPoint) -> tuple[float, ...]:
     """By round, the static unit's time for its parts of a split. Raises as rounds_of."""
-    return rounds_of(measured, point, SplitVisit, lambda visit: visit.npu_s)
+    return rounds_of(measured, point, lambda visit: visit.npu_s)
 
 
 def ratio_metric(name: str, over: Sequence[float], under: Sequence[float], *, better: Better = "higher") -> Metric:

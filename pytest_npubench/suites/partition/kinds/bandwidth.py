@@ -9,12 +9,12 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from pytest_npubench.campaign.paired_rounds import whole_rounds
+from pytest_npubench.campaign.paired_rounds import all_visits, whole_rounds
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.partition.descriptors import fit_bandwidth_gain
 from pytest_npubench.partition.matmul import GPU, NPU
-from pytest_npubench.suites.partition.experiment import PartitionExperiment, rounds_of
+from pytest_npubench.suites.partition.experiment import PartitionExperiment
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import StreamPoint, StreamVisit
 from pytest_npubench.verdict import judge_gates
@@ -45,8 +45,8 @@ class BandwidthKind(PartitionExperiment):
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
         points = gpu, npu, both = self.points(case, plan)
         measured = whole_rounds(measured, points)
-        alone = {GPU: _gpu_rates(measured, gpu), NPU: _npu_rates(measured, npu)}
-        beside = {GPU: _gpu_rates(measured, both), NPU: _npu_rates(measured, both)}
+        alone = {GPU: _rates(measured, gpu)[GPU], NPU: _rates(measured, npu)[NPU]}
+        beside = _rates(measured, both)
         together = tuple(map(sum, zip(*beside.values(), strict=True)))
         gain = fit_bandwidth_gain(alone, beside)
         return Judgement(
@@ -68,12 +68,11 @@ class BandwidthKind(PartitionExperiment):
         )
 
 
-def _gpu_rates(measured: Measured, point: StreamPoint) -> tuple[float, ...]:
-    return rounds_of(measured, point, StreamVisit, lambda visit: visit.gpu)
-
-
-def _npu_rates(measured: Measured, point: StreamPoint) -> tuple[float, ...]:
-    return rounds_of(measured, point, StreamVisit, lambda visit: visit.npu)
+def _rates(measured: Measured, point: StreamPoint) -> dict[str, tuple[float, ...]]:
+    """By unit, one value a round."""
+    visits = all_visits(measured, point, StreamVisit)
+    rates = {GPU: [visit.gpu for visit in visits], NPU: [visit.npu for visit in visits]}
+    return {unit: tuple(rate for rate in own if rate is not None) for unit, own in rates.items()}
 
 
 def _metric(name: str, values: tuple[float, ...]) -> Metric:

@@ -11,10 +11,10 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pytest_npubench.campaign.paired_rounds import time_metric
+from pytest_npubench.campaign.paired_rounds import all_visits, time_metric
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.suites.partition.experiment import PartitionExperiment, ratio_metric, rounds_of
+from pytest_npubench.suites.partition.experiment import PartitionExperiment, ratio_metric
 from pytest_npubench.suites.partition.layers import LayerPoint, LayerVisit
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.verdict import judge_gates
@@ -49,10 +49,9 @@ class DecoderLayerKind(PartitionExperiment):
 
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
         (point,) = self.points(case, plan)
-        decided_s = rounds_of(measured, point, LayerVisit, lambda visit: visit.decided_s)
-        sync_s = rounds_of(measured, point, LayerVisit, lambda visit: visit.decided_sync_s)
-        gpu_s = rounds_of(measured, point, LayerVisit, lambda visit: visit.gpu_beside_decided_s)
-        npu_s = rounds_of(measured, point, LayerVisit, lambda visit: visit.npu_s)
+        visits = all_visits(measured, point, LayerVisit)
+        decided_s, npu_s = [visit.decided_s for visit in visits], [visit.npu_s for visit in visits]
+        gpu_s = [visit.gpu_beside_decided_s for visit in visits]
         single_s = min(gpu_s, npu_s, key=statistics.median)
         speedup = ratio_metric("speedup", single_s, decided_s)
         return Judgement(
@@ -66,7 +65,7 @@ class DecoderLayerKind(PartitionExperiment):
                 decided_s=statistics.median(decided_s),
                 gpu_s=statistics.median(gpu_s),
                 npu_s=statistics.median(npu_s),
-                sync_s=statistics.median(sync_s),
+                sync_s=statistics.median(visit.decided_sync_s for visit in visits),
                 speedup=speedup.value,
             ),
         )

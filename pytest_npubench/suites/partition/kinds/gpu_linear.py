@@ -13,7 +13,7 @@ from pytest_npubench.partition.matmul import GPU
 from pytest_npubench.partition.sync.splits import alone
 from pytest_npubench.suites.partition.experiment import OperatorExperiment, rounds_of
 from pytest_npubench.suites.partition.plan import PartitionPlan
-from pytest_npubench.suites.partition.points import SplitPoint, SplitVisit
+from pytest_npubench.suites.partition.points import SplitPoint
 from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement
 
@@ -42,7 +42,7 @@ class GpuLinearKind(OperatorExperiment):
 
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
         points = self.points(case, plan)
-        seconds = [rounds_of(measured, point, SplitVisit, lambda visit: visit.gpu_s) for point in points]
+        seconds = [rounds_of(measured, point, lambda visit: visit.gpu_s) for point in points]
         medians = tuple(map(statistics.median, seconds))
         fit = fit_linear_past_threshold(TOKENS, medians)
         return Judgement(

@@ -18,7 +18,7 @@ from pytest_npubench.partition.matmul import NPU, Split
 from pytest_npubench.partition.sync.splits import alone
 from pytest_npubench.suites.partition.experiment import OperatorExperiment, rounds_of
 from pytest_npubench.suites.partition.plan import PartitionPlan
-from pytest_npubench.suites.partition.points import SplitPoint, SplitVisit
+from pytest_npubench.suites.partition.points import SplitPoint
 from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
@@ -51,7 +51,7 @@ class GraphGenerationKind(OperatorExperiment):
 
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
         points = self.points(case, plan)
-        compile_s = [rounds_of(measured, point, SplitVisit, lambda visit: visit.compile_s) for point in points]
+        compile_s = [rounds_of(measured, point, lambda visit: visit.compile_s) for point in points]
         medians = tuple(map(statistics.median, compile_s))
         fit = fit_graph_generation([point.matmul.rows * point.matmul.tokens for point in points], medians)
         largest = Metric(name="compile_s", unit="s", value=medians[-1], samples=compile_s[-1], margin=COMPILE_MARGIN)

@@ -8,14 +8,14 @@ than the slow one's.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
-from pytest_npubench.campaign.paired_rounds import time_metric
+from pytest_npubench.campaign.paired_rounds import all_visits, time_metric
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
-from pytest_npubench.suites.partition.experiment import PartitionExperiment, rounds_of
+from pytest_npubench.suites.partition.experiment import PartitionExperiment
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import OverlapPoint, OverlapVisit
 from pytest_npubench.verdict import Gate, judge_gates
@@ -58,51 +58,35 @@ class OverlapKind(PartitionExperiment):
         )
 
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
-        decode, prefill = (_phase(measured, point) for point in self.points(case, plan))
+        gates, metrics, phases = [], [], {}
+        for phase, point in zip(("decode", "prefill"), self.points(case, plan), strict=True):
+            visits = all_visits(measured, point, OverlapVisit)
+            detail = phases[phase] = _phase(point, visits)
+            speedup = detail.fast_speedup
+            gates.append(Gate(metric=f"{phase}: fast / slow chain", value=1 / speedup, limit=1.0))
+            metrics.append(time_metric(f"{phase}_chain_s", [visit.fast_s for visit in visits]))
+            metrics.append(
+                Metric(name=f"{phase}_fast_speedup", unit="ratio", value=speedup, better="higher", gate="none")
+            )
         return Judgement(
-            verdict=judge_gates((_gate("decode", decode), _gate("prefill", prefill))),
+            verdict=judge_gates(tuple(gates)),
             what="chains of dependent operators: slow / fast synchronisation",
-            metrics=(*_metrics("decode", decode), *_metrics("prefill", prefill)),
-            detail=OverlapDetail(decode=decode.detail, prefill=prefill.detail),
+            metrics=tuple(metrics),
+            detail=OverlapDetail(decode=phases["decode"], prefill=phases["prefill"]),
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Phase:
-    """fast_s: by round."""
-
-    fast_s: tuple[float, ...]
-    detail: PhaseDetail
-
-
-def _phase(measured: Measured, point: OverlapPoint) -> _Phase:
-    def seconds(figure: Callable[[OverlapVisit], float]) -> tuple[float, ...]:
-        return rounds_of(measured, point, OverlapVisit, figure)
-
-    fast_s = seconds(lambda visit: visit.fast_s)
-    slow_s = statistics.median(seconds(lambda visit: visit.slow_s))
-    detail = PhaseDetail(
-        fast_s=statistics.median(fast_s),
+def _phase(point: OverlapPoint, visits: Sequence[OverlapVisit]) -> PhaseDetail:
+    fast_s, slow_s = median(visit.fast_s for visit in visits), median(visit.slow_s for visit in visits)
+    return PhaseDetail(
+        fast_s=fast_s,
         slow_s=slow_s,
-        queued_s=statistics.median(seconds(lambda visit: visit.queued_s)),
-        fast_exposed_s=statistics.median(seconds(lambda visit: visit.fast_exposed_s)),
-        slow_exposed_s=statistics.median(seconds(lambda visit: visit.slow_exposed_s)),
+        queued_s=median(visit.queued_s for visit in visits),
+        fast_exposed_s=median(visit.fast_exposed_s for visit in visits),
+        slow_exposed_s=median(visit.slow_exposed_s for visit in visits),
         num_operators=point.num_operators,
         operator=(point.matmul.rows, point.matmul.cols, point.matmul.tokens),
-        fast_speedup=slow_s / statistics.median(fast_s),
-    )
-    return _Phase(fast_s=fast_s, detail=detail)
-
-
-def _gate(name: str, phase: _Phase) -> Gate:
-    return Gate(metric=f"{name}: fast / slow chain", value=1 / phase.detail.fast_speedup, limit=1.0)
-
-
-def _metrics(name: str, phase: _Phase) -> tuple[Metric, Metric]:
-    speedup = phase.detail.fast_speedup
-    return (
-        time_metric(f"{name}_chain_s", phase.fast_s),
-        Metric(name=f"{name}_fast_speedup", unit="ratio", value=speedup, better="higher", gate="none"),
+        fast_speedup=slow_s / fast_s,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from pytest_npubench.campaign.paired_rounds import whole_rounds
+from pytest_npubench.campaign.paired_rounds import all_visits, whole_rounds
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.partition.descriptors import fit_sync
@@ -94,10 +94,9 @@ class SyncCostKind(PartitionExperiment):
 def _trips_s(measured: Measured) -> dict[str, list[float]]:
     """Seconds of all trips, by mechanism."""
     found: dict[str, list[float]] = {}
-    for visits in measured.visits(TRIPS.name, RoundTripVisit):
-        for visit in visits:
-            for mechanism, trips_s in visit.trips_s.items():
-                found.setdefault(mechanism, []).extend(trips_s)
+    for visit in all_visits(measured, TRIPS, RoundTripVisit):
+        for mechanism, trips_s in visit.trips_s.items():
+            found.setdefault(mechanism, []).extend(trips_s)
     return found
 
 
