@@ -52,12 +52,12 @@ def test_every_arm_gives_the_reference_and_its_counts(units: Callable[[str], Uni
     for length, layout in SETTINGS.layouts().items():
         for arm in ARMS:
             figures = found[f"chunk_graphs/{arm}/{length} tokens"]
-            assert figures["relative_error"] < 1e-5
-            assert figures["num_graphs"] == layout.num_graphs(arm)
-            assert figures["weight_bytes"] == (layout.num_chunks if arm == "per_chunk" else 1) * once
-            assert figures["computed_tokens"] == layout.computed_tokens(arm)
-            assert figures["compile_s"] > 0
-    assert found["chunk_graphs/padding/4 tokens"]["computed_tokens"] == 12
+            assert figures.relative_error < 1e-5
+            assert figures.num_graphs == layout.num_graphs(arm)
+            assert figures.weight_bytes == (layout.num_chunks if arm == "per_chunk" else 1) * once
+            assert figures.computed_tokens == layout.computed_tokens(arm)
+            assert figures.compile_s > 0
+    assert found["chunk_graphs/padding/4 tokens"].computed_tokens == 12
 
 
 def test_serialised_graphs_hold_their_weights_again(units: Callable[[str], Units]) -> None:
@@ -66,9 +66,9 @@ def test_serialised_graphs_hold_their_weights_again(units: Callable[[str], Units
     bench = ChunkGraphBench(settings, units(ChunkGraphBench.KERNELS))
     bench.load()
     per_chunk, sharing = (bench.measure(f"chunk_graphs/{arm}/16 tokens") for arm in ("per_chunk", "sharing"))
-    assert per_chunk["executable_bytes"] >= per_chunk["weight_bytes"]
+    assert per_chunk.executable_bytes >= per_chunk.weight_bytes
     once = size.layer_elements * 4
-    assert per_chunk["executable_bytes"] - sharing["executable_bytes"] > 0.6 * once
+    assert per_chunk.executable_bytes - sharing.executable_bytes > 0.6 * once
 
 
 def test_the_reference_is_torchs() -> None:

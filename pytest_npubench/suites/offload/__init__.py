@@ -39,12 +39,12 @@ class Offload(Suite):
     def parts(self, cases: Cases, rounds: Rounds) -> Parts:
         from pytest_npubench.suites.offload.report.section import parts
 
-        return parts(cases.sources, rounds)
+        return parts(cases, rounds)
 
     def lines(self, cases: Cases) -> Sequence[str]:
-        from pytest_npubench.suites.offload.report.lines import offload_lines
+        from pytest_npubench.suites.offload.report.section import lines
 
-        return offload_lines(cases.sources)
+        return lines(cases)
 
 
 SUITE = Offload()

@@ -39,12 +39,12 @@ class Partition(Suite):
     def parts(self, cases: Cases, rounds: Rounds) -> Parts:
         from pytest_npubench.suites.partition.report.section import parts
 
-        return parts(cases.sources, rounds)
+        return parts(cases, rounds)
 
     def lines(self, cases: Cases) -> Sequence[str]:
-        from pytest_npubench.suites.partition.report.lines import partition_lines
+        from pytest_npubench.suites.partition.report.section import lines
 
-        return partition_lines(cases.sources)
+        return lines(cases)
 
 
 SUITE = Partition()
