@@ -183,10 +183,10 @@ def _run(
 
 def _system(arguments: argparse.Namespace) -> System:
     from pytest_npubench.cli.simulation import BLOCK_SIZE_TOKENS, System
-    from pytest_npubench.engines.moe_shapes import moe_shape
+    from pytest_npubench.engines.shapes import decoder_shape
     from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
 
-    spec, shape, devices = _hardware(arguments.hardware), moe_shape(arguments.model), arguments.tensor_parallel
+    spec, shape, devices = _hardware(arguments.hardware), decoder_shape(arguments.model), arguments.tensor_parallel
     room = default_kv_capacity_tokens(shape, spec, tensor_parallel=devices, dtype=spec.dtype)
     capacity = arguments.kv_capacity or room
     if not BLOCK_SIZE_TOKENS <= capacity <= room:

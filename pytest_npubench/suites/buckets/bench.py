@@ -153,7 +153,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 def static_bucket_engine(runtime: Runtime, plan: BucketPlan) -> Engine:
     """The reference decoder of a plan's family."""
-    shape = shapes.decoder_shape(plan.model)
+    shape = shapes.dense_shape(plan.model)
     settings: dict[str, Any] = {
         "buckets": plan.buckets,
         "batch_size": plan.batch_size,
