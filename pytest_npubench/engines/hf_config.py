@@ -11,6 +11,7 @@ what was wanted.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +108,12 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: holds a {type(content).__name__}; want an object")
     return content
+
+
+def named_or_read(model: str) -> DecoderShape:
+    """The shape of that name, or of a path to a model's folder or .json. Raises as decoder_shape and read_shape."""
+    is_path = model.endswith(".json") or "/" in model or os.sep in model
+    return read_shape(Path(model)) if is_path else shapes.decoder_shape(model)
 
 
 def read_shape(path: Path) -> DecoderShape:

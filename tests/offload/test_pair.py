@@ -32,6 +32,7 @@ from pytest_npubench.offload.quantization import (
 from pytest_npubench.offload.replay import ReplaySettings, replay_points
 from pytest_npubench.offload.shadow import ShadowSettings, shadow_points
 from pytest_npubench.offload.summaries import summarize_chunks, summarize_factorial, summarize_replay, summarize_shadow
+from tests.offload.oracles import layer_elements
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="a pair of units needs 2 cores"
@@ -88,7 +89,7 @@ def test_the_factorial_computes_the_same_in_every_order() -> None:
         expected = shadowed if "shadow" in name else plain
         assert metrics["relative_error"] == pytest.approx([expected] * 3, rel=0.05), name
         copies = 1 if "sharing" in name else 2
-        assert metrics["weight_bytes"] == [copies * 2 * SIZE.layer_elements] * 3
+        assert metrics["weight_bytes"] == [copies * 2 * layer_elements(SIZE)] * 3
         assert metrics["num_graphs"] == [copies * 8] * 3
         assert 0 <= min(metrics["bubble_fraction"]) <= max(metrics["bubble_fraction"]) < 1
     summary = summarize_factorial(samples)

@@ -4,7 +4,7 @@ One call of `run` costs some ten microseconds, so that a thousand requests simul
 walks the decode batch unless the batch changed.
 
 Worked example: VirtualExecutor(decoder_shape("qwen3-30b-a3b"), load_all([...])["nvidia-h100"], tensor_parallel=2,
-dtype="bf16", kv_capacity_tokens=843_670) runs a plan with one decode row and answers 48 layers x 8 experts = 384
+dtype="bf16", kv_capacity_tokens=843_666) runs a plan with one decode row and answers 48 layers x 8 experts = 384
 activations, 3.62 GB of expert loads, and the seconds that cost.py gives for them.
 """
 

@@ -2,7 +2,7 @@
 
     capacity = (memory x devices x USABLE_FRACTION - weights) / key-value bytes of a token
 
-Worked example: qwen3-30b-a3b in bf16 on two H100s of 80 GB: (160e9 x 0.9 - 61.06e9) / 98,304 = 843,670 tokens.
+Worked example: qwen3-30b-a3b in bf16 on two H100s of 80 GB: (160e9 x 0.9 - 61.0642e9) / 98,304 = 843,666 tokens.
 """
 
 from __future__ import annotations
