@@ -40,6 +40,7 @@ from pytest_npubench.offload.summaries import (
     summarize_factorial,
     summarize_shadow,
 )
+from tests.offload.oracles import layer_elements
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="a pair of units needs 2 cores"
@@ -95,7 +96,7 @@ def test_the_factorial_computes_the_same_in_every_order() -> None:
         expected = shadowed if "shadow" in name else plain
         assert [visit.relative_error for visit in visits] == pytest.approx([expected] * 3, rel=0.05), name
         copies = 1 if "sharing" in name else 2
-        assert {visit.weight_bytes for visit in visits} == {copies * 2 * SIZE.layer_elements}
+        assert {visit.weight_bytes for visit in visits} == {copies * 2 * layer_elements(SIZE)}
         assert {visit.num_graphs for visit in visits} == {copies * 8}
         assert all(0 <= visit.bubble_fraction < 1 for visit in visits)
     rows, summary = summarize_factorial(visits_by_name)

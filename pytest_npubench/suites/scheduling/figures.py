@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from pytest_npubench.campaign.served_metrics import reported
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.metrics import ServingMetric, summarize
 from pytest_npubench.stats.margin_test import interval
@@ -22,7 +22,7 @@ from pytest_npubench.verdict.result import Metric
 MAX_LOG = 700.0  # exp of more overflows
 
 
-def metrics_of(found: Sequence[Block], shape: MoeShape) -> tuple[tuple[Metric, ...], Mapping[str, object]]:
+def metrics_of(found: Sequence[Block], shape: DecoderShape) -> tuple[tuple[Metric, ...], Mapping[str, object]]:
     """The metrics that have a value, and everything else about them as plain data: definitions, intervals, notes."""
     return reported(_summary(pooled(found), shape), [_summary(block, shape) for block in found])
 
@@ -96,5 +96,5 @@ def output_tokens_per_s(block: Block) -> float:
     return sum(record.num_tokens for record in block.records) / (block.ended_s - block.started_s)
 
 
-def _summary(block: Block, shape: MoeShape) -> tuple[ServingMetric, ...]:
+def _summary(block: Block, shape: DecoderShape) -> tuple[ServingMetric, ...]:
     return summarize(block, block.slo, num_experts=shape.num_experts, energy_j=block.energy_j)

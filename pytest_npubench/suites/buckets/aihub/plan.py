@@ -91,7 +91,7 @@ class HubPlan(BucketPlan):
     def graph(self, point: GraphPoint) -> GraphSpec:
         """Raises RegistryError on an unknown model, ConfigError on a dtype that is not exported."""
         return GraphSpec(
-            shape=shapes.decoder_shape(self.model),
+            shape=shapes.dense_shape(self.model),
             phase=point.phase,
             bucket=point.bucket,
             batch_size=1 if point.phase is Phase.PREFILL else self.batch_size,
