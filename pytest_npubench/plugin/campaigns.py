@@ -67,8 +67,9 @@ class Campaigns:
         self._fingerprints: dict[tuple[Devices, str], Fingerprint] = {}
         self._frozen: dict[CampaignKey, Mapping[str, FrozenWorkload]] = {}
 
-    def add(self, member: CampaignMember, devices: Devices) -> None:
-        self._members.setdefault((member.expanded.plan.key, devices), []).append(member)
+    def add(self, expanded: ExpandedCase, test: str, devices: Devices) -> None:
+        member = CampaignMember(expanded=expanded, test=test)
+        self._members.setdefault((expanded.plan.key, devices), []).append(member)
 
     @property
     def remaining_s(self) -> float:

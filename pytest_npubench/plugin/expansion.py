@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_npubench.campaign.kind import CaseKind
-from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.errors import BrokenEntryError, ConfigError, NpubenchError
 from pytest_npubench.plugin.items import ExpandedCase
 from pytest_npubench.suites import case_kind, suite
-from pytest_npubench.suites.protocol import Suite
+
+if TYPE_CHECKING:
+    from pytest_npubench.campaign.kind import CaseKind
+    from pytest_npubench.campaign.protocol import CampaignPlan
+    from pytest_npubench.suites.protocol import Suite
 
 
 def expand(metafunc: pytest.Metafunc, plans_of: Callable[[Suite], Sequence[CampaignPlan]]) -> None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_npubench.backends.protocol import Device
-from pytest_npubench.campaign.kind import CaseKind
-from pytest_npubench.campaign.protocol import CampaignPlan, CampaignPoint
-from pytest_npubench.core.case import Case
-from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import NpubenchError
-from pytest_npubench.suites.protocol import Suite
 
-DEVICES = pytest.StashKey[tuple[Device, ...]]()
+if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Device
+    from pytest_npubench.campaign.kind import CaseKind
+    from pytest_npubench.campaign.protocol import CampaignPlan, CampaignPoint
+    from pytest_npubench.core.case import Case
+    from pytest_npubench.engines.descriptor import EngineDescriptor
+    from pytest_npubench.suites.protocol import Suite
+
+DEVICES: pytest.StashKey[tuple[Device, ...]] = pytest.StashKey()
 NODE_ID = pytest.StashKey[str]()  # without the device's number, so that a case is called the same on every machine
 
 

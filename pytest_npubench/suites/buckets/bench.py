@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pytest_npubench.backends.protocol import Runtime
@@ -16,7 +15,6 @@ from pytest_npubench.predictors.two_point import check_pure
 from pytest_npubench.suites.buckets.declared_buckets import mismatch, series_name
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
-from pytest_npubench.suites.buckets.service import BucketService
 
 # XLA's status, and what allocators say
 OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "allocate memory")
@@ -134,13 +132,6 @@ class BucketBench:
         if self._engine.canaries is None:
             raise MeasurementError(f"no canary kernels where {self._engine.name} runs")
         return self._engine.canaries
-
-
-class ReferenceBuckets(BucketService):
-    """The reference decoders, each compiled for the plan's buckets."""
-
-    def engine(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Engine:
-        return static_bucket_engine(runtime, plan)
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines import shapes
-from pytest_npubench.engines.aihub.graph import GraphSpec
-from pytest_npubench.engines.aihub.options import JobOptions
 from pytest_npubench.engines.aihub.profile import UNITS
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.service import BucketService
@@ -19,6 +16,7 @@ if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.kind import CaseKind
     from pytest_npubench.campaign.protocol import Bench
+    from pytest_npubench.engines.aihub.graph import GraphSpec
 
 NUM_ROUNDS = 1  # a job is a hundred runs, and costs the user's quota
 PHASES = (Phase.PREFILL, Phase.DECODE)
@@ -53,6 +51,8 @@ class HubPlan(BucketPlan):
 
     @property
     def settings(self) -> dict[str, object]:
+        from pytest_npubench.engines.aihub.options import JobOptions
+
         options = JobOptions(units=self.units)
         return {
             "buckets": self.buckets,
@@ -63,6 +63,9 @@ class HubPlan(BucketPlan):
 
     def graph(self, point: GraphPoint) -> GraphSpec:
         """Raises RegistryError on an unknown model, ConfigError on a dtype that is not exported."""
+        from pytest_npubench.engines import shapes
+        from pytest_npubench.engines.aihub.graph import GraphSpec
+
         return GraphSpec(
             shape=shapes.decoder_shape(self.model),
             phase=point.phase,
