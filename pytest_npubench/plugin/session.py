@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_npubench import suites
 from pytest_npubench.core import entry_points, families, hardware
 from pytest_npubench.errors import BrokenEntryError, JournalError, NpubenchError, StoreError
 from pytest_npubench.plain_text import plain
@@ -89,6 +88,11 @@ class BenchSession:
 
         return OpenDevices(self.config.rootpath, self.settings.compile_cache, lambda found: self.journal.device(found))
 
+    def release(self) -> None:
+        """Let go of them, for another process."""
+        if "devices" in vars(self):
+            self.devices.release()
+
     def _specs(self) -> Mapping[str, HardwareSpec]:
         further = self.config.hook.pytest_npubench_hardware_directories()
         directories = [*known_folders(), *(path for paths in further for path in paths)]
@@ -140,31 +144,6 @@ class BenchSession:
         )
         return next(fitting, device.family)
 
-    def why_not(self, name: str, selection: Selection) -> str:
-        """Why no selected case runs on what --npubench-require calls `name`."""
-        from pytest_npubench.plugin.selection import Miss
-
-        if name in selection.not_served:
-            return selection.not_served[name]
-        families = sorted({spec.family for spec in self.specs.values() if name in (*spec.markers, spec.name)})
-        nearest = selection.misses.get(name)
-        if not families and nearest is not None:  # a suite's marker, or one of the tests' own
-            return nearest.reason
-        if not families and name in suites.names():
-            return f"no case of the suite {name} was selected"
-        if not families:
-            known = sorted({marker for spec in self.specs.values() for marker in (*spec.markers, spec.name)})
-            return f"no such marker or hardware; known: {', '.join(known)}"
-        probes = [self.probe(family) for family in families]
-        if absent := [probe.reason for probe in probes if not probe.devices]:
-            return "; ".join(absent)
-        found = ", ".join(device.name for probe in probes for device in probe.devices)
-        if nearest is None:
-            return f"found {found}, but no case of it was selected"
-        if nearest.miss is Miss.ANOTHER_DEVICE:
-            return nearest.reason if name in self.specs else f"found {found}, which no selected case is for"
-        return f"found {found}, but {nearest.reason}"
-
     # -- what will run
 
     def take(self, selection: Selection) -> None:
@@ -172,12 +151,14 @@ class BenchSession:
         code 4), before anything is measured, where a required name cannot run, and for a journal or baselines that
         cannot be used."""
         from pytest_npubench.plugin.items import DEVICES, NODE_ID, expanded_case
+        from pytest_npubench.plugin.selection import why_not
         from pytest_npubench.plugin.shipped import runs_again
 
         self.num_in_other_shards = selection.num_in_other_shards
         for name in self.settings.require:
             if name not in selection.runnable:
-                raise pytest.UsageError(plain(f"--npubench-require {name}: {self.why_not(name, selection)}"))
+                reason = why_not(name, selection, self.specs, self.probe)
+                raise pytest.UsageError(plain(f"--npubench-require {name}: {reason}"))
         members: list[tuple[pytest.Item, ExpandedCase]] = []
         own_families: set[str] = set()
         for item in selection.items:
@@ -195,7 +176,7 @@ class BenchSession:
             limit_jax(own_families)
         if self.num_cases:
             if not self.settings.remeasuring:
-                from pytest_npubench.plugin.again_folder import remove_left_over
+                from pytest_npubench.plugin.fresh_process import remove_left_over
 
                 remove_left_over()
             self._open_stores()
@@ -212,7 +193,7 @@ class BenchSession:
             Workbench(
                 config=self.config,
                 settings=self.settings,
-                devices=self.devices,
+                release=self.release,
                 journal=self.journal,
                 regression=self.regression,
                 progress=self.progress,
@@ -272,9 +253,8 @@ class BenchSession:
     def journal(self) -> JournalWriter:
         if self._journal is None:
             from pytest_npubench.plugin.run_id import run_id
-            from pytest_npubench.store.history.address import recorded
             from pytest_npubench.store.host import collect_host
-            from pytest_npubench.store.journal import JournalWriter
+            from pytest_npubench.store.journal import JournalWriter, recorded
 
             self._read_before()
             self._journal = JournalWriter.open(
@@ -348,8 +328,8 @@ class BenchSession:
 
     # -- the end
 
-    def finish(self, exit_status: int, records: Sequence[Mapping[str, Any]]) -> int:
-        """Close the journal, accept and report. Returns the exit status to set, 0 for none."""
+    def close(self, exit_status: int, records: Sequence[Mapping[str, Any]]) -> None:
+        """Write the last record of the journal."""
         if self._journal is not None:
             counts: dict[str, int] = {}
             for record in records:
@@ -360,55 +340,13 @@ class BenchSession:
             except JournalError as error:
                 self.notes.append(str(error))
             self._journal.close()
-        if _worker(self.config):
-            return 0
-        return self._publish(exit_status, records)
 
-    def _publish(self, exit_status: int, records: Sequence[Mapping[str, Any]]) -> int:
-        failed: Exception | None = self._upload() if self.settings.history and records else None
-        try:
-            if self.settings.accept:
-                from pytest_npubench.plugin.outcome import accept_results
-                from pytest_npubench.plugin.run_id import run_id
-
-                done = (
-                    accept_results(self.settings, exit_status, run_id(self.config))
-                    if records
-                    else "nothing accepted: no case ran"
-                )
-                self.notes.append(done)
-            if self.settings.report and records:
-                from pytest_npubench.plugin.outcome import write_report
-
-                self.notes.append(write_report(self.settings.report, records, self.settings.journal))
-        except (StoreError, OSError) as error:
-            failed = error
-            self.notes.append(f"error: {error}")
-        judged = self._check_judged(exit_status, records)
-        return judged if failed is None else exit_status or int(pytest.ExitCode.TESTS_FAILED)
-
-    def _upload(self) -> StoreError | None:
-        """A history that was asked for and not written is an error of the run; what was measured is in the journal."""
-        from pytest_npubench.plugin.outcome import upload_history
-
-        try:
-            self.notes.append(upload_history(self.settings))
-        except StoreError as error:
-            self.notes.append(f"error: {error}")
-            return error
-        return None
-
-    def _check_judged(self, exit_status: int, records: Sequence[Mapping[str, Any]]) -> int:
-        """After accepting: the first nights of a device are judged by nothing, and are what later ones are held to."""
-        if self.settings.require_judged is None or (self.num_in_other_shards and not records):
-            return 0
-        from pytest_npubench.comparison.judged_share import JudgedShare
-
-        lack = JudgedShare.of(records).lack(self.settings.require_judged)
-        if lack is None:
-            return 0
-        self.notes.append(f"error: --npubench-require-judged: {lack}")
-        return exit_status or int(pytest.ExitCode.TESTS_FAILED)
+    @property
+    def has_outcome(self) -> bool:
+        """Whether the run's settings ask this process to do something with the results."""
+        settings = self.settings
+        asked = settings.history or settings.accept or settings.report or settings.require_judged is not None
+        return bool(asked) and not _worker(self.config)
 
 
 def _worker(config: pytest.Config) -> str | None:

@@ -28,7 +28,6 @@ class AiHub(EngineDescriptor):
     about = "static graphs as jobs of Qualcomm AI Hub"
     families = ("qualcomm",)
     parts = {"buckets": "pytest_npubench.suites.buckets.aihub.plan:HubBuckets"}  # noqa: RUF012 - of the class
-    reference_on = ("qualcomm",)
 
     def framework(self, suite: str) -> str:
         """The family's own runtime, which is what "jax" opens."""

@@ -27,8 +27,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pytest_npubench.core.buckets import bucket_of, check_buckets
-from pytest_npubench.core.lengths import check_lengths
+from pytest_npubench.core.buckets import bucket_of, check_buckets, check_lengths
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.stats.checks import FloatArray, positive, require, row
 from pytest_npubench.stats.margin_test import interval

@@ -16,9 +16,8 @@ from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.suites.buckets.service import BucketService
 
 if TYPE_CHECKING:
-    from pytest_npubench.core.buckets import BucketKeys
+    from pytest_npubench.core.buckets import BucketKeys, IntArray
     from pytest_npubench.core.hardware import HardwareSpec, RunSize
-    from pytest_npubench.core.lengths import IntArray
     from pytest_npubench.engines.descriptor import EngineDescriptor
     from pytest_npubench.predictors.two_point import ProfilePoint
     from pytest_npubench.suites.protocol import Choice

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.campaign import Campaign, CampaignSite
-from pytest_npubench.campaign.progress import Progress
+from pytest_npubench.campaign.protocol import Progress
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 from pytest_npubench.offload.replay import ReplaySettings
 from pytest_npubench.offload.shadow import ShadowSettings

@@ -23,7 +23,6 @@ from pytest_npubench.engines.aihub.profile import UNITS
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.suites.buckets.aihub.lens import bucket_profile, graph_times, predict_batch
 from pytest_npubench.suites.buckets.aihub.plan import PHASES, STAND_IN, GraphPoint, HubPlan
-from pytest_npubench.suites.buckets.kinds.steps import Jump, jump
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import GateKind, Judgement, Metric
@@ -217,6 +216,8 @@ def _step_reason(edge: tuple[int, ...], times: list[tuple[float, ...]]) -> str:
     flat = f"one graph for every length of bucket {edge[0]}"
     if len(edge) == 1:
         return f"{flat}, the largest"
+    from pytest_npubench.suites.buckets.kinds.steps import Jump, jump
+
     found, ratio = jump(times[0], times[1])
     note = "" if found is not Jump.UNCLEAR else " by these samples"
     return f"{flat}; jump to the next bucket {found.value}{note}: x{ratio:.2f}"
