@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
 from pytest_npubench.plain_text import plain
-from pytest_npubench.reports.page import ShownBy
 from pytest_npubench.reports.record_fields import Record, number, suite_of, table, text, what_of
+
+if TYPE_CHECKING:
+    from pytest_npubench.reports.page import ShownBy
 
 STYLES = {
     "passed": "green",

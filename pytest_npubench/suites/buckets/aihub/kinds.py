@@ -21,7 +21,6 @@ from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.aihub.profile import UNITS
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.suites.buckets.aihub.lens import bucket_profile, graph_times, predict_batch
 from pytest_npubench.suites.buckets.aihub.plan import PHASES, STAND_IN, GraphPoint, HubPlan
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.verdict import Verdict, VerdictKind
@@ -83,6 +82,8 @@ class GraphProfileKind(GraphKind):
         self, case: Case, plan: HubPlan, measured: Measured
     ) -> tuple[dict[str, dict[Phase, tuple[float, ...]]], dict[str, str]]:
         """Times by unit and phase, and why by unit where they could not be had. Raises MeasurementError for the NPU."""
+        from pytest_npubench.suites.buckets.aihub.lens import graph_times
+
         bucket, found, failed = int(case.axis("bucket")), {}, {}
         for unit in plan.units:
             try:
@@ -99,6 +100,8 @@ class GraphStepsKind(GraphKind):
         return tuple(GraphPoint(phase=Phase.PREFILL, bucket=bucket, unit=MAIN_UNIT) for bucket in _edge(case, plan))
 
     def judge(self, case: Case, plan: HubPlan, measured: Measured) -> Judgement:
+        from pytest_npubench.suites.buckets.aihub.lens import graph_times
+
         edge = _edge(case, plan)
         times = [graph_times(measured, Phase.PREFILL, bucket, MAIN_UNIT) for bucket in edge]
         return Judgement(
@@ -121,6 +124,8 @@ class GraphPredictionKind(GraphKind):
         return plan.graph_points(plan.touched(batches), (MAIN_UNIT,))
 
     def judge(self, case: Case, plan: HubPlan, measured: Measured) -> Judgement:
+        from pytest_npubench.suites.buckets.aihub.lens import bucket_profile, predict_batch
+
         workload = str(case.axis("workload"))
         batches = plan.draws(workload)
         profile = bucket_profile(plan, measured, plan.touched(batches), MAIN_UNIT)
@@ -191,6 +196,8 @@ def _placement(measured: Measured, bucket: int, failed: dict[str, str]) -> str:
 
 
 def _unit_detail(measured: Measured, bucket: int, unit: str) -> dict[str, object]:
+    from pytest_npubench.suites.buckets.aihub.lens import graph_times
+
     detail: dict[str, object] = {}
     for phase in PHASES:
         name = GraphPoint(phase=phase, bucket=bucket, unit=unit).name
