@@ -6,11 +6,13 @@ import dataclasses
 import platform
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_npubench.backends.jax_probe import jax_missing
 from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack, class_of
-from pytest_npubench.backends.telemetry.cpu import CpuTelemetry, clock_policy, microcode, share_of_machine
-from pytest_npubench.backends.telemetry.state import Telemetry
+
+if TYPE_CHECKING:
+    from pytest_npubench.backends.telemetry.state import Telemetry
 
 
 class CpuBackend:
@@ -26,6 +28,7 @@ class CpuBackend:
 
     def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
         from pytest_npubench.backends.jax_runtime import JaxRuntime
+        from pytest_npubench.backends.telemetry.cpu import CpuTelemetry
 
         class HostJaxRuntime(JaxRuntime):
             def stack(self) -> Stack:
@@ -37,6 +40,7 @@ class CpuBackend:
         return HostJaxRuntime(self.family, devices, cache_dir)
 
     def open_torch(self, devices: Sequence[Device]) -> Runtime:
+        from pytest_npubench.backends.telemetry.cpu import CpuTelemetry
         from pytest_npubench.backends.torch_runtime import TorchRuntime
 
         class HostTorchRuntime(TorchRuntime):
@@ -49,6 +53,8 @@ class CpuBackend:
         return HostTorchRuntime(self.family, devices)
 
     def telemetry(self, devices: Sequence[Device]) -> Telemetry:
+        from pytest_npubench.backends.telemetry.cpu import CpuTelemetry
+
         return CpuTelemetry()
 
     def bare_stack(self, devices: Sequence[Device]) -> Stack:
@@ -57,10 +63,13 @@ class CpuBackend:
 
 def _with_facts(stack: Stack) -> Stack:
     """With the cores in the class: two cores of a processor are another device than all of it."""
+    from pytest_npubench.backends.telemetry.cpu import clock_policy, microcode, share_of_machine
+
+    revision = microcode()
     return dataclasses.replace(
         stack,
         device_class=f"{stack.device_class}, {share_of_machine()}",
-        firmware=_microcode(),
+        firmware=None if revision is None else f"microcode {revision}",
         clock_policy=clock_policy(),
     )
 
@@ -71,11 +80,6 @@ def processor_name() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def _microcode() -> str | None:
-    revision = microcode()
-    return None if revision is None else f"microcode {revision}"
 
 
 def _read(path: str) -> str:

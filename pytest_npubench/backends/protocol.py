@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_npubench.backends.telemetry.state import Telemetry
-from pytest_npubench.core.measurement import CompileRecord
+if TYPE_CHECKING:
+    from pytest_npubench.backends.telemetry.state import Telemetry
+    from pytest_npubench.core.measurement import CompileRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

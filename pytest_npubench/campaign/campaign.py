@@ -22,8 +22,7 @@ from typing import Any, Protocol
 from pytest_npubench.backends.protocol import Device, Runtime
 from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.progress import Progress
-from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint, campaign_digest
+from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint, Progress, campaign_digest
 from pytest_npubench.campaign.rounds import failure_reason, measure_round
 from pytest_npubench.campaign.watch import Watch, Watched
 from pytest_npubench.core.measurement import CacheState, CompileRecord

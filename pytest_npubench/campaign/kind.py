@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.protocol import CampaignPoint
-from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.verdict.result import Judgement
+if TYPE_CHECKING:
+    from pytest_npubench.campaign.points import Measured
+    from pytest_npubench.campaign.protocol import CampaignPoint
+    from pytest_npubench.core.case import Axes, Case
+    from pytest_npubench.verdict.result import Judgement
 
 PlanT = TypeVar("PlanT", contravariant=True)
 

@@ -130,3 +130,17 @@ def campaign_digest(plan: CampaignPlan, points: Sequence[CampaignPoint]) -> str:
     """A hash of what the campaign measures: rounds of equal digest may be continued."""
     body = [plan.key, plan.settings, sorted(json.dumps(point.definition) for point in points)]
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]
+
+
+class Progress:
+    """Where a campaign tells how far it is. This one is silent, that of the terminal is the plugin's; none of the calls
+    may fail a measurement."""
+
+    def stage(self, campaign: str, text: str) -> None:
+        """What the campaign does before its rounds."""
+
+    def begin_round(self, plan: CampaignPlan, index: int, num_samples: int, measured_s: float) -> None:
+        """A round of so many samples begins; measured_s is what the rounds before it took."""
+
+    def sample(self) -> None:
+        """One sample of the round is there."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.backends.protocol import Runtime
-from pytest_npubench.backends.telemetry import open_telemetry
-from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits, disturbance, told
-from pytest_npubench.backends.telemetry.round_state import RoundState, between
-from pytest_npubench.backends.telemetry.state import DeviceState
+if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
+    from pytest_npubench.backends.telemetry.round_state import RoundState
+    from pytest_npubench.backends.telemetry.state import DeviceState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,8 @@ class Watched:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Watched:
+        from pytest_npubench.backends.telemetry.round_state import RoundState
+
         return cls(state=RoundState.from_json(record.get("state")), disturbed=record.get("disturbed"))
 
 
@@ -35,6 +37,9 @@ class Watch:
     """Reads a runtime's telemetry around what lies between begin() and end(). Without telemetry the clocks alone."""
 
     def __init__(self, runtime: Runtime, limits: DisturbanceLimits) -> None:
+        from pytest_npubench.backends.telemetry import open_telemetry
+        from pytest_npubench.backends.telemetry.state import DeviceState
+
         self._telemetry = open_telemetry(runtime)
         self._limits = limits
         self._before = DeviceState.now()
@@ -46,6 +51,9 @@ class Watch:
 
     def end(self) -> Watched:
         """What happened since begin(). Raises DeviceUnavailableError where the device is lost."""
+        from pytest_npubench.backends.telemetry.disturbance import disturbance, told
+        from pytest_npubench.backends.telemetry.round_state import between
+
         after = self._read()
         state = between(self._before, after) if self._telemetry is not None else None
         disturbed = disturbance(self._before, after, self._limits, self._told)
@@ -62,4 +70,6 @@ class Watch:
             self._telemetry.close()
 
     def _read(self) -> DeviceState:
+        from pytest_npubench.backends.telemetry.state import DeviceState
+
         return DeviceState.now() if self._telemetry is None else self._telemetry.read()

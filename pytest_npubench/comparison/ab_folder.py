@@ -13,7 +13,7 @@ from typing import Any
 from pytest_npubench.comparison.environments import Environment
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.errors import ConfigError, StoreError
-from pytest_npubench.store.history.address import recorded
+from pytest_npubench.store.journal import recorded
 
 FORMAT = "npubench-ab"
 VERSION = 1

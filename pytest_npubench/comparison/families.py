@@ -1,4 +1,4 @@
-"""Judging many metrics of many cases at once: family by family, each jointly, with the accepted sessions given.
+"""Judging many metrics of many cases at once: family by family, each jointly, against sessions that were accepted.
 
 A family is what the gate may take together: metrics of one unit and direction (TTFT, TBT and end-to-end times of all
 cases), of one campaign or suite.
@@ -6,14 +6,18 @@ cases), of one campaign or suite.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pytest_npubench.comparison.observation import Key, Observation
-from pytest_npubench.verdict import Judged, Verdict, judge_jointly
+from pytest_npubench.store.accepted_session import AcceptedSession
+from pytest_npubench.store.baselines import Baselines
+from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.session_window import NUM_WINDOW_SESSIONS
+from pytest_npubench.verdict import Judged, Verdict, VerdictKind, judge_jointly
 from pytest_npubench.verdict.entries import Session
-from pytest_npubench.verdict.exact import judge_exact
 
+MIN_ANCHOR_SESSIONS = 3
 NamedSessions = Mapping[str, Session]
 
 
@@ -53,6 +57,8 @@ def judge_families(
         if history.instead is not None:
             verdicts[observation.key] = history.instead
         elif observation.gate == "exact":
+            from pytest_npubench.verdict.exact import judge_exact
+
             sessions = list(history.sessions.values())
             verdicts[observation.key] = judge_exact(sessions, observation.processes, better=observation.better)
         elif observation.gate != "none":
@@ -95,3 +101,37 @@ def _title(family: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> str:
     if sum(not other[0] and other[3] == unit for other in others) == 1:
         return unit
     return f"{unit} ({better} is better, by {gate}, margin {margin or 'of the run'})"
+
+
+def accepted_history(
+    baselines: Baselines, observation: Observation, key: FingerprintKey, across: Collection[str] = ()
+) -> History:
+    """What the baselines hold for a metric of a case: the newest sessions as window, and the anchor where it is older
+    than they are.
+
+    Incomparable where sessions were accepted, but under another key or of another definition of the case: the reason
+    says which part differs. Raises ConfigError where `across` names no part of the key.
+    """
+    found = baselines.histories(observation.case, key, digest=observation.digest, across=across)
+    sessions = [session for one in found for session in one if observation.metric in session.metrics]
+    if not sessions:
+        return History(instead=_why_incomparable(baselines, observation, key, across))
+    window = sessions[-NUM_WINDOW_SESSIONS:]
+    anchor = [session for session in sessions[: -len(window)] if session.anchor]
+    return History(
+        sessions=_samples(window, observation.metric),
+        anchor=_samples(anchor, observation.metric) if len(anchor) >= MIN_ANCHOR_SESSIONS else {},
+    )
+
+
+def _why_incomparable(
+    baselines: Baselines, observation: Observation, key: FingerprintKey, across: Collection[str]
+) -> Verdict | None:
+    reasons = baselines.mismatches(observation.case, key, digest=observation.digest, across=across)
+    if not reasons:
+        return None
+    return Verdict(kind=VerdictKind.INCOMPARABLE, reason=f"accepted under another key: {'; or '.join(reasons)}")
+
+
+def _samples(sessions: Collection[AcceptedSession], metric: str) -> NamedSessions:
+    return {session.session: session.metrics[metric].processes for session in sessions}

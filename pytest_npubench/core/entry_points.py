@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
 from importlib.metadata import EntryPoint
+from itertools import groupby
 from typing import Any
 
 from pytest_npubench.errors import BrokenEntryError
+
+PREFIX = "pytest_npubench."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,23 +51,34 @@ class Entry:
         return found
 
 
-@lru_cache(maxsize=16)
-def _all(what: str, group: str) -> Mapping[str, Entry]:
-    points: dict[str, list[EntryPoint]] = {}
-    for point in metadata.entry_points(group=group):
-        points.setdefault(point.name, []).append(point)
-    return {name: Entry(what=what, name=name, points=tuple(points[name])) for name in sorted(points)}
+@lru_cache(maxsize=1)
+def _by_group() -> Mapping[str, Mapping[str, tuple[EntryPoint, ...]]]:
+    """The entry points of our groups by name, sorted. Looking through what is installed is slow, so it is done once."""
+    found: dict[str, dict[str, tuple[EntryPoint, ...]]] = {}
+    installed = metadata.entry_points()
+    for group in installed.groups:
+        if group.startswith(PREFIX):
+            points = sorted(installed.select(group=group), key=lambda point: point.name)
+            found[group] = {name: tuple(same) for name, same in groupby(points, key=lambda point: point.name)}
+    return found
+
+
+def groups() -> Collection[str]:
+    """The groups that other distributions register something in."""
+    return _by_group().keys()
 
 
 def entries(what: str, group: str, own: Collection[str]) -> Mapping[str, Entry]:
     """By name, sorted, without the names that are our own. Nothing is imported."""
-    return {name: entry for name, entry in _all(what, group).items() if name not in own}
+    points = _by_group().get(group, {})
+    return {name: Entry(what=what, name=name, points=same) for name, same in points.items() if name not in own}
 
 
 def clashes(what: str, group: str, own: Collection[str]) -> tuple[str, ...]:
     """A sentence for each name of ours that another distribution registers as well: what is ours goes on."""
     return tuple(
-        f"a second {what} is called {name!r}: that of {entry.origin}, which is left out; rename it"
-        for name, entry in _all(what, group).items()
+        f"a second {what} is called {name!r}: that of {Entry(what=what, name=name, points=same).origin}, "
+        "which is left out; rename it"
+        for name, same in _by_group().get(group, {}).items()
         if name in own
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -212,14 +212,26 @@ Match = Annotated[Texts, _regular_expressions]
 Slos = Annotated[tuple[SloSpec, ...], tables("slo"), _distinct]
 
 
+class DeferredSection:
+    """A suite's section that is read when somebody first asks for one: a run of one suite needs no code of others."""
+
+    def __init__(self, read: Callable[[], object]) -> None:
+        self._read = read
+
+    @cached_property
+    def record(self) -> object:
+        """Raises HardwareFileError."""
+        return self._read()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareSpec:
     """One hardware file. case_error and mean_error are the allowed prediction errors, as fractions; their defaults are
     the project's (LENS, section 5.2, reports a mean of 2.15 % and 11.47 % at the worst).
 
     A file about a server has no buckets, models and batch sizes: none can be seen from outside.
-    `sections` are those of suites, each a record of a class of its suite's. `group_of` is the file's name where the
-    spec is one of its further groups (`with_groups`), else None.
+    `sections` are those of suites, each a record of a class of its suite's, or deferred. `group_of` is the file's name
+    where the spec is one of its further groups (`with_groups`), else None.
     """
 
     name: str = field(metadata=GIVEN)
@@ -259,8 +271,20 @@ class HardwareSpec:
         return any(re.search(pattern, device_name, re.IGNORECASE) for pattern in self.match)
 
     def section(self, of: type[SectionT]) -> SectionT | None:
-        """The section of that class; None where the file has none."""
-        return next((section for section in self.sections if isinstance(section, of)), None)
+        """The section of that class; None where the file has none. Raises HardwareFileError where it is not among those
+        that can be read: a mistake in the section of a suite that nobody asks for is no matter of this one."""
+        failed: HardwareFileError | None = None
+        for section in self.sections:
+            try:
+                record = section.record if isinstance(section, DeferredSection) else section
+            except HardwareFileError as error:
+                failed = failed or error
+                continue
+            if isinstance(record, of):
+                return record
+        if failed is not None:
+            raise failed
+        return None
 
     def profile(self, name: str) -> RunSize:
         """The run size of that name. Raises ConfigError on an unknown one."""

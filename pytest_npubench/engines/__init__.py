@@ -14,7 +14,7 @@ from functools import cache
 from importlib import import_module
 
 from pytest_npubench.core.entry_points import Entry, clashes, entries
-from pytest_npubench.engines.descriptor import EngineDescriptor
+from pytest_npubench.engines.descriptor import REFERENCE_ON, EngineDescriptor
 from pytest_npubench.errors import RegistryError
 
 WHAT, GROUP = "engine", "pytest_npubench.engines"
@@ -37,7 +37,7 @@ def engine(name: str, family: str | None = None) -> EngineDescriptor:
     """The engine of that name, as it stands for a family. Raises RegistryError on an unknown name, BrokenEntryError for
     one of another distribution that cannot be had."""
     if name == REFERENCE:
-        return next((one for one in map(_own, OWN) if family in one.reference_on), _own(REFERENCE))
+        return _own(REFERENCE_ON.get(family or "", REFERENCE))
     if name in OWN:
         return _own(name)
     if name not in _offered():

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from pytest_npubench.engines.protocol import Compiler
 from pytest_npubench.errors import MeasurementError
 
@@ -72,6 +70,8 @@ class CanaryKernels:
         return (perf_counter() - started_s) / num_calls
 
     def _sharding(self) -> Any:
+        import numpy as np
+
         devices = getattr(self._compiler, "devices", ())
         try:
             import jax
@@ -86,6 +86,7 @@ class CanaryKernels:
 
     def _matmul(self, sharding: Any) -> Callable[[], None]:
         import jax.numpy as jnp
+        import numpy as np
 
         size = sizes(sharding.mesh.devices.flat[0].platform)
         matrix = _on_devices(
@@ -96,6 +97,7 @@ class CanaryKernels:
 
     def _copy(self, sharding: Any) -> Callable[[], None]:
         import jax
+        import numpy as np
 
         size = sizes(sharding.mesh.devices.flat[0].platform)
         zeros = np.zeros(size.copy_bytes // FLOAT_BYTES, np.float32)
@@ -115,6 +117,8 @@ class CanaryKernels:
         return call
 
     def _dispatch(self, sharding: Any) -> Callable[[], None]:
+        import numpy as np
+
         few = _on_devices(np.zeros(8, np.float32), sharding)
         run = self._compiler.compile("canary-dispatch", lambda values: values + 1, few, out=sharding)
         return lambda: _wait(run(few))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Backend, Device, Runtime
 
 NOTHING: Mapping[str, str] = {}
+REFERENCE_ON = {"qualcomm": "aihub"}
+"""The families on which "reference" means another engine than that of reference.py, by name."""
 
 
 class EngineDescriptor:
@@ -30,8 +32,6 @@ class EngineDescriptor:
     """The device families that it serves."""
     parts: ClassVar[Mapping[str, str]]
     """By suite, where the class lies that runs the suite on this engine."""
-    reference_on: ClassVar[tuple[str, ...]] = ()
-    """The families on which "reference" means this engine."""
     is_placed_by_itself: ClassVar[bool] = False
     """Whether it tells its own processes which devices they see; else the campaign's process sees those alone."""
 
@@ -49,7 +49,7 @@ class EngineDescriptor:
 
     def is_reference(self, family: str) -> bool:
         """Whether it is the default on that family: campaigns on it do not name it."""
-        return family in self.reference_on
+        return REFERENCE_ON.get(family) == self.name
 
     def framework(self, suite: str) -> str:
         """What opens the devices for a suite: "jax" or "torch", which the backends know, or an engine by its name."""

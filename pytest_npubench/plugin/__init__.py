@@ -94,7 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker("npubench_cases"):
-        from pytest_npubench.plugin.expansion import expand
+        from pytest_npubench.plugin.items import expand
 
         try:
             expand(metafunc, _session(metafunc.config).plans)
@@ -183,11 +183,21 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config = session.config
     records = config.stash[_RECORDS]
     used = _SESSION in config.stash or records
-    if used and (failure := _session(config).finish(int(exitstatus), records)):
+    if used and (failure := _finish(_session(config), int(exitstatus), records)):
         session.exitstatus = failure
     elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and used and _session(config).num_in_other_shards:
         session.exitstatus = pytest.ExitCode.OK  # more shards than groups of cases: this one has nothing to do
     _hand_on_notes(config)
+
+
+def _finish(session: BenchSession, exit_status: int, records: list[Record]) -> int:
+    """Close the journal, accept and report. Returns the exit status to set, 0 for none."""
+    session.close(exit_status, records)
+    if not session.has_outcome:
+        return 0
+    from pytest_npubench.plugin.outcome import publish
+
+    return publish(session, exit_status, records)
 
 
 def _hand_on_notes(config: pytest.Config) -> None:
@@ -201,10 +211,10 @@ def _hand_on_notes(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    if _SESSION in config.stash:
-        from pytest_npubench.plugin.summary import write_summary
+    records = config.stash[_RECORDS]
+    if _SESSION in config.stash and (records or _session(config).notes):
+        from pytest_npubench.plugin.outcome import write_summary
 
-        records = config.stash[_RECORDS]
         write_summary(terminalreporter, _session(config), records)
 
 

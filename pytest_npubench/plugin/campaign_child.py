@@ -15,8 +15,7 @@ from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
 from pytest_npubench.campaign.campaign import Campaign, CampaignSite
 from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.progress import Progress
-from pytest_npubench.campaign.protocol import CampaignPlan
+from pytest_npubench.campaign.protocol import CampaignPlan, Progress
 from pytest_npubench.errors import MeasurementError, NpubenchError
 from pytest_npubench.plugin.campaign_process import CampaignTask
 from pytest_npubench.plugin.items import ExpandedCase, expanded_case

@@ -16,8 +16,7 @@ import pytest
 
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.progress import Progress
-from pytest_npubench.campaign.protocol import CampaignPlan
+from pytest_npubench.campaign.protocol import CampaignPlan, Progress
 from pytest_npubench.plugin.fresh_process import fresh_command, fresh_environment
 from pytest_npubench.plugin.settings import REMEASURING, Settings
 from pytest_npubench.processes.child import Child, named_error

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPlan, FrozenWorkload
 from pytest_npubench.comparison.observation import Key
 from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import JournalError, MeasurementError, NpubenchError
-from pytest_npubench.plugin import remeasure
+from pytest_npubench.plugin import fresh_process
 from pytest_npubench.plugin.campaign_process import CampaignTask, Heard, run_campaign
 from pytest_npubench.plugin.items import ExpandedCase
-from pytest_npubench.plugin.open_devices import Devices, OpenDevices
 from pytest_npubench.plugin.progress import CaseProgress
 from pytest_npubench.plugin.regression import MeasuredCase, Regression
 from pytest_npubench.plugin.settings import Settings
@@ -29,6 +29,7 @@ from pytest_npubench.verdict.result import Judgement
 
 REMEASURE_S = 30.0
 UNUSABLE = frozenset({VerdictKind.INVALID, VerdictKind.FAILED})
+Devices = tuple[Device, ...]
 CampaignKey = tuple[str, Devices]
 
 
@@ -42,12 +43,13 @@ class CampaignMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workbench:
-    """What campaigns use of a run. `visible(devices, framework)`: the environment in which a process sees these devices
-    alone. `note(text)`: about the run as a whole. lock_timeout_s: for a device that is in use, below 0 for ever."""
+    """What campaigns use of a run. `release()` closes the devices that this process has open. `visible(devices,
+    framework)`: the environment in which a process sees these devices alone. `note(text)`: about the run as a whole.
+    lock_timeout_s: for a device that is in use, below 0 for ever."""
 
     config: pytest.Config
     settings: Settings
-    devices: OpenDevices
+    release: Callable[[], None]
     journal: JournalWriter
     regression: Regression
     progress: CaseProgress
@@ -67,8 +69,9 @@ class Campaigns:
         self._fingerprints: dict[tuple[Devices, str], Fingerprint] = {}
         self._frozen: dict[CampaignKey, Mapping[str, FrozenWorkload]] = {}
 
-    def add(self, member: CampaignMember, devices: Devices) -> None:
-        self._members.setdefault((member.expanded.plan.key, devices), []).append(member)
+    def add(self, expanded: ExpandedCase, test: str, devices: Devices) -> None:
+        member = CampaignMember(expanded=expanded, test=test)
+        self._members.setdefault((expanded.plan.key, devices), []).append(member)
 
     @property
     def remaining_s(self) -> float:
@@ -121,7 +124,7 @@ class Campaigns:
         """Measure these members' cases in a child, or have it tell the fingerprint and end. `again`: what workloads
         were held to when these cases, suspects by now, were measured first."""
         bench = self._workbench
-        bench.devices.release()  # a test of the user's own may have opened them
+        bench.release()  # a test of the user's own may have opened them
         stack = (devices, plan.framework)
 
         def on_fingerprint(found: Fingerprint) -> Mapping[str, Any]:
@@ -195,7 +198,7 @@ class Campaigns:
         plan, number = members[0].expanded.plan, self._workbench.settings.remeasure
         what = f"{len(suspects)} suspect{'s' if len(suspects) > 1 else ''} again"
         self._workbench.progress.stage(plan.key, f"measuring {what}, process {index + 1}/{number}")
-        time.sleep(remeasure.COOLDOWN_S)
+        time.sleep(fresh_process.COOLDOWN_S)
         chosen = [member for member in members if member.expanded.case.key in suspects]
         measured = self._run(plan, chosen, devices, again=used)
         judgements = {member.expanded.case.key: within_limits(member.expanded, measured) for member in chosen}

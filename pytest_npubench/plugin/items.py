@@ -1,22 +1,29 @@
-"""A suite's case as pytest carries it from expansion to its test: the parameter, and what is stashed on its item."""
+"""A suite's case as pytest carries it from expansion to its test: the parameter, and what is stashed on its item.
+
+A test is expanded into hardware files x models x batch sizes x the kind's own axes, equal on every machine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_npubench.backends.protocol import Device
-from pytest_npubench.campaign.kind import CaseKind
-from pytest_npubench.campaign.protocol import CampaignPlan, CampaignPoint
-from pytest_npubench.core.case import Case
-from pytest_npubench.engines.descriptor import EngineDescriptor
-from pytest_npubench.errors import NpubenchError
-from pytest_npubench.suites.protocol import Suite
+from pytest_npubench.errors import BrokenEntryError, ConfigError, NpubenchError
+from pytest_npubench.suites import case_kind, suite
 
-DEVICES = pytest.StashKey[tuple[Device, ...]]()
+if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Device
+    from pytest_npubench.campaign.kind import CaseKind
+    from pytest_npubench.campaign.protocol import CampaignPlan, CampaignPoint
+    from pytest_npubench.core.case import Case
+    from pytest_npubench.engines.descriptor import EngineDescriptor
+    from pytest_npubench.suites.protocol import Suite
+
+DEVICES: pytest.StashKey[tuple[Device, ...]] = pytest.StashKey()
+FIXTURE = "npubench"
 NODE_ID = pytest.StashKey[str]()  # without the device's number, so that a case is called the same on every machine
 
 
@@ -62,3 +69,42 @@ def expanded_case(item: pytest.Item) -> ExpandedCase | None:
     callspec = getattr(item, "callspec", None)
     found = callspec.params.get("npubench_case") if callspec else None
     return found if isinstance(found, ExpandedCase) else None
+
+
+def is_own(item: pytest.Item) -> bool:
+    """Whether it is a test of the user's own."""
+    return FIXTURE in getattr(item, "fixturenames", ())
+
+
+def expand(metafunc: pytest.Metafunc, plans_of: Callable[[Suite], Sequence[CampaignPlan]]) -> None:
+    """Parametrise a test that carries npubench_cases(kind) with the cases of its suite's plans."""
+    marker = metafunc.definition.get_closest_marker("npubench_cases")
+    assert marker is not None
+    where = metafunc.definition.nodeid
+    if len(marker.args) != 1 or marker.kwargs or "npubench_case" not in metafunc.fixturenames:
+        raise pytest.UsageError(f"{where}: npubench_cases takes one kind, and its test the npubench_case fixture")
+    cases: list[object]
+    marked = {mark.name for mark in metafunc.definition.iter_markers()}
+    try:
+        kind = case_kind(marker.args[0], marked)
+        found = suite(kind.suite)
+        # a case has its suite's marker, its test may do without
+        missing = () if found.name in marked else (found.name,)
+        plans = [plan for plan in plans_of(found) if plan.includes(kind.name)]
+        cases = [param for plan in plans for param in _params(found, plan, kind, missing)]
+    except BrokenEntryError as error:  # of another distribution: an error of this test alone
+        cases = [pytest.param(error, id="broken")]
+    except ConfigError as error:  # the run's settings: no matter of this test's
+        raise pytest.UsageError(str(error)) from None
+    except NpubenchError as error:
+        raise pytest.UsageError(f"{where}: {error}") from None
+    metafunc.parametrize("npubench_case", cases, indirect=True)
+
+
+def _params(of: Suite, plan: CampaignPlan, kind: CaseKind[Any], missing: Sequence[str]) -> Iterator[object]:
+    """The cases of one plan, which share their marks: ten thousand of each would take as long as the cases."""
+    marks = [getattr(pytest.mark, name) for name in dict.fromkeys((*plan.spec.markers, *missing))]
+    kind = of.kind_for(plan, kind)
+    for axes in kind.axes(plan):
+        expanded = ExpandedCase(case=plan.case(of.name, kind.name, axes), plan=plan, kind=kind, suite=of)
+        yield pytest.param(expanded, id=expanded.case.id, marks=marks)

@@ -1,20 +1,64 @@
-"""What happens with a run's results at its end: accepted as a baseline session, uploaded, written as a report."""
+"""What happens with a run's results at its end: shown, accepted as baselines, uploaded, written as a report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.errors import RunNotAcceptedError
+import pytest
+
+from pytest_npubench.errors import RunNotAcceptedError, StoreError
+from pytest_npubench.plain_text import plain, plain_lines
+from pytest_npubench.plugin.run_id import run_id
 from pytest_npubench.plugin.settings import Settings
-from pytest_npubench.store.accept_run import accept_run
 from pytest_npubench.store.journal import read_journal
-from pytest_npubench.store.journal_runs import sessions_of
 from pytest_npubench.suites import shown
+
+if TYPE_CHECKING:
+    from pytest_npubench.plugin.session import BenchSession
 
 Record = Mapping[str, Any]
 UPLOAD_TIMEOUT_S = 30.0
+PIPE_WIDTH = 160
+NOTHING_ACCEPTED = "nothing accepted: no case ran"
+
+
+def publish(session: BenchSession, exit_status: int, records: Sequence[Record]) -> int:
+    """Do what the run's settings ask for, and note what was done. Returns the exit status to set, 0 for none."""
+    settings, failed = session.settings, False
+    if settings.history and records:  # one that cannot be written is an error; what was measured is in the journal
+        try:
+            session.notes.append(upload_history(settings))
+        except StoreError as error:
+            failed = True
+            session.notes.append(f"error: {error}")
+    try:
+        if settings.accept:
+            done = accept_results(settings, exit_status, run_id(session.config)) if records else NOTHING_ACCEPTED
+            session.notes.append(done)
+        if settings.report and records:
+            session.notes.append(write_report(settings.report, records, settings.journal))
+    except (StoreError, OSError) as error:
+        failed = True
+        session.notes.append(f"error: {error}")
+    lacking = _lacks_judging(session, records)
+    if failed or lacking:
+        return exit_status or int(pytest.ExitCode.TESTS_FAILED)
+    return 0
+
+
+def _lacks_judging(session: BenchSession, records: Sequence[Record]) -> bool:
+    """After accepting: the first nights of a device are judged by nothing, and are what later ones are held to."""
+    wanted = session.settings.require_judged
+    if wanted is None or (session.num_in_other_shards and not records):
+        return False
+    from pytest_npubench.comparison.judged_share import JudgedShare
+
+    lack = JudgedShare.of(records).lack(wanted)
+    if lack is not None:
+        session.notes.append(f"error: --npubench-require-judged: {lack}")
+    return lack is not None
 
 
 def accept_results(settings: Settings, exit_status: int, run: str) -> str:
@@ -23,6 +67,9 @@ def accept_results(settings: Settings, exit_status: int, run: str) -> str:
     `run` is the run's id in the journal. Raises StoreError where a baseline or the journal cannot be read or written,
     or a session of the run is damaged.
     """
+    from pytest_npubench.store.accept_run import accept_run
+    from pytest_npubench.store.journal_runs import sessions_of
+
     journal = read_journal(settings.journal)
     try:
         sessions = sessions_of(journal, run)
@@ -53,3 +100,20 @@ def write_report(path: Path, records: Sequence[Record], journal: Path) -> str:
     beside.write_text(render_html(records, read_journal(journal), shown), encoding="utf-8")
     beside.replace(path)
     return f"HTML report: {path}"
+
+
+def write_summary(reporter: Any, session: BenchSession, records: Sequence[Mapping[str, Any]]) -> None:
+    """One row a case, then the prediction error over all of them, notes and the journal's place."""
+    from pytest_npubench.reports.terminal import render_table, summary_lines
+    from pytest_npubench.suites import shown
+
+    reporter.section("npubench", sep="=")
+    if records:
+        terminal = session.config.get_terminal_writer()
+        width = terminal.fullwidth if reporter.isatty else PIPE_WIDTH
+        reporter.write(render_table(records, width=width, color=terminal.hasmarkup))
+        for line in summary_lines(records, shown):
+            reporter.write_line(line)
+        reporter.write_line(plain(f"journal: {session.settings.journal}"))
+    for note in session.notes:
+        reporter.write_line(plain_lines(note), red=note.startswith("error"))

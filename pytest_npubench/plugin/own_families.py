@@ -20,12 +20,7 @@ from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.core.families import declared, known
 from pytest_npubench.core.hardware import CLASSES, FAMILIES
 from pytest_npubench.plain_text import plain
-
-FIXTURE = "npubench"
-
-
-def is_own(item: pytest.Item) -> bool:
-    return FIXTURE in getattr(item, "fixturenames", ())
+from pytest_npubench.plugin.items import FIXTURE, is_own
 
 
 def families_of(test: pytest.Item) -> list[str]:

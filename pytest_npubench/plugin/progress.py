@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.campaign.progress import Progress
-from pytest_npubench.campaign.protocol import CampaignPlan
+from pytest_npubench.campaign.protocol import CampaignPlan, Progress
 from pytest_npubench.plain_text import plain
 
 REDRAW_S = 0.2

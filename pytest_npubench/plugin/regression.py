@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_npubench.comparison.accepted import accepted_history
-from pytest_npubench.comparison.families import Findings, History, judge_families
+from pytest_npubench.comparison.families import Findings, History, accepted_history, judge_families
 from pytest_npubench.comparison.observation import Key, Observation, is_canary
-from pytest_npubench.comparison.persistence import is_in_doubt, nights_in_doubt
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
@@ -104,7 +102,11 @@ class Regression:
 
     def _escalated(self, observation: Observation, verdict: Verdict, key: FingerprintKey) -> Verdict:
         """Inconclusive and worse for so many sessions in a row, since the case's last reset, is a regression."""
-        if not self.max_in_doubt or self.earlier is None or not is_in_doubt(verdict, observation, self.margin):
+        if not self.max_in_doubt or self.earlier is None:
+            return verdict
+        from pytest_npubench.comparison.persistence import is_in_doubt, nights_in_doubt
+
+        if not is_in_doubt(verdict, observation, self.margin):
             return verdict
         reset = self.baselines.reset_of(observation.case, key)
         since = None if reset is None else reset.time

@@ -18,14 +18,13 @@ import pytest
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.comparison.observation import Key, of_record
 from pytest_npubench.errors import MeasurementError, StoreError
-from pytest_npubench.plugin.again_folder import again_folder
-from pytest_npubench.plugin.fresh_process import fresh_command, fresh_environment
+from pytest_npubench.plugin import fresh_process
+from pytest_npubench.plugin.fresh_process import again_folder, fresh_command, fresh_environment
 from pytest_npubench.plugin.settings import REMEASURING, Settings
 from pytest_npubench.processes import guarded
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.store.journal_reader import Record
 
-COOLDOWN_S = 2.0
 TIMEOUT_S = 7200.0
 UNUSABLE = frozenset({"invalid", "failed"})
 
@@ -44,7 +43,7 @@ def measure_again(
 
     Raises MeasurementError with the reason, or its last words, where it measured nothing.
     """
-    time.sleep(COOLDOWN_S)
+    time.sleep(fresh_process.COOLDOWN_S)
     with again_folder() as folder:
         journal = folder / "journal.jsonl"
         ordinals = ",".join(str(device.ordinal) for device in devices)

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_npubench import suites
 from pytest_npubench.backends import torch_missing, why_no_callables
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.memory import why_not_fit
-from pytest_npubench.campaign.sharding import shard
-from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines import REFERENCE
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.plain_text import plain
-from pytest_npubench.plugin.items import DEVICES, NODE_ID, ExpandedCase, expanded_case
-from pytest_npubench.plugin.own_families import OneFamily, Siblings, families_of, is_own, wanted
-from pytest_npubench.plugin.settings import Settings
+from pytest_npubench.plugin.items import DEVICES, NODE_ID, ExpandedCase, expanded_case, is_own
 from pytest_npubench.plugin.shipped import node_id
+
+if TYPE_CHECKING:
+    from pytest_npubench.core.hardware import HardwareSpec
+    from pytest_npubench.plugin.settings import Settings
 
 
 class Miss(IntEnum):
@@ -74,13 +76,14 @@ class _Reasons:
 
 @dataclass(frozen=True, slots=True)
 class _Here:
-    """What is looked at to place an item: the devices of a family, which of them were asked for, and the engine."""
+    """What is looked at to place an item: the devices of a family, which of them were asked for, and the engine; and
+    what comes of it. own: tests of the user's own, each with the reason why it runs on none, empty where it does."""
 
     probe: Callable[[str], Probe]
     ordinals: tuple[int, ...] | None
     engine: str
     reasons: _Reasons
-    siblings: Siblings
+    own: list[tuple[pytest.Item, str]]
 
 
 def select(
@@ -95,7 +98,7 @@ def select(
     # a shard without any case of a required name leaves it to the others; one with some must be able to run them
     runnable = _all_names(left_out) - _all_names(kept)
     selected: list[pytest.Item] = []
-    here = _Here(probe, settings.devices, settings.engine, _Reasons(), Siblings())
+    here = _Here(probe, settings.devices, settings.engine, _Reasons(), [])
     served: set[str] = set()
     for item in kept:
         placed = _place(item, here)
@@ -103,7 +106,7 @@ def select(
         if any(DEVICES in found.stash for found in placed):
             runnable |= _names(item)
             served |= _names(item) if _is_served(item) else set()
-    needless = here.siblings.needless()
+    needless = _needless(here.own)
     return Selection(
         # a process that opens an accelerator may keep it, so tests that do so here come after what children measure
         items=sorted((item for item in selected if item not in needless), key=_opens_an_accelerator),
@@ -116,6 +119,41 @@ def select(
     )
 
 
+def why_not(name: str, selection: Selection, specs: Mapping[str, HardwareSpec], probe: Callable[[str], Probe]) -> str:
+    """Why no selected case runs on what --npubench-require calls `name`."""
+    if name in selection.not_served:
+        return selection.not_served[name]
+    families = sorted({spec.family for spec in specs.values() if name in (*spec.markers, spec.name)})
+    nearest = selection.misses.get(name)
+    if not families and nearest is not None:  # a suite's marker, or one of the tests' own
+        return nearest.reason
+    if not families and name in suites.names():
+        return f"no case of the suite {name} was selected"
+    if not families:
+        known = sorted({marker for spec in specs.values() for marker in (*spec.markers, spec.name)})
+        return f"no such marker or hardware; known: {', '.join(known)}"
+    probes = [probe(family) for family in families]
+    if absent := [one.reason for one in probes if not one.devices]:
+        return "; ".join(absent)
+    found = ", ".join(device.name for one in probes for device in one.devices)
+    if nearest is None:
+        return f"found {found}, but no case of it was selected"
+    if nearest.miss is Miss.ANOTHER_DEVICE:
+        return nearest.reason if name in specs else f"found {found}, which no selected case is for"
+    return f"found {found}, but {nearest.reason}"
+
+
+def _needless(own: Sequence[tuple[pytest.Item, str]]) -> Sequence[pytest.Item]:
+    if not own:
+        return ()
+    from pytest_npubench.plugin.own_families import Siblings
+
+    siblings = Siblings()
+    for item, reason in own:
+        siblings.add(item, reason)
+    return siblings.needless()
+
+
 def _opens_an_accelerator(item: pytest.Item) -> bool:
     return expanded_case(item) is None and DEVICES in item.stash and item.stash[DEVICES][0].family != "cpu"
 
@@ -126,6 +164,8 @@ def _keep_shard(
     """Ours, and what other shards run: from ids and durations alone, so that every host works it out alike."""
     if settings.shard is None:
         return items, ()
+    from pytest_npubench.campaign.sharding import shard
+
     index, count = settings.shard
     groups = dict.fromkeys(filter(None, map(_group, items)))
     durations_s = known_durations()
@@ -171,6 +211,8 @@ def _place(item: pytest.Item, here: _Here) -> list[pytest.Item]:
 
 def _place_own(item: pytest.Item, here: _Here) -> list[pytest.Item]:
     """A test of the user's own. One without exactly one family stays without a device, which its fixture reports."""
+    from pytest_npubench.plugin.own_families import OneFamily, families_of, wanted
+
     families = families_of(item)
     if len(families) != 1:
         return [item]
@@ -178,7 +220,7 @@ def _place_own(item: pytest.Item, here: _Here) -> list[pytest.Item]:
     if probe.devices and (reason := why_no_callables(families[0])):
         probe = Probe(reason=f"found {', '.join(dict.fromkeys(one.name for one in probe.devices))}, but {reason}")
     groups, skip = _groups(probe, None, here.ordinals)
-    here.siblings.add(item, "" if skip is None else skip.reason)
+    here.own.append((item, "" if skip is None else skip.reason))
     if skip is not None:
         here.reasons.note_miss(item, skip)
         if not isinstance(item, OneFamily):

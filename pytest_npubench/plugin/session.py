@@ -5,44 +5,42 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from importlib import import_module
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_npubench import backends, engines, predictors, suites, workloads
-from pytest_npubench.backends.protocol import Device, Probe
-from pytest_npubench.campaign.protocol import CampaignPlan
-from pytest_npubench.campaign.sharding import known_durations
-from pytest_npubench.comparison.judged_share import JudgedShare
-from pytest_npubench.core import families, hardware
-from pytest_npubench.core.hardware import HardwareSpec
-from pytest_npubench.engines import shapes
-from pytest_npubench.engines.descriptor import EngineDescriptor
+from pytest_npubench.core import entry_points, families, hardware
 from pytest_npubench.errors import BrokenEntryError, JournalError, NpubenchError, StoreError
-from pytest_npubench.partition import strategies
 from pytest_npubench.plain_text import plain
-from pytest_npubench.plugin.again_folder import remove_left_over
-from pytest_npubench.plugin.campaigns import CampaignMember, Campaigns, Workbench
-from pytest_npubench.plugin.items import DEVICES, NODE_ID, ExpandedCase, expanded_case
-from pytest_npubench.plugin.open_devices import Devices, OpenDevices, limit_jax
-from pytest_npubench.plugin.outcome import accept_results, upload_history, write_report
-from pytest_npubench.plugin.progress import progress_for
-from pytest_npubench.plugin.regression import Regression
-from pytest_npubench.plugin.run_id import run_id
-from pytest_npubench.plugin.selection import Miss, Selection
 from pytest_npubench.plugin.settings import Settings
-from pytest_npubench.plugin.shipped import runs_again
-from pytest_npubench.serving import schedulers
-from pytest_npubench.store.baselines import Baselines
-from pytest_npubench.store.history.address import recorded
-from pytest_npubench.store.host import collect_host
-from pytest_npubench.store.journal import Journal, JournalWriter, read_journal
 from pytest_npubench.suites.hardware_files import known_folders, load_all
 from pytest_npubench.suites.protocol import Choice, Suite
-from pytest_npubench.verdict.result import JudgedCase
+
+if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Device, Probe
+    from pytest_npubench.campaign.protocol import CampaignPlan
+    from pytest_npubench.core.hardware import HardwareSpec
+    from pytest_npubench.engines.descriptor import EngineDescriptor
+    from pytest_npubench.plugin.campaigns import Campaigns
+    from pytest_npubench.plugin.items import ExpandedCase
+    from pytest_npubench.plugin.open_devices import OpenDevices
+    from pytest_npubench.plugin.progress import CaseProgress
+    from pytest_npubench.plugin.regression import Regression
+    from pytest_npubench.plugin.selection import Selection
+    from pytest_npubench.store.journal import Journal, JournalWriter
+    from pytest_npubench.verdict.result import JudgedCase
 
 RECORD = pytest.StashKey[dict[str, Any]]()
 FALSE_DISCOVERY_RATE = 0.05
+REGISTRIES = {
+    "pytest_npubench.suites": "pytest_npubench.suites",
+    "pytest_npubench.engines": "pytest_npubench.engines",
+    "pytest_npubench.schedulers": "pytest_npubench.serving.schedulers",
+    "pytest_npubench.predictors": "pytest_npubench.predictors",
+}
+"""Who knows which of its names another distribution registers as well, by the group of its entry points."""
 SIBLING_WAIT_S = 3600.0
 
 
@@ -55,14 +53,10 @@ class BenchSession:
         self.notes: list[str] = [f"error: {fault}" for fault in _faults()]
         self.num_cases = 0
         self.num_done = 0
-        self.progress = progress_for(
-            config, lambda: (self.num_done, self.num_cases), lambda: self.campaigns.remaining_s
-        )
         self.specs = self._specs()
         self._probes: dict[str, Probe] = {}
         self.num_own_cases = 0
         self.num_in_other_shards = 0
-        self.devices = OpenDevices(config.rootpath, settings.compile_cache, lambda found: self.journal.device(found))
         self._before: Journal | None = None
         """What the journal held before this process wrote to it."""
         self.earlier = self._read_earlier()
@@ -81,12 +75,30 @@ class BenchSession:
 
     # -- what there is
 
+    @cached_property
+    def progress(self) -> CaseProgress:
+        from pytest_npubench.plugin.progress import progress_for
+
+        return progress_for(self.config, lambda: (self.num_done, self.num_cases), lambda: self.campaigns.remaining_s)
+
+    @cached_property
+    def devices(self) -> OpenDevices:
+        """Those that tests of the user's own open in this process."""
+        from pytest_npubench.plugin.open_devices import OpenDevices
+
+        return OpenDevices(self.config.rootpath, self.settings.compile_cache, lambda found: self.journal.device(found))
+
+    def release(self) -> None:
+        """Let go of them, for another process."""
+        if "devices" in vars(self):
+            self.devices.release()
+
     def _specs(self) -> Mapping[str, HardwareSpec]:
         further = self.config.hook.pytest_npubench_hardware_directories()
         directories = [*known_folders(), *(path for paths in further for path in paths)]
         if self.settings.hardware:
             directories.append(self.settings.hardware)
-        return hardware.with_groups(load_all(directories))
+        return hardware.with_groups(load_all(directories, deferred=True))
 
     @property
     def choice(self) -> Choice:
@@ -105,6 +117,9 @@ class BenchSession:
         return [plan for spec in self.specs.values() for plan in suite.plans(spec, self.choice)]
 
     def probe(self, family: str) -> Probe:
+        from pytest_npubench import backends
+        from pytest_npubench.backends.protocol import Probe
+
         if family not in self._probes:
             try:
                 self._probes[family] = backends.backend(family).probe(self.settings.probe_timeout)
@@ -115,6 +130,8 @@ class BenchSession:
     def visible(self, devices: Sequence[Device], engine: EngineDescriptor | None) -> Mapping[str, str]:
         """The environment in which a process sees these devices alone; empty where they are all there are, where
         nothing can hide the others, and for an engine that tells its own processes."""
+        from pytest_npubench import backends
+
         family = devices[0].family
         if (engine is not None and engine.is_placed_by_itself) or len(self.probe(family).devices) == len(devices):
             return {}
@@ -127,68 +144,56 @@ class BenchSession:
         )
         return next(fitting, device.family)
 
-    def why_not(self, name: str, selection: Selection) -> str:
-        """Why no selected case runs on what --npubench-require calls `name`."""
-        if name in selection.not_served:
-            return selection.not_served[name]
-        families = sorted({spec.family for spec in self.specs.values() if name in (*spec.markers, spec.name)})
-        nearest = selection.misses.get(name)
-        if not families and nearest is not None:  # a suite's marker, or one of the tests' own
-            return nearest.reason
-        if not families and name in suites.names():
-            return f"no case of the suite {name} was selected"
-        if not families:
-            known = sorted({marker for spec in self.specs.values() for marker in (*spec.markers, spec.name)})
-            return f"no such marker or hardware; known: {', '.join(known)}"
-        probes = [self.probe(family) for family in families]
-        if absent := [probe.reason for probe in probes if not probe.devices]:
-            return "; ".join(absent)
-        found = ", ".join(device.name for probe in probes for device in probe.devices)
-        if nearest is None:
-            return f"found {found}, but no case of it was selected"
-        if nearest.miss is Miss.ANOTHER_DEVICE:
-            return nearest.reason if name in self.specs else f"found {found}, which no selected case is for"
-        return f"found {found}, but {nearest.reason}"
-
     # -- what will run
 
     def take(self, selection: Selection) -> None:
         """Plan what was selected: the cases that will run grouped by what they share. Raises pytest.UsageError (exit
         code 4), before anything is measured, where a required name cannot run, and for a journal or baselines that
         cannot be used."""
+        from pytest_npubench.plugin.items import DEVICES, NODE_ID, expanded_case
+        from pytest_npubench.plugin.selection import why_not
+        from pytest_npubench.plugin.shipped import runs_again
+
         self.num_in_other_shards = selection.num_in_other_shards
         for name in self.settings.require:
             if name not in selection.runnable:
-                raise pytest.UsageError(plain(f"--npubench-require {name}: {self.why_not(name, selection)}"))
-        members: list[tuple[CampaignMember, Devices]] = []
+                reason = why_not(name, selection, self.specs, self.probe)
+                raise pytest.UsageError(plain(f"--npubench-require {name}: {reason}"))
+        members: list[tuple[pytest.Item, ExpandedCase]] = []
         own_families: set[str] = set()
         for item in selection.items:
             expanded = expanded_case(item)
             if DEVICES in item.stash:
                 self.num_cases += 1
                 if expanded is not None:
-                    test = runs_again(item, item.stash[NODE_ID]).partition("[")[0]
-                    members.append((CampaignMember(expanded=expanded, test=test), item.stash[DEVICES]))
+                    members.append((item, expanded))
                 else:
                     self.num_own_cases += 1
                     own_families.add(item.stash[DEVICES][0].family)
         if own_families:
+            from pytest_npubench.plugin.open_devices import limit_jax
+
             limit_jax(own_families)
         if self.num_cases:
             if not self.settings.remeasuring:
+                from pytest_npubench.plugin.fresh_process import remove_left_over
+
                 remove_left_over()
             self._open_stores()
-        for member, devices in members:
-            self.campaigns.add(member, devices)
+        for item, expanded in members:
+            test = runs_again(item, item.stash[NODE_ID]).partition("[")[0]
+            self.campaigns.add(expanded, test, item.stash[DEVICES])
 
     @cached_property
     def campaigns(self) -> Campaigns:
         """Those that were planned. It opens the journal, as the first case that runs would."""
+        from pytest_npubench.plugin.campaigns import Campaigns, Workbench
+
         return Campaigns(
             Workbench(
                 config=self.config,
                 settings=self.settings,
-                devices=self.devices,
+                release=self.release,
                 journal=self.journal,
                 regression=self.regression,
                 progress=self.progress,
@@ -202,6 +207,9 @@ class BenchSession:
         """Seconds that groups of cases took before, for shards of like length. Raises pytest.UsageError."""
         if self.settings.durations is None:
             return {}
+        from pytest_npubench.campaign.sharding import known_durations
+        from pytest_npubench.store.journal import read_journal
+
         try:
             journal = read_journal(self.settings.durations)
         except StoreError as error:
@@ -213,6 +221,10 @@ class BenchSession:
     def regression(self) -> Regression:
         """What the run is held against; without baselines while suspects are measured again."""
         if self._regression is None:
+            from pytest_npubench.plugin.regression import Regression
+            from pytest_npubench.plugin.run_id import run_id
+            from pytest_npubench.store.baselines import Baselines
+
             settings = self.settings
             found = Baselines(directory=settings.baselines, files=())
             if not settings.remeasuring:
@@ -240,6 +252,10 @@ class BenchSession:
     @property
     def journal(self) -> JournalWriter:
         if self._journal is None:
+            from pytest_npubench.plugin.run_id import run_id
+            from pytest_npubench.store.host import collect_host
+            from pytest_npubench.store.journal import JournalWriter, recorded
+
             self._read_before()
             self._journal = JournalWriter.open(
                 self.settings.journal,
@@ -254,6 +270,8 @@ class BenchSession:
         """What the journal holds before this process writes; None where it begins. What is damaged in it is said at
         once: a run whose end needs the journal must not find out then. Raises StoreError."""
         if self._before is None and self.settings.journal.is_file():
+            from pytest_npubench.store.journal import read_journal
+
             self._before = read_journal(self.settings.journal)
             self.notes.extend(self._before.remarks)
         return self._before
@@ -310,8 +328,8 @@ class BenchSession:
 
     # -- the end
 
-    def finish(self, exit_status: int, records: Sequence[Mapping[str, Any]]) -> int:
-        """Close the journal, accept and report. Returns the exit status to set, 0 for none."""
+    def close(self, exit_status: int, records: Sequence[Mapping[str, Any]]) -> None:
+        """Write the last record of the journal."""
         if self._journal is not None:
             counts: dict[str, int] = {}
             for record in records:
@@ -322,46 +340,13 @@ class BenchSession:
             except JournalError as error:
                 self.notes.append(str(error))
             self._journal.close()
-        if _worker(self.config):
-            return 0
-        return self._publish(exit_status, records)
 
-    def _publish(self, exit_status: int, records: Sequence[Mapping[str, Any]]) -> int:
-        failed: Exception | None = self._upload() if self.settings.history and records else None
-        try:
-            if self.settings.accept:
-                done = (
-                    accept_results(self.settings, exit_status, run_id(self.config))
-                    if records
-                    else "nothing accepted: no case ran"
-                )
-                self.notes.append(done)
-            if self.settings.report and records:
-                self.notes.append(write_report(self.settings.report, records, self.settings.journal))
-        except (StoreError, OSError) as error:
-            failed = error
-            self.notes.append(f"error: {error}")
-        judged = self._check_judged(exit_status, records)
-        return judged if failed is None else exit_status or int(pytest.ExitCode.TESTS_FAILED)
-
-    def _upload(self) -> StoreError | None:
-        """A history that was asked for and not written is an error of the run; what was measured is in the journal."""
-        try:
-            self.notes.append(upload_history(self.settings))
-        except StoreError as error:
-            self.notes.append(f"error: {error}")
-            return error
-        return None
-
-    def _check_judged(self, exit_status: int, records: Sequence[Mapping[str, Any]]) -> int:
-        """After accepting: the first nights of a device are judged by nothing, and are what later ones are held to."""
-        if self.settings.require_judged is None or (self.num_in_other_shards and not records):
-            return 0
-        lack = JudgedShare.of(records).lack(self.settings.require_judged)
-        if lack is None:
-            return 0
-        self.notes.append(f"error: --npubench-require-judged: {lack}")
-        return exit_status or int(pytest.ExitCode.TESTS_FAILED)
+    @property
+    def has_outcome(self) -> bool:
+        """Whether the run's settings ask this process to do something with the results."""
+        settings = self.settings
+        asked = settings.history or settings.accept or settings.report or settings.require_judged is not None
+        return bool(asked) and not _worker(self.config)
 
 
 def _worker(config: pytest.Config) -> str | None:
@@ -384,19 +369,25 @@ def _properties(record: Mapping[str, Any]) -> list[tuple[str, object]]:
 
 def _faults() -> tuple[str, ...]:
     """What other distributions register in vain, where that is known before anything is asked for."""
-    return (*families.faults(), *suites.taken(), *engines.taken(), *schedulers.taken(), *predictors.taken())
+    found = list(families.faults())
+    for group, place in REGISTRIES.items():
+        if group in entry_points.groups():
+            found += import_module(place).taken()
+    return tuple(found)
 
 
 def _register_hooks(config: pytest.Config) -> None:
-    """Take in what other plugins offer through our hooks, once a process."""
-    for register, offered in (
-        (backends.register, config.hook.pytest_npubench_backends()),
-        (shapes.register, config.hook.pytest_npubench_shapes()),
-        (workloads.register, config.hook.pytest_npubench_workloads()),
-        (shapes.register, config.hook.pytest_npubench_moe_shapes()),
-        (lambda named: schedulers.register(*named), config.hook.pytest_npubench_schedulers()),
-        (strategies.register, config.hook.pytest_npubench_partition_strategies()),
+    """Take in what other plugins offer through our hooks, once a process. Registries that nothing is offered to are not
+    imported."""
+    hook = config.hook
+    for place, offered in (
+        ("backends", hook.pytest_npubench_backends()),
+        ("engines.shapes", hook.pytest_npubench_shapes()),
+        ("workloads", hook.pytest_npubench_workloads()),
+        ("engines.shapes", hook.pytest_npubench_moe_shapes()),
+        ("serving.schedulers", hook.pytest_npubench_schedulers()),
+        ("partition.strategies", hook.pytest_npubench_partition_strategies()),
     ):
-        for things in offered:
-            for thing in things:
-                register(thing)
+        for thing in chain.from_iterable(offered):
+            arguments = thing if isinstance(thing, tuple) else (thing,)  # a policy comes with its name
+            import_module(f"pytest_npubench.{place}").register(*arguments)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,12 +19,14 @@ from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin import shipped
 from pytest_npubench.plugin.options import DEFAULT_BASELINES, OPTIONS, Option
 from pytest_npubench.processes import CHILD
-from pytest_npubench.store.history.address import Address
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+
+if TYPE_CHECKING:
+    from pytest_npubench.store.history.address import Address
 
 REMEASURING = "NPUBENCH_REMEASURING"  # set in the environment of a process that measures suspects again
 

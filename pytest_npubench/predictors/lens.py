@@ -20,8 +20,7 @@ from typing import Literal, get_args, overload
 import numpy as np
 import numpy.typing as npt
 
-from pytest_npubench.core.buckets import BucketKeys, Spans, last_kv_tokens
-from pytest_npubench.core.lengths import IntArray, check_fits, check_lengths
+from pytest_npubench.core.buckets import BucketKeys, IntArray, Spans, check_fits, check_lengths, last_kv_tokens
 from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import ConfigError, LengthError
 from pytest_npubench.predictors.band import Band, half_width_s

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from pytest_npubench.core.buckets import BucketKeys
 from pytest_npubench.core.measurement import CompileRecord, CostRecord, Request
 from pytest_npubench.predictors.two_point import ProfilePoint, count_cost
-from pytest_npubench.predictors.work import Finished
+
+if TYPE_CHECKING:
+    from pytest_npubench.predictors.work import Finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

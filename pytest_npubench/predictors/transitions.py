@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pytest_npubench.core.buckets import Spans
-from pytest_npubench.core.lengths import IntArray
+from pytest_npubench.core.buckets import IntArray, Spans
 from pytest_npubench.predictors.work import FloatArray
 
 

@@ -24,8 +24,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from pytest_npubench.core.buckets import Spans, steps_per_bucket
-from pytest_npubench.core.lengths import IntArray, check_fits
+from pytest_npubench.core.buckets import IntArray, Spans, check_fits, steps_per_bucket
 from pytest_npubench.errors import LengthError
 
 FloatArray = npt.NDArray[np.float64]

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,13 +26,12 @@ from pytest_npubench import errors
 from pytest_npubench.errors import MeasurementError, NpubenchError, UnitLostError
 from pytest_npubench.processes import CHILD
 from pytest_npubench.processes.guarded import Guarded, ending
-from pytest_npubench.processes.hosted import MODULE as HOSTED
 from pytest_npubench.processes.messages import GarbledError, Messages, new_pair
-from pytest_npubench.processes.output import Output
 
 GRACE_S = 1.0  # between SIGTERM and SIGKILL
 END_S = 2.0  # how long a child whose end of the socket is closed may take to end by itself
 START_S = 120.0
+SERVING = "pytest_npubench.processes.owner"
 _PACKAGE_FOLDER = Path(errors.__file__).parent.parent
 
 
@@ -203,8 +204,8 @@ def python_child(
 
 
 def hosted(made_by: str, arguments: Mapping[str, object], **keywords: Any) -> Child:
-    """A child that serves the object which `made_by`, "MODULE:NAME", makes of the arguments there (hosted.py)."""
-    return python_child(HOSTED, {**arguments, "made_by": made_by}, **keywords)
+    """A child that serves the object which `made_by`, "MODULE:NAME", makes of the arguments there (owner.py)."""
+    return python_child(SERVING, {**arguments, "made_by": made_by}, **keywords)
 
 
 def import_path(python: str) -> dict[str, str]:
@@ -222,3 +223,74 @@ def named_error(name: str, text: str) -> NpubenchError:
     if isinstance(kind, type) and issubclass(kind, NpubenchError):
         return kind(text)
     return MeasurementError(f"{name}: {text}")
+
+
+MAX_BYTES = 4 * 2**20
+"""Kept of the beginning, and again of the end: a log of vLLM's start is some 100 KiB."""
+LAST_LINES = 8
+LINE_LENGTH = 500  # of each of them: a message that nobody can read helps nobody
+DRAIN_S = 1.0  # how long the rest is waited for once the process has ended
+
+
+class Output:
+    """Of a process with stdout=subprocess.PIPE, whose stream is closed here."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None  # it was asked for
+        self._stream, process.stdout = process.stdout, None
+        os.set_blocking(self._stream.fileno(), False)
+        self._first, self._last = bytearray(), bytearray()
+        self._num_left_out = 0
+        self._is_over = False
+        self._reading = threading.Lock()
+        self._thread = threading.Thread(target=self._read_on, daemon=True, name="output of a child")
+        self._thread.start()
+
+    def lines(self) -> tuple[str, ...]:
+        """All that it has printed until now."""
+        self._drain()
+        with self._reading:
+            gap = f"\n[{self._num_left_out:,} bytes left out]\n".encode() if self._num_left_out else b""
+            text = bytes(self._first + gap + self._last)
+        return tuple(text.decode(errors="replace").splitlines())
+
+    def last_words(self) -> str:
+        """The last lines for an error's message; empty where it has printed nothing."""
+        lines = [
+            line if len(line) <= LINE_LENGTH else f"{line[:LINE_LENGTH]}..." for line in self.lines()[-LAST_LINES:]
+        ]
+        return "; its last words: " + " | ".join(lines) if lines else ""
+
+    def close(self) -> None:
+        """Take in the rest. Whoever of its descendants still holds the pipe keeps it open."""
+        self._thread.join(DRAIN_S)
+        if not self._thread.is_alive():
+            self._stream.close()
+
+    def _read_on(self) -> None:
+        poll = select.poll()
+        poll.register(self._stream, select.POLLIN)
+        while not self._is_over:
+            poll.poll()
+            self._drain()
+
+    def _drain(self) -> None:
+        """Take in what is there."""
+        with self._reading:
+            for _ in range(64):  # whoever prints faster than this is read still does not keep the caller
+                if self._is_over:
+                    return
+                try:
+                    part = os.read(self._stream.fileno(), 65536)
+                except BlockingIOError:
+                    return
+                self._is_over = not part
+                self._keep(part)
+
+    def _keep(self, part: bytes) -> None:
+        room = MAX_BYTES - len(self._first)
+        self._first += part[:room]
+        self._last += part[max(0, room) :]
+        if len(self._last) > 2 * MAX_BYTES:
+            self._num_left_out += len(self._last) - MAX_BYTES
+            del self._last[:-MAX_BYTES]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
 from pytest_npubench.plain_text import plain
-from pytest_npubench.reports.page import ShownBy
 from pytest_npubench.verdict import Verdict
 from pytest_npubench.verdict.case_record import Cases
 from pytest_npubench.verdict.result import CallDetail, Judgement
+
+if TYPE_CHECKING:
+    from pytest_npubench.reports.page import ShownBy
 
 STYLES = {
     "passed": "green",

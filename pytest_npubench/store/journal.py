@@ -11,12 +11,15 @@ A record is on the disk when `append` returns. Several processes may write one f
 from __future__ import annotations
 
 import mmap
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 
 from pytest_npubench.core.regular_file import read_bytes
+from pytest_npubench.core.secret import masked
 from pytest_npubench.errors import JournalError
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.host import HostFacts
@@ -32,6 +35,8 @@ __all__ = ["Journal", "JournalWriter", "Session", "default_path", "read_journal"
 
 ADDED = frozenset({"record", "session", "sequence", "crc32"})
 NUMBER_BYTES = 8
+HISTORY, HISTORY_KEY = "--npubench-history", "npubench_history"
+"""How a run is told its history: on the command line, and in ini files and [tool.npubench]."""
 
 
 class JournalWriter:
@@ -187,3 +192,19 @@ class _LineNumbers:
 def default_path(rootdir: Path) -> Path:
     """Where the journal lies unless an option says otherwise."""
     return rootdir / ".npubench" / "journal.jsonl"
+
+
+def recorded(arguments: Sequence[str]) -> list[str]:
+    """pytest's arguments as a journal or an A/B run keeps them: a history without its secrets, however the option was
+    given, and every other address without its password."""
+    kept: list[str] = []
+    for before, argument in pairwise(("", *arguments)):
+        given = re.match(rf".*(?:{HISTORY}|{HISTORY_KEY})\s*=\s*", argument)
+        if before != HISTORY and given is None:
+            kept.append(masked(argument))
+            continue
+        from pytest_npubench.store.history.address import shown_address
+
+        option = "" if given is None or before == HISTORY else given[0]
+        kept.append(option + shown_address(argument.removeprefix(option)))
+    return kept

@@ -98,9 +98,10 @@ def case_kind(name: str, markers: Collection[str] = ()) -> CaseKind[Any]:
     raise RegistryError(unknown)
 
 
-def sections() -> dict[str, Callable[[TomlTable], object]]:
-    """How the suites' sections of hardware files are read, by key."""
-    return {one.section: partial(_read, name) for name, one in registered().items() if one.section is not None}
+def sections(*, deferred: bool = False) -> dict[str, Callable[[TomlTable], object]]:
+    """How the suites' sections of hardware files are read, by key: at once, or when somebody asks for one."""
+    read = _deferred if deferred else _read
+    return {one.section: partial(read, name) for name, one in registered().items() if one.section is not None}
 
 
 def shown(name: str) -> Shown:
@@ -119,6 +120,12 @@ def _read(name: str, root: TomlTable) -> object:
         return suite(name).read(root)
     except BrokenEntryError as error:
         return UnreadSection(name=name, reason=str(error))
+
+
+def _deferred(name: str, root: TomlTable) -> object:
+    from pytest_npubench.core.hardware import DeferredSection
+
+    return DeferredSection(partial(_read, name, root))
 
 
 def _tried() -> list[tuple[Suite | None, str]]:

@@ -21,6 +21,6 @@ def load_hardware(path: Path) -> HardwareSpec:
     return hardware.load_hardware(path, suites.sections())
 
 
-def load_all(directories: Sequence[Path]) -> dict[str, HardwareSpec]:
-    """hardware.load_all likewise."""
-    return hardware.load_all(directories, suites.sections())
+def load_all(directories: Sequence[Path], *, deferred: bool = False) -> dict[str, HardwareSpec]:
+    """hardware.load_all likewise. `deferred`: each suite's sections are read, and checked, when that suite asks."""
+    return hardware.load_all(directories, suites.sections(deferred=deferred))

@@ -1,14 +1,15 @@
 """Verdicts: against absolute limits (gates), against accepted sessions (judge), and between two stacks.
 
+A verdict is what a case is told: passed or failed against a limit, how it compares, or why neither could be said.
 What judges against accepted sessions is imported when it is first asked for: a run that only collects does without.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from pytest_npubench.verdict.kinds import FAILING, Gate, Verdict, VerdictKind, judge_gates
 
 if TYPE_CHECKING:
     from pytest_npubench.verdict.judging import Judged, judge, judge_jointly
@@ -27,6 +28,69 @@ __all__ = [
 ]
 
 _PLACES = {"Judged": "judging", "judge": "judging", "judge_jointly": "judging", "judge_pairs": "paired"}
+
+
+class VerdictKind(Enum):
+    """`passed` and `failed` come from absolute limits, the others from comparison with accepted sessions."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INVALID = "invalid"
+    REGRESSED = "regressed"
+    IMPROVED = "improved"
+    UNCHANGED = "unchanged"
+    INCONCLUSIVE = "inconclusive"
+    NO_BASELINE = "no-baseline"
+    INCOMPARABLE = "incomparable"
+
+
+FAILING = frozenset({VerdictKind.FAILED, VerdictKind.REGRESSED, VerdictKind.INVALID})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One judgement with its reason in words; ratio, interval and mde are fractions, None where there is none."""
+
+    kind: VerdictKind
+    reason: str
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None
+    mde: float | None = None
+
+    @property
+    def failing(self) -> bool:
+        return self.kind in FAILING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """A metric held against an absolute limit: passes where value <= limit. A fraction with unit "%" reads so."""
+
+    metric: str
+    value: float
+    limit: float
+    unit: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.value <= self.limit  # a NaN compares false, so it never passes
+
+    def __str__(self) -> str:
+        value, limit = self._text(self.value), self._text(self.limit)
+        return f"{self.metric} {value} {'<=' if self.passed else '>'} {limit}"
+
+    def _text(self, number: float) -> str:
+        if self.unit == "%":
+            return f"{number * 100:.2f} %" if number >= 1e-4 else f"{number * 100:.2g} %"
+        return f"{number:.4g} {self.unit}".rstrip()
+
+
+def judge_gates(gates: tuple[Gate, ...]) -> Verdict:
+    """Failed if any gate is over its limit, naming those; passed otherwise, naming all."""
+    over = [str(gate) for gate in gates if not gate.passed]
+    if over:
+        return Verdict(kind=VerdictKind.FAILED, reason="; ".join(over))
+    return Verdict(kind=VerdictKind.PASSED, reason="; ".join(map(str, gates)) or "measured")
 
 
 def __getattr__(name: str) -> Any:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.entries import Better, Session, UnusableError, session_entries
-from pytest_npubench.verdict.kinds import Verdict, VerdictKind
 
 NUM_NEWEST = 5
 

@@ -21,15 +21,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.stats.checks import FloatArray
-from pytest_npubench.verdict import wording
-from pytest_npubench.verdict.creep import creep_p
+from pytest_npubench.verdict import Verdict, VerdictKind, wording
 from pytest_npubench.verdict.entries import Better, Scale, Session, Sessions
-from pytest_npubench.verdict.evidence import night_shift, without_shift, worse
-from pytest_npubench.verdict.kinds import Verdict, VerdictKind
-from pytest_npubench.verdict.observations import CaseEntries, ObservationTable, anchor_entries, make_table, read_cases
+from pytest_npubench.verdict.observations import CaseEntries, anchor_entries, make_table, read_cases
 from pytest_npubench.verdict.rule import Rule
-from pytest_npubench.verdict.weighing import Weighed
 
 MIN_SESSIONS = 3
 
@@ -117,29 +112,11 @@ def statistics_failed(cases: Iterable[str], error: Exception) -> dict[str, Verdi
 def _weigh(cases: Mapping[str, CaseEntries], rule: Rule) -> Judged:
     if not cases:
         return Judged(verdicts={}, suspects=(), suite=None)
+    from pytest_npubench.verdict.weighing import weigh  # with it come the statistics, which first nights do without
+
     with np.errstate(all="raise", under="ignore"):
         table = make_table(cases)
         weighed = weigh(table, rule, anchor_entries(cases))
         verdicts = dict(zip(table.cases, weighed.verdicts(), strict=True))
     suspects = tuple(case for case, suspect in zip(table.cases, weighed.suspect, strict=True) if suspect)
     return Judged(verdicts=verdicts, suspects=suspects, suite=wording.suite_verdict(weighed.shift, rule))
-
-
-def weigh(table: ObservationTable, rule: Rule, anchor: FloatArray | None = None) -> Weighed:
-    """The evidence of a table whose cases all have 3 sessions or more; anchor: entries [C, A]."""
-    margin = rule.entry(rule.margin)
-    shift = night_shift(table, margin)
-    inner = without_shift(table, shift)
-    taken_off = inner is not table
-    anchor = np.empty((len(table.cases), 0)) if anchor is None else anchor
-    crept, creep = creep_p(inner, anchor, margin, float(shift.nights.var()) if shift else 0.0)
-    return Weighed(
-        table=table,
-        rule=rule,
-        shift=shift,
-        taken_off=taken_off,
-        slower=worse(inner, margin, independent=taken_off),
-        faster=worse(inner.mirrored(), margin, independent=taken_off),
-        creep_p=crept,
-        creep=creep,
-    )

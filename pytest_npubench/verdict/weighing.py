@@ -12,8 +12,9 @@ from pytest_npubench.stats.checks import BoolArray, FloatArray
 from pytest_npubench.stats.detectable import minimum_detectable_effect
 from pytest_npubench.stats.margin_test import interval, one_sided_p
 from pytest_npubench.stats.multiple_testing import adjusted_p_values
-from pytest_npubench.verdict.evidence import Evidence
-from pytest_npubench.verdict.kinds import Verdict, VerdictKind
+from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.creep import creep_p
+from pytest_npubench.verdict.evidence import Evidence, night_shift, without_shift, worse
 from pytest_npubench.verdict.observations import ObservationTable
 from pytest_npubench.verdict.rule import Rule
 from pytest_npubench.verdict.suite_shift import SuiteShift
@@ -173,3 +174,23 @@ class Weighed:
             degrees_of_freedom=self.slower.freedom,
             level=level,
         )
+
+
+def weigh(table: ObservationTable, rule: Rule, anchor: FloatArray | None = None) -> Weighed:
+    """The evidence of a table whose cases all have 3 sessions or more; anchor: entries [C, A]."""
+    margin = rule.entry(rule.margin)
+    shift = night_shift(table, margin)
+    inner = without_shift(table, shift)
+    taken_off = inner is not table
+    anchor = np.empty((len(table.cases), 0)) if anchor is None else anchor
+    crept, creep = creep_p(inner, anchor, margin, float(shift.nights.var()) if shift else 0.0)
+    return Weighed(
+        table=table,
+        rule=rule,
+        shift=shift,
+        taken_off=taken_off,
+        slower=worse(inner, margin, independent=taken_off),
+        faster=worse(inner.mirrored(), margin, independent=taken_off),
+        creep_p=crept,
+        creep=creep,
+    )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pytest_npubench.verdict.kinds import Verdict, VerdictKind
-from pytest_npubench.verdict.rule import Rule
-from pytest_npubench.verdict.suite_shift import SuiteShift
+from pytest_npubench.verdict import Verdict, VerdictKind
+
+if TYPE_CHECKING:
+    from pytest_npubench.verdict.rule import Rule
+    from pytest_npubench.verdict.suite_shift import SuiteShift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

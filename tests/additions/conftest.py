@@ -16,7 +16,7 @@ OnPath = Callable[[Path], None]
 
 def _forget() -> None:
     """What was found on the path, and what was imported from it."""
-    entry_points._all.cache_clear()
+    entry_points._by_group.cache_clear()
     suites.registered.cache_clear()
     for name in [name for name in sys.modules if name.startswith("npubench_") and name != "npubench_suites"]:
         del sys.modules[name]

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.campaign import Campaign, CampaignSite
-from pytest_npubench.campaign.progress import Progress
+from pytest_npubench.campaign.protocol import Progress
 from pytest_npubench.campaign.rounds import measure_round
 from pytest_npubench.core.measurement import CacheState, CompileRecord, Move, Request, Run
 from pytest_npubench.engines.protocol import Engine

@@ -10,7 +10,7 @@ import pytest
 from pytest_npubench.backends import backend
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.campaign import Campaign, CampaignSite
-from pytest_npubench.campaign.progress import Progress
+from pytest_npubench.campaign.protocol import Progress
 from pytest_npubench.core.measurement import Run
 from pytest_npubench.engines import canary_kernels
 from pytest_npubench.engines.canary_kernels import KERNELS, CanaryKernels, Sizes

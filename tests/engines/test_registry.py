@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
@@ -36,12 +36,12 @@ def offered(monkeypatch):
 
     def install(**points):
         found = [EntryPoint(name=name, value=value, group=engines.GROUP) for name, value in points.items()]
-        monkeypatch.setattr(entry_points.metadata, "entry_points", lambda group: found)
-        entry_points._all.cache_clear()
+        monkeypatch.setattr(entry_points.metadata, "entry_points", lambda: EntryPoints(found))
+        entry_points._by_group.cache_clear()
 
     yield install
     monkeypatch.undo()
-    entry_points._all.cache_clear()
+    entry_points._by_group.cache_clear()
 
 
 @pytest.mark.parametrize("name", engines.OWN)

@@ -24,7 +24,7 @@ from pytest_npubench.backends.telemetry.state import DeviceState
 from pytest_npubench.core.buckets import bucket_of
 from pytest_npubench.core.measurement import CacheState, CompileRecord, Move, Phase, Request, Run, Segment
 from pytest_npubench.engines.protocol import Engine
-from pytest_npubench.plugin import outcome, remeasure
+from pytest_npubench.plugin import fresh_process, outcome
 from pytest_npubench.plugin.settings import REMEASURING
 from pytest_npubench.suites.buckets import reference_buckets
 
@@ -197,7 +197,7 @@ def install(**faults: Any) -> FakeBackend:
     """The backend to offer through pytest_npubench_backends. From now on engines are the fake's, and nothing waits."""
     with suppress(KeyError):
         faults["sleep_s"] = float(os.environ["FAKE_SLEEP_S"])
-    remeasure.COOLDOWN_S = 0.0
+    fresh_process.COOLDOWN_S = 0.0
     outcome.UPLOAD_TIMEOUT_S = 0.2
     reference_buckets.static_bucket_engine = lambda runtime, plan: FakeEngine(runtime, plan.buckets, plan.batch_size)
     return FakeBackend(Faults(**faults))

@@ -12,9 +12,9 @@ import pytest
 
 from pytest_npubench.comparison.observation import Observation
 from pytest_npubench.plugin import campaigns
-from pytest_npubench.plugin.again_folder import OWNER as OWNER_FILE
-from pytest_npubench.plugin.again_folder import PREFIX, again_folder, remove_left_over
 from pytest_npubench.plugin.campaigns import REMEASURE_S, CampaignMember, Campaigns
+from pytest_npubench.plugin.fresh_process import OWNER as OWNER_FILE
+from pytest_npubench.plugin.fresh_process import PREFIX, again_folder, remove_left_over
 from pytest_npubench.plugin.regression import _of_canary
 from pytest_npubench.suites.scheduling.calibration import Calibration
 from pytest_npubench.suites.scheduling.held_to import FrozenCalibration
@@ -84,7 +84,7 @@ def test_a_run_notes_what_is_held_to_another_stack(is_of_other_stack):
 OWNER = """
 import sys
 from pytest_npubench.plugin import campaigns
-from pytest_npubench.plugin.again_folder import again_folder
+from pytest_npubench.plugin.fresh_process import again_folder
 
 with again_folder() as folder:
     (folder / "journal.jsonl").write_text("{}")

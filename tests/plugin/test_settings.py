@@ -8,7 +8,8 @@ import pytest
 
 from pytest_npubench.plugin.options import FLAGS, OPTIONS
 from pytest_npubench.plugin.settings import REMEASURING, Settings
-from pytest_npubench.store.history.address import parse_address, recorded
+from pytest_npubench.store.history.address import parse_address
+from pytest_npubench.store.journal import recorded
 
 
 @pytest.fixture

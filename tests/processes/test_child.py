@@ -20,7 +20,7 @@ import pytest
 
 from pytest_npubench.errors import ConfigError, MeasurementError, UnitLostError
 from pytest_npubench.processes import child as child_module
-from pytest_npubench.processes import messages, output
+from pytest_npubench.processes import messages
 from pytest_npubench.processes.child import Child, hosted, import_path
 
 PROGRAM = """
@@ -214,7 +214,7 @@ def test_a_message_that_is_too_large_is_refused_where_it_is_made(child: Child, m
 
 
 def test_what_it_prints_is_no_message_and_is_kept_from_both_ends(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(child_module, "MAX_BYTES", 10_000)
     child.call("print", "begin\n", 1)
     child.call("print", "x" * 99 + "\n", 100_000)  # 20 MB, on both streams
     child.call("print", "end\n", 1)

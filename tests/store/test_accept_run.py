@@ -13,8 +13,7 @@ from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.store.journal_runs import chosen_sessions
 from pytest_npubench.store.run_id import new_id
-from pytest_npubench.verdict import VerdictKind
-from pytest_npubench.verdict.kinds import FAILING
+from pytest_npubench.verdict import FAILING, VerdictKind
 
 
 @pytest.fixture

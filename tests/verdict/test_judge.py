@@ -12,9 +12,9 @@ from scipy import stats
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.verdict import VerdictKind, judge, judge_jointly
 from pytest_npubench.verdict.evidence import excess_scatter
-from pytest_npubench.verdict.judging import weigh
 from pytest_npubench.verdict.rule import Rule
 from pytest_npubench.verdict.simulation.rules import table_of
+from pytest_npubench.verdict.weighing import weigh
 
 from .made_suite import kinds, slower, suite
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pytest_npubench.verdict.judging import weigh
 from pytest_npubench.verdict.rule import Rule
 from pytest_npubench.verdict.simulation.__main__ import main
 from pytest_npubench.verdict.simulation.creeping import creep, frozen_baseline
 from pytest_npubench.verdict.simulation.nights import one_night, run_nights, slowed
 from pytest_npubench.verdict.simulation.noise import MODELS, Noise, SimulatedSuite
 from pytest_npubench.verdict.simulation.rules import JOINT, RULES, entries_of, gate, median_5_percent, table_of
+from pytest_npubench.verdict.weighing import weigh
 
 S1, S2, S3, S3N, S4 = MODELS
 BELOW_CHANCE = 1e-4  # a true rate at the bound fails so seldom

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_npubench.backends.telemetry.state import Telemetry
-
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.backends.telemetry.state import Telemetry
 
 
 def open_telemetry(runtime: Runtime) -> Telemetry | None:

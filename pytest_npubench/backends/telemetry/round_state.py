@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.backends.telemetry.state import DeviceState
+if TYPE_CHECKING:
+    from pytest_npubench.backends.telemetry.state import DeviceState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

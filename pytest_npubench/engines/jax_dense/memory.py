@@ -34,7 +34,7 @@ def weight_bytes(shape: DecoderShape, dtype: str, num_devices: int = 1) -> int:
     """
     check_tensor_parallel(shape, num_devices)
     num_whole = shape.num_layers * shape.norm_parameters_per_layer + shape.hidden
-    return ((shape.num_parameters - num_whole) // num_devices + num_whole) * _dtype_bytes(dtype)
+    return ((shape.num_parameters - num_whole) // num_devices + num_whole) * dtype_bytes(dtype)
 
 
 def cache_bytes(shape: DecoderShape, bucket: int, batch_size: int, dtype: str, num_devices: int = 1) -> int:
@@ -43,10 +43,11 @@ def cache_bytes(shape: DecoderShape, bucket: int, batch_size: int, dtype: str, n
     Raises ConfigError as weight_bytes() does.
     """
     check_tensor_parallel(shape, num_devices)
-    return batch_size * bucket * shape.kv_bytes_per_token(_dtype_bytes(dtype)) // num_devices
+    return batch_size * bucket * shape.kv_bytes_per_token(dtype_bytes(dtype)) // num_devices
 
 
-def _dtype_bytes(dtype: str) -> int:
+def dtype_bytes(dtype: str) -> int:
+    """Bytes of one weight or activation. Raises ConfigError for a type that the decoder does not compute in."""
     if dtype not in DTYPE_BYTES:
         raise ConfigError(f"dtype {dtype!r} is not one the decoder computes in: {', '.join(DTYPE_BYTES)}")
     return DTYPE_BYTES[dtype]

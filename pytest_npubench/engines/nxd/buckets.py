@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from math import log2
 from typing import Any
 
-from pytest_npubench.core.buckets import Lengths, SmallestBucket, bucket_of, check_buckets
-from pytest_npubench.core.lengths import check_lengths
+from pytest_npubench.core.buckets import Lengths, SmallestBucket, bucket_of, check_buckets, check_lengths
 from pytest_npubench.errors import ConfigError
 
 SMALLEST_EXPONENT = 7  # 128 tokens

@@ -10,9 +10,8 @@ goes to the driver and nowhere else, and what cannot be read is refused without 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -23,8 +22,6 @@ from pytest_npubench.errors import HistoryError
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-FLAG, KEY = "--npubench-history", "npubench_history"
-"""How a run is told its history: on the command line, and in ini files and [tool.npubench]."""
 SUFFIXES = (".db", ".sqlite")
 ALLOWED = (
     "want a path ending in .db or .sqlite, sqlite:///PATH (sqlite:////PATH from the root), "
@@ -80,21 +77,6 @@ def parse_address(text: str | Address) -> Address:
         known = f"{scheme}:// is not known" if scheme.isidentifier() else "of an unknown kind"
         raise HistoryError(f"history: {known}; {ALLOWED}")
     return _server(f"postgresql+psycopg://{rest}")
-
-
-def recorded(arguments: Sequence[str]) -> list[str]:
-    """pytest's arguments as a journal or an A/B run keeps them: a history without its secrets, however the option was
-    given, and every other address without its password."""
-    kept: list[str] = []
-    for before, argument in pairwise(("", *arguments)):
-        given = re.match(rf".*(?:{FLAG}|{KEY})\s*=\s*", argument)
-        if before == FLAG:
-            kept.append(shown_address(argument))
-        elif given is not None:
-            kept.append(given[0] + shown_address(argument[given.end() :]))
-        else:
-            kept.append(masked(argument))
-    return kept
 
 
 def shown_address(text: str | Address) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.buckets import Spans
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import declared_in
 
@@ -32,6 +31,8 @@ def is_continuous(plan: BucketPlan, measured: Measured) -> bool:
 
 def boundaries(plan: BucketPlan, measured: Measured) -> tuple[int, ...]:
     """Lengths of prompts behind which a step is declared."""
+    from pytest_npubench.core.buckets import Spans
+
     if plan.service.pads_as_it_will:
         return declared_in(measured.rounds)
     return Spans.of(plan.keys.prefill_key, plan.keys.max_input_tokens).edges

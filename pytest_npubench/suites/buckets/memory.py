@@ -17,9 +17,8 @@ from typing import Any
 from pytest_npubench.campaign.kind import CaseKind
 from pytest_npubench.campaign.memory import MemoryNeed, MemoryRoom
 from pytest_npubench.core.case import Case
-from pytest_npubench.engines.jax_dense.memory import cache_bytes, weight_bytes
+from pytest_npubench.engines.jax_dense.memory import cache_bytes, dtype_bytes, weight_bytes
 from pytest_npubench.engines.shapes import DecoderShape, dense_shape
-from pytest_npubench.engines.virtual.memory import dtype_bytes
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 from zlib import crc32
 
-import numpy as np
-import numpy.typing as npt
-
 from pytest_npubench.campaign.plan import EnginePlan
-from pytest_npubench.core.buckets import BucketKeys
-from pytest_npubench.core.hardware import HardwareSpec, RunSize
 from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.predictors.two_point import ProfilePoint, plan_points
 from pytest_npubench.suites.buckets.points import BucketPoint, move_name, profile_name
 from pytest_npubench.suites.buckets.service import BucketService
-from pytest_npubench.suites.protocol import Choice
-from pytest_npubench.workloads import LengthSample, workload
 
-Lengths = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from pytest_npubench.core.buckets import BucketKeys
+    from pytest_npubench.core.hardware import HardwareSpec, RunSize
+    from pytest_npubench.predictors.two_point import ProfilePoint
+    from pytest_npubench.suites.protocol import Choice
+    from pytest_npubench.workloads import LengthSample
+
+    Lengths = npt.NDArray[np.int64]
 PROFILE_VISIT_S = 0.8  # every prediction of a bucket rests on its two points
 DRAWN_VISIT_S = 0.7  # one batch is half of a case's error: a long one is to be seen more than once in a round
 
@@ -91,6 +94,8 @@ class BucketPlan(EnginePlan):
 
     def profile_points(self, buckets: Sequence[int]) -> tuple[ProfilePoint, ...]:
         """Two a bucket; planned over the whole set, since a bucket's width depends on its neighbour."""
+        from pytest_npubench.predictors.two_point import plan_points
+
         planned = plan_points(self.buckets, output_tokens=self.size.profile_output_tokens)
         return tuple(point for point in planned if point.bucket in buckets)
 
@@ -187,12 +192,18 @@ def _tightened(name: str, asked: float | None, limit: float) -> float:
 
 @lru_cache(maxsize=256)
 def _sample(name: str, num_requests: int, batch_size: int, max_total_tokens: int) -> LengthSample:
+    from pytest_npubench.workloads import workload
+
     seed = crc32(f"{name}/{batch_size}".encode())  # other lengths for other batch sizes, the same on every machine
     return workload(name).sample(num_requests, seed=seed, max_total_tokens=max_total_tokens)
 
 
 def many_requests(name: str, num_requests: int, max_total_tokens: int) -> tuple[Lengths, Lengths]:
     """Input and output tokens, int64 [num_requests] each, of one seeded sample of a workload."""
+    import numpy as np
+
+    from pytest_npubench.workloads import workload
+
     requests = workload(name).sample(num_requests, seed=0, max_total_tokens=max_total_tokens).requests
     inputs = np.array([item.input_tokens for item in requests], dtype=np.int64)
     return inputs, np.array([item.output_tokens for item in requests], dtype=np.int64)

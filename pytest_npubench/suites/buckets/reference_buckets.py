@@ -19,7 +19,7 @@ class ReferenceBuckets(BucketService):
 
 def static_bucket_engine(runtime: Runtime, plan: BucketPlan) -> Engine:
     """The reference decoder of a plan's family."""
-    shape = shapes.decoder_shape(plan.model)
+    shape = shapes.dense_shape(plan.model)
     settings: dict[str, Any] = {
         "buckets": plan.buckets,
         "batch_size": plan.batch_size,

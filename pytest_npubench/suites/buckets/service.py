@@ -11,16 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pytest_npubench.core.buckets import BucketKeys, SmallestBucket
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines.protocol import Finished
-from pytest_npubench.predictors.two_point import BOTH_PHASES
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.kind import CaseKind
     from pytest_npubench.campaign.protocol import Bench
-    from pytest_npubench.engines.protocol import Engine
+    from pytest_npubench.core.buckets import BucketKeys
+    from pytest_npubench.engines.protocol import Engine, Finished
     from pytest_npubench.suites.buckets.plan import BucketPlan
 
 
@@ -41,7 +39,7 @@ class BucketService:
     """Whether weights and caches of all buckets lie on our device at once, as suites.buckets.memory counts them."""
     pads_decode: ClassVar[bool] = True
     """Whether a decode step runs at the length of a bucket of the plan."""
-    pure_phases: ClassVar[Sequence[Phase]] = BOTH_PHASES
+    pure_phases: ClassVar[Sequence[Phase]] = tuple(Phase)
     """The phases of which a profile point must stay in its bucket."""
 
     def buckets(self, family: str, buckets: tuple[int, ...]) -> tuple[int, ...]:
@@ -50,6 +48,8 @@ class BucketService:
 
     def keys(self, buckets: tuple[int, ...]) -> BucketKeys:
         """Which of these buckets a length runs in."""
+        from pytest_npubench.core.buckets import SmallestBucket
+
         return SmallestBucket(prefill_buckets=buckets, decode_buckets=buckets)
 
     def has_canaries(self, family: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.campaign import Campaign, CampaignSite
-from pytest_npubench.campaign.progress import Progress
+from pytest_npubench.campaign.protocol import Progress
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 from pytest_npubench.offload.chunk_graphs import ChunkFigures
 from pytest_npubench.offload.factorial import FactorialFigures

@@ -10,7 +10,7 @@ import pytest
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.campaign import Campaign, CampaignSite
 from pytest_npubench.campaign.lost_unit import LastWords
-from pytest_npubench.campaign.progress import Progress
+from pytest_npubench.campaign.protocol import Progress
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, UnitLostError
 from pytest_npubench.partition.matmul import GPU, NPU, Matmul, Split
 from pytest_npubench.partition.strategies import all_splits

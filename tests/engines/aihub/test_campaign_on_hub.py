@@ -19,7 +19,7 @@ from pytest_npubench.backends.protocol import Device
 from pytest_npubench.backends.qualcomm import AiHubRuntime
 from pytest_npubench.campaign.campaign import Campaign, CampaignSite
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.progress import Progress
+from pytest_npubench.campaign.protocol import Progress
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.core.measurement import CacheState, Phase
 from pytest_npubench.engines.aihub.options import JobOptions

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pytest_npubench.core.lengths import IntArray
+from pytest_npubench.core.buckets import IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,11 +21,11 @@ from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.suites.buckets.aihub.lens import bucket_profile, graph_times, predict_batch
+from pytest_npubench.suites.buckets.aihub.lens import graph_times
 from pytest_npubench.suites.buckets.aihub.plan import PHASES, GraphPoint, GraphVisit, HubPlan
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail, RivalDetail
 from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
-from pytest_npubench.suites.buckets.kinds.steps import Jump, StepsDetail, jump
+from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import GateKind, Judgement, Metric
@@ -109,6 +109,8 @@ class GraphProfileKind(GraphKind):
         self, case: Case, plan: HubPlan, measured: Measured
     ) -> tuple[dict[str, dict[Phase, tuple[float, ...]]], dict[str, str]]:
         """Times by unit and phase, and why by unit where they could not be had. Raises MeasurementError for the NPU."""
+        from pytest_npubench.suites.buckets.aihub.lens import graph_times
+
         bucket, found, failed = int(case.axis("bucket")), {}, {}
         for unit in plan.units:
             try:
@@ -125,6 +127,8 @@ class GraphStepsKind(GraphKind):
         return tuple(GraphPoint(phase=Phase.PREFILL, bucket=bucket, unit=MAIN_UNIT) for bucket in _edge(case, plan))
 
     def judge(self, case: Case, plan: HubPlan, measured: Measured) -> Judgement:
+        from pytest_npubench.suites.buckets.aihub.lens import graph_times
+
         edge = _edge(case, plan)
         times = [graph_times(measured, Phase.PREFILL, bucket, MAIN_UNIT) for bucket in edge]
         return Judgement(
@@ -146,6 +150,8 @@ class GraphPredictionKind(GraphKind):
         return plan.graph_points(plan.touched(batches), (MAIN_UNIT,))
 
     def judge(self, case: Case, plan: HubPlan, measured: Measured) -> Judgement:
+        from pytest_npubench.suites.buckets.aihub.lens import bucket_profile, predict_batch
+
         workload = str(case.axis("workload"))
         batches = plan.draws(workload)
         profile = bucket_profile(plan, measured, plan.touched(batches), MAIN_UNIT)
@@ -226,6 +232,8 @@ def _step_reason(edge: tuple[int, ...], times: list[tuple[float, ...]]) -> str:
     flat = f"one graph for every length of bucket {edge[0]}"
     if len(edge) == 1:
         return f"{flat}, the largest"
+    from pytest_npubench.suites.buckets.kinds.steps import Jump, jump
+
     found, ratio = jump(times[0], times[1])
     note = "" if found is not Jump.UNCLEAR else " by these samples"
     return f"{flat}; jump to the next bucket {found.value}{note}: x{ratio:.2f}"

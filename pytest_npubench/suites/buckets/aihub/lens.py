@@ -10,17 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean, variance
+from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.predictors.lens import BucketProfile, BucketTiming, LensPredictor
+from pytest_npubench.predictors.lens import BucketProfile, BucketTiming
 from pytest_npubench.predictors.profile import PointError
 from pytest_npubench.suites.buckets.aihub.plan import GraphPoint, GraphVisit, HubPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 
+if TYPE_CHECKING:
+    from pytest_npubench.predictors.profile import BucketProfile, BucketTiming, PointError
+
 
 def bucket_profile(plan: HubPlan, measured: Measured, buckets: Sequence[int], unit: str) -> BucketProfile:
     """The profile of one unit. Raises MeasurementError with the reason where one of its jobs failed."""
+    from pytest_npubench.predictors.profile import BucketProfile
+
     return BucketProfile(
         buckets={bucket: _timing(measured, bucket, unit) for bucket in buckets}, batch_size=plan.batch_size
     )
@@ -28,6 +34,8 @@ def bucket_profile(plan: HubPlan, measured: Measured, buckets: Sequence[int], un
 
 def predict_batch(profile: BucketProfile, batch: BucketPoint) -> float:
     """Seconds of one drawn batch, rows that ended carried along frozen as in the reference decoder."""
+    from pytest_npubench.predictors.lens import LensPredictor
+
     lengths = [(item.input_tokens, item.output_tokens) for item in batch.requests]
     return LensPredictor(profile).predict_batch(lengths, finished="freeze").e2e_s
 
@@ -39,6 +47,8 @@ def graph_times(measured: Measured, phase: Phase, bucket: int, unit: str) -> tup
 
 
 def _timing(measured: Measured, bucket: int, unit: str) -> BucketTiming:
+    from pytest_npubench.predictors.profile import BucketTiming
+
     ttft, tbt = (graph_times(measured, phase, bucket, unit) for phase in (Phase.PREFILL, Phase.DECODE))
     known = len(ttft) > 1 and len(tbt) > 1
     return BucketTiming(
@@ -47,6 +57,8 @@ def _timing(measured: Measured, bucket: int, unit: str) -> BucketTiming:
 
 
 def _error(times_s: Sequence[float], ttft_weight: float, tbt_weight: float) -> PointError:
+    from pytest_npubench.predictors.profile import PointError
+
     return PointError(
         variance_s2=variance(times_s) / len(times_s),
         num_samples=len(times_s),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import VisitedOnce
 from pytest_npubench.campaign.visits import Columns, Visit
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines import shapes
-from pytest_npubench.engines.aihub.graph import GraphSpec
-from pytest_npubench.engines.aihub.options import JobOptions
 from pytest_npubench.engines.aihub.profile import UNITS
 from pytest_npubench.suites.buckets.plan import BucketPlan
+
+if TYPE_CHECKING:
+    from pytest_npubench.engines.aihub.graph import GraphSpec
 
 NUM_ROUNDS = 1  # a job is a hundred runs, and costs the user's quota
 PHASES = (Phase.PREFILL, Phase.DECODE)
@@ -80,6 +81,8 @@ class HubPlan(BucketPlan):
 
     @property
     def settings(self) -> dict[str, object]:
+        from pytest_npubench.engines.aihub.options import JobOptions
+
         options = JobOptions(units=self.units)
         return {
             "buckets": self.buckets,
@@ -90,6 +93,9 @@ class HubPlan(BucketPlan):
 
     def graph(self, point: GraphPoint) -> GraphSpec:
         """Raises RegistryError on an unknown model, ConfigError on a dtype that is not exported."""
+        from pytest_npubench.engines import shapes
+        from pytest_npubench.engines.aihub.graph import GraphSpec
+
         return GraphSpec(
             shape=shapes.dense_shape(self.model),
             phase=point.phase,

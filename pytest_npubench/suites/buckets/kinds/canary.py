@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.engines.canary_kernels import KERNELS
-from pytest_npubench.stats.error import repeat_error
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.verdict import judge_gates
@@ -40,6 +39,8 @@ class CanaryKind:
         return (BucketPoint(name=f"canary/{kernel}", kernel=kernel, visit_s=CANARY_VISIT_S),)
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
+        from pytest_npubench.stats.error import repeat_error
+
         (point,) = self.points(case, plan)
         samples = measured.samples(point.name)
         return Judgement(

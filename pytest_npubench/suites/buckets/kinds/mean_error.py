@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.predictors.protocol import Predictor
-from pytest_npubench.stats.error import ErrorSummary, summarise
 from pytest_npubench.suites.buckets.declared_buckets import is_continuous, nominal_words
 from pytest_npubench.suites.buckets.kinds.prediction import KIND as PREDICTION
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionError, beside, prediction_error
@@ -16,6 +15,10 @@ from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
+
+if TYPE_CHECKING:
+    from pytest_npubench.predictors.protocol import Predictor
+    from pytest_npubench.stats.error import ErrorSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +88,8 @@ class MeanErrorKind:
 
 def _summary(found: Iterable[PredictionError]) -> ErrorSummary:
     """Of what the cases are held to, with the sign of the sum's error."""
+    from pytest_npubench.stats.error import summarise
+
     return summarise([item.error.gate_value * (1 if item.error.sum_error >= 0 else -1) for item in found])
 
 

@@ -16,25 +16,22 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import stdev
-from typing import TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, TypeVar
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.buckets import bucket_of
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CostRecord
 from pytest_npubench.errors import NpubenchError
-from pytest_npubench.predictors import predictor
-from pytest_npubench.predictors.lens import PREDICTOR as LENS
-from pytest_npubench.predictors.protocol import Predictor
-from pytest_npubench.stats.error import CaseError, case_error, repeat_error, student_quantile
+from pytest_npubench.predictors import LENS, predictor
 from pytest_npubench.suites.buckets.declared_buckets import is_continuous, nominal_words
 from pytest_npubench.suites.buckets.plan import BucketPlan, many_requests
 from pytest_npubench.suites.buckets.points import BucketPoint
-from pytest_npubench.suites.buckets.profile_samples import profile_samples
 from pytest_npubench.verdict import Gate, Verdict, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
+
+if TYPE_CHECKING:
+    from pytest_npubench.predictors.protocol import Predictor
+    from pytest_npubench.stats.error import CaseError
 
 SETTLED_HALF_WIDTH = 0.01
 MIN_JACKKNIFE_ROUNDS = 3
@@ -170,8 +167,14 @@ def beside(
     return found
 
 
-def prediction_error(plan: BucketPlan, measured: Measured, workload: str, of: Predictor = LENS) -> PredictionError:
-    """Predicted against measured for one workload. Raises MeasurementError where a point of either side failed."""
+def prediction_error(
+    plan: BucketPlan, measured: Measured, workload: str, of: Predictor | None = None
+) -> PredictionError:
+    """Predicted against measured for one workload, by LENS unless told. Raises MeasurementError where a point of either
+    side failed."""
+    from pytest_npubench.stats.error import case_error, repeat_error
+
+    of = of or predictor(LENS)
     predicted_s, measured_s = _seconds(plan, measured, workload, of)
     repeats = [repeat_error(measured.samples(batch.name).samples_s) for batch in plan.draws(workload)]
     known = [error * mean for error, mean in zip(repeats, measured_s, strict=True) if error is not None]
@@ -185,6 +188,8 @@ def prediction_error(plan: BucketPlan, measured: Measured, workload: str, of: Pr
 
 
 def _rival_detail(plan: BucketPlan, measured: Measured, workload: str, rival: Predictor) -> RivalDetail:
+    from pytest_npubench.suites.buckets.profile_samples import profile_samples
+
     found = prediction_error(plan, measured, workload, rival)
     return RivalDetail(
         predicted_s=found.predicted_s,
@@ -200,6 +205,8 @@ def _seconds(
     plan: BucketPlan, measured: Measured, workload: str, of: Predictor
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Predicted and measured seconds of each of the workload's batches."""
+    from pytest_npubench.suites.buckets.profile_samples import profile_samples
+
     batches = plan.draws(workload)
     fitted = of.fit(profile_samples(plan, measured, plan.touched(batches)))
     return (
@@ -214,6 +221,8 @@ def _half_width(plan: BucketPlan, measured: Measured, workload: str, of: Predict
     Leaving out whole rounds keeps what the interleaving achieved: drift that a round's points share cancels in the
     error, so it does not widen the interval.
     """
+    from pytest_npubench.stats.error import case_error, student_quantile
+
     num_rounds = len(measured.rounds)
     if num_rounds < MIN_JACKKNIFE_ROUNDS:
         return None
@@ -236,6 +245,10 @@ def _padding(plan: BucketPlan, measured: Measured, workload: str) -> dict[str, f
 
 def padding_fractions(plan: BucketPlan, workload: str, num_requests: int = 2000) -> tuple[float, float]:
     """Share of padded positions in prefill, and in decode of single requests, over many requests of the workload."""
+    import numpy as np
+
+    from pytest_npubench.core.buckets import bucket_of
+
     inputs, outputs = many_requests(workload, num_requests, plan.buckets[-1])
     prefilled = bucket_of(plan.buckets, inputs)
     steps = np.repeat(inputs, outputs - 1) + 1 + np.concatenate([np.arange(count - 1) for count in outputs])

@@ -15,11 +15,9 @@ from dataclasses import dataclass, field, replace
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CacheState, CompileRecord, CostRecord
-from pytest_npubench.predictors.two_point import count_cost
 from pytest_npubench.suites.buckets.declared_buckets import boundaries, continuous_words, is_continuous
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
-from pytest_npubench.suites.buckets.profile_samples import bucket_binaries, lens_profile
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import GateKind, Judgement, Metric
 
@@ -57,6 +55,9 @@ class ProfileKind:
         return tuple(plan.profile_point(point) for point in plan.profile_points((bucket,)))
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
+        from pytest_npubench.predictors.two_point import count_cost
+        from pytest_npubench.suites.buckets.profile_samples import bucket_binaries, lens_profile
+
         bucket = int(case.axis("bucket"))
         timing = lens_profile(plan, measured, (bucket,)).buckets[bucket]
         ttft_s, tbt_s = timing.ttft_s or 0.0, timing.tbt_s or 0.0  # both are there: one bucket set for both phases

@@ -28,7 +28,6 @@ from statistics import fmean, stdev
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import Request
-from pytest_npubench.stats.error import student_quantile
 from pytest_npubench.suites.buckets.declared_buckets import boundaries, continuous_words, is_continuous
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
@@ -134,6 +133,8 @@ def lengths(buckets: Sequence[int], bucket: int) -> tuple[int, ...]:
 
 def jump(left_s: Sequence[float], right_s: Sequence[float], tolerance: float = TOLERANCE) -> tuple[Jump, float]:
     """Whether latency jumps from one length to the next, from paired rounds, and the ratio right / left."""
+    from pytest_npubench.stats.error import student_quantile
+
     logs = [math.log(right / left) for left, right in zip(left_s, right_s, strict=False)]
     mean = fmean(logs)
     if len(logs) < 2:
