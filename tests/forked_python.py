@@ -61,11 +61,11 @@ CODE = (sys.executable, "-c")
 COMMAND_LINE = "import sys; from pytest_npubench.cli.main import main; sys.exit(main())"
 """`npubench`, as its entry point calls it."""
 PROGRAMS = ((sys.executable, "-m", "pytest"), (*CODE, COMMAND_LINE))
-UNITS = ("pytest_npubench.partition.units.", "pytest_npubench.offload.")
+UNITS = ("pytest_npubench.processes.hosted", "pytest_npubench.partition.units.", "pytest_npubench.offload.")
 """Compute units of a pair, and what each sets before it imports jax or torch."""
 UNITS_SET = {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
 GUARD = (sys.executable, "-I", "-S", str(Path(__file__).parents[1] / "pytest_npubench" / "processes" / "guard.py"))
-GUARD_ARGUMENTS = 3
+GUARD_ARGUMENTS = 4
 STANDARD = ("p2cread", "c2pwrite", "errwrite")
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36  # prctl(2)
 STEM = "stem"
@@ -255,8 +255,8 @@ def _be_guard(arguments: list[str], path: list[str]) -> NoReturn:
         _be(command[1:], path)
 
     guard._become = become
-    lifeline, limit_s, grace_s, *command = arguments
-    guard.main(int(lifeline), float(limit_s), float(grace_s), command)
+    lifeline, limit_s, grace_s, kind, *command = arguments
+    guard.main(int(lifeline), float(limit_s), float(grace_s), kind == "child", command)
     os._exit(1)  # it never returns
 
 
