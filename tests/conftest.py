@@ -60,6 +60,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Device locks are the host's: those of this session's processes meet nobody else's.
 os.environ["NPUBENCH_LOCK_SCOPE"] = f"tests-{os.getpid()}"
 
+# Workers share the processors, and so do the processes of one; and one setting needs one stem of forked_python.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 forked_python.install()
 
 if has_hypothesis:
