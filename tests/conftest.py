@@ -8,6 +8,7 @@ of them are missing is said when tests are about to run.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -90,6 +91,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     root = Path(__file__).parent
     places = {root / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays, and no collection of garbage looks through it again: the timed cases collect a lot."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -65,6 +65,12 @@ def pytest_npubench_shapes():
         )
     ]
 """
+OWN_HARDWARE = """
+from pytest_npubench.plugin import session
+
+session.known_folders = list
+"""
+"""Without the shipped hardware files, whose cases would be the most that a run collects."""
 FAKE_CONFTEST = """
 import dataclasses
 
@@ -112,7 +118,7 @@ class Project:
     def fake(self, install: str = "", **changes: Any) -> None:
         """A hardware file `fake` for the fake accelerator, installed with the arguments in the text `install`."""
         self.hardware("fake", **{"family": "openvino", "classes": ["npu"], "match": "^Fake accelerator$", **changes})
-        self.write("conftest.py", FAKE_CONFTEST.format(install=install) + SHAPES)
+        self.write("conftest.py", OWN_HARDWARE + FAKE_CONFTEST.format(install=install) + SHAPES)
         (self.root / CANARY).unlink(missing_ok=True)  # its kernels are programs of jax, which the fake does not run
 
     def in_front(self, code: str) -> None:
@@ -180,7 +186,7 @@ def make_project(root: Path) -> Project:
     shutil.copy(FAKE, root)
     project.write("pytest.ini", "[pytest]\n")
     project.write("lengths.csv", LENGTHS)
-    project.write("conftest.py", SHAPES)
+    project.write("conftest.py", OWN_HARDWARE + SHAPES)
     project.hardware("mini")
     return project
 
