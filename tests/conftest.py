@@ -32,23 +32,39 @@ pytest_plugins = ["pytester"]
 has_hypothesis = importlib.util.find_spec("hypothesis") is not None
 
 LONGEST = (
+    "engines/openvino_dense/test_answers.py",
     "crash/test_killed_runs.py",
     "forty/test_forty_nights.py",
-    "plugin/test_scheduling_run.py",
-    "crash/test_two_runs.py",
-    "plugin/test_resume.py",
-    "plugin/test_serving_bad_input.py",
-    "test_wheel.py",
     "plugin/test_server_suite.py",
-    "plugin/test_partition_bad_input.py",
-    "plugin/test_run.py",
+    "crash/test_killed_commands.py",
+    "crash/test_two_runs.py",
+    "plugin/test_serving_bad_input.py",
     "plugin/test_regression.py",
-    "engines/openvino_dense/test_answers.py",
+    "plugin/test_run.py",
+    "plugin/test_partition_bad_input.py",
+    "test_wheel.py",
     "cli/test_cli_ab.py",
-    "crash/test_killed_while_measuring_again.py",
+    "engines/test_tensor_parallel.py",
+    "partition/units/test_lost_units.py",
     "plugin/test_shards.py",
     "nightly/test_nights.py",
+    "plugin/test_resume.py",
+    "offload/test_pair.py",
+    "engines/aihub/test_partition_profile.py",
+    "crash/test_killed_while_measuring_again.py",
+    "plugin/test_benchmark_bridge.py",
+    "plugin/test_scheduling_run.py",
+    "plugin/test_campaign_process.py",
 )
+ONE_COMPILER = (
+    "tests/engines/test_binaries.py",
+    "tests/engines/test_logits.py",
+    "tests/engines/test_memory.py",
+    "tests/engines/test_path.py",
+    "tests/engines/test_tokens.py",
+    "tests/engines/openvino_dense/",
+)
+"""Files that share the engines of engines/conftest.py, each of which takes 12 s to compile: one worker's."""
 
 # A run that a test starts is no worker of this one.
 for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
@@ -82,6 +98,17 @@ def pytest_sessionstart() -> None:
             f"the project's own tests need packages that are not installed: {', '.join(missing_packages())}; "
             "`make test` installs them and runs the tests (the suites are `pytest -m cpu suites/` or `npubench run`)"
         )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadFileScheduling
+
+    class FilesTogether(LoadFileScheduling):  # type: ignore[misc] # xdist has no types here
+        def _split_scope(self, nodeid: str) -> str:
+            return ONE_COMPILER[0] if nodeid.startswith(ONE_COMPILER) else str(super()._split_scope(nodeid))
+
+    return FilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
