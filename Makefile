@@ -1,5 +1,6 @@
 # make bench: measure this machine's CPU (quick profile). make test: the project's tests without the
-# soaks, in minutes; make test TESTS=tests/cli: those of a folder. make test-all: all of them, each process a fresh one. make lint: style, types, layers, workflows.
+# soaks, in minutes; make test TESTS=tests/cli: those of a folder. make test-all: all of them, each
+# process a fresh one. make lint: style, types, layers, workflows.
 # make audit: known advisories of what the lock files pin.
 # make test-vllm: the tests that need vLLM, whose CPU build gets an environment of its own (3.5 GB).
 PYTHON ?= python3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from partition.fake_pair import gpu_time_s, npu_time_s
 
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.campaign import Campaign, CampaignSite
@@ -30,7 +31,6 @@ from pytest_npubench.suites.partition.points import (
     StreamPoint,
 )
 from pytest_npubench.verdict import VerdictKind
-from tests.partition.fake_pair import gpu_time_s, npu_time_s
 
 from .conftest import cases, partition_plan
 from .fake_units import LAYER_S, WORDS, FakeUnits
