@@ -56,15 +56,20 @@ LONGEST = (
     "plugin/test_scheduling_run.py",
     "plugin/test_campaign_process.py",
 )
-ONE_COMPILER = (
-    "tests/engines/test_binaries.py",
-    "tests/engines/test_logits.py",
-    "tests/engines/test_memory.py",
-    "tests/engines/test_path.py",
-    "tests/engines/test_tokens.py",
-    "tests/engines/openvino_dense/",
+TOGETHER = (
+    # the engines of engines/conftest.py, each of which takes 12 s to compile
+    (
+        "tests/engines/test_binaries.py",
+        "tests/engines/test_logits.py",
+        "tests/engines/test_memory.py",
+        "tests/engines/test_path.py",
+        "tests/engines/test_tokens.py",
+        "tests/engines/openvino_dense/",
+    ),
+    # what they import from transformers takes 4 s
+    ("tests/engines/test_against_transformers.py", "tests/engines/torch_moe/test_against_transformers.py"),
 )
-"""Files that share the engines of engines/conftest.py, each of which takes 12 s to compile: one worker's."""
+"""Files that share what is dear: one worker's."""
 
 # A run that a test starts is no worker of this one.
 for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
@@ -106,7 +111,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class FilesTogether(LoadFileScheduling):  # type: ignore[misc] # xdist has no types here
         def _split_scope(self, nodeid: str) -> str:
-            return ONE_COMPILER[0] if nodeid.startswith(ONE_COMPILER) else str(super()._split_scope(nodeid))
+            scopes = (files[0] for files in TOGETHER if nodeid.startswith(files))
+            return next(scopes, str(super()._split_scope(nodeid)))
 
     return FilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 

@@ -60,6 +60,8 @@ READ_ONCE = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "JAX_", "OMP_", "MKL_", "OPEN
 READ_LATER = ("PYTHONPATH", "JAX_PLATFORMS")
 """Those of them that a forked process is told anew."""
 CODE = (sys.executable, "-c")
+WORKER = (sys.executable, "-u", "-c")
+"""As xdist starts a worker of a run."""
 COMMAND_LINE = "import sys; from pytest_npubench.cli.main import main; sys.exit(main())"
 """`npubench`, as its entry point calls it."""
 KILLED = (sys.executable, str(Path(__file__).parent / "crash" / "kill_points.py"))
@@ -122,7 +124,7 @@ def _can_fork(asked: Mapping[str, Any], *, is_ours: bool) -> bool:
         program[: len(KILLED)] == KILLED
         or program[:3] in PROGRAMS
         or _is_unit(program)
-        or (is_ours and program[:2] == CODE)
+        or (is_ours and (program[:2] == CODE or program[:3] == WORKER))
     )
     special = (
         asked["shell"] or asked["preexec_fn"] or asked["executable"] or asked.get("process_group") not in (None, -1)
@@ -287,6 +289,8 @@ def _be(arguments: list[str], path: list[str]) -> NoReturn:
     install(ours)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _open_standard_streams()
+    if arguments[0] == "-u":  # standard error is unbuffered anyway, and a worker writes to its files by number
+        arguments = arguments[1:]
     try:
         if arguments[0] == "-m":
             sys.argv = ["-m", *arguments[2:]]
