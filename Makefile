@@ -1,5 +1,6 @@
 # make bench: measure this machine's CPU (quick profile). make test: the project's tests without the
-# soaks, in minutes. make test-all: all of them, each process a fresh one. make lint: style, types, layers, workflows.
+# soaks, in minutes; make test TESTS=tests/cli: those of a folder. make test-all: all of them, each
+# process a fresh one. make lint: style, types, layers, workflows.
 # make audit: known advisories of what the lock files pin.
 # make test-vllm: the tests that need vLLM, whose CPU build gets an environment of its own (3.5 GB).
 PYTHON ?= python3
@@ -17,6 +18,7 @@ TORCH := $(PIP) --retries 0 --timeout 10 --index-url https://download.pytorch.or
 endif
 # files of tests go to workers as wholes, in the order of tests/conftest.py
 WORKERS := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+TESTS ?= tests/
 REPORT ?= .npubench/report.html
 # hundreds of processes import the same modules: they keep the byte code, also where the environment says otherwise
 export PYTHONDONTWRITEBYTECODE :=
@@ -27,7 +29,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --benchmark-disable
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest tests/ -m "not soak" $(WORKERS)
+	$(BIN)/python -m pytest $(TESTS) -m "not soak" $(WORKERS)
 
 test-all: $(VENV)/.test
 	NPUBENCH_TESTS_FRESH=1 $(BIN)/python -m pytest tests/ --hypothesis-profile=soak $(WORKERS)

@@ -8,6 +8,7 @@ of them are missing is said when tests are about to run.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -31,23 +32,44 @@ pytest_plugins = ["pytester"]
 has_hypothesis = importlib.util.find_spec("hypothesis") is not None
 
 LONGEST = (
+    "engines/openvino_dense/test_answers.py",
     "crash/test_killed_runs.py",
     "forty/test_forty_nights.py",
-    "plugin/test_scheduling_run.py",
-    "crash/test_two_runs.py",
-    "plugin/test_resume.py",
-    "plugin/test_serving_bad_input.py",
-    "test_wheel.py",
     "plugin/test_server_suite.py",
-    "plugin/test_partition_bad_input.py",
-    "plugin/test_run.py",
+    "crash/test_killed_commands.py",
+    "crash/test_two_runs.py",
+    "plugin/test_serving_bad_input.py",
     "plugin/test_regression.py",
-    "engines/openvino_dense/test_answers.py",
+    "plugin/test_run.py",
+    "plugin/test_partition_bad_input.py",
+    "test_wheel.py",
     "cli/test_cli_ab.py",
-    "crash/test_killed_while_measuring_again.py",
+    "engines/test_tensor_parallel.py",
+    "partition/units/test_lost_units.py",
     "plugin/test_shards.py",
     "nightly/test_nights.py",
+    "plugin/test_resume.py",
+    "offload/test_pair.py",
+    "engines/aihub/test_partition_profile.py",
+    "crash/test_killed_while_measuring_again.py",
+    "plugin/test_benchmark_bridge.py",
+    "plugin/test_scheduling_run.py",
+    "plugin/test_campaign_process.py",
 )
+TOGETHER = (
+    # the engines of engines/conftest.py, each of which takes 12 s to compile
+    (
+        "tests/engines/test_binaries.py",
+        "tests/engines/test_logits.py",
+        "tests/engines/test_memory.py",
+        "tests/engines/test_path.py",
+        "tests/engines/test_tokens.py",
+        "tests/engines/openvino_dense/",
+    ),
+    # what they import from transformers takes 4 s
+    ("tests/engines/test_against_transformers.py", "tests/engines/torch_moe/test_against_transformers.py"),
+)
+"""Files that share what is dear: one worker's."""
 
 # A run that a test starts is no worker of this one.
 for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
@@ -59,6 +81,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Device locks are the host's: those of this session's processes meet nobody else's.
 os.environ["NPUBENCH_LOCK_SCOPE"] = f"tests-{os.getpid()}"
+
+# Workers share the processors, and so do the processes of one; and one setting needs one stem of forked_python.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 forked_python.install()
 
@@ -80,6 +105,18 @@ def pytest_sessionstart() -> None:
         )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadFileScheduling
+
+    class FilesTogether(LoadFileScheduling):  # type: ignore[misc] # xdist has no types here
+        def _split_scope(self, nodeid: str) -> str:
+            scopes = (files[0] for files in TOGETHER if nodeid.startswith(files))
+            return next(scopes, str(super()._split_scope(nodeid)))
+
+    return FilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--hypothesis-profile", None) != "soak":
         for item in items:
@@ -87,6 +124,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     root = Path(__file__).parent
     places = {root / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays, and no collection of garbage looks through it again: the timed cases collect a lot."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

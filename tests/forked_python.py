@@ -6,8 +6,8 @@ asked for, as a child of whoever asked, and ends as an interpreter does. That pr
 it does anything, for what it starts in turn. subprocess.Popen asks the stem for what `_can_fork` allows, and starts all
 others afresh.
 
-With NPUBENCH_TESTS_FRESH set every process starts afresh (`make test-all`); in the environment of one process, that one
-does and all below it.
+With NPUBENCH_TESTS_FRESH set every process but KILLED starts afresh (`make test-all`); in the environment of one
+process, that one does and all below it.
 """
 
 from __future__ import annotations
@@ -58,15 +58,21 @@ IMPORTED = (
 )
 READ_ONCE = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "JAX_", "OMP_", "MKL_", "OPENBLAS_")
 """What the names of variables begin with that an interpreter or an imported package reads as it starts."""
+READ_LATER = ("PYTHONPATH", "JAX_PLATFORMS")
+"""Those of them that a forked process is told anew."""
 CODE = (sys.executable, "-c")
+WORKER = (sys.executable, "-u", "-c")
+"""As xdist starts a worker of a run."""
 COMMAND_LINE = "import sys; from pytest_npubench.cli.main import main; sys.exit(main())"
 """`npubench`, as its entry point calls it."""
+KILLED = (sys.executable, str(Path(__file__).parent / "crash" / "kill_points.py"))
+"""What tests kill a hundred times, which is forked always: what it starts is as the environment says."""
 PROGRAMS = ((sys.executable, "-m", "pytest"), (*CODE, COMMAND_LINE))
-UNITS = ("pytest_npubench.partition.units.", "pytest_npubench.offload.")
-"""Compute units of a pair, and what each sets before it imports jax or torch."""
-UNITS_SET = {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+UNITS = ("pytest_npubench.processes.hosted", "pytest_npubench.partition.units.", "pytest_npubench.offload.")
+"""Compute units of a pair, and what each sets before it imports torch."""
+UNITS_SET = {"OMP_NUM_THREADS": "1"}
 GUARD = (sys.executable, "-I", "-S", str(Path(__file__).parents[1] / "pytest_npubench" / "processes" / "guard.py"))
-GUARD_ARGUMENTS = 3
+GUARD_ARGUMENTS = 4
 STANDARD = ("p2cread", "c2pwrite", "errwrite")
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36  # prctl(2)
 STEM = "stem"
@@ -80,7 +86,7 @@ _lock = threading.Lock()
 
 def install(stem: socket.socket | None = None) -> None:
     """Have subprocess.Popen fork from here on. Without a stem one starts with the first process that can be forked."""
-    if FRESH in os.environ or sys.platform != "linux":
+    if sys.platform != "linux":
         return
     execute = subprocess.Popen._execute_child  # type: ignore[attr-defined]
     signature = inspect.signature(execute)
@@ -108,12 +114,19 @@ def _can_fork(asked: Mapping[str, Any], *, is_ours: bool) -> bool:
     """Whether it is one of PROGRAMS on this interpreter, with nothing special. Code that a run of ours starts is the
     package's own; a test's own code may ask what is imported."""
     command, environment = asked["args"], os.environ if asked["env"] is None else asked["env"]
-    if not isinstance(command, (list, tuple)) or FRESH in environment:
+    if not isinstance(command, (list, tuple)):
         return False
     program = tuple(map(str, command))
+    if FRESH in environment and program[: len(KILLED)] != KILLED:
+        return False
     if program[: len(GUARD)] == GUARD:
         program = program[len(GUARD) + GUARD_ARGUMENTS :]
-    has_program = program[:3] in PROGRAMS or _is_unit(program) or (is_ours and program[:2] == CODE)
+    has_program = (
+        program[: len(KILLED)] == KILLED
+        or program[:3] in PROGRAMS
+        or _is_unit(program)
+        or (is_ours and (program[:2] == CODE or program[:3] == WORKER))
+    )
     special = (
         asked["shell"] or asked["preexec_fn"] or asked["executable"] or asked.get("process_group") not in (None, -1)
     )
@@ -136,8 +149,8 @@ def _environment(asked: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _read_once(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]:
-    """A stem is for one such setting. PYTHONPATH is no matter: a forked process looks there too."""
-    given = ((name, value) for name, value in environment.items() if value and name != "PYTHONPATH")
+    """A stem is for one such setting."""
+    given = ((name, value) for name, value in environment.items() if value and name not in READ_LATER)
     return frozenset((name, value) for name, value in given if name.startswith(READ_ONCE))
 
 
@@ -238,6 +251,8 @@ def _take_over(request: Mapping[str, Any], files: list[int], path: list[str]) ->
     os.sched_setaffinity(0, request["cores"])
     if request["leads_session"]:
         os.setsid()
+    if "jax" in sys.modules:
+        sys.modules["jax"].config.update("jax_platforms", os.environ.get("JAX_PLATFORMS") or None)
     extra = [os.path.abspath(part) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]  # noqa: PTH100
     sys.path[:] = [request["folder"], *extra, *path]
 
@@ -256,8 +271,8 @@ def _be_guard(arguments: list[str], path: list[str]) -> NoReturn:
         _be(command[1:], path)
 
     guard._become = become
-    lifeline, limit_s, grace_s, *command = arguments
-    guard.main(int(lifeline), float(limit_s), float(grace_s), command)
+    lifeline, limit_s, grace_s, kind, *command = arguments
+    guard.main(int(lifeline), float(limit_s), float(grace_s), kind == "child", command)
     os._exit(1)  # it never returns
 
 
@@ -275,10 +290,15 @@ def _be(arguments: list[str], path: list[str]) -> NoReturn:
     install(ours)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _open_standard_streams()
+    if arguments[0] == "-u":  # standard error is unbuffered anyway, and a worker writes to its files by number
+        arguments = arguments[1:]
     try:
         if arguments[0] == "-m":
             sys.argv = ["-m", *arguments[2:]]
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        elif arguments[0] != "-c":
+            sys.argv, sys.path[0] = arguments, os.path.dirname(arguments[0])  # noqa: PTH120 - as the interpreter does
+            runpy.run_path(arguments[0], run_name="__main__")
         else:
             sys.argv = ["-c", *arguments[2:]]
             sys.modules["__main__"] = ModuleType("__main__")

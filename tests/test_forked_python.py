@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 from forked_python import FRESH, STEM
 
+from pytest_npubench.processes.child import hosted
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every process starts afresh")
 
 TELLS = """
 import json, os, signal, subprocess, sys
+from pytest_npubench.processes import guarded
 
 def test_tells():
     told = {
@@ -28,6 +31,8 @@ def test_tells():
     }
     command = [sys.executable, "-m", "pytest", "--version"]
     told["below"] = subprocess.run(command, capture_output=True, text=True).stdout
+    asks = [sys.executable, "-c", "import sys; print('torch' in sys.modules)"]
+    told["is_forked_below"] = guarded.run(asks, limit_s=60.0).stdout.strip() == "True"
     with os.fdopen(int(os.environ["TOLD"]), "w") as file:
         json.dump(told, file)
 """
@@ -60,9 +65,26 @@ def told(folder: Path, **variables: str) -> dict[str, Any]:
 def test_a_forked_process_is_as_a_fresh_one(tmp_path: Path) -> None:
     (tmp_path / "test_tells.py").write_text(TELLS)
     forked, fresh = told(tmp_path), told(tmp_path, **{FRESH: "1"})
+    is_forked = FRESH not in os.environ
+    assert (forked.pop("is_forked_below"), fresh.pop("is_forked_below")) == (is_forked, False)
     assert forked == fresh
     assert forked["status"] == 0
     assert forked["parent"] == os.getpid()
+
+
+def test_a_child_that_answers_is_forked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its guard too, with whatever arguments guard.py takes: otherwise all children start afresh, and slowly."""
+    (tmp_path / "own_words.py").write_text(
+        "import sys\n\nclass Words:\n    def __init__(self, arguments):\n"
+        "        pass\n\n    def is_imported(self, name):\n        return name in sys.modules\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    child = hosted("own_words:Words", {}, name="a child of the tests")
+    try:
+        child.started()
+        assert child.call("is_imported", "torch") is (FRESH not in os.environ)
+    finally:
+        child.close()
 
 
 @pytest.mark.parametrize("variables", [{}, {FRESH: "1"}], ids=["forked", "fresh"])

@@ -91,7 +91,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
     (site,) = environment.glob("lib/python*/site-packages")
     others = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     (site / "others.pth").write_text("\n".join(others) + "\n")
-    project = Project(folder / "project")
+    project = Project(folder / "project", has_shipped=True)
     project.write("lengths.csv", LENGTHS)
     project.write("fake_device.py", FAKE.read_text(encoding="utf-8"))
     project.fake(NIGHT_NOISE)

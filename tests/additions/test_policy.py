@@ -97,6 +97,7 @@ def project(tmp_path: Path) -> Project:
     return project
 
 
+@pytest.mark.soak  # fresh processes with torch; test_suite.py and test_predictor.py add to a copy too
 def test_a_policy_is_one_file(project: Project, tmp_path: Path) -> None:
     assert len(FILES) == 1
     copy = copy_of_the_package(tmp_path / "copy")

@@ -54,7 +54,7 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> Rehearsed:
     yesterday.journal_path.rename(yesterday.root / OLD_JOURNAL)
 
     today = yesterday.copy(tmp_path_factory.mktemp("today") / "project")
-    _timed(fork(today, ("npubench", "--help")))  # the server has started
+    _timed(fork(today, ("npubench", "--help")))  # the stem has started
     duration_s = _timed(fork(today, (*RUN, *PUBLISHED)))
     check_all(today, b"")
     points, left = passed_points(today), frozenset(files(today))

@@ -6,7 +6,8 @@ import pytest
 
 from pytest_npubench.offload.units import Units
 from pytest_npubench.partition.units.arena import SharedArena
-from tests.offload.in_process import InProcessUnit
+
+from .in_process import InProcessUnit
 
 
 @pytest.fixture

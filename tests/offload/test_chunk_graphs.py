@@ -12,7 +12,8 @@ from pytest_npubench.offload.chunk_graphs import ChunkGraphBench, ChunkSettings,
 from pytest_npubench.offload.chunk_layout import ARMS, ChunkLayout
 from pytest_npubench.offload.decoder import DecoderSize, make_layers, make_prompt, reference, trace
 from pytest_npubench.offload.units import Units
-from tests.offload.oracles import PAPER_LAYOUT, layer_elements
+
+from .oracles import PAPER_LAYOUT, layer_elements
 
 SIZE = DecoderSize(num_layers=2, width=16, num_heads=2, ffn_width=32, num_outliers=0)
 SETTINGS = ChunkSettings(size=SIZE, chunk_tokens=8, prompt_tokens=(4, 12))

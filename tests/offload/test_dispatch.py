@@ -19,8 +19,9 @@ from pytest_npubench.offload.pipeline import Pipeline, Variant
 from pytest_npubench.offload.schedules import policy_names
 from pytest_npubench.offload.units import Units
 from pytest_npubench.partition.units.arena import SharedArena
-from tests.offload.in_process import InProcessUnit
-from tests.offload.oracles import dags
+
+from .in_process import InProcessUnit
+from .oracles import dags
 
 
 def run_both(dag: SubgraphDag, policy: str, board: Board, work: Callable[[int], None]) -> None:

@@ -40,7 +40,8 @@ from pytest_npubench.offload.summaries import (
     summarize_factorial,
     summarize_shadow,
 )
-from tests.offload.oracles import layer_elements
+
+from .oracles import layer_elements
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="a pair of units needs 2 cores"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_npubench.core.papers import published
-from tests.offload.oracles import PAPER_LAYOUT
+
+from .oracles import PAPER_LAYOUT
 
 PAPER = published("llm_npu")
 

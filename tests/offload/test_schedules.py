@@ -20,7 +20,8 @@ from pytest_npubench.offload.schedules import (
     policy_names,
     simulate,
 )
-from tests.offload.oracles import brute_force_makespan_s, check_schedule, dags
+
+from .oracles import brute_force_makespan_s, check_schedule, dags
 
 SMALL = {"deadline": None, "max_examples": 60}
 

@@ -13,7 +13,8 @@ from pytest_npubench.offload.shadow import ARMS, ShadowBench, ShadowSettings, cr
 from pytest_npubench.offload.synthetic import activation, weight
 from pytest_npubench.offload.units import Units
 from pytest_npubench.partition.units.arena import SharedArena
-from tests.offload.in_process import InProcessUnit
+
+from .in_process import InProcessUnit
 
 SETTINGS = ShadowSettings(num_tokens=8, num_channels=64, num_rows=32, num_outliers=(0, 4, 64))
 

@@ -62,6 +62,6 @@ def project(tmp_path: Path) -> Project:
 @pytest.fixture(scope="session")
 def green(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """All cases of the small device on the host's processors, really measured, as strictly as pytest can be told."""
-    project = make_project(tmp_path_factory.mktemp("green"))
+    project = make_project(tmp_path_factory.mktemp("green")).with_shipped()
     arguments = ("-k", "mini", "-W", "error", "--junitxml=junit.xml", "--benchmark-json=benchmark.json")
     return Finished(project=project, result=project.run(*arguments, "--benchmark-autosave", "--npubench-accept"))

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,12 @@ def pytest_npubench_shapes():
         )
     ]
 """
+OWN_HARDWARE = """
+from pytest_npubench.plugin import session
+
+session.known_folders = list
+"""
+"""Without the shipped hardware files, whose 600 cases take a run as long to collect as its own to measure."""
 FAKE_CONFTEST = """
 import dataclasses
 
@@ -83,6 +89,13 @@ LENGTHS = "input_tokens,output_tokens\n" + "".join(
 @dataclass(frozen=True)
 class Project:
     root: Path
+    has_shipped: bool = False
+    """Whether the shipped hardware files' cases are collected too."""
+
+    def with_shipped(self) -> Project:
+        path = self.root / "conftest.py"
+        path.write_text(path.read_text(encoding="utf-8").replace(OWN_HARDWARE, ""), encoding="utf-8")
+        return replace(self, has_shipped=True)
 
     def write(self, name: str, text: str) -> Path:
         path = self.root / name
@@ -112,7 +125,8 @@ class Project:
     def fake(self, install: str = "", **changes: Any) -> None:
         """A hardware file `fake` for the fake accelerator, installed with the arguments in the text `install`."""
         self.hardware("fake", **{"family": "openvino", "classes": ["npu"], "match": "^Fake accelerator$", **changes})
-        self.write("conftest.py", FAKE_CONFTEST.format(install=install) + SHAPES)
+        own = "" if self.has_shipped else OWN_HARDWARE
+        self.write("conftest.py", own + FAKE_CONFTEST.format(install=install) + SHAPES)
         (self.root / CANARY).unlink(missing_ok=True)  # its kernels are programs of jax, which the fake does not run
 
     def in_front(self, code: str) -> None:
@@ -122,7 +136,7 @@ class Project:
     def copy(self, root: Path) -> Project:
         """The project as it is now in another folder: journal, baselines and all."""
         shutil.copytree(self.root, root)
-        return Project(root)
+        return replace(self, root=root)
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> pytest.RunResult:
         started_s = time.monotonic()
@@ -180,7 +194,7 @@ def make_project(root: Path) -> Project:
     shutil.copy(FAKE, root)
     project.write("pytest.ini", "[pytest]\n")
     project.write("lengths.csv", LENGTHS)
-    project.write("conftest.py", SHAPES)
+    project.write("conftest.py", OWN_HARDWARE + SHAPES)
     project.hardware("mini")
     return project
 

@@ -22,6 +22,7 @@ def test_importing_the_plugin_imports_nothing_heavy():
 
 
 def test_a_run_that_does_not_use_it_imports_nothing_heavy_either(project):
+    project.with_shipped()
     project.write("plain/conftest.py", f"def pytest_unconfigure():\n    {REPORT % (HEAVY,)}\n")
     project.write("plain/test_plain.py", "def test_plain():\n    pass\n")
     result = project.run("plain", "-p", "no:benchmark", "-q", env={FRESH: "1"})
@@ -31,6 +32,7 @@ def test_a_run_that_does_not_use_it_imports_nothing_heavy_either(project):
 
 
 def test_collecting_cases_imports_no_vendors_library(project):
+    project.with_shipped()
     project.write(
         "conftest.py", (project.root / "conftest.py").read_text() + f"\n\ndef pytest_unconfigure():\n    {REPORT}"
     )

@@ -156,6 +156,7 @@ def test_neuron_cores_are_no_matter_of_the_reference(neuron) -> None:
     ],
 )
 def test_without_the_vendor_s_package_cases_skip_and_requiring_them_fails(project, engine, marker, reason) -> None:
+    project.with_shipped()
     chosen = (f"--npubench-engine={engine}", "-m", f"{marker} and buckets")
     result = project.run("-rs", *chosen)
     assert result.ret == 0, result.outlines

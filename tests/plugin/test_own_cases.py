@@ -209,6 +209,7 @@ def test_a_fixed_number_of_calls_is_another_measurement(limits):
 
 
 def test_the_documents_example_and_a_call_that_compiles_anew(project):
+    project.with_shipped()
     (example,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), flags=re.DOTALL)
     project.write("test_document.py", example)
     project.write("test_anew.py", COMPILES_ANEW)

@@ -32,10 +32,15 @@ def pytest_npubench_backends():
 """
 
 
+@pytest.fixture
+def project(project):
+    return project.with_shipped()
+
+
 @pytest.fixture(scope="module")
 def absent(tmp_path_factory):
     """A project on a machine where every family is asked for its devices and has none."""
-    project = make_project(tmp_path_factory.mktemp("absent"))
+    project = make_project(tmp_path_factory.mktemp("absent")).with_shipped()
     project.write("conftest.py", FAKE_ABSENCE + (project.root / "conftest.py").read_text())
     return project
 

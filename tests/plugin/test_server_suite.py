@@ -183,7 +183,9 @@ def test_a_model_that_is_not_served_is_an_error_and_names_those_that_are(project
     [
         (refuses(404, "the model `m` does not exist"), "no request was answered: 2 of 2: HTTP 404 (HTTP 404 Not Found"),
         (refuses(500, f"cannot read Bearer {KEY}"), "2 of 2: HTTP 500 (HTTP 500 Internal Server Error: cannot read"),
-        (streams(TOKEN, "[DONE]"), "2 of 2: another number of tokens than asked for"),
+        pytest.param(
+            streams(TOKEN, "[DONE]"), "2 of 2: another number of tokens than asked for", marks=pytest.mark.soak
+        ),
     ],
 )
 def test_a_server_that_answers_nothing_well_is_invalid_with_the_failures_by_count(project, load, fault, words):
@@ -207,7 +209,11 @@ def test_a_server_that_goes_down_half_way_is_invalid_and_what_it_answered_is_kep
 
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [(refuses(429), "HTTP 429"), (streams(TOKEN, cut=True), "disconnected"), (streams("nonsense"), "malformed stream")],
+    [
+        (refuses(429), "HTTP 429"),
+        pytest.param(streams(TOKEN, cut=True), "disconnected", marks=pytest.mark.soak),
+        pytest.param(streams("nonsense"), "malformed stream", marks=pytest.mark.soak),
+    ],
 )
 def test_single_failures_count_against_attainment_and_are_named(project, load, fault, words):
     """Every fourth of 18: of the 16 measured four fail, so 75 % attain where 70 % are wanted."""

@@ -24,16 +24,18 @@ def at_least(share, num_trials, rate):
     return stats.binom.cdf(round(share * num_trials), num_trials, rate) > BELOW_CHANCE
 
 
+@pytest.mark.parametrize("num_nights", [20, pytest.param(40, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("noise", "power_at_5", "power_at_10"), [(S1, 0.95, 0.99), (S2, 0.80, 0.99), (S3, 0.25, 0.90)])
-def test_false_alarms_and_power_of_the_gate(noise, power_at_5, power_at_10):
-    score = run_nights(noise, {"our gate": gate}, num_nights=40, num_cases=300, num_accepted=20, seed=1)["our gate"]
-    assert at_most(score.num_bad_nights, 40, 1 / 60)
-    assert at_least(score.power(0.05), 120, power_at_5)
-    assert at_least(score.power(0.10), 120, power_at_10)
+def test_false_alarms_and_power_of_the_gate(noise, power_at_5, power_at_10, num_nights):
+    scores = run_nights(noise, {"our gate": gate}, num_nights=num_nights, num_cases=300, num_accepted=20, seed=1)
+    score = scores["our gate"]
+    assert at_most(score.num_bad_nights, num_nights, 1 / 60)
+    assert at_least(score.power(0.05), 3 * num_nights, power_at_5)
+    assert at_least(score.power(0.10), 3 * num_nights, power_at_10)
 
 
 def test_the_bounds_can_fail():
-    """median:5% alarms on most nights of S3, and sees half of what is 5 % slower."""
+    """median:5% alarms on most nights of S3, and sees half of what is 5 % slower: also in the fewest nights above."""
     rule = {"median": median_5_percent}
     score = run_nights(S3, rule, num_nights=20, num_cases=300, num_accepted=20, seed=1)["median"]
     assert not at_most(score.num_bad_nights, 20, 1 / 60)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from partition.fake_pair import FakePair
 
 from pytest_npubench.errors import MeasurementError, UnitLostError
 from pytest_npubench.partition.layer import OUTPUT, LayerTiming
 from pytest_npubench.partition.matmul import Matmul, Split
 from pytest_npubench.partition.unit import SplitTiming
-from tests.partition.fake_pair import FakePair
 
 WORDS = "static unit on core 1 (process 7) was lost: killed by signal 9; its last words: the unit is on fire"
 LAYER_S = {"decided": 3e-3, "npu": 5e-3, "gpu": 4e-3}

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
+from partition.fake_pair import gpu_time_s, npu_time_s
 
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.campaign import Campaign, CampaignSite
@@ -36,7 +37,6 @@ from pytest_npubench.suites.partition.points import (
     StreamVisit,
 )
 from pytest_npubench.verdict import VerdictKind
-from tests.partition.fake_pair import gpu_time_s, npu_time_s
 
 from .conftest import cases, partition_plan, split_visit
 from .fake_units import LAYER_S, WORDS, FakeUnits

@@ -19,18 +19,27 @@ from .conftest import serving_plan
 NUM_ROUNDS = 6  # of two nothing is proven
 
 
-@pytest.fixture
-def table_2(measure):
-    plan = serving_plan(num_requests=60)
-    kind, (case,), measured = measure(plan, "chunk_rate")
-    return kind, case, plan, measured
+@pytest.fixture(scope="module")
+def kept():
+    """By kind what was measured: once for all tests here, each of which gets rounds that it may change."""
+    return {}
 
 
 @pytest.fixture
-def table_10(measure):
-    plan = serving_plan(num_requests=40)
-    kind, (case,), measured = measure(plan, "disaggregated", NUM_ROUNDS)
-    return kind, case, plan, measured
+def table_2(measure, kept):
+    return measured_once(measure, kept, serving_plan(num_requests=60), "chunk_rate", 2)
+
+
+@pytest.fixture
+def table_10(measure, kept):
+    return measured_once(measure, kept, serving_plan(num_requests=40), "disaggregated", NUM_ROUNDS)
+
+
+def measured_once(measure, kept, plan, name, num_rounds):
+    if name not in kept:
+        kept[name] = measure(plan, name, num_rounds)
+    kind, (case,), measured = kept[name]
+    return kind, case, plan, replace(measured, rounds=list(map(dict, measured.rounds)))
 
 
 def exchanged(measured, pairs):

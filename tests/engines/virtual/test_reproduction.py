@@ -76,6 +76,7 @@ def test_table_6_layered_prefill_is_faster_to_the_first_token_and_between_tokens
         assert found == pytest.approx(printed, rel=0.3)
 
 
+@pytest.mark.soak
 def test_table_11_more_layer_groups_trade_ttft_for_tbt() -> None:
     printed = PAPER.table("11")
     groups = [int(count) for count in printed.column("layer_groups")]
@@ -106,6 +107,7 @@ def test_table_10_decode_is_smoothest_on_a_device_of_its_own() -> None:
         assert apart[metric] < layered[metric] < chunked[metric]
 
 
+@pytest.mark.soak
 def test_table_8_gpt_oss_for_which_nothing_was_fitted() -> None:
     """At 2.1 requests/s: TBT within 20 % of the printed figures, TTFT within 30 %."""
     for policy in ("chunked", "layered"):
@@ -119,7 +121,7 @@ def test_table_8_gpt_oss_for_which_nothing_was_fitted() -> None:
         assert found["ttft_mean_s"] == pytest.approx(printed["ttft_mean"], rel=0.3)
 
 
-@pytest.mark.parametrize("cv", [None, 1.83])
+@pytest.mark.parametrize("cv", [None, pytest.param(1.83, marks=pytest.mark.soak)])
 def test_table_12_layered_prefill_keeps_its_lead_under_bursts(cv: float | None) -> None:
     chunked, layered = (served(policy, "layered-arxiv", 1.4, cv=cv) for policy in ("chunked", "layered"))
     for metric in ("ttft_mean_s", "ttft_p99_s", "tbt_mean_s", "tbt_p99_s"):

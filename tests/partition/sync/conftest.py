@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from partition.units.processes import opened
 from pytest_npubench.partition.units.host_pair import HostPair
-from tests.partition.units.processes import opened
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from pytest_npubench.partition.sync.overlap import measure_overlap
 from pytest_npubench.partition.sync.round_trips import measure_round_trips
 from pytest_npubench.partition.sync.splits import alone, row_split
 from pytest_npubench.partition.units.host_pair import HostPair
-from tests.partition.sync.fake_pair import FakePair
+
+from .fake_pair import FakePair
 
 MATMUL = Matmul(name="q", rows=90, cols=16, tokens=3)
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from pytest_npubench.partition.units.host_pair import HostPair
-from tests.partition.units.processes import opened
+
+from .processes import opened
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ from pytest_npubench.partition.matmul import GPU, NPU, Matmul, Part, Split
 from pytest_npubench.partition.units import open_pair, pair_names
 from pytest_npubench.partition.units.cores import two_cores
 from pytest_npubench.partition.units.host_pair import HostPair
-from tests.partition.units.processes import STANDARD_SIZES, eventually, opened, rows_shared, runs
+
+from .processes import STANDARD_SIZES, eventually, opened, rows_shared, runs
 
 MATMUL = Matmul(name="ffn_up", rows=24, cols=40, tokens=5)
 

@@ -10,7 +10,8 @@ from pytest_npubench.errors import PartitionError, RegistryError
 from pytest_npubench.partition.layer import OPERATORS, DecoderLayer, LayerShape, stages_of
 from pytest_npubench.partition.matmul import Split
 from pytest_npubench.partition.units.host_pair import HostPair
-from tests.partition.units.processes import rows_shared
+
+from .processes import rows_shared
 
 SHAPE = LayerShape(hidden=32, num_heads=4, num_kv_heads=2, head_dim=8, intermediate=48)
 SEPARATE = OPERATORS[:7]

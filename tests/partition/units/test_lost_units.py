@@ -17,7 +17,8 @@ from pytest_npubench.partition.matmul import Matmul, Split
 from pytest_npubench.partition.units.arena import SharedArena
 from pytest_npubench.partition.units.host_pair import HostPair
 from pytest_npubench.partition.units.xla_worker import XlaWorker
-from tests.partition.units.processes import eventually, opened, rows_shared, runs
+
+from .processes import eventually, opened, rows_shared, runs
 
 MATMUL = Matmul(name="ffn_up", rows=512, cols=512, tokens=8)
 KERNELS = "tests.partition.units.odd_kernels"
