@@ -36,7 +36,16 @@ class RivalErrors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeanErrorDetail(ErrorSummary):
+class MeanErrorDetail:
+    """LENS's errors over the workloads, as in ErrorSummary."""
+
+    num_cases: int
+    signed_mean: float
+    mean: float
+    median: float
+    p90: float
+    max: float
+    under_5_percent_fraction: float
     continuous: bool = False
     predictors: Mapping[str, RivalErrors] = field(default_factory=dict)
 
