@@ -1,9 +1,16 @@
-"""The child's side of child.py: where messages come from and answers go."""
+"""The child's side of child.py: where messages come from and answers go.
+
+`python -m pytest_npubench.processes.owner JSON` is a child that makes an object and answers its methods by name until
+the owner closes its end; {"made_by": "MODULE:NAME", ...} names what makes it from these arguments.
+"""
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -63,3 +70,19 @@ class Owner:
                     raise
                 except (answered, NpubenchError) as error:
                     self.answer_error(error)
+
+
+def main() -> None:
+    arguments = json.loads(sys.argv[1])
+    owner = Owner()
+
+    def make() -> Any:
+        module, _, name = arguments["made_by"].partition(":")
+        return getattr(importlib.import_module(module), name)(arguments)
+
+    if (made := owner.made(make)) is not None:
+        owner.serve(made)
+
+
+if __name__ == "__main__":
+    main()

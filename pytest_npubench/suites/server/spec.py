@@ -71,7 +71,7 @@ class Asking:
 
     token_ids: first and last id that prompts of token ids are drawn from. extra_body is merged into every request.
     max_total_tokens: the longest prompt and answer together; a server with a shorter context has less.
-    answer_timeout_s: None for what engines.http.limits derives from the tokens asked for.
+    answer_timeout_s: None for what engines.http.client derives from the tokens asked for.
     """
 
     api: str = "completions"
