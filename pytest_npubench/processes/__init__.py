@@ -3,7 +3,7 @@
 guard      the process between an owner and a command: ends it with the owner, at its limit, with all it has started
 guarded    a command under a guard: run to its end, or listened to
 child      a guarded command that its owner talks to; the owner's side
-owner      the child's side; by itself a child that makes an object and answers its methods
+owner      the child's side; run as a program, it makes an object and answers its methods
 messages   what goes between the two
 """
 

@@ -31,7 +31,7 @@ from pytest_npubench.processes.messages import GarbledError, Messages, new_pair
 GRACE_S = 1.0  # between SIGTERM and SIGKILL
 END_S = 2.0  # how long a child whose end of the socket is closed may take to end by itself
 START_S = 120.0
-SERVING = "pytest_npubench.processes.owner"
+OWNER = "pytest_npubench.processes.owner"  # a program, too: the child's side of `hosted`
 _PACKAGE_FOLDER = Path(errors.__file__).parent.parent
 
 
@@ -205,7 +205,7 @@ def python_child(
 
 def hosted(made_by: str, arguments: Mapping[str, object], **keywords: Any) -> Child:
     """A child that serves the object which `made_by`, "MODULE:NAME", makes of the arguments there (owner.py)."""
-    return python_child(SERVING, {**arguments, "made_by": made_by}, **keywords)
+    return python_child(OWNER, {**arguments, "made_by": made_by}, **keywords)
 
 
 def import_path(python: str) -> dict[str, str]:

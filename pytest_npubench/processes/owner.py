@@ -1,8 +1,7 @@
 """The child's side of child.py: where messages come from and answers go.
 
-`python -m pytest_npubench.processes.owner JSON` is a child that serves an object: {"made_by": "MODULE:NAME", ...} names
-the function or class that makes it from these arguments. Its methods are answered by name until the owner closes its
-end.
+`python -m pytest_npubench.processes.owner JSON` is a child that makes an object and answers its methods by name until
+the owner closes its end; {"made_by": "MODULE:NAME", ...} names what makes it from these arguments.
 """
 
 from __future__ import annotations

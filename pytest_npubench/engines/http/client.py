@@ -18,11 +18,94 @@ from pytest_npubench.core.server_access import redirected_to, shown
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.delta import DONE, Delta, parse
 from pytest_npubench.engines.http.endpoint import Endpoint
-from pytest_npubench.engines.http.event_stream import EventStream
-from pytest_npubench.engines.http.limits import AnswerLimits, answer_limits
 from pytest_npubench.engines.http.token_times import in_digits, token_times
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.processes.file_limit import ran_out
+
+
+# Server-sent events out of bytes, however they were cut (WHATWG HTML, section 9.2.6), and none larger than allowed.
+#
+# Worked example: feed(b'data: {"a"') gives (), then feed(b': 1}\n\ndata: [DONE]\n\n') gives ('{"a": 1}', '[DONE]').
+class EventStream:
+    """Keeps what is not a whole event yet, at most event_bytes of it. Only `data` fields matter here; comments and
+    other fields are skipped."""
+
+    def __init__(self, event_bytes: int) -> None:
+        self._event_bytes = event_bytes
+        self._rest = b""
+        self._data = bytearray()
+        self._num_bytes = 0  # of the event's lines, which are more than its data
+
+    def feed(self, chunk: bytes) -> tuple[str, ...]:
+        """The data of every event that `chunk` completes. Raises MeasurementError on an event, or a line, that is no
+        UTF-8 or longer than allowed."""
+        # a CR at the end may be the first half of a CRLF
+        text = self._rest + chunk
+        held = b"\r" if text.endswith(b"\r") else b""
+        lines = text[: len(text) - len(held)].replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        self._rest = lines.pop() + held
+        self._check(len(self._rest))
+        events = []
+        for line in lines:
+            if line.startswith(b"data:"):
+                self._add(line)
+            elif not line and self._num_bytes:
+                events.append(bytes(self._data))
+                self._data.clear()
+                self._num_bytes = 0
+        try:
+            return tuple(event.decode() for event in events)
+        except UnicodeDecodeError as error:
+            raise MeasurementError(f"an event that is no UTF-8: {error}") from error
+
+    def _add(self, line: bytes) -> None:
+        """Several `data` fields of an event are lines of one text."""
+        if self._num_bytes:
+            self._data += b"\n"
+        self._data += line[5:].removeprefix(b" ")
+        self._num_bytes += len(line)
+        self._check(self._num_bytes)
+
+    def _check(self, num_bytes: int) -> None:
+        if num_bytes > self._event_bytes:
+            raise MeasurementError(f"an event of more than {self._event_bytes} bytes; want JSON of one token or a few")
+
+
+TOKEN_S, LONGEST_S = 5.0, 600.0
+ANSWER_BYTES, TOKEN_BYTES = 2**19, 2**14
+EVENT_BYTES, EVENT_TOKEN_BYTES = 2**18, 2**8
+NUM_EVENTS, TOKEN_EVENTS = 64, 4
+
+
+# What one answer may take, in time, bytes and events: derived from what was asked for, so that no server decides it.
+#
+#     time     connect_timeout_s + idle_timeout_s + 5 s a token, at most 600 s; or answer_timeout_s where that is given.
+#              It is for the whole request: retries, and the pauses before them, are part of it.
+#     bytes    512 KiB + 16 KiB a token: an event of one token is 0.3 KiB, with twenty log-probabilities 3 KiB
+#     event    256 KiB + 256 bytes a token: a proxy may merge a whole answer into one
+#     events   64 + 4 a token, of those that bring text or a new count: what is kept of an answer
+#
+# Worked example: 16 tokens and the default times of an endpoint (10 and 60 s) have 150 s, 768 KiB, events of up to
+# 260 KiB, and 128 of them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerLimits:
+    """time_s from the first sending to the last byte, retries included; event_bytes of one event or line."""
+
+    time_s: float
+    num_bytes: int
+    event_bytes: int
+    num_events: int
+
+
+def answer_limits(endpoint: Endpoint, output_tokens: int) -> AnswerLimits:
+    derived_s = endpoint.connect_timeout_s + endpoint.idle_timeout_s + TOKEN_S * output_tokens
+    return AnswerLimits(
+        time_s=min(derived_s, LONGEST_S) if endpoint.answer_timeout_s is None else endpoint.answer_timeout_s,
+        num_bytes=ANSWER_BYTES + TOKEN_BYTES * output_tokens,
+        event_bytes=EVENT_BYTES + EVENT_TOKEN_BYTES * output_tokens,
+        num_events=NUM_EVENTS + TOKEN_EVENTS * output_tokens,
+    )
+
 
 RETRIED = (429, 500, 502, 503, 504)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0

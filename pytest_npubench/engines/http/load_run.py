@@ -7,17 +7,60 @@ stalled client times its own slowness. Both belong beside every figure it measur
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
 
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.client import ask
 from pytest_npubench.engines.http.endpoint import Endpoint
-from pytest_npubench.engines.http.session import open_session
 from pytest_npubench.engines.no_collection import no_collection
 from pytest_npubench.processes.file_limit import enough_files
+
+LINE_BYTES, NUM_HEADERS, READ_BYTES = 8190, 128, 2**14
+
+
+# The connections to a server, and what is not done on them.
+#
+# No proxy and no password file of the environment is used, no cookie is kept, nothing is unpacked; headers have limits,
+# and so has what is read at once.
+class _ShortReads(socket.socket):
+    """Reads READ_BYTES at once, where an event loop asks for 256 KiB: what a flood of the smallest answers
+    ("HTTP/1.1 100 Continue") unfolds to between two turns of the loop is twenty times its bytes, on each connection."""
+
+    @classmethod
+    def of_address(cls, address: aiohttp.AddrInfoType) -> _ShortReads:
+        family, kind, protocol, _, _ = address
+        return cls(family, kind, protocol)
+
+    def recv(self, num_bytes: int, flags: int = 0, /) -> bytes:
+        return super().recv(min(num_bytes, READ_BYTES), flags)
+
+    def recv_into(self, buffer: Any, num_bytes: int = 0, flags: int = 0) -> int:
+        return super().recv_into(buffer, min(num_bytes or len(buffer), READ_BYTES), flags)
+
+
+def open_session(endpoint: Endpoint) -> aiohttp.ClientSession:
+    """Connections are kept and used again, as many as there are requests at once. Inside a running loop only.
+    Raises ConfigError where the API key or the certificates are not there."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            limit=0, ssl=endpoint.tls(), keepalive_timeout=60.0, socket_factory=_ShortReads.of_address
+        ),
+        headers=endpoint.headers(),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=False,
+        max_line_size=LINE_BYTES,
+        max_field_size=LINE_BYTES,
+        max_headers=NUM_HEADERS,
+    )
+
 
 STALL_TICK_S = 0.005
 SPIN_S = 0.0015  # an event loop's timers are rounded up to milliseconds: the rest is spent giving way to others

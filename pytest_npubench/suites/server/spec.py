@@ -103,7 +103,7 @@ class Asking:
     id that prompts of token ids are drawn from. extra_body is merged into every request; where it is left out, answers
     have the length asked for. max_total_tokens: the longest prompt and answer together; a server with a shorter context
     has less.
-    answer_timeout_s: None for what engines.http.limits derives from the tokens asked for.
+    answer_timeout_s: None for what engines.http.client derives from the tokens asked for.
     """
 
     api: Annotated[str, one_of(APIS)] = "completions"

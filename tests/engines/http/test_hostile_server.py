@@ -22,8 +22,7 @@ from pytest_npubench.engines.http import client
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.client import ask
 from pytest_npubench.engines.http.endpoint import Endpoint
-from pytest_npubench.engines.http.load_run import run_load
-from pytest_npubench.engines.http.session import READ_BYTES, _ShortReads, open_session
+from pytest_npubench.engines.http.load_run import READ_BYTES, _ShortReads, open_session, run_load
 from pytest_npubench.errors import DeviceUnavailableError
 
 from .hostile import ANSWERS, DONE, JSON, LISTS, STREAM, Answer, Hostile, event, head, said

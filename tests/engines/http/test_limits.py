@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_npubench.engines.http.client import answer_limits
 from pytest_npubench.engines.http.endpoint import Endpoint
-from pytest_npubench.engines.http.limits import answer_limits
 
 
 def _endpoint(**changes: object) -> Endpoint:

@@ -15,8 +15,7 @@ from pytest_npubench.engines.http.answer import HttpRequest
 from pytest_npubench.engines.http.client import ask
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.http.known_answer import KnownAnswer, application
-from pytest_npubench.engines.http.load_run import run_load
-from pytest_npubench.engines.http.session import open_session
+from pytest_npubench.engines.http.load_run import open_session, run_load
 from pytest_npubench.errors import ConfigError
 
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from pytest_npubench.core.measurement import Phase, Request
-from pytest_npubench.engines.maxtext.engine import MaxTextEngine
-from pytest_npubench.engines.maxtext.lengths import declared_lengths
+from pytest_npubench.engines.maxtext.engine import MaxTextEngine, declared_lengths
 from pytest_npubench.engines.maxtext.opening import LAYOUTS, open_maxengine
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError, LengthError
 from pytest_npubench.predictors.two_point import check_pure, fit, plan_points

@@ -11,7 +11,7 @@ from pytest_npubench.engines.vllm.buckets import (
     declared_in_config,
     declared_in_log,
 )
-from pytest_npubench.engines.vllm.compiles import compiles_in_log, late_compiles
+from pytest_npubench.engines.vllm.process import compiles_in_log, late_compiles
 from pytest_npubench.errors import ConfigError, MeasurementError
 
 TPU_LOG = """\

@@ -11,8 +11,7 @@ import pytest
 from pytest_npubench.engines.vllm import process
 from pytest_npubench.engines.vllm.answer import VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.buckets import DeclaredBuckets, planned_buckets, prompt_buckets
-from pytest_npubench.engines.vllm.compiles import WARM_UP_ENDS
-from pytest_npubench.engines.vllm.process import VllmProcess, num_late_compiles
+from pytest_npubench.engines.vllm.process import WARM_UP_ENDS, VllmProcess, num_late_compiles
 from pytest_npubench.engines.vllm.settings import EngineSettings
 
 REQUEST = VllmRequest(id=0, arrival_s=0.0, prompt=(1, 2), output_tokens=1)

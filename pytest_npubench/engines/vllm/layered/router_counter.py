@@ -5,7 +5,7 @@ A router gives logits (n, experts); a row goes to its top k. Worked example: two
 one expert.
 
 This one lives in the worker, so that a server in other processes can be asked by collective_rpc; an engine in our own
-process has engines/vllm/expert_hooks. The top k of the logits are what softmax routing without groups picks:
+process has engines/vllm/worker.py. The top k of the logits are what softmax routing without groups picks:
 Qwen-MoE, Mixtral, OLMoE.
 """
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.engines.vllm.engine import VllmEngine
-from pytest_npubench.engines.vllm.expert_hooks import ExpertCounter
 from pytest_npubench.engines.vllm.layered.settings import LayeredSettings, serve_flags
 from pytest_npubench.engines.vllm.layered.settings import engine_arguments as layered_arguments
 from pytest_npubench.engines.vllm.settings import EngineSettings, engine_arguments, environment
+from pytest_npubench.engines.vllm.worker import ExpertCounter
 
 WRONG = {
     "prefix caching": {"enable_prefix_caching": True},
