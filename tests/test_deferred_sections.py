@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from plugin.project import make_project
+
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.errors import HardwareFileError
 from pytest_npubench.suites.hardware_files import load_all
