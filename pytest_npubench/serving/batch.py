@@ -30,7 +30,7 @@ class Batch:
     """One device's requests. Raises ConfigError for sizes below 1.
 
     `iteration` is the number of the next iteration. `expects_more` says whether arrivals are still to come without
-    waiting for anybody to end. `ended` are the requests that finished or were aborted since the loop last looked.
+    waiting for anybody to end. `ended` are the requests that finished since the loop last looked.
     """
 
     def __init__(self, *, num_layers: int, kv_blocks: int, block_size_tokens: int, max_batch_size: int) -> None:
@@ -102,24 +102,6 @@ class Batch:
             self._end(member)
         self.iteration += 1
         self._dropped = []
-
-    def abort(self, request: int, reason: str) -> None:
-        """Between two iterations: the request is given up. What it had generated stands; one that ended is left alone.
-
-        Raises ConfigError for a request that has not arrived.
-        """
-        if request not in self.members:
-            raise ConfigError(f"request {request} cannot be aborted: it has not arrived")
-        member = self.members[request]
-        if request in self._admitted:
-            member.close_segment(self.iteration)
-            self._end(member)
-        elif member in self.waiting:
-            self.waiting.remove(member)
-            self.ended.append(member)
-        else:
-            return
-        member.aborted = reason
 
     def take_ended(self) -> Sequence[BatchMember]:
         ended, self.ended = self.ended, []

@@ -67,7 +67,7 @@ class IterationPlan:
     The passes are in layer order and do not overlap. With decode rows they cover all layers; without, they may cover
     only those that prefill. `decode` holds requests that feed their latest token; each gets one more. `finishing` are
     the requests whose last prompt token leaves the last layer: they get a token as well. `dropped` are requests whose
-    keys, values and hidden states must be freed before anything runs: preempted or aborted. `num_padding_rows` are rows
+    keys, values and hidden states must be freed before anything runs: preempted. `num_padding_rows` are rows
     a static batch keeps for requests that have ended: they cost time, and never count.
     """
 
@@ -120,5 +120,5 @@ class Executor(Protocol):
         ...
 
     def end(self, request: int) -> None:
-        """The request has ended, or was aborted: free what it holds."""
+        """The request has ended: free what it holds."""
         ...

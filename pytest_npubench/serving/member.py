@@ -34,7 +34,6 @@ class BatchMember:
     segments: list[tuple[int, int]] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     num_preemptions: int = 0
-    aborted: str | None = None
 
     def __post_init__(self) -> None:
         self.id = self.request.id

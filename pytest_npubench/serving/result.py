@@ -43,7 +43,6 @@ def record_of(member: BatchMember, log: IterationLog, token_times_s: tuple[float
         dispatched_s=member.dispatched_s,
         scheduled_s=None if member.scheduled_at is None else log.start_s[member.scheduled_at],
         num_preemptions=member.num_preemptions,
-        aborted=member.aborted,
         tokens=tuple(member.tokens),
     )
 

@@ -109,13 +109,6 @@ class Baselines:
         histories = self.histories(case, key, digest=digest, across=across)
         return _samples(metric, (session for one in histories for session in one))
 
-    def anchor_sessions(
-        self, case: str, metric: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
-    ) -> Samples:
-        """Those of `sessions` that are the fixed anchor, in the same form and order."""
-        histories = self.histories(case, key, digest=digest, across=across)
-        return _samples(metric, (session for one in histories for session in one if session.anchor))
-
     def histories(
         self, case: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
     ) -> tuple[Sessions, ...]:

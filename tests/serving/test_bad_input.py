@@ -133,8 +133,3 @@ def test_two_devices_on_one():
 def test_loads_that_cannot_be_served(load, message):
     with pytest.raises(WorkloadError, match=message):
         load()
-
-
-def test_only_who_has_arrived_can_be_aborted():
-    with pytest.raises(ConfigError, match="request 7 cannot be aborted: it has not arrived"):
-        make_scheduler("chunked", **ENGINE).batch.abort(7, "why not")

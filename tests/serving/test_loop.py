@@ -86,42 +86,6 @@ def test_progress_counts_iterations():
     assert counts == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("policy", ["continuous", "chunked", "layered", "hybrid", "static"])
-@pytest.mark.parametrize("at", [1, 2, 4])
-def test_an_aborted_request_is_freed_and_the_others_go_on(policy, at):
-    chosen = {
-        "layered": {"num_layer_groups": 3},
-        "hybrid": {"chunk_size_tokens": 5},
-        "chunked": {"chunk_size_tokens": 5},
-    }
-    policy_of_run, executor = scheduler(policy, **chosen.get(policy, {})), FakeExecutor()
-
-    def abort(num_iterations: int) -> None:
-        if num_iterations == at:
-            policy_of_run.batch.abort(1, "the client left")
-        assert num_iterations <= at or 1 not in executor.held
-
-    arriving = requests((0, 8, 9), (0, 8, 9), (0, 3, 9))
-    records = serve(OpenLoad(arriving), policy_of_run, executor, VirtualClock(), on_iteration=abort).records
-    alone = run(policy, arriving, **chosen.get(policy, {})).tokens
-    assert records[1].aborted == "the client left"
-    assert len(records[1].token_times_s) == len(records[1].tokens) < 9
-    assert (records[0].tokens, records[2].tokens) == (alone[0], alone[2])
-    assert not executor.held
-    assert policy_of_run.batch.blocks.num_free == 250
-
-
-def test_a_request_aborted_in_the_queue_never_runs():
-    policy = scheduler(max_batch_size=1)
-    arriving = requests((0, 4, 3), (0, 4, 3))
-
-    def abort(num_iterations: int) -> None:
-        policy.batch.abort(1, "gave up waiting")
-
-    _, record = serve(OpenLoad(arriving), policy, FakeExecutor(), VirtualClock(), on_iteration=abort).records
-    assert (record.aborted, record.scheduled_s, record.token_times_s) == ("gave up waiting", None, ())
-
-
 def test_on_the_wall_clock_times_are_measured():
     load = OpenLoad(requests((0.0, 4, 3), (0.02, 4, 1)))
     result = serve(load, scheduler(), FakeExecutor(times=False), WallClock())

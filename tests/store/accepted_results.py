@@ -28,3 +28,10 @@ def accept(directory, key, *results, session, day=0):
 def values(found):
     """The first sample of each session, where a test made sessions of one process and sample."""
     return [session[0][0] for session in found]
+
+
+def anchor_sessions(baselines, case, metric, key, *, digest):
+    """Of `Baselines.sessions` those that are the fixed anchor."""
+    sessions = [session for one in baselines.histories(case, key, digest=digest) for session in one]
+    found = [session.metrics[metric].processes for session in sessions if session.anchor and metric in session.metrics]
+    return [[list(samples) for samples in processes] for processes in found]

@@ -4,7 +4,7 @@ import json
 import signal
 
 import pytest
-from accepted_results import CASE, OTHER, accept, result, values
+from accepted_results import CASE, OTHER, accept, anchor_sessions, result, values
 
 from pytest_npubench.errors import BaselineError, FormatVersionError
 from pytest_npubench.store.aliases import Alias, Aliases
@@ -25,7 +25,7 @@ def sessions(directory, key, case=NEW, digest="n1", **about):
 
 
 def anchor(directory, key, case=NEW, digest="n1"):
-    return values(Baselines.load(directory).anchor_sessions(case, "tbt_s", key, digest=digest))
+    return values(anchor_sessions(Baselines.load(directory), case, "tbt_s", key, digest=digest))
 
 
 def accept_days(directory, key, days, *, case=CASE, digest="d1"):

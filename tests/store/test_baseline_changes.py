@@ -5,7 +5,7 @@ import signal
 from datetime import datetime, timezone
 
 import pytest
-from accepted_results import CASE, OTHER, accept, accepted_at, result, values
+from accepted_results import CASE, OTHER, accept, accepted_at, anchor_sessions, result, values
 
 from pytest_npubench.errors import BaselineError
 from pytest_npubench.store.anchor_move import move_anchor
@@ -30,7 +30,7 @@ def sessions(directory, key, case=CASE, digest="d1"):
 
 
 def anchor(directory, key, case=CASE, digest="d1"):
-    return values(Baselines.load(directory).anchor_sessions(case, "tbt_s", key, digest=digest))
+    return values(anchor_sessions(Baselines.load(directory), case, "tbt_s", key, digest=digest))
 
 
 # reject

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from accepted_results import anchor_sessions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,7 +106,7 @@ def test_the_newest_twenty_and_the_anchor_of_the_first_five_are_kept(baselines, 
         baselines.accept([result((1.0 + index,))], session=f"s{index}", key=key)
         expected = sorted({*range(min(index + 1, 5)), *range(max(index - 19, 0), index + 1)})
         assert sessions(baselines.directory, key) == [[[1.0 + number]] for number in expected]
-        anchor = Baselines.load(baselines.directory).anchor_sessions(CASE, "tbt_s", key, digest="d1")
+        anchor = anchor_sessions(Baselines.load(baselines.directory), CASE, "tbt_s", key, digest="d1")
         assert anchor == [[[1.0 + number]] for number in range(min(index + 1, 5))]
 
 

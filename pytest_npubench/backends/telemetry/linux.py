@@ -65,11 +65,6 @@ def tree_cpu_s(pid: int, with_children: bool, proc: Path = PROC) -> float | None
     return ticks * TICK_S
 
 
-def descendants(pid: int, proc: Path = PROC) -> set[int]:
-    """The running children of a process, their children and so on."""
-    return _below(pid, _processes(proc))
-
-
 def has_children() -> bool:
     """Whether this process has a child, running or to be waited for. Takes a microsecond, and reaps none."""
     try:
