@@ -36,14 +36,8 @@ def test_collecting_cases_imports_no_vendors_library(project):
     project.write(
         "conftest.py", (project.root / "conftest.py").read_text() + f"\n\ndef pytest_unconfigure():\n    {REPORT}"
     )
-<<<<<<< HEAD
-    text = (project.root / "conftest.py").read_text() % (
-        ("jax", "torch", "numpy", "rich", "scipy", "filelock", "openvino"),
-    )
-=======
     heavy = ("jax", "torch", "numpy", "rich", "scipy", "filelock", "openvino")
     text = (project.root / "conftest.py").read_text() % (heavy,)
->>>>>>> lazy
     project.write("conftest.py", text + "\n")
     result = project.run("--collect-only", "-q", "-p", "no:benchmark", env={FRESH: "1"})
     assert result.ret == 0
@@ -58,14 +52,8 @@ def test_collecting_one_suite_imports_it_alone_and_little_else(tmp_path):
     )
     plain = ("--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark")
     command = [sys.executable, "-c", program, str(SUITE), *plain, "--rootdir", str(SUITE.parent)]
-<<<<<<< HEAD
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=True, env={**os.environ, FRESH: "1"}
-    )
-=======
     fresh = {**os.environ, FRESH: "1"}
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, env=fresh)
->>>>>>> lazy
     status, *modules = done.stdout.splitlines()[-1].split()
     assert status == "0"
     others = tuple(f"pytest_npubench.suites.{name}." for name in suites.names() if name != "buckets")
