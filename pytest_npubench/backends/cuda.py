@@ -1,17 +1,21 @@
 """NVIDIA GPUs through jax; driver, modes and state through nvidia-ml-py where it is installed.
 
 CUDA counts the GPUs that CUDA_VISIBLE_DEVICES leaves, in that variable's order, else the fastest first; NVML counts all
-of them by their place on the bus. So which GPU a device is, is asked of CUDA (cuda_identity.py).
+of them by their place on the bus. So which GPU, or which MIG instance of one, a device number of this process means, is
+asked of CUDA's driver: cuDeviceGetUuid_v2 is the instance's UUID where the GPU is in MIG mode, cuDeviceGetUuid that of
+the whole GPU (CUDA driver API, device management); both are 16 bytes, and NVML writes them with GPU- or MIG- in front.
+No context is made, so nothing is taken of the GPU.
 """
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pytest_npubench.backends.cuda_identity import identity
 from pytest_npubench.backends.jax_probe import probe_jax
 from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack, class_of
 from pytest_npubench.backends.telemetry.nvidia import NvidiaTelemetry, text
@@ -142,3 +146,36 @@ def _check(devices: Sequence[Device], ordinals: Sequence[int | None]) -> None:
 
 
 BACKEND = CudaBackend()
+
+
+LIBRARY = "libcuda.so.1"
+
+
+def identity(ordinal: int | None, load: Callable[[str], Any] = ctypes.CDLL) -> tuple[str | None, str]:
+    """ "GPU-8932f937-...", or "MIG-..." for an instance, and an empty text; or None and why nobody knows it."""
+    if ordinal is None or ordinal < 0:
+        return None, "jax does not say which device of CUDA it is"
+    try:
+        driver = load(LIBRARY)
+        _call(driver, "cuInit", 0)
+        device = ctypes.c_int()
+        _call(driver, "cuDeviceGet", ctypes.byref(device), ordinal)
+        whole = _uuid(driver, "cuDeviceGetUuid", device)
+        part = _uuid(driver, "cuDeviceGetUuid_v2", device) if hasattr(driver, "cuDeviceGetUuid_v2") else whole
+    except (OSError, AttributeError) as error:
+        return None, f"the CUDA driver does not tell its UUID: {error}"
+    if not part.int:
+        return None, "the CUDA driver tells no UUID of it"
+    return (f"GPU-{whole}" if part == whole else f"MIG-{part}"), ""
+
+
+def _uuid(driver: Any, name: str, device: ctypes.c_int) -> uuid.UUID:
+    found = (ctypes.c_ubyte * 16)()
+    _call(driver, name, ctypes.byref(found), device)
+    return uuid.UUID(bytes=bytes(found))
+
+
+def _call(driver: Any, name: str, *arguments: Any) -> None:
+    """Raises OSError where the driver answers anything but CUDA_SUCCESS, AttributeError where it has no such call."""
+    if status := getattr(driver, name)(*arguments):
+        raise OSError(f"{name} returned error {status}")

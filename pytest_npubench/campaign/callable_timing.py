@@ -3,7 +3,9 @@
 A sample is one call. Where that is too short for the clock, it is the mean of several calls in a row, each of them
 waited for, so that it means the same: what a call takes until its result is there. The first call runs as the user
 left the process; from then on tracers and profilers are off (coverage has seen the callable by then) and garbage is
-collected between samples only.
+collected between samples only. As pytest-benchmark does (its PauseInstrumentation), the tracer and the profiler of this
+thread are taken off and put back; so are those that new threads would get, and the callbacks of sys.monitoring (Python
+3.12), by which coverage measures too. Threads that already run keep theirs.
 
 Where the device was disturbed while they were taken, they are taken again, at most twice; the last ones are kept
 whatever happened, with the reason.
@@ -12,12 +14,14 @@ whatever happened, with the reason.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_npubench.backends.telemetry.round_state import RoundState
-from pytest_npubench.campaign.instrumentation import no_instrumentation
 from pytest_npubench.campaign.repeated_call import RepeatedCall, Synchronize, clock_step_s
 from pytest_npubench.campaign.warmup import warm_up
 from pytest_npubench.campaign.watch import Watch, Watched
@@ -125,3 +129,58 @@ def _attempts(take: Callable[[], tuple[float, ...]], watch: Watch | None) -> tup
             return samples_s, watched
     reason = f"{MAX_ATTEMPTS} of {MAX_ATTEMPTS} attempts disturbed: {watched.disturbed}"
     return samples_s, replace(watched, disturbed=reason)
+
+
+MONITORING_TOOLS = range(6)
+"""The ids that sys.monitoring has for tools; its own for settrace and setprofile come after."""
+
+
+@contextmanager
+def no_instrumentation() -> Iterator[None]:
+    """Everything is put back at the end, after an error too."""
+    with ExitStack() as at_the_end:
+        _pause_tracer(at_the_end)
+        _pause_profiler(at_the_end)
+        _pause_monitoring(at_the_end)
+        yield
+
+
+def _pause_tracer(at_the_end: ExitStack) -> None:
+    if (tracer := sys.gettrace()) is not None:
+        sys.settrace(None)
+        at_the_end.callback(sys.settrace, tracer)
+    if (of_threads := threading.gettrace()) is not None:
+        threading.settrace(None)
+        at_the_end.callback(threading.settrace, of_threads)
+
+
+def _pause_profiler(at_the_end: ExitStack) -> None:
+    profiler: Any = sys.getprofile()
+    if callable(profiler):
+        sys.setprofile(None)
+        at_the_end.callback(sys.setprofile, profiler)
+    elif profiler is not None:  # a cProfile.Profile before Python 3.12, which setprofile would take and could not call
+        profiler.disable()
+        at_the_end.callback(profiler.enable)
+    if (of_threads := threading.getprofile()) is not None:
+        threading.setprofile(None)
+        at_the_end.callback(threading.setprofile, of_threads)
+
+
+def _pause_monitoring(at_the_end: ExitStack) -> None:
+    """Events that a tool set for single code objects stay set, so its callbacks are taken off as well."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    if monitoring is None:
+        return
+    events = {name: event for name, event in vars(monitoring.events).items() if name.isupper() and event}
+    if "BRANCH_LEFT" in events:
+        events.pop("BRANCH", None)  # since Python 3.14 it stands for two events
+    for tool in MONITORING_TOOLS:
+        if monitoring.get_tool(tool) is None:
+            continue
+        for event in events.values():
+            if (callback := monitoring.register_callback(tool, event, None)) is not None:
+                at_the_end.callback(monitoring.register_callback, tool, event, callback)
+        if everywhere := monitoring.get_events(tool):
+            monitoring.set_events(tool, 0)
+            at_the_end.callback(monitoring.set_events, tool, everywhere)

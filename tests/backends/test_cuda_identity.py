@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_npubench.backends import backend, cuda
-from pytest_npubench.backends.cuda_identity import identity
+from pytest_npubench.backends.cuda import identity
 from pytest_npubench.backends.protocol import Device, Probe, class_of
 from pytest_npubench.campaign.lock import lock_name
 from pytest_npubench.errors import DeviceUnavailableError

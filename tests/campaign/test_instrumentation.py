@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from pytest_npubench.campaign.instrumentation import no_instrumentation
+from pytest_npubench.campaign.callable_timing import no_instrumentation
 
 
 def observed():

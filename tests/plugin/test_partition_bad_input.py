@@ -35,7 +35,7 @@ def project(tmp_path: Path) -> SplitProject:
 )
 def test_a_hardware_file_with_a_mistake_is_refused_before_anything_runs(project, changes, message):
     project.hardware("split", **changes)
-    done = project.run("split")
+    done = project.run("split", "partition", "offload")
     assert done.process.returncode == pytest.ExitCode.USAGE_ERROR, done.process.stdout
     assert message in done.process.stdout + done.process.stderr
     assert not done.cases
