@@ -1,11 +1,12 @@
 """What a serving campaign measures: a block of requests under a policy, one prompt alone, one decode step,
-the device at rest."""
+the device at rest; and what a visit of each leaves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from pytest_npubench.campaign.points import VisitedOnce
+from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 
 Settings = tuple[tuple[str, int | None], ...]
@@ -45,6 +46,14 @@ class PromptPoint(VisitedOnce):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptVisit(Visit):
+    """Seconds from its arrival to its first token, and the bytes of experts that its chunks loaded."""
+
+    prefill_s: float
+    expert_load_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecodePoint(VisitedOnce):
     """One decode step of a batch of requests with one context length (Layered Prefill, Table 1 and section 5.1)."""
 
@@ -57,12 +66,27 @@ class DecodePoint(VisitedOnce):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeSteps(Visit):
+    """Seconds and distinct experts, summed over layers, of each step."""
+
+    step_s: tuple[float, ...]
+    expert_activations: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IdlePoint(VisitedOnce):
     """The device with weights on it and nothing to do: the power it draws beside the blocks that were served."""
 
     @property
     def name(self) -> str:
         return "idle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleVisit(Visit):
+    """Its mean power; None where no energy counter can be read."""
+
+    power_w: float | None = None
 
 
 ServingPoint = ServedPoint | PromptPoint | DecodePoint | IdlePoint

@@ -26,9 +26,9 @@ from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.metrics import RequestRecord
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
-from pytest_npubench.suites.scheduling.decoding import FIRST_ID, DecodeSteps
+from pytest_npubench.suites.scheduling.decoding import FIRST_ID
 from pytest_npubench.suites.scheduling.plan import ServingPlan
-from pytest_npubench.suites.scheduling.points import ServedPoint
+from pytest_npubench.suites.scheduling.points import DecodeSteps, ServedPoint
 from pytest_npubench.suites.scheduling.policies import all_at_once
 from pytest_npubench.suites.scheduling.vllm_policies import settings_of, started_with
 
