@@ -26,7 +26,7 @@ import numpy as np
 from bench_serve_clients import FIGURES, Block, Load, VllmClient, made_load, run_ours
 from bench_serve_servers import KNOWN_ITL_S, KNOWN_TTFT_S, known_server, prepare, vllm_server
 
-from pytest_npubench.engines.moe_shapes import moe_shape
+from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.engines.vllm.process import vllm_python
 from pytest_npubench.stats.margin_test import interval
 
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--rate-per-s", type=float, default=4.0)
     parser.add_argument("--shape", default="small-dense", help="of the model that vLLM serves")
     options = parser.parse_args()
-    python, shape = vllm_python(), moe_shape(options.shape)
+    python, shape = vllm_python(), decoder_shape(options.shape)
     load = made_load(options.requests, options.rate_per_s, vocab_size=shape.vocab_size)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.vllm.model_directory import write_model_directory
 
 ROOT = Path(__file__).parent.parent
@@ -23,7 +23,7 @@ KNOWN_TTFT_S, KNOWN_ITL_S = 0.05, 0.01
 PATIENCE_S = 300.0
 
 
-def prepare(folder: Path, shape: MoeShape) -> None:
+def prepare(folder: Path, shape: DecoderShape) -> None:
     """folder/model: random weights, and a tokenizer in which token i is the word "ti"."""
     model = write_model_directory(folder / "model", shape)
     vocabulary = {f"t{index}": index for index in range(shape.vocab_size)}

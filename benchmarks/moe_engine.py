@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import torch
 
-from pytest_npubench.engines.moe_shapes import MoeShape, moe_shape
+from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
 from pytest_npubench.engines.torch_moe import TorchExecutor
 from pytest_npubench.engines.torch_moe.device import torch_dtype
 from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan, LayerGroup, LayerPass, PrefillRow
@@ -31,7 +31,7 @@ READ_COLUMNS = 8192
 
 def main() -> None:
     arguments = _parser().parse_args()
-    shape, dtype = moe_shape(arguments.shape), torch_dtype(arguments.dtype)
+    shape, dtype = decoder_shape(arguments.shape), torch_dtype(arguments.dtype)
     context = arguments.context or (1024 if arguments.device.startswith("cuda") else 128)
     bytes_per_s, flops_per_s = _device_limits(arguments.device, dtype)
     print(f"{shape.name} in {arguments.dtype} on {arguments.device}, {torch.get_num_threads()} threads")
@@ -89,7 +89,7 @@ def _report(
     num_context: int,
     seconds: float,
     outcome: IterationOutcome,
-    shape: MoeShape,
+    shape: DecoderShape,
     limits: tuple[float, float, int],
 ) -> None:
     bytes_per_s, flops_per_s, dtype_bytes = limits
@@ -132,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
-    parser.add_argument("--shape", default="small-moe", help="a name from engines/moe_shapes.py")
+    parser.add_argument("--shape", default="small-moe", help="a name from engines/shapes.py")
     parser.add_argument("--dtype", default="fp32", help="fp32, bf16 or fp16")
     parser.add_argument("--decode", type=sizes, default=(1, 4, 16, 32), help="batch sizes, as 1,4,16")
     parser.add_argument("--prefill", type=sizes, default=(32, 64, 128, 512), help="prompt lengths, as 32,512")

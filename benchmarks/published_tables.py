@@ -15,7 +15,7 @@ import numpy as np
 from pytest_npubench.cli.simulation import System, arriving, arriving_at, drawn_lengths, simulate
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.core.papers import published
-from pytest_npubench.engines.moe_shapes import moe_shape
+from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
 from pytest_npubench.engines.virtual.router import sampled_router
 from pytest_npubench.serving.arrivals import replay
@@ -49,7 +49,7 @@ def served(
     cv: float | None = None,
     **settings: int,
 ) -> Mapping[str, float]:
-    shape, spec = moe_shape(model), SPECS[hardware]
+    shape, spec = decoder_shape(model), SPECS[hardware]
     capacity = default_kv_capacity_tokens(shape, spec, tensor_parallel=devices, dtype="bf16")
     runs = []
     for seed in range(NUM_SEEDS):
@@ -85,7 +85,7 @@ def latencies(table: str, name: str, found: Mapping[str, float], **printed: floa
 
 
 def coverages() -> None:
-    shape, router = moe_shape(QWEN), sampled_router(moe_shape(QWEN), 0)
+    shape, router = decoder_shape(QWEN), sampled_router(decoder_shape(QWEN), 0)
     each = shape.num_layers * shape.num_experts
     heading("Table 1, coverage of a decode batch, %", *(str(size) for size in PAPER.table("1").column("batch_size")))
     drawn = []

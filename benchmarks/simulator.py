@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from pytest_npubench.cli.simulation import System, arriving, drawn_lengths, simulate
 from pytest_npubench.core.hardware import default_directory
-from pytest_npubench.engines.moe_shapes import moe_shape
+from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
 from pytest_npubench.engines.virtual.router import sampled_router
 from pytest_npubench.serving.metrics import summarize
@@ -28,7 +28,7 @@ NUM_REPEATS = 3
 
 
 def main(num_requests: int) -> None:
-    shape, spec = moe_shape("qwen3-30b-a3b"), load_all([default_directory()])["nvidia-h100"]
+    shape, spec = decoder_shape("qwen3-30b-a3b"), load_all([default_directory()])["nvidia-h100"]
     capacity = default_kv_capacity_tokens(shape, spec, tensor_parallel=2, dtype="bf16")
     system = System(shape=shape, spec=spec, tensor_parallel=2, dtype="bf16", kv_capacity_tokens=capacity, seed=0)
     lengths = drawn_lengths(workload("layered-arxiv"), num_requests, seed=0, most_tokens=capacity // 8)

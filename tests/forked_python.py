@@ -50,6 +50,7 @@ IMPORTED = (
     "pytest_npubench.store.history.query",
     "pytest_npubench.store.history.upload",
     "pytest_npubench.suites.buckets.bench",
+    "pytest_npubench.suites.buckets.reference_buckets",
     "scipy.special",
     "scipy.stats",
     "sqlalchemy.dialects.sqlite.pysqlite",

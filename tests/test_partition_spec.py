@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_npubench.core.hardware import PROFILES, default_directory
+from pytest_npubench.core.hardware import PROFILES, default_directory, size_of
 from pytest_npubench.errors import HardwareFileError
 from pytest_npubench.partition.model_shapes import OPERATOR_SHAPES
-from pytest_npubench.partition.pair_size import size_of
 from pytest_npubench.partition.regret import MIN_ROUNDS
 from pytest_npubench.partition.units import pair_names
 from pytest_npubench.partition.units.openvino import device_names

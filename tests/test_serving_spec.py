@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_npubench.core.hardware import PROFILES, default_directory
-from pytest_npubench.engines.moe_shapes import MOE_SHAPES
+from pytest_npubench.engines.shapes import SHAPES
 from pytest_npubench.errors import HardwareFileError
 from pytest_npubench.suites.hardware_files import load_all, load_hardware
 from pytest_npubench.suites.scheduling.plan import serving_plans
@@ -26,7 +26,7 @@ def test_files_without_serving_plan_none():
 def test_what_is_shipped_names_shapes_and_workloads_that_exist(name):
     for profile in PROFILES:
         for plan in serving_plans(SHIPPED[name], profile):
-            assert plan.model in MOE_SHAPES
+            assert plan.model in SHAPES
             assert plan.loads, f"{plan.key} has no load"
             assert plan.serving.kv_capacity_tokens >= plan.serving.max_batch_size * plan.serving.block_size_tokens
 

@@ -12,6 +12,7 @@ import argparse
 import json
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import add_command, columns
@@ -78,7 +79,7 @@ def _renamed_to(loaded: Baselines, case: str) -> str | None:
 def _reset(loaded: Baselines, case: str) -> dict[str, str] | None:
     """The last time that a person let it begin anew, on any device."""
     found = [reset for file in loaded.files if (reset := loaded.reset_of(case, file.key)) is not None]
-    return max(found, key=lambda reset: reset.time).to_json() if found else None
+    return asdict(max(found, key=lambda reset: reset.time)) if found else None
 
 
 def _keys(loaded: Baselines, case: str) -> list[dict[str, Any]]:
@@ -91,7 +92,7 @@ def _keys(loaded: Baselines, case: str) -> list[dict[str, Any]]:
             names = [name for name, _ in loaded.aliases.names(case, digest)]
             held = [file.cases[name].metrics for file in files for name in names if name in file.cases]
             quantities = {metric: quantity for metrics in held for metric, quantity in metrics.items()}
-            rejected = {name: item.to_json() for file in files for name, item in sorted(file.rejected.items())}
+            rejected = {name: asdict(item) for file in files for name, item in sorted(file.rejected.items())}
             about = {"key": key.digest(), "stack": key.to_json(), "digest": digest, "rejected": rejected}
             about["frozen"] = dict(loaded.frozen(case, key, digest=digest))
             metrics = {

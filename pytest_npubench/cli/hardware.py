@@ -110,7 +110,7 @@ def describe(spec: HardwareSpec) -> list[str]:
         f"buckets   {', '.join(map(str, spec.buckets))}",
         f"          source: {spec.buckets_source}",
         f"models    {', '.join(spec.models)} in {spec.dtype}, batch sizes {', '.join(map(str, spec.batch_sizes))}",
-        *(f"          {model} up to batch {most}" for model, most in spec.max_batch_sizes),
+        *(f"          {model} up to batch {most}" for model, most in spec.max_batch_sizes.items()),
         *map(_group, spec.groups),
         f"limits    prediction error {spec.case_error:.0%} a case, {spec.mean_error:.0%} on average",
     ]
@@ -129,7 +129,7 @@ def _server(spec: HardwareSpec, server: ServerSpec) -> list[str]:
         *(f"load      {load.workload} at {load.rate_per_s:g} requests/s" for load in server.loads),
         f"limits    {server.attainment:.0%} of the arrived requests attain their SLO",
     ]
-    return [*lines, *_slos(spec), *map(_server_size, server.profiles)]
+    return [*lines, *_slos(spec), *(_server_size(server.size(name)) for name in PROFILES)]
 
 
 def _server_size(size: ServerSize) -> str:
@@ -147,7 +147,7 @@ def _slos(spec: HardwareSpec) -> Iterator[str]:
 
 
 def _group(group: DeviceGroup) -> str:
-    most = dict(group.max_batch_sizes)
+    most = group.max_batch_sizes
     models = ", ".join(f"{model} up to batch {most[model]}" if model in most else model for model in group.models)
     return f"group     {group.num_devices} together: {models}"
 
@@ -164,16 +164,14 @@ def _unknown(name: str, specs: Mapping[str, HardwareSpec]) -> str:
 
 def _peaks(spec: HardwareSpec) -> list[str]:
     figures: list[tuple[str, Figure | None]] = [
-        *((f"{dtype} compute", figure) for dtype, figure in spec.peak.flops_per_s),
+        *((f"{dtype} compute", figure) for dtype, figure in spec.peak.flops_per_s.items()),
         ("memory bandwidth", spec.peak.memory_bandwidth_bytes_per_s),
         ("memory", spec.peak.memory_bytes),
         ("interconnect", spec.peak.interconnect_bandwidth_bytes_per_s),
     ]
     known = [(name, figure) for name, figure in figures if figure is not None]
     lines = [line for name, figure in known for line in _figure(name, figure)] or ["peak      not published"]
-    ridges = [
-        f"{dtype} {ridge:.1f}" for dtype, _ in spec.peak.flops_per_s if (ridge := spec.ridge_flops_per_byte(dtype))
-    ]
+    ridges = [f"{dtype} {ridge:.1f}" for dtype in spec.peak.flops_per_s if (ridge := spec.ridge_flops_per_byte(dtype))]
     return [*lines, f"ridge     FLOP per byte: {', '.join(ridges)}"] if ridges else lines
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.regular_file import read_bytes
 from pytest_npubench.errors import JournalError, StoreError
 from pytest_npubench.predictors.profile import BucketProfile
@@ -23,10 +24,9 @@ from pytest_npubench.predictors.protocol import ProfileSamples
 from pytest_npubench.predictors.two_point import ProfilePoint, fit
 from pytest_npubench.store.journal_reader import Journal, Record
 from pytest_npubench.store.json_text import JsonError, decode
+from pytest_npubench.suites.buckets.points import MOVE, PROFILE, BucketVisit
 
 MAX_BYTES = 64 * 1024 * 1024
-_POINT = re.compile(r"profile/(\d{1,9})/(\d{1,9})")
-_MOVE = re.compile(r"move/(\d{1,9})/(\d{1,9})")
 _BATCH = re.compile(r".*-b(\d{1,9})(?:-[a-z][\w.-]*)?$")  # and the engine, where it is not the reference
 
 
@@ -65,7 +65,7 @@ def profile_from_journal(journal: Journal, campaign: str, *, literal: bool = Fal
     rounds = _rounds(journal, campaign)
     place = f"journal {journal.path}: campaign {campaign}"
     _check_failures(place, rounds)
-    samples, moves_s = _samples(rounds, _POINT), _samples(rounds, _MOVE)
+    samples, moves_s = _samples(rounds, PROFILE), _samples(rounds, MOVE)
     if not samples:
         raise JournalError(f"{place}: its rounds hold no profile points; run its profile or prediction cases")
     _check_gaps(place, {bucket for bucket, _ in samples}, moves_s)
@@ -97,23 +97,25 @@ def _rounds(journal: Journal, campaign: str) -> tuple[Record, ...]:
 
 
 def _num_profile_points(rounds: Sequence[Record]) -> int:
-    return len({name for record in rounds for name in record["points"] if _POINT.fullmatch(name)})
+    return len({name for record in rounds for name in record["points"] if PROFILE.fullmatch(name)})
 
 
 def _samples(rounds: Sequence[Record], pattern: re.Pattern[str]) -> dict[tuple[int, int], list[float]]:
     """The two numbers in a point's name -> its samples in seconds over all rounds."""
-    found: dict[tuple[int, int], list[float]] = {}
-    for record in rounds:
-        for name, values in record["points"].items():
-            if match := pattern.fullmatch(name):
-                found.setdefault((int(match[1]), int(match[2])), []).extend(values)
-    return found
+    measured = Measured(rounds=[record["points"] for record in rounds])
+    named = {match[0]: match for row in measured.rounds for name in row if (match := pattern.fullmatch(name))}
+    return {
+        (int(match[1]), int(match[2])): [
+            visit.seconds for visits in measured.visits(name, BucketVisit) for visit in visits
+        ]
+        for name, match in named.items()
+    }
 
 
 def _check_failures(place: str, rounds: Sequence[Record]) -> None:
     for record in rounds:
         for name, reason in dict(record.get("failures", {})).items():
-            if _POINT.fullmatch(name):
+            if PROFILE.fullmatch(name):
                 raise JournalError(f"{place}: {name} failed, so the profile has a hole: {reason}")
 
 

@@ -67,7 +67,9 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("--hardware", metavar="NAME_OR_PATH", required=True, help="a shipped hardware file, or a .toml")
     parser.add_argument("--tensor-parallel", metavar="N", type=device_count, default=1, help="devices (default 1)")
-    parser.add_argument("--model", metavar="SHAPE", required=True, help="a shape with experts, or a dense one")
+    parser.add_argument(
+        "--model", metavar="SHAPE", required=True, help="a shape by name, or a folder or path of a model's config.json"
+    )
     parser.add_argument("--policy", metavar="P", nargs="+", action="extend", required=True, help="one or more policies")
     parser.add_argument("--workload", metavar="NAME_OR_PATH", required=True, help="where the lengths come from")
     parser.add_argument("--requests", metavar="K", type=request_count, required=True, help="how many requests arrive")
@@ -183,10 +185,10 @@ def _run(
 
 def _system(arguments: argparse.Namespace) -> System:
     from pytest_npubench.cli.simulation import BLOCK_SIZE_TOKENS, System
-    from pytest_npubench.engines.moe_shapes import moe_shape
+    from pytest_npubench.engines.hf_config import named_or_read
     from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
 
-    spec, shape, devices = _hardware(arguments.hardware), moe_shape(arguments.model), arguments.tensor_parallel
+    spec, shape, devices = _hardware(arguments.hardware), named_or_read(arguments.model), arguments.tensor_parallel
     room = default_kv_capacity_tokens(shape, spec, tensor_parallel=devices, dtype=spec.dtype)
     capacity = arguments.kv_capacity or room
     if not BLOCK_SIZE_TOKENS <= capacity <= room:

@@ -16,7 +16,7 @@ from pytest_npubench.errors import ConfigError, WorkloadError
 if TYPE_CHECKING:
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.core.measurement import Request
-    from pytest_npubench.engines.moe_shapes import MoeShape
+    from pytest_npubench.engines.shapes import DecoderShape
     from pytest_npubench.engines.virtual.executor import VirtualExecutor
     from pytest_npubench.serving.load import OpenLoad
     from pytest_npubench.serving.request import ServingRequest
@@ -33,7 +33,7 @@ ARRIVAL_SEEDS = 2**32
 class System:
     """What the requests are served by."""
 
-    shape: MoeShape
+    shape: DecoderShape
     spec: HardwareSpec
     tensor_parallel: int
     dtype: str

@@ -10,27 +10,50 @@ to compute-bound (Layered Prefill, section 2.5). NVIDIA H100 SXM in bf16: 989.4e
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from msgspec import Meta
 
 from pytest_npubench.core import families
-from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
-from pytest_npubench.core.toml_table import TomlTable, listed
+from pytest_npubench.core.record_reader import (
+    GIVEN,
+    TABLE_NAME,
+    Count,
+    Counts,
+    Fraction,
+    Positive,
+    Text,
+    Texts,
+    WrongEntryError,
+    at_least,
+    check_keys,
+    check_within,
+    key,
+    listed,
+    one_of,
+    tables,
+    text,
+    unique,
+    within,
+)
+from pytest_npubench.core.toml_table import TomlTable
 from pytest_npubench.errors import ConfigError, HardwareFileError
 
 FAMILIES = families.names()
 CLASSES = ("gpu", "npu")
 PROFILES = ("quick", "nightly", "full")
-FLOAT_DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8")
 INTEGER_DTYPES = ("int8", "int4")
-DTYPES = (*FLOAT_DTYPES, *INTEGER_DTYPES)
+DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", *INTEGER_DTYPES)
+Dtype = Annotated[str, one_of(DTYPES)]
 ANY = "*"
 SERVER = "server"
 
 SectionT = TypeVar("SectionT")
+SizeT = TypeVar("SizeT", bound="RunLength")
 Sections = Mapping[str, Callable[[TomlTable], object]]
 """How the sections of suites are read from a file's root table, by key."""
 
@@ -45,9 +68,40 @@ MEMORY_UNITS = {"B": 1.0, "GB": 1e9, "GiB": 2.0**30}
 class Figure:
     """A published figure in its base unit (FLOP/s, OP/s, B/s or B) and the document that states it."""
 
-    value: float
-    unit: str
-    source: str
+    value: Positive
+    unit: Text
+    source: Annotated[str, text("the document that states the figure, with its address")]
+
+
+def _in_base_unit(figure: Figure, units: Mapping[str, float]) -> Figure:
+    return Figure(value=figure.value * units[figure.unit], unit=next(iter(units)), source=figure.source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compute(Figure):
+    unit: Annotated[str, one_of((*FLOP_UNITS, *OP_UNITS))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bandwidth(Figure):
+    unit: Annotated[str, one_of(BANDWIDTH_UNITS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Memory(Figure):
+    unit: Annotated[str, one_of(MEMORY_UNITS)]
+
+
+def _flops(figures: Mapping[str, Figure]) -> Mapping[str, Figure]:
+    check_keys("", figures, DTYPES)
+    units = {dtype: OP_UNITS if dtype in INTEGER_DTYPES else FLOP_UNITS for dtype in DTYPES}
+    for dtype, figure in figures.items():
+        if figure.unit not in units[dtype]:
+            raise WrongEntryError(f"{dtype}.unit", f"want one of {listed(units[dtype])}, not {figure.unit!r}")
+    return {dtype: _in_base_unit(figure, units[dtype]) for dtype, figure in figures.items()}
+
+
+_BytesPerS = Annotated[_Bandwidth, partial(_in_base_unit, units=BANDWIDTH_UNITS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,40 +111,71 @@ class Peak:
     interconnect_bandwidth_bytes_per_s is what one chip sends to the others of its group, in one direction.
     """
 
-    flops_per_s: tuple[tuple[str, Figure], ...] = ()
-    memory_bandwidth_bytes_per_s: Figure | None = None
-    memory_bytes: Figure | None = None
-    interconnect_bandwidth_bytes_per_s: Figure | None = None
+    flops_per_s: Annotated[Mapping[str, _Compute], _flops] = field(default_factory=dict)
+    memory_bandwidth_bytes_per_s: _BytesPerS | None = None
+    memory_bytes: Annotated[_Memory, partial(_in_base_unit, units=MEMORY_UNITS)] | None = None
+    interconnect_bandwidth_bytes_per_s: _BytesPerS | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloSpec:
     """Latency limits of one model on one workload, in seconds; either name may be "*"."""
 
-    model: str
-    workload: str
-    ttft_s: float
-    tbt_s: float
-    source: str
+    model: Text
+    workload: Text
+    ttft_s: Positive
+    tbt_s: Positive
+    source: Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSize:
-    """What a profile (quick, nightly or full) runs. budget_s holds for one campaign.
+class RunLength:
+    """How long a profile (quick, nightly or full) goes on in one campaign. One round has no spread, so no interval."""
+
+    name: str = field(metadata=TABLE_NAME)
+    min_rounds: Annotated[int, at_least(2)]
+    max_rounds: Annotated[int, at_least(2)]
+    budget_s: Positive
+
+    def __post_init__(self) -> None:
+        """Raises WrongEntryError."""
+        if self.max_rounds < self.min_rounds:
+            want = f"want a whole number of at least {self.min_rounds}, the min_rounds"
+            raise WrongEntryError("max_rounds", f"{want}, not {self.max_rounds}")
+
+
+def size_of(sizes: Sequence[SizeT], profile: str) -> SizeT | None:
+    """The run size of that name; None where the profile does nothing."""
+    return next((size for size in sizes if size.name == profile), None)
+
+
+def known_profiles(sizes: tuple[SizeT, ...]) -> tuple[SizeT, ...]:
+    """The run sizes of some profiles. Raises WrongEntryError on an unknown one."""
+    check_keys("", [size.name for size in sizes], PROFILES)
+    return sizes
+
+
+def all_profiles(sizes: tuple[SizeT, ...]) -> tuple[SizeT, ...]:
+    """The run sizes of all profiles. Raises WrongEntryError on an unknown or a missing one."""
+    names = [size.name for size in known_profiles(sizes)]
+    if missing := [name for name in PROFILES if name not in names]:
+        raise WrongEntryError(missing[0], "missing; want a table")
+    return sizes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSize(RunLength):
+    """What a profile runs, of the file's models, batch sizes and buckets: all of them where it names none.
 
     profile_output_tokens is l2 of LENS, Eq. 14: the longer of the two output lengths of a profile point.
     """
 
-    name: str
-    models: tuple[str, ...]
-    batch_sizes: tuple[int, ...]
-    buckets: tuple[int, ...]
-    workloads: tuple[str, ...]
-    num_draws: int
-    min_rounds: int
-    max_rounds: int
-    budget_s: float
-    profile_output_tokens: int = 33
+    models: Texts = ()
+    batch_sizes: Counts = ()
+    buckets: Counts = ()
+    workloads: Texts
+    num_draws: Count
+    profile_output_tokens: Annotated[int, at_least(2)] = 33
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,41 +185,64 @@ class DeviceGroup:
     max_batch_sizes: the largest batch of a model, for those models that have one.
     """
 
-    num_devices: int
-    models: tuple[str, ...]
-    max_batch_sizes: tuple[tuple[str, int], ...] = ()
+    num_devices: Count
+    models: Texts = ()
+    max_batch_sizes: Mapping[str, Count] = field(default_factory=dict, metadata=key("max_batch_size"))
+
+
+def _regular_expressions(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise WrongEntryError("", f"{pattern!r} is not a regular expression: {error}") from error
+    return patterns
+
+
+def _distinct(slos: tuple[SloSpec, ...]) -> tuple[SloSpec, ...]:
+    names = [(slo.model, slo.workload) for slo in slos]
+    for index, (model, workload) in enumerate(names):
+        if (model, workload) in names[:index]:
+            problem = f"a second entry for model {model!r} and workload {workload!r}; keep one"
+            raise WrongEntryError(f"[{index}].workload", problem)
+    return slos
+
+
+Match = Annotated[Texts, _regular_expressions]
+Slos = Annotated[tuple[SloSpec, ...], tables("slo"), _distinct]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareSpec:
-    """One hardware file. case_error and mean_error are the allowed prediction errors, as fractions.
+    """One hardware file. case_error and mean_error are the allowed prediction errors, as fractions; their defaults are
+    the project's (LENS, section 5.2, reports a mean of 2.15 % and 11.47 % at the worst).
 
     A file about a server has no buckets, models and batch sizes: none can be seen from outside.
     `sections` are those of suites, each a record of a class of its suite's. `group_of` is the file's name where the
     spec is one of its further groups (`with_groups`), else None.
     """
 
-    name: str
-    title: str
-    family: str
-    classes: tuple[str, ...]
-    match: tuple[str, ...]
-    tensor_parallel: int
-    devices_per_chip: int
-    peak: Peak
-    buckets: tuple[int, ...]
-    buckets_source: str
-    models: tuple[str, ...]
-    dtype: str
-    batch_sizes: tuple[int, ...]
-    slos: tuple[SloSpec, ...]
-    case_error: float
-    mean_error: float
-    profiles: tuple[RunSize, ...]
-    sections: tuple[object, ...] = ()
-    max_batch_sizes: tuple[tuple[str, int], ...] = ()
-    groups: tuple[DeviceGroup, ...] = ()
-    group_of: str | None = None
+    name: str = field(metadata=GIVEN)
+    title: Text
+    family: Annotated[str, one_of(FAMILIES)]
+    classes: Annotated[tuple[str, ...], Meta(description="a list of classes, none twice"), unique, within(CLASSES)] = ()
+    match: Match = field(metadata=key("probe.match"))
+    tensor_parallel: Count = field(default=1, metadata=key("probe.num_devices"))
+    devices_per_chip: Count = field(default=1, metadata=key("probe.devices_per_chip"))
+    peak: Peak = Peak()
+    buckets: Counts = field(metadata=key("buckets.set"))
+    buckets_source: Text = field(metadata=key("buckets.source"))
+    models: Texts = field(metadata=key("models.default"))
+    dtype: Dtype = field(metadata=key("models.dtype"))
+    batch_sizes: Counts = field(metadata=key("models.batch_sizes"))
+    max_batch_sizes: Mapping[str, Count] = field(default_factory=dict, metadata=key("models.max_batch_size"))
+    groups: Annotated[tuple[DeviceGroup, ...], tables("group")] = field(default=(), metadata=key("group"))
+    slos: Slos = field(default=(), metadata=key("slo"))
+    case_error: Fraction = field(default=0.10, metadata=key("limits.case_error"))
+    mean_error: Fraction = field(default=0.05, metadata=key("limits.mean_error"))
+    profiles: Annotated[tuple[RunSize, ...], all_profiles] = field(metadata=key("profile"))
+    sections: tuple[object, ...] = field(default=(), metadata=GIVEN)
+    group_of: str | None = field(default=None, metadata=GIVEN)
 
     @property
     def file_name(self) -> str:
@@ -156,19 +264,18 @@ class HardwareSpec:
 
     def profile(self, name: str) -> RunSize:
         """The run size of that name. Raises ConfigError on an unknown one."""
-        for size in self.profiles:
-            if size.name == name:
-                return size
-        raise ConfigError(f"no profile named {name!r}; allowed: {listed(PROFILES)}")
+        if (size := size_of(self.profiles, name)) is None:
+            raise ConfigError(f"no profile named {name!r}; allowed: {listed(PROFILES)}")
+        return size
 
     def ridge_flops_per_byte(self, dtype: str) -> float | None:
         """Peak FLOP/s (OP/s for integers) over peak memory B/s; None where either figure is not published."""
-        flops, bandwidth = dict(self.peak.flops_per_s).get(dtype), self.peak.memory_bandwidth_bytes_per_s
+        flops, bandwidth = self.peak.flops_per_s.get(dtype), self.peak.memory_bandwidth_bytes_per_s
         return flops.value / bandwidth.value if flops and bandwidth else None
 
     def batch_sizes_of(self, model: str, size: RunSize) -> tuple[int, ...]:
         """The batch sizes of a run size that the model may have on these devices."""
-        most = dict(self.max_batch_sizes).get(model)
+        most = self.max_batch_sizes.get(model)
         return tuple(batch for batch in size.batch_sizes if most is None or batch <= most)
 
     @property
@@ -192,13 +299,7 @@ class HardwareSpec:
 
 def load_hardware(path: Path, sections: Sections) -> HardwareSpec:
     """Read one hardware file. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
-    try:
-        document = _parse(read_text(path, SMALL_BYTES))
-    except OSError as error:
-        raise HardwareFileError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are both ValueErrors
-        raise HardwareFileError(f"{path}: not a TOML file in UTF-8: {error}") from error
-    return _spec(path, document, sections)
+    return _spec(TomlTable.of(path, HardwareFileError), sections)
 
 
 def load_all(directories: Sequence[Path], sections: Sections) -> dict[str, HardwareSpec]:
@@ -265,175 +366,74 @@ def default_directory() -> Path:
     return packaged if packaged.is_dir() else package.parent / "hardware"
 
 
-def _parse(text: str) -> dict[str, object]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        # mypy checks this branch also where only Python 3.11 or later, and so no tomli, is installed
-        import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
-    document: dict[str, object] = tomllib.loads(text)
-    return document
-
-
-def _spec(path: Path, document: dict[str, object], sections: Sections) -> HardwareSpec:
-    if document.get("family") == SERVER:
-        return _server(path, document, sections)
-    keys = ("title", "family", "classes", "probe", "peak", "buckets", "models", "group", "slo", "limits", "profile")
-    sections = {name: read for name, read in sections.items() if name != SERVER}
-    root = TomlTable(path, "", document, (*keys, *sections))
-    probe = root.table("probe", ("match", "num_devices", "devices_per_chip"))
-    buckets = root.table("buckets", ("set", "source"))
-    models = root.table("models", ("default", "dtype", "batch_sizes", "max_batch_size"))
-    names = models.strings("default")
-    limits = TomlTable(path, "limits", document.get("limits", {}), ("case_error", "mean_error"))
-    spec = HardwareSpec(
-        name=path.stem,
-        title=root.text("title"),
-        family=root.choice("family", FAMILIES),
-        classes=() if document.get("classes", []) == [] else root.strings("classes", CLASSES),
-        match=_patterns(probe),
-        tensor_parallel=probe.integer("num_devices", default=1),
-        devices_per_chip=probe.integer("devices_per_chip", default=1),
-        peak=_peak(root),
-        buckets=buckets.increasing("set"),
-        buckets_source=buckets.text("source"),
-        models=names,
-        dtype=models.choice("dtype", DTYPES),
-        batch_sizes=models.increasing("batch_sizes"),
-        slos=_slos(root),
-        # the defaults are the project's; LENS, section 5.2, reports a mean of 2.15 % and 11.47 % at the worst
-        case_error=limits.number("case_error", at_most=1, default=0.10),
-        mean_error=limits.number("mean_error", at_most=1, default=0.05),
-        profiles=(),
-        sections=tuple(read(root) for name, read in sections.items() if name in root),
-        max_batch_sizes=_max_batch_sizes(models, names),
-    )
-    spec = replace(spec, groups=_groups(root, spec))
-    return replace(spec, profiles=_profiles(root.table("profile", PROFILES), spec))
-
-
-def _server(path: Path, document: dict[str, object], sections: Sections) -> HardwareSpec:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ServerFile:
     """A file about a server: no device, so of the other tables it has limits on latency alone."""
-    root = TomlTable(path, "", document, ("title", "family", "probe", "slo", SERVER))
+
+    title: Text
+    family: str
+    match: Match = field(metadata=key("probe.match"))
+    slos: Slos = field(default=(), metadata=key("slo"))
+
+
+def _spec(root: TomlTable, sections: Sections) -> HardwareSpec:
+    if root.entries.get("family") == SERVER:
+        return _server(root, sections[SERVER])
+    sections = {name: read for name, read in sections.items() if name != SERVER}
+    spec = root.read_itself(HardwareSpec, {"name": root.path.stem}, sections)
+    with root.named_errors():
+        _check(spec)
+    return replace(
+        spec,
+        groups=tuple(replace(group, models=group.models or spec.models) for group in spec.groups),
+        profiles=tuple(_filled(size, spec) for name in PROFILES for size in spec.profiles if size.name == name),
+        sections=tuple(read(root) for name, read in sections.items() if name in root.entries),
+    )
+
+
+def _check(spec: HardwareSpec) -> None:
+    """Raises WrongEntryError where a table of the file takes what the file does not have."""
+    check_keys("models.max_batch_size", spec.max_batch_sizes, spec.models)
+    for index, group in enumerate(spec.groups):
+        at = f"group[{index}]"
+        if group.num_devices in (spec.tensor_parallel, *(earlier.num_devices for earlier in spec.groups[:index])):
+            problem = f"a second group of {group.num_devices}; keep one ([probe] num_devices is one)"
+            raise WrongEntryError(f"{at}.num_devices", problem)
+        check_within(f"{at}.models", group.models, spec.models)
+        check_keys(f"{at}.max_batch_size", group.max_batch_sizes, group.models or spec.models)
+    for size in spec.profiles:
+        for name, chosen, allowed in (
+            ("models", size.models, spec.models),
+            ("batch_sizes", size.batch_sizes, spec.batch_sizes),
+            ("buckets", size.buckets, spec.buckets),
+        ):
+            check_within(f"profile.{size.name}.{name}", chosen, allowed)
+
+
+def _filled(size: RunSize, spec: HardwareSpec) -> RunSize:
+    return replace(
+        size,
+        models=size.models or spec.models,
+        batch_sizes=size.batch_sizes or spec.batch_sizes,
+        buckets=size.buckets or spec.buckets,
+    )
+
+
+def _server(root: TomlTable, read: Callable[[TomlTable], object]) -> HardwareSpec:
+    file = root.read_itself(_ServerFile, {}, (SERVER,))
     return HardwareSpec(
-        name=path.stem,
-        title=root.text("title"),
-        family=SERVER,
-        classes=(),
-        match=_patterns(root.table("probe", ("match",))),
-        tensor_parallel=1,
-        devices_per_chip=1,
-        peak=Peak(),
+        name=root.path.stem,
+        title=file.title,
+        family=file.family,
+        match=file.match,
         buckets=(),
         buckets_source="a server shows none",
         models=(),
         dtype="unknown",
         batch_sizes=(),
-        slos=_slos(root),
+        slos=file.slos,
         case_error=1.0,  # nothing is predicted
         mean_error=1.0,
         profiles=(),
-        sections=(sections[SERVER](root),),
-    )
-
-
-def _patterns(probe: TomlTable) -> tuple[str, ...]:
-    patterns = probe.strings("match")
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise probe.error("match", f"{pattern!r} is not a regular expression: {error}") from error
-    return patterns
-
-
-def _groups(root: TomlTable, spec: HardwareSpec) -> tuple[DeviceGroup, ...]:
-    groups: dict[int, DeviceGroup] = {}
-    for table in root.tables("group", ("num_devices", "models", "max_batch_size")):
-        num_devices = table.integer("num_devices")
-        if num_devices in (spec.tensor_parallel, *groups):
-            raise table.error("num_devices", f"a second group of {num_devices}; keep one ([probe] num_devices is one)")
-        models = table.strings("models", spec.models) if "models" in table else spec.models
-        groups[num_devices] = DeviceGroup(
-            num_devices=num_devices, models=models, max_batch_sizes=_max_batch_sizes(table, models)
-        )
-    return tuple(groups.values())
-
-
-def _max_batch_sizes(table: TomlTable, models: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """The largest batch of each model that the table names."""
-    if "max_batch_size" not in table:
-        return ()
-    largest = table.table("max_batch_size", models)
-    return tuple((model, largest.integer(model)) for model in largest.entries)
-
-
-def _peak(root: TomlTable) -> Peak:
-    if "peak" not in root:
-        return Peak()
-    bandwidth, memory, link = "memory_bandwidth_bytes_per_s", "memory_bytes", "interconnect_bandwidth_bytes_per_s"
-    peak = root.table("peak", ("flops_per_s", bandwidth, memory, link))
-    return Peak(
-        flops_per_s=_flops(peak) if "flops_per_s" in peak else (),
-        memory_bandwidth_bytes_per_s=_figure(peak, bandwidth, BANDWIDTH_UNITS) if bandwidth in peak else None,
-        memory_bytes=_figure(peak, memory, MEMORY_UNITS) if memory in peak else None,
-        interconnect_bandwidth_bytes_per_s=_figure(peak, link, BANDWIDTH_UNITS) if link in peak else None,
-    )
-
-
-def _flops(peak: TomlTable) -> tuple[tuple[str, Figure], ...]:
-    table = peak.table("flops_per_s", DTYPES)
-    units = {dtype: OP_UNITS if dtype in INTEGER_DTYPES else FLOP_UNITS for dtype in DTYPES}
-    return tuple((dtype, _figure(table, dtype, units[dtype])) for dtype in table.entries)
-
-
-def _figure(table: TomlTable, name: str, units: Mapping[str, float]) -> Figure:
-    entry = table.table(name, ("value", "unit", "source"))
-    unit = entry.choice("unit", tuple(units))
-    source = entry.text("source", "the document that states the figure, with its address")
-    return Figure(value=entry.number("value") * units[unit], unit=next(iter(units)), source=source)
-
-
-def _slos(root: TomlTable) -> tuple[SloSpec, ...]:
-    if "slo" not in root:
-        return ()
-    entries = root.entries["slo"]
-    if not isinstance(entries, list) or not entries:
-        raise root.wrong("slo", "one or more [[slo]] tables")
-    slos: dict[tuple[str, str], SloSpec] = {}
-    for index, entry in enumerate(entries):
-        table = TomlTable(root.path, f"slo[{index}]", entry, ("model", "workload", "ttft_s", "tbt_s", "source"))
-        names = table.text("model"), table.text("workload")
-        if names in slos:
-            raise table.error("workload", f"a second entry for model {names[0]!r} and workload {names[1]!r}; keep one")
-        slos[names] = SloSpec(
-            model=names[0],
-            workload=names[1],
-            ttft_s=table.number("ttft_s"),
-            tbt_s=table.number("tbt_s"),
-            source=table.text("source"),
-        )
-    return tuple(slos.values())
-
-
-def _profiles(profiles: TomlTable, spec: HardwareSpec) -> tuple[RunSize, ...]:
-    lists = ("models", "batch_sizes", "buckets", "workloads")
-    numbers = ("num_draws", "min_rounds", "max_rounds", "budget_s", "profile_output_tokens")
-    return tuple(_run_size(name, profiles.table(name, (*lists, *numbers)), spec) for name in PROFILES)
-
-
-def _run_size(name: str, table: TomlTable, spec: HardwareSpec) -> RunSize:
-    """A profile picks from the file's models, batch sizes and buckets; all of them where it names none."""
-    min_rounds = table.integer("min_rounds", at_least=2)  # one round has no spread, so no interval
-    return RunSize(
-        name=name,
-        models=table.strings("models", spec.models) if "models" in table else spec.models,
-        batch_sizes=table.increasing("batch_sizes", spec.batch_sizes) if "batch_sizes" in table else spec.batch_sizes,
-        buckets=table.increasing("buckets", spec.buckets) if "buckets" in table else spec.buckets,
-        workloads=table.strings("workloads"),
-        num_draws=table.integer("num_draws"),
-        min_rounds=min_rounds,
-        max_rounds=table.integer("max_rounds", at_least=min_rounds),
-        budget_s=table.number("budget_s"),
-        profile_output_tokens=table.integer("profile_output_tokens", at_least=2, default=33),
+        sections=(read(root),),
     )

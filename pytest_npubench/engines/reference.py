@@ -15,7 +15,7 @@ class Reference(EngineDescriptor):
     about = "our own decoders: jax_dense, openvino_dense by family, torch_moe for serving"
     families = ("cpu", "cuda", "tpu", "openvino", "qualcomm")
     parts = {  # noqa: RUF012 - of the class, as the base says
-        "buckets": "pytest_npubench.suites.buckets.bench:ReferenceBuckets",
+        "buckets": "pytest_npubench.suites.buckets.reference_buckets:ReferenceBuckets",
         "scheduling": "pytest_npubench.suites.scheduling.torch_serving:TorchServing",
     }
 

@@ -1,13 +1,30 @@
-"""Named decoder shapes. A shape is data: the published ones carry the source of their figures.
+"""Decoder shapes, dense ones and those with a mixture of experts, by name. A shape is data with its source.
 
-Worked number: llama-3.2-1b has 1.24e9 parameters, 2.47 GB of weights in bf16.
+All that is counted from a model without running it is counted here: parameters, bytes of weights, bytes of keys and
+values. engines/hf_config.py reads a shape from a Hugging Face config.json.
+
+Worked numbers: llama-3.2-1b has 1.24e9 parameters, 2.47 GB of weights in bf16. One expert of qwen3-30b-a3b has
+3 x 2048 x 768 weights, 9.437 MB in bf16; its 48 layers of 128 hold 58.0 GB of experts; a token leaves
+2 x 48 x 4 x 128 x 2 = 98,304 bytes of keys and values.
 """
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
+from typing import Literal
 
-from pytest_npubench.engines.shape_names import add_shape, find_shape
+from pytest_npubench.errors import RegistryError
+
+Architecture = Literal["llama", "gpt-oss"]
+
+# config.json of openai/gpt-oss-20b: rope_scaling, swiglu_limit, and the gain of the SwiGLU's sigmoid
+YARN_FACTOR = 32.0
+YARN_BETA_FAST = 32.0
+YARN_BETA_SLOW = 1.0
+YARN_ORIGINAL_CONTEXT = 4096
+SWIGLU_LIMIT = 7.0
+SWIGLU_ALPHA = 1.702
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,10 +38,22 @@ class RopeScaling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecoderShape:
-    """A Llama-family dense decoder: RMSNorm, RoPE, grouped-query attention, SwiGLU.
+class ExpertShape:
+    """Every layer has num_experts feed-forward blocks, of which each token takes experts_per_token."""
 
-    num_heads query heads share num_kv_heads key-value heads; qk_norm is Qwen3's RMSNorm on each head's q and k.
+    num_experts: int
+    experts_per_token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderShape:
+    """A decoder of the Llama family: RMSNorm, RoPE, grouped-query attention, SwiGLU; dense where `experts` is None.
+
+    num_heads query heads share num_kv_heads key-value heads. intermediate is the width of a feed-forward block: of the
+    one that a dense layer has, or of each expert. qk_norm is Qwen3's RMSNorm on each head's q and k (arXiv 2505.09388),
+    qkv_bias Qwen2's bias of queries, keys and values (arXiv 2407.10671). architecture "gpt-oss": attention sinks,
+    biases everywhere, YaRN, a clamped SwiGLU, and sliding_window on every other layer, the first one included
+    (gpt-oss model card).
     """
 
     name: str
@@ -41,19 +70,74 @@ class DecoderShape:
     tied_embeddings: bool = False
     qk_norm: bool = False
     rope_scaling: RopeScaling | None = None
+    qkv_bias: bool = False
+    architecture: Architecture = "llama"
+    sliding_window: int | None = None
+    experts: ExpertShape | None = None
+
+    @property
+    def is_dense(self) -> bool:
+        return self.experts is None
+
+    @property
+    def num_experts(self) -> int:
+        """Feed-forward blocks of a layer; 1 in a dense decoder, whose one block is no expert: every token takes it."""
+        return 1 if self.experts is None else self.experts.num_experts
+
+    @property
+    def experts_per_token(self) -> int:
+        return 1 if self.experts is None else self.experts.experts_per_token
+
+    @property
+    def expert_parameters(self) -> int:
+        """Gate, up and down projection of one feed-forward block; biases are left out, as the papers count."""
+        return 3 * self.hidden * self.intermediate
+
+    def expert_bytes(self, dtype_bytes: float) -> int:
+        """Bytes of one expert's weights: what activating it loads (0 in a dense decoder: nothing is chosen)."""
+        return 0 if self.is_dense else int(self.expert_parameters * dtype_bytes)
+
+    @property
+    def shared_parameters_per_layer(self) -> int:
+        """Matrices of a layer that every token uses: attention and router, or the dense feed-forward block."""
+        attention = self.hidden * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
+        return attention + (self.expert_parameters if self.is_dense else self.hidden * self.num_experts)
+
+    @property
+    def norm_parameters_per_layer(self) -> int:
+        return 2 * self.hidden + (2 * self.head_dim if self.qk_norm else 0)
+
+    @property
+    def bias_parameters_per_layer(self) -> int:
+        """Biases, and the sinks of gpt-oss, one a query head."""
+        is_gpt_oss = self.architecture == "gpt-oss"
+        qkv = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim if self.qkv_bias or is_gpt_oss else 0
+        if not is_gpt_oss:
+            return qkv
+        router = 0 if self.is_dense else self.num_experts
+        return qkv + self.hidden + self.num_heads + router + self.num_experts * (2 * self.intermediate + self.hidden)
+
+    @property
+    def parameters_per_layer(self) -> int:
+        experts = 0 if self.is_dense else self.num_experts * self.expert_parameters
+        small = self.norm_parameters_per_layer + self.bias_parameters_per_layer
+        return self.shared_parameters_per_layer + experts + small
 
     @property
     def num_parameters(self) -> int:
-        """Weights including embeddings and norms."""
-        attention = self.hidden * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
-        norms = 2 * self.hidden + (2 * self.head_dim if self.qk_norm else 0)
-        layer = attention + 3 * self.hidden * self.intermediate + norms
+        """All weights, embeddings, norms and biases included."""
         tables = 1 if self.tied_embeddings else 2
-        return self.num_layers * layer + tables * self.vocab_size * self.hidden + self.hidden
+        return self.num_layers * self.parameters_per_layer + tables * self.vocab_size * self.hidden + self.hidden
 
-    def kv_bytes_per_token(self, dtype_bytes: int) -> int:
-        """Bytes of keys and values one token leaves in the cache, over all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype_bytes
+    @property
+    def num_active_parameters(self) -> int:
+        """Weights that multiply one token, without the embedding table, norms and biases."""
+        experts = 0 if self.is_dense else self.experts_per_token * self.expert_parameters
+        return self.num_layers * (self.shared_parameters_per_layer + experts) + self.vocab_size * self.hidden
+
+    def kv_bytes_per_token(self, dtype_bytes: float) -> int:
+        """Bytes of keys and values one token leaves in the cache, over all layers, windows not subtracted."""
+        return int(2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype_bytes)
 
 
 _LLAMA3_ROPE = RopeScaling(factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=8192)
@@ -129,6 +213,98 @@ _SHAPES = (
         rms_eps=1e-6,
         qk_norm=True,
     ),
+    DecoderShape(
+        name="qwen3-30b-a3b",
+        source="config.json of Qwen/Qwen3-30B-A3B",
+        vocab_size=151_936,
+        hidden=2048,
+        num_layers=48,
+        num_heads=32,
+        num_kv_heads=4,
+        head_dim=128,
+        intermediate=768,
+        rope_theta=1_000_000.0,
+        rms_eps=1e-6,
+        qk_norm=True,
+        experts=ExpertShape(num_experts=128, experts_per_token=8),
+    ),
+    DecoderShape(
+        name="gpt-oss-20b",
+        source="config.json of openai/gpt-oss-20b",
+        vocab_size=201_088,
+        hidden=2880,
+        num_layers=24,
+        num_heads=64,
+        num_kv_heads=8,
+        head_dim=64,
+        intermediate=2880,
+        rope_theta=150_000.0,
+        rms_eps=1e-5,
+        architecture="gpt-oss",
+        sliding_window=128,
+        experts=ExpertShape(num_experts=32, experts_per_token=4),
+    ),
+    DecoderShape(
+        name="qwen3-8b",
+        source="config.json of Qwen/Qwen3-8B: the dense control of Layered Prefill, section 5.13",
+        vocab_size=151_936,
+        hidden=4096,
+        num_layers=36,
+        num_heads=32,
+        num_kv_heads=8,
+        head_dim=128,
+        intermediate=12_288,
+        rope_theta=1_000_000.0,
+        rms_eps=1e-6,
+        qk_norm=True,
+    ),
+    DecoderShape(
+        name="small-moe",
+        source="ours: 403 MB of experts in fp32, a dozen times the last-level cache of a server CPU's core complex",
+        vocab_size=2048,
+        hidden=512,
+        num_layers=8,
+        num_heads=8,
+        num_kv_heads=2,
+        head_dim=64,
+        intermediate=256,
+        rope_theta=1_000_000.0,
+        rms_eps=1e-6,
+        tied_embeddings=True,
+        qk_norm=True,
+        experts=ExpertShape(num_experts=32, experts_per_token=4),
+    ),
+    DecoderShape(
+        name="small-dense",
+        source="ours: small-moe with one feed-forward block of the size a token's experts have together",
+        vocab_size=2048,
+        hidden=512,
+        num_layers=8,
+        num_heads=8,
+        num_kv_heads=2,
+        head_dim=64,
+        intermediate=1024,
+        rope_theta=1_000_000.0,
+        rms_eps=1e-6,
+        tied_embeddings=True,
+        qk_norm=True,
+    ),
+    DecoderShape(
+        name="small-gpt-oss",
+        source="ours: gpt-oss's layer at a size for tests and CPUs",
+        vocab_size=2048,
+        hidden=256,
+        num_layers=4,
+        num_heads=8,
+        num_kv_heads=2,
+        head_dim=32,
+        intermediate=256,
+        rope_theta=150_000.0,
+        rms_eps=1e-5,
+        architecture="gpt-oss",
+        sliding_window=64,
+        experts=ExpertShape(num_experts=16, experts_per_token=4),
+    ),
 )
 
 SHAPES: dict[str, DecoderShape] = {shape.name: shape for shape in _SHAPES}
@@ -136,9 +312,27 @@ SHAPES: dict[str, DecoderShape] = {shape.name: shape for shape in _SHAPES}
 
 def register(shape: DecoderShape) -> None:
     """Add a shape that hardware files may name. Raises RegistryError on a name that is taken."""
-    add_shape(SHAPES, shape)
+    if shape.name in SHAPES:
+        raise RegistryError(f"a decoder shape {shape.name!r} is there already")
+    SHAPES[shape.name] = shape
 
 
 def decoder_shape(name: str) -> DecoderShape:
     """The shape of that name. Raises RegistryError with the known names."""
-    return find_shape(SHAPES, name)
+    return _find(name, list(SHAPES))
+
+
+def dense_shape(name: str) -> DecoderShape:
+    """A shape that the bucket suite runs: without experts and biases. Raises RegistryError with their names."""
+    shapes = [known for known, shape in SHAPES.items() if shape.is_dense and not shape.bias_parameters_per_layer]
+    if name in SHAPES and name not in shapes:
+        raise RegistryError(f"decoder shape {name!r} has experts or biases; want one of {', '.join(shapes)}")
+    return _find(name, shapes)
+
+
+def _find(name: str, known: list[str]) -> DecoderShape:
+    if name in known:
+        return SHAPES[name]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise RegistryError(f"unknown decoder shape {name!r}; known: {', '.join(known)}{hint}")

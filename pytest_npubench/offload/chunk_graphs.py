@@ -5,9 +5,7 @@
     per_chunk  fixed-size chunks, one graph for each chunk's place, each with all weights
     sharing    fixed-size chunks; norms and products once for all chunks, attention for every chunk
 
-Metrics: run_s, compile_s (cold, at load), num_graphs, weight_bytes (constants over all graphs), executable_bytes (as
-serialised), computed_tokens (padding included), relative_error against float32. Counts have a closed form:
-chunk_layout.
+What a visit leaves is ChunkFigures; its counts have a closed form: chunk_layout.
 
 Worked number: prompt 200, chunk 64, 2 layers: 4 chunks, sharing has 2 * 5 + 2 * 4 = 18 graphs, weights once;
 per_chunk 4 graphs, weights 4 times.
@@ -17,15 +15,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 
 from pytest_npubench.offload.chunk_layout import ARMS, ChunkLayout
 from pytest_npubench.offload.decoder import DYNAMIC_STAGES, STAGES, DecoderSize, make_prompt, reference
 from pytest_npubench.offload.quantization import Floats, relative_error
-from pytest_npubench.offload.units import OffloadPoint, Units, make_arrays, point_of
+from pytest_npubench.offload.units import GraphFacts, OffloadPoint, Units, make_arrays, point_of
 
 EXPERIMENT = "chunk_graphs"
-FACTS = ("num_graphs", "weight_bytes", "executable_bytes", "compile_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +60,16 @@ def chunk_points(settings: ChunkSettings) -> tuple[OffloadPoint, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkFigures(GraphFacts):
+    """run_s: the static unit's own time within total_s. computed_tokens: positions, padding included."""
+
+    run_s: float
+    total_s: float
+    computed_tokens: float
+    relative_error: float
+
+
 class ChunkGraphBench:
     """See the module."""
 
@@ -86,7 +93,7 @@ class ChunkGraphBench:
                     self._build(point, length, layout)
 
     def _build(self, point: OffloadPoint, length: int, layout: ChunkLayout) -> None:
-        self._units.arena.allocate(f"{point.name}/facts", (len(FACTS),), "float64")
+        self._units.arena.allocate(f"{point.name}/facts", (len(fields(GraphFacts)),), "float64")
         spec = {
             "arm": point.arm,
             "size": asdict(self._settings.size),
@@ -97,7 +104,7 @@ class ChunkGraphBench:
         }
         self._units.static.build(point.name, spec)
 
-    def measure(self, name: str) -> Mapping[str, float]:
+    def measure(self, name: str) -> ChunkFigures:
         point = point_of(self.points, name)
         length = int(point.setting.split()[0])
         arena = self._units.arena
@@ -106,11 +113,14 @@ class ChunkGraphBench:
         self._units.static.submit([name])
         static_s = self._units.static.wait()[0]
         total_s = time.perf_counter() - began_s
-        facts = dict(zip(FACTS, arena.view(f"{name}/facts").tolist(), strict=True))
-        return {
-            **facts,
-            "run_s": static_s,
-            "total_s": total_s,
-            "computed_tokens": self._settings.layouts()[length].computed_tokens(point.arm),
-            "relative_error": relative_error(arena.view(f"{length}/output"), self._references[length]),
-        }
+        num_graphs, weight_bytes, executable_bytes, compile_s = arena.view(f"{name}/facts").tolist()
+        return ChunkFigures(
+            num_graphs=num_graphs,
+            weight_bytes=weight_bytes,
+            executable_bytes=executable_bytes,
+            compile_s=compile_s,
+            run_s=static_s,
+            total_s=total_s,
+            computed_tokens=self._settings.layouts()[length].computed_tokens(point.arm),
+            relative_error=relative_error(arena.view(f"{length}/output"), self._references[length]),
+        )

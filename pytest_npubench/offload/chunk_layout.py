@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pytest_npubench.errors import ConfigError
 
 ARMS = ("whole", "padding", "per_chunk", "sharing")
-PAPER_LAYERS, PAPER_STAGES = 24, 6
+PAPER_STAGES = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +74,6 @@ class ChunkLayout:
         if arm == "padding":
             return self.padded_tokens or self.prompt_tokens
         return self.num_chunks * self.chunk_tokens
-
-
-def paper_layout() -> ChunkLayout:
-    """The one the paper counts: prompt 1024, chunk 256, and 144 subgraphs, which 24 layers of six make."""
-    return ChunkLayout(prompt_tokens=1024, chunk_tokens=256, num_layers=PAPER_LAYERS)
 
 
 def _known(arm: str) -> str:

@@ -58,11 +58,6 @@ class DecoderSize:
             "w_down": (self.ffn_width, self.width),
         }
 
-    @property
-    def layer_elements(self) -> int:
-        """Elements of the matrices of one layer."""
-        return sum(math.prod(shape) for shape in self.weight_shapes().values())
-
 
 Layer = Mapping[str, Floats]
 

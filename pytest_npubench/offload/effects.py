@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import combinations
 
 import numpy as np
 
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.offload.factorial import CELLS, FACTORS, Cell, cell_name
+from pytest_npubench.offload.factorial import CELLS, FACTORS, Cell, FactorialFigures, cell_name
+from pytest_npubench.offload.units import Figures
 from pytest_npubench.stats.checks import FloatArray, fraction, require, row
 from pytest_npubench.stats.error import student_quantile
 
@@ -43,14 +44,17 @@ class Effect:
         return " x ".join(self.factors)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellRow:
-    """One row of the table: medians over the rounds by metric. over_none: time over that of the cell with all off,
-    median of the rounds' ratios."""
+@dataclass(frozen=True, kw_only=True)  # no slots: a row has its fields of two classes
+class _CellHead:
+    """over_none: time over that of the cell with all off, median of the rounds' ratios."""
 
     cell: str
-    medians: Mapping[str, float]
     over_none: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellRow(FactorialFigures, _CellHead):
+    """One cell: its figures are medians over the rounds."""
 
 
 def factorial_effects(rounds: Mapping[Cell, Sequence[float]], *, coverage: float = 0.95) -> tuple[Effect, ...]:
@@ -65,18 +69,26 @@ def factorial_effects(rounds: Mapping[Cell, Sequence[float]], *, coverage: float
     return tuple(_effect(group, logs, coverage) for group in groups)
 
 
-def factorial_table(samples: Mapping[Cell, Mapping[str, Sequence[float]]]) -> tuple[CellRow, ...]:
-    """Eight rows in the order of CELLS; `samples` are the bench's metrics by cell and name, one value a round."""
-    times = {cell: metrics.get("total_s", ()) for cell, metrics in samples.items()}
-    logs = _logs(times)
+def factorial_table(visits: Mapping[Cell, Sequence[FactorialFigures]]) -> tuple[CellRow, ...]:
+    """Eight rows in the order of CELLS; `visits` are the bench's figures by cell, one record a round."""
+    logs = _logs({cell: [visit.total_s for visit in own] for cell, own in visits.items()})
     return tuple(
         CellRow(
             cell=cell_name(cell),
-            medians={name: float(np.median(row(name, values))) for name, values in samples[cell].items()},
             over_none=float(np.exp(np.median(logs[index] - logs[0]))),
+            **medians(cell_name(cell), visits[cell]),
         )
         for index, cell in enumerate(CELLS)
     )
+
+
+def medians(name: str, visits: Sequence[Figures]) -> dict[str, float]:
+    """Of each figure over the visits of one point, by its name. Raises MeasurementError for one that is not finite."""
+    names = [field.name for field in fields(visits[0])]
+    return {
+        figure: float(np.median(row(f"{name} {figure}", [getattr(visit, figure) for visit in visits])))
+        for figure in names
+    }
 
 
 def _logs(rounds: Mapping[Cell, Sequence[float]]) -> FloatArray:

@@ -4,22 +4,20 @@
     shadow        outliers clipped and multiplied apart against a per-tensor scale that holds them
     out_of_order  a ready queue with C against in-order overlap
 
-Every cell runs the same prompt on the same pair in the same process; so its rows are comparable. Metrics:
-total_s, bubble_fraction, relative_error, and the static graphs' num_graphs, weight_bytes, executable_bytes, compile_s
-(of graphs, which do not depend on the order).
+Every cell runs the same prompt on the same pair in the same process; so its rows are comparable. Graphs do not depend
+on the order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import product
 
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.offload.decoder import DecoderSize
 from pytest_npubench.offload.pipeline import Pipeline, Variant
 from pytest_npubench.offload.schedules import IN_ORDER
-from pytest_npubench.offload.units import OffloadPoint, Units, point_of
+from pytest_npubench.offload.units import GraphFacts, OffloadPoint, Units, point_of
 
 EXPERIMENT = "factorial"
 OUT_OF_ORDER = "contribution"
@@ -60,6 +58,15 @@ def cell_of(arm: str) -> Cell:
     raise ConfigError(f"no cell {arm!r}; cells: {', '.join(map(cell_name, CELLS))}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactorialFigures(GraphFacts):
+    """bubble_fraction: the share of total_s in which the static unit ran nothing."""
+
+    total_s: float
+    bubble_fraction: float
+    relative_error: float
+
+
 class FactorialBench:
     """See the module."""
 
@@ -75,13 +82,13 @@ class FactorialBench:
         variants = [Variant(sharing=bool(a), shadow=bool(b)) for a, b in product((0, 1), repeat=2)]
         self._pipeline.load(variants, (IN_ORDER, OUT_OF_ORDER))
 
-    def measure(self, name: str) -> Mapping[str, float]:
+    def measure(self, name: str) -> FactorialFigures:
         sharing, shadow, out_of_order = cell_of(point_of(self.points, name).arm)
         variant = Variant(sharing=sharing, shadow=shadow)
         run = self._pipeline.run(variant, OUT_OF_ORDER if out_of_order else IN_ORDER)
-        return {
-            **self._pipeline.facts(variant),
-            "total_s": run.total_s,
-            "bubble_fraction": run.bubble_fraction,
-            "relative_error": run.relative_error,
-        }
+        return FactorialFigures(
+            **asdict(self._pipeline.facts(variant)),
+            total_s=run.total_s,
+            bubble_fraction=run.bubble_fraction,
+            relative_error=run.relative_error,
+        )

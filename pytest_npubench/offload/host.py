@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.offload.experiments import experiment, name_of
-from pytest_npubench.offload.units import TechniqueBench, Units
+from pytest_npubench.offload.units import Figures, TechniqueBench, Units
 from pytest_npubench.partition.units.arena import SharedArena
 from pytest_npubench.partition.units.cores import pin_to
 from pytest_npubench.partition.units.xla_worker import XlaWorker
@@ -37,8 +37,8 @@ class OffloadHost:
     def load(self) -> None:
         self._opened.load()
 
-    def measure(self, name: str) -> dict[str, float]:
-        return dict(self._opened.measure(name))
+    def measure(self, name: str) -> Figures:
+        return self._opened.measure(name)
 
     @property
     def _opened(self) -> TechniqueBench:

@@ -2,17 +2,16 @@
 
 with OffloadPair(ShadowSettings()) as pair:
     pair.load()
-    pair.measure("shadow/serial/8 outliers")["total_s"]
+    pair.measure("shadow/serial/8 outliers").total_s
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
 
 from pytest_npubench.offload.experiments import name_of
+from pytest_npubench.offload.units import Figures
 from pytest_npubench.partition.units.cores import two_cores
 from pytest_npubench.processes.child import hosted
 
@@ -47,10 +46,10 @@ class OffloadPair:
         """Make the arrays, compile the graphs."""
         self._host.call("load")
 
-    def measure(self, name: str) -> Mapping[str, float]:
-        """Visit a point once: its figures by metric. Raises RegistryError for a name of no point."""
-        figures: Any = self._host.call("measure", name)
-        return dict(figures)
+    def measure(self, name: str) -> Figures:
+        """Visit a point once: its figures, of the experiment's class. Raises RegistryError for a name of no point."""
+        figures: Figures = self._host.call("measure", name)
+        return figures
 
     def close(self) -> None:
         """End both units; may be called twice."""

@@ -9,9 +9,9 @@ with one they are clipped, and what the clamp left over is multiplied here, in f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -23,12 +23,11 @@ from pytest_npubench.offload.dispatch import Board, OtherUnitError, run_unit
 from pytest_npubench.offload.graph import Stage, SubgraphDag, prefill_dag
 from pytest_npubench.offload.quantization import LEVELS, Floats, calibrate, max_min_scale, relative_error
 from pytest_npubench.offload.schedules import IN_ORDER
-from pytest_npubench.offload.units import Units, make_arrays
+from pytest_npubench.offload.units import GraphFacts, Units, make_arrays
 from pytest_npubench.partition.matmul import GPU, NPU
 
 PROFILE_BATCH = 1
 NUM_PROFILES = 3
-FACTS = ("num_graphs", "weight_bytes", "executable_bytes", "compile_s")
 SHADOWED = ("w_qkv", "w_up")
 
 
@@ -96,9 +95,11 @@ class Pipeline:
         """With durations as measured at load."""
         return self._dags[variant]
 
-    def facts(self, variant: Variant) -> Mapping[str, float]:
-        """Of the static unit's graphs: their number, bytes of weights, bytes as serialised, compile seconds."""
-        return dict(zip(FACTS, self._units.arena.view(f"{variant.name}/facts").tolist(), strict=True))
+    def facts(self, variant: Variant) -> GraphFacts:
+        num_graphs, weight_bytes, executable_bytes, compile_s = self._units.arena.view(f"{variant.name}/facts").tolist()
+        return GraphFacts(
+            num_graphs=num_graphs, weight_bytes=weight_bytes, executable_bytes=executable_bytes, compile_s=compile_s
+        )
 
     def load(self, variants: Sequence[Variant], policies: Sequence[str]) -> None:
         """Compile what the variants need, and measure every subgraph in a few runs in order."""
@@ -163,7 +164,7 @@ class Pipeline:
         dag = pipeline_dag(num_chunks=self._num_chunks, num_layers=self._size.num_layers, shadow=variant.shadow)
         self._dags[variant] = dag
         self._boards[variant] = Board.make(arena, name, len(dag))
-        arena.allocate(f"{name}/facts", (len(FACTS),), "float64")
+        arena.allocate(f"{name}/facts", (len(fields(GraphFacts)),), "float64")
         self._build(variant, IN_ORDER)
         profiles = [self.run(variant, IN_ORDER).durations_s for _ in range(NUM_PROFILES)]
         self._dags[variant] = dag.with_durations(np.median(profiles, axis=0).tolist())

@@ -6,14 +6,10 @@ critical path go by were measured at load. Contention:
     calm    nothing else
     stalls  before a random share of the subgraphs the unit sleeps, as if the system had taken it away
     hog     another process moves memory all the time
-
-Metrics: total_s, bubble_fraction of the static unit, predicted_s: the same policy simulated with the durations of load,
-stalled_s: the sum of the sleeps, relative_error against float32 (the order must not change it).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
@@ -67,6 +63,18 @@ def replay_points(settings: ReplaySettings) -> tuple[OffloadPoint, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayFigures:
+    """bubble_fraction: the share of total_s in which the static unit ran nothing. predicted_s: the same policy,
+    simulated with the durations of load. stalled_s: the sum of the sleeps. relative_error: of every order the same."""
+
+    total_s: float
+    bubble_fraction: float
+    predicted_s: float
+    stalled_s: float
+    relative_error: float
+
+
 class ScheduleReplay:
     """See the module."""
 
@@ -89,19 +97,19 @@ class ScheduleReplay:
         self._predicted_s = {policy: simulate(dag, policy).makespan_s for policy in self._settings.policies}
         self._hog = BandwidthHog(self._units.arena, self._units.spare_cores)
 
-    def measure(self, name: str) -> Mapping[str, float]:
+    def measure(self, name: str) -> ReplayFigures:
         point = point_of(self.points, name)
         stalls_s = self._stalls_s() if point.setting == STALLS else None
         assert self._hog is not None, "load comes first"
         with self._hog.running() if point.setting == HOG else nullcontext():
             run = self._pipeline.run(VARIANT, point.arm, stalls_s=stalls_s)
-        return {
-            "total_s": run.total_s,
-            "bubble_fraction": run.bubble_fraction,
-            "predicted_s": self._predicted_s[point.arm],
-            "stalled_s": sum(stalls_s or ()),
-            "relative_error": run.relative_error,
-        }
+        return ReplayFigures(
+            total_s=run.total_s,
+            bubble_fraction=run.bubble_fraction,
+            predicted_s=self._predicted_s[point.arm],
+            stalled_s=sum(stalls_s or ()),
+            relative_error=run.relative_error,
+        )
 
     def _stalls_s(self) -> list[float]:
         chosen = self._chance.random(len(self._pipeline.dag(VARIANT))) < self._settings.stall_fraction

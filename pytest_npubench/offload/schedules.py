@@ -20,11 +20,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 
-from pytest_npubench.errors import PartitionError, RegistryError
+from pytest_npubench.errors import RegistryError
 from pytest_npubench.offload.graph import SubgraphDag
 from pytest_npubench.partition.matmul import NPU, ROLES
 
@@ -139,23 +138,3 @@ def _listed(dag: SubgraphDag, policy: Policy) -> tuple[float, ...]:
             if not missing[index]:
                 ready[dag.nodes[index].unit].append(index)
     return tuple(starts)
-
-
-def check_schedule(dag: SubgraphDag, starts_s: Sequence[float], *, tolerance_s: float = 1e-12) -> None:
-    """Raises PartitionError where a subgraph never begins, begins before its needs have ended, or shares its unit."""
-    if len(starts_s) != len(dag) or not all(map(math.isfinite, starts_s)):
-        raise PartitionError(f"{len(starts_s)} starts for {len(dag)} subgraphs; want a finite one for each")
-    ends = [start + node.duration_s for start, node in zip(starts_s, dag.nodes, strict=True)]
-    for index, node in enumerate(dag.nodes):
-        late = [need for need in node.needs if ends[need] > starts_s[index] + tolerance_s]
-        if late or starts_s[index] < -tolerance_s:
-            raise PartitionError(
-                f"{node.name} begins at {starts_s[index]} s, before {dag.nodes[late[0]].name} ends"
-                if late
-                else f"{node.name} begins at {starts_s[index]} s, before the start"
-            )
-    for unit in ROLES:
-        line = sorted(dag.of(unit), key=lambda index: (starts_s[index], ends[index]))
-        for first, second in pairwise(line):
-            if ends[first] > starts_s[second] + tolerance_s:
-                raise PartitionError(f"{dag.nodes[first].name} and {dag.nodes[second].name} share the {unit}")

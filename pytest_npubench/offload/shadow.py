@@ -10,8 +10,7 @@ Arms, for every share of outlier channels:
     parallel_slow  both at once, awaited through a pipe
     mixed          both in one graph of the static unit, for the hot channels of the profile
 
-Metrics: total_s, static_s, dynamic_s (each unit's own part), sync_fraction = (total - the longer part) / total,
-relative_error against float32, num_outlier_channels as found in the activation.
+What a visit leaves is ShadowFigures, with sync_fraction = (total - the longer part) / total.
 
 Worked number: total 5.0 ms, static 4.0, dynamic 1.5: sync (5.0 - 4.0) / 5.0 = 0.20. Error at 256 x 2048 x 2048 with
 8 outlier channels, mean of four seeds: max_min 0.148, clip 0.863, shadow 0.0056.
@@ -20,9 +19,9 @@ Worked number: total 5.0 ms, static 4.0, dynamic 1.5: sync (5.0 - 4.0) / 5.0 = 0
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -76,6 +75,18 @@ def setting_name(num_outliers: int) -> str:
     return f"{num_outliers} outliers"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowFigures:
+    """static_s, dynamic_s: each unit's own part. num_outlier_channels: as found in the activation."""
+
+    total_s: float
+    static_s: float
+    dynamic_s: float
+    sync_fraction: float
+    num_outlier_channels: float
+    relative_error: float
+
+
 class ShadowBench:
     """See the module. Runs in the dynamic unit's process."""
 
@@ -92,14 +103,21 @@ class ShadowBench:
         for count in self._settings.num_outliers:
             self._load(count)
 
-    def measure(self, name: str) -> Mapping[str, float]:
+    def measure(self, name: str) -> ShadowFigures:
         point = point_of(self.points, name)
         count = int(point.setting.split()[0])
         self._units.static.arm(_mechanism(point.arm))
         run = self._shadow if point.arm in SHADOW_ARMS else self._alone
-        figures = run(point.arm, count)
+        ran = run(point.arm, count)
         output = self._units.arena.view(f"{count}/y")
-        return {**figures, "relative_error": relative_error(output, self._references[count])}
+        return ShadowFigures(
+            total_s=ran.total_s,
+            static_s=ran.static_s,
+            dynamic_s=ran.dynamic_s,
+            sync_fraction=sync_fraction(ran.total_s, ran.static_s, ran.dynamic_s, serial=point.arm == "serial"),
+            num_outlier_channels=ran.num_found,
+            relative_error=relative_error(output, self._references[count]),
+        )
 
     def _load(self, count: int) -> None:
         case, arena = self._settings.case(count), self._units.arena
@@ -114,16 +132,16 @@ class ShadowBench:
         for key, spec in _graphs(count, known, max_min_scale(x)).items():
             self._units.static.build(f"{count}/{key}", spec)
 
-    def _alone(self, arm: str, count: int) -> dict[str, float]:
+    def _alone(self, arm: str, count: int) -> _Ran:
         began_s = time.perf_counter()
         static_s = self._static(arm, count)
-        return _figures(time.perf_counter() - began_s, static_s, 0.0, 0)
+        return _Ran(time.perf_counter() - began_s, static_s, 0.0, 0)
 
     def _static(self, key: str, count: int) -> float:
         self._units.static.submit([f"{count}/{key}"], mechanism=FAST)
         return self._units.static.wait()[0]
 
-    def _shadow(self, arm: str, count: int) -> dict[str, float]:
+    def _shadow(self, arm: str, count: int) -> _Ran:
         """The bulk goes to the static unit; this process finds the outliers, multiplies them, and adds the two."""
         arena, known = self._units.arena, self._calibrations[count]
         product = _torch_residual(arena.view(f"{count}/x"), arena.view(f"{count}/w"), known)
@@ -137,7 +155,16 @@ class ShadowBench:
             rest, num_found, dynamic_s = product()
             static_s = self._units.static.wait()[0]
         dynamic_s += _add(bulk, rest, output)
-        return _figures(time.perf_counter() - began_s, static_s, dynamic_s, num_found, serial=arm == "serial")
+        return _Ran(time.perf_counter() - began_s, static_s, dynamic_s, num_found)
+
+
+class _Ran(NamedTuple):
+    """One product: seconds of all of it and of each unit's part, and the outlier channels found."""
+
+    total_s: float
+    static_s: float
+    dynamic_s: float
+    num_found: int
 
 
 def _mechanism(arm: str) -> str:
@@ -182,18 +209,6 @@ def _add(bulk: Floats, rest: Any, output: Floats) -> float:
     else:
         np.add(bulk, rest.numpy(), out=output)
     return time.perf_counter() - began_s
-
-
-def _figures(
-    total_s: float, static_s: float, dynamic_s: float, num_found: int, *, serial: bool = False
-) -> dict[str, float]:
-    return {
-        "total_s": total_s,
-        "static_s": static_s,
-        "dynamic_s": dynamic_s,
-        "sync_fraction": sync_fraction(total_s, static_s, dynamic_s, serial=serial),
-        "num_outlier_channels": num_found,
-    }
 
 
 def sync_fraction(total_s: float, static_s: float, dynamic_s: float, *, serial: bool = False) -> float:

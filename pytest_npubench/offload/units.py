@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 from pytest_npubench.errors import RegistryError
 from pytest_npubench.partition.units.arena import SharedArena
@@ -53,6 +53,32 @@ class OffloadPoint:
         return f"{self.experiment}/{self.arm}/{self.setting}"
 
 
+class Figures(Protocol):
+    """What a visit of a point leaves: a record of the experiment's own, in seconds, bytes and shares. All are floats,
+    counts too, whose median over rounds may lie between two."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def total_s(self) -> float: ...
+
+    @property
+    def relative_error(self) -> float:
+        """Of the output, against float32."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphFacts:
+    """The static unit's graphs: their number, the bytes of their weights, all bytes as serialised, and the seconds of
+    compiling them cold."""
+
+    num_graphs: float
+    weight_bytes: float
+    executable_bytes: float
+    compile_s: float
+
+
 class TechniqueBench(Protocol):
     """One experiment on a pair. `points` are known before anything is loaded."""
 
@@ -63,8 +89,8 @@ class TechniqueBench(Protocol):
         """Make the arrays and compile the graphs. Raises MeasurementError where memory is short."""
         ...
 
-    def measure(self, name: str) -> Mapping[str, float]:
-        """Visit a point once; seconds, bytes and shares by metric. Raises RegistryError for a name of no point."""
+    def measure(self, name: str) -> Figures:
+        """Visit a point once. Raises RegistryError for a name of no point."""
         ...
 
 

@@ -53,11 +53,6 @@ class RatioFit:
     ratio: float
     interval: tuple[float, float] | None
 
-    @property
-    def is_found(self) -> bool:
-        """True where the interval leaves 1 outside."""
-        return self.interval is not None and not self.interval[0] <= 1 <= self.interval[1]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncCost:

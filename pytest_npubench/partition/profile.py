@@ -12,12 +12,16 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 from pytest_npubench.errors import PartitionError
 from pytest_npubench.partition.options import SplitOptions
 
 ELEMENT_BYTES = 4  # outputs are float32
 ALONE = "predicted: the units were measured alone, sync assumed"
+Samples = Annotated[tuple[float, ...], Meta(min_length=1, description="a list of numbers that is not empty")]
 REMOTE = "service"  # the fact that names the service behind which the units are
 
 
@@ -29,7 +33,7 @@ class PartLatency:
     rows: int
     cols: int
     tokens: int
-    samples_s: tuple[float, ...]
+    samples_s: Samples
 
     @property
     def key(self) -> tuple[str, int, int, int]:
@@ -45,7 +49,7 @@ class CopyLatency:
     """Bringing a result of num_bytes from the static unit into shared memory."""
 
     num_bytes: int
-    samples_s: tuple[float, ...]
+    samples_s: Samples
 
     @property
     def median_s(self) -> float:
@@ -70,8 +74,8 @@ class Slowdown:
     rows: int
     cols: int
     tokens: int
-    gpu: tuple[float, ...]
-    npu: tuple[float, ...]
+    gpu: Samples
+    npu: Samples
 
     @property
     def key(self) -> tuple[int, int, int]:

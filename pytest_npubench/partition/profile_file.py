@@ -10,35 +10,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from pytest_npubench.core.record_reader import JSON, WrongEntryError
 from pytest_npubench.core.regular_file import read_text
 from pytest_npubench.errors import FormatVersionError, PartitionError, StoreError
-from pytest_npubench.partition.options import SplitOptions
-from pytest_npubench.partition.profile import (
-    CopyLatency,
-    GraphTime,
-    PartitionProfile,
-    PartLatency,
-    Slowdown,
-    SyncLatency,
-)
+from pytest_npubench.partition.profile import PartitionProfile
 
 FORMAT = "npubench-partition-profile"
 VERSION = 2
 MAX_BYTES = 256 * 1024 * 1024
-_LISTS = {
-    "latencies": PartLatency,
-    "copies": CopyLatency,
-    "graphs": GraphTime,
-    "slowdowns": Slowdown,
-    "syncs": SyncLatency,
-}
-_FLAGS = ("decode_sync_inside", "prefill_sync_inside", "copy_inside", "measured_alone", "is_finished")
-_ENTRIES = ("format", "version", "fingerprint", "options", *_LISTS, *_FLAGS, "gpu_threshold_tokens")
-_Record = TypeVar("_Record")
 
 
 def write_profile(path: Path, profile: PartitionProfile) -> None:
@@ -61,10 +44,7 @@ def read_profile(
     Raises StoreError naming file and place for what cannot be read or is no profile, FormatVersionError for another
     version, PartitionError for a profile measured elsewhere, unless any_fingerprint.
     """
-    try:
-        profile = _profile(path, _decoded(path))
-    except PartitionError as error:
-        raise StoreError(f"{path}: {error}") from error
+    profile = _profile(path, _decoded(path))
     if facts is not None and not any_fingerprint and not profile.is_remote:
         try:
             profile.check_fingerprint(facts)
@@ -115,60 +95,7 @@ def _refuse(constant: str) -> None:
 
 
 def _profile(path: Path, data: dict[str, Any]) -> PartitionProfile:
-    _check_names(path, "the profile", data, _ENTRIES)
-    for name in _FLAGS:
-        _check(path, name, data[name], bool)
-    facts = data["fingerprint"]
-    if not isinstance(facts, dict) or not all(isinstance(value, str) for value in facts.values()):
-        raise StoreError(f"{path}: fingerprint: want an object of texts")
-    if data["gpu_threshold_tokens"] is not None:
-        _check(path, "gpu_threshold_tokens", data["gpu_threshold_tokens"], float)
-    return PartitionProfile(
-        fingerprint=tuple(facts.items()),
-        options=_record(path, "options", SplitOptions, data["options"]),
-        gpu_threshold_tokens=data["gpu_threshold_tokens"],
-        **{name: _records(path, name, kind, data[name]) for name, kind in _LISTS.items()},
-        **{name: data[name] for name in _FLAGS},
-    )
-
-
-def _records(path: Path, name: str, kind: type[_Record], items: object) -> Any:
-    if not isinstance(items, list):
-        raise StoreError(f"{path}: {name}: want a list, found {type(items).__name__}")
-    return tuple(_record(path, f"{name}[{index}]", kind, item) for index, item in enumerate(items))
-
-
-def _record(path: Path, place: str, kind: type[_Record], item: object) -> _Record:
-    """A field's annotation says what its entry must be: str, int, float or a tuple of numbers."""
-    annotations = {field.name: str(field.type) for field in fields(kind)}  # type: ignore[arg-type]
-    if not isinstance(item, dict):
-        raise StoreError(f"{path}: {place}: want an object, found {type(item).__name__}")
-    _check_names(path, place, item, tuple(annotations))
-    values = {name: _value(path, f"{place}.{name}", annotations[name], item[name]) for name in annotations}
     try:
-        return kind(**values)
-    except PartitionError as error:
-        raise StoreError(f"{path}: {place}: {error}") from error
-
-
-def _value(path: Path, place: str, annotation: str, value: object) -> object:
-    if not annotation.startswith("tuple["):
-        return _check(path, place, value, {"str": str, "int": int, "float": float}[annotation])
-    if not isinstance(value, list) or (not value and place.endswith(("samples_s", "gpu", "npu"))):
-        raise StoreError(f"{path}: {place}: want a list of numbers that is not empty")
-    kind = int if "int" in annotation else float
-    return tuple(_check(path, f"{place}[{index}]", item, kind) for index, item in enumerate(value))
-
-
-def _check(path: Path, place: str, value: object, kind: type) -> object:
-    """A whole number will do for a float, true for neither."""
-    allowed = (int, float) if kind is float else (kind,)
-    if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
-        raise StoreError(f"{path}: {place}: {value!r}; want {kind.__name__}")
-    return float(value) if kind is float and isinstance(value, (int, float)) else value
-
-
-def _check_names(path: Path, place: str, entries: Mapping[str, object], wanted: tuple[str, ...]) -> None:
-    for name in sorted(entries.keys() ^ set(wanted)):
-        problem = "no" if name in wanted else "unknown"
-        raise StoreError(f"{path}: {place}: {problem} entry {name!r}; want {', '.join(wanted)}")
+        return JSON.record(PartitionProfile, data, others=("format", "version"))
+    except WrongEntryError as error:
+        raise StoreError(f"{path}: {error}") from error

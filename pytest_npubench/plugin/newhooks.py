@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Backend
-    from pytest_npubench.engines.moe_shapes import MoeShape
     from pytest_npubench.engines.shapes import DecoderShape
     from pytest_npubench.partition.strategies.protocol import Strategy
     from pytest_npubench.serving.schedulers import SchedulerFactory
@@ -26,7 +25,7 @@ def pytest_npubench_hardware_directories() -> Sequence[Path]:
 
 
 def pytest_npubench_shapes() -> Sequence[DecoderShape]:
-    """Decoder shapes that hardware files may name."""
+    """Decoder shapes, dense ones and those with experts, that hardware files may name."""
     return ()
 
 
@@ -35,8 +34,8 @@ def pytest_npubench_workloads() -> Sequence[Workload]:
     return ()
 
 
-def pytest_npubench_moe_shapes() -> Sequence[MoeShape]:
-    """Shapes with experts that the serving part of hardware files may name."""
+def pytest_npubench_moe_shapes() -> Sequence[DecoderShape]:
+    """The older name of pytest_npubench_shapes, for shapes with experts."""
     return ()
 
 

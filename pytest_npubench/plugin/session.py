@@ -16,7 +16,7 @@ from pytest_npubench.campaign.sharding import known_durations
 from pytest_npubench.comparison.judged_share import JudgedShare
 from pytest_npubench.core import families, hardware
 from pytest_npubench.core.hardware import HardwareSpec
-from pytest_npubench.engines import moe_shapes, shapes
+from pytest_npubench.engines import shapes
 from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import BrokenEntryError, JournalError, NpubenchError, StoreError
 from pytest_npubench.partition import strategies
@@ -393,7 +393,7 @@ def _register_hooks(config: pytest.Config) -> None:
         (backends.register, config.hook.pytest_npubench_backends()),
         (shapes.register, config.hook.pytest_npubench_shapes()),
         (workloads.register, config.hook.pytest_npubench_workloads()),
-        (moe_shapes.register, config.hook.pytest_npubench_moe_shapes()),
+        (shapes.register, config.hook.pytest_npubench_moe_shapes()),
         (lambda named: schedulers.register(*named), config.hook.pytest_npubench_schedulers()),
         (strategies.register, config.hook.pytest_npubench_partition_strategies()),
     ):

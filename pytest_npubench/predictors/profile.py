@@ -9,37 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
 
 from pytest_npubench.core.buckets import SmallestBucket, check_buckets
+from pytest_npubench.core.record_reader import JSON, WrongEntryError
 from pytest_npubench.errors import ConfigError, FormatVersionError, MeasurementError, StoreError
 
 FORMAT = "npubench-bucket-profile"
 VERSION = 1
 PROFILE = "bucket profile"
-
-_Value = TypeVar("_Value")
-_Kinds = tuple[type, ...]
-_PROFILE_ENTRIES: dict[str, _Kinds] = {
-    "format": (str,),
-    "version": (int,),
-    "batch_size": (int,),
-    "prefill_shared": (bool,),
-    "fitted_literal": (bool, type(None)),
-    "buckets": (dict,),
-    "transitions_s": (dict, type(None)),
-}
-_TIMING_ENTRIES: dict[str, _Kinds] = {
-    "ttft_s": (int, float, type(None)),
-    "tbt_s": (int, float, type(None)),
-    "errors": (list,),
-}
-_ERROR_ENTRIES: dict[str, _Kinds] = {
-    "variance_s2": (int, float),
-    "num_samples": (int,),
-    "ttft_weight": (int, float),
-    "tbt_weight": (int, float),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,18 +142,14 @@ class BucketProfile:
     def from_json(cls, data: object) -> BucketProfile:
         """The profile that to_json wrote. Raises FormatVersionError for a version this code does not know, StoreError
         naming the entry for anything else that is missing, unknown, of a wrong type or not usable."""
-        _check_format(data)
-        entries = _entries(PROFILE, data, _PROFILE_ENTRIES)
-        timings = {name: _timing(f"buckets.{name}", timing) for name, timing in entries["buckets"].items()}
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise StoreError(f"{PROFILE}: no object with format {FORMAT!r}")
+        if data.get("version") != VERSION:
+            known = f"this release reads version {VERSION}"
+            raise FormatVersionError(f"{PROFILE}: version {data.get('version')!r}; {known}")
         try:
-            return cls(
-                buckets=_integer_keys("buckets", timings),
-                batch_size=entries["batch_size"],
-                prefill_shared=entries["prefill_shared"],
-                fitted_literal=entries["fitted_literal"],
-                transitions_s=_transitions(entries["transitions_s"]),
-            )
-        except (ConfigError, MeasurementError) as error:
+            return JSON.record(cls, data, others=("format", "version"))
+        except WrongEntryError as error:
             raise StoreError(f"{PROFILE}: {error}") from error
 
 
@@ -200,48 +173,5 @@ def _standard_error(value_s: float | None, errors: tuple[PointError, ...], weigh
     return math.sqrt(sum(getattr(error, weight) ** 2 * error.variance_s2 for error in errors))
 
 
-def _check_format(data: object) -> None:
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise StoreError(f"{PROFILE}: no object with format {FORMAT!r}")
-    if data.get("version") != VERSION:
-        raise FormatVersionError(f"{PROFILE}: version {data.get('version')!r}; this release reads version {VERSION}")
-
-
-def _entries(where: str, data: object, wanted: Mapping[str, _Kinds]) -> dict[str, Any]:
-    """The entries of an object, each present and of a wanted kind, none besides."""
-    if not isinstance(data, dict):
-        raise StoreError(f"{where}: {data!r}; want an object")
-    for name in sorted(wanted.keys() ^ data.keys(), key=str):
-        raise StoreError(f"{where}: {'no' if name in wanted else 'unknown'} entry {name!r}; want {sorted(wanted)}")
-    for name, kinds in wanted.items():
-        if type(data[name]) not in kinds:  # isinstance would take true for an integer
-            names = " or ".join(kind.__name__ for kind in kinds)
-            raise StoreError(f"{where}: {name} is {data[name]!r}; want {names}")
-    return data
-
-
 def _timing_to_json(timing: BucketTiming) -> dict[str, object]:
     return {**asdict(timing), "errors": [asdict(error) for error in timing.errors]}
-
-
-def _timing(where: str, data: object) -> BucketTiming:
-    entries = _entries(where, data, _TIMING_ENTRIES)
-    errors = tuple(
-        PointError(**_entries(f"{where}.errors[{index}]", error, _ERROR_ENTRIES))
-        for index, error in enumerate(entries["errors"])
-    )
-    try:
-        return BucketTiming(ttft_s=entries["ttft_s"], tbt_s=entries["tbt_s"], errors=errors)
-    except MeasurementError as error:
-        raise StoreError(f"{PROFILE}: {where}: {error}") from error
-
-
-def _transitions(data: Mapping[str, float] | None) -> dict[int, float] | None:
-    return None if data is None else _integer_keys("transitions_s", data)
-
-
-def _integer_keys(where: str, data: Mapping[str, _Value]) -> dict[int, _Value]:
-    for name in data:
-        if not (name.isascii() and name.isdigit()):
-            raise StoreError(f"{PROFILE}: {where} has an entry {name!r}; want a bucket, a positive integer")
-    return {int(name): value for name, value in data.items()}

@@ -14,12 +14,10 @@ from statistics import fmean, median
 from pytest_npubench.reports import definitions
 from pytest_npubench.reports.page import Chart, Table
 from pytest_npubench.reports.plot_parts import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, Part, axis, label, layout
-from pytest_npubench.reports.record_fields import Record, finite, table
+from pytest_npubench.reports.record_fields import Record, finite
 from pytest_npubench.store.journal_reader import Journal
 
 Drift = tuple[float | None, ...]
-DECLARED = "/declared"
-"""A series of what an engine says of itself, not of seconds."""
 
 _BUCKET_COLORS = {"profile": BLUE, "batch": ORANGE, "step": GREEN, "move": PURPLE}
 _POLICY_COLORS = {"layered": BLUE, "chunked": ORANGE, "hybrid": GREEN, "continuous": PURPLE, "static": PINK}
@@ -48,12 +46,7 @@ def campaign_rounds(
 def drifts(rounds: Sequence[Record]) -> dict[str, Drift]:
     """Point name -> one ratio a round, None where the round has no sample of it."""
     means = [
-        {
-            name: fmean(found)
-            for name, values in table(item, "points").items()
-            if not name.endswith(DECLARED) and (found := finite(values))
-        }
-        for item in rounds
+        {name: fmean(found) for name, values in item["points"].items() if (found := finite(values))} for item in rounds
     ]
     overall: dict[str, list[float]] = defaultdict(list)
     for row in means:

@@ -18,33 +18,36 @@ from pytest_npubench.reports.campaign_sections import campaign_sections
 from pytest_npubench.reports.overview import case_rows, device_table, overview, sessions_of
 from pytest_npubench.reports.page import ShownBy
 from pytest_npubench.store.journal_reader import Journal
+from pytest_npubench.verdict.case_record import Cases
 
 
 def render_html(records: Sequence[Mapping[str, Any]], journal: Journal, shown_by: ShownBy) -> str:
     """The page for these case records (JudgedCase.to_json, or a journal's `case` records) as one HTML text.
 
-    The journal gives what the records refer to: sessions, fingerprints and rounds. What it lacks is left out and said.
+    The journal gives what the records refer to: sessions, fingerprints and rounds. What it lacks, or
+    what of them cannot be read, is left out and said.
     `shown_by` knows what each suite shows (pytest_npubench.suites.shown).
     """
-    devices, device_remarks = device_table(records, journal)
+    cases = Cases.read(records)
+    devices, device_remarks = device_table(cases, journal)
     template = _environment().get_template("report.html.jinja")
     page = template.render(
-        overview=overview(records, journal),
+        overview=overview(cases, journal),
         devices=devices,
         device_remarks=device_remarks,
-        cases=case_rows(records),
-        campaigns=campaign_sections(records, journal, _sessions_up_to(records, journal), shown_by),
+        cases=case_rows(cases),
+        campaigns=campaign_sections(cases, journal, _sessions_up_to(cases, journal), shown_by),
         definitions=definitions,
-        torn=journal.remarks,
+        torn=(*journal.remarks, *cases.unread),
         plotly_js=get_plotlyjs(),
     )
     return page.encode("utf-8", errors="replace").decode("utf-8")  # JSON may hold half a surrogate pair, a file not
 
 
-def _sessions_up_to(records: Sequence[Mapping[str, Any]], journal: Journal) -> frozenset[str]:
-    """The records' sessions and all before them: a resumed campaign has its rounds in an earlier session."""
+def _sessions_up_to(cases: Cases, journal: Journal) -> frozenset[str]:
+    """The cases' sessions and all before them: a resumed campaign has its rounds in an earlier session."""
     ids = [session.id for session in journal.sessions]
-    own = {session.id for session in sessions_of(records, journal)}
+    own = {session.id for session in sessions_of(cases, journal)}
     last = max((place for place, name in enumerate(ids) if name in own), default=len(ids) - 1)
     return frozenset(ids[: last + 1])
 

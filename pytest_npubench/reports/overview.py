@@ -3,66 +3,69 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pytest_npubench.errors import JournalError
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.page import CaseRow, Overview, Table, tone_of
-from pytest_npubench.reports.predictions import predictions
-from pytest_npubench.reports.record_fields import Record, number, table, text, what_of
 from pytest_npubench.stats.error import summarise
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal_reader import Journal, Session
+from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 _ORDER = {"bad": 0, "neutral": 1, "good": 2}
 
 
-def sessions_of(records: Sequence[Record], journal: Journal) -> tuple[Session, ...]:
-    """The sessions that wrote these case records, the latest for a record that several sessions wrote alike."""
-    latest = {_identity(record): record["session"] for record in journal.records if record["record"] == "case"}
-    ids = {text(record, "session") or latest.get(_identity(record)) for record in records}
+def sessions_of(cases: Cases, journal: Journal) -> tuple[Session, ...]:
+    """The sessions that wrote these cases, the latest for one that several sessions wrote alike."""
+    latest = {
+        (record["case"], record["digest"], record["fingerprint"], record.get("device") or ""): record["session"]
+        for record in journal.records
+        if record["record"] == "case"
+    }
+    ids = {
+        record.session or latest.get((record.key, record.digest, record.fingerprint, record.device))
+        for record in cases.records
+    }
     return tuple(session for session in journal.sessions if session.id in ids)
 
 
-def overview(records: Sequence[Record], journal: Journal) -> Overview:
-    sessions = sessions_of(records, journal)
-    counts = Counter(verdict_of(record) for record in records)
-    num_failing = sum(number for kind, number in counts.items() if tone_of(kind) == "bad")
-    headline = (
-        f"{num_failing} of {_cases(len(records))} failing" if num_failing else f"{_cases(len(records))}, none failing"
-    )
+def overview(cases: Cases, journal: Journal) -> Overview:
+    counts = Counter(record.judgement.verdict.kind for record in cases.records)
+    num_cases, num_failing = len(cases.records), sum(counts[kind] for kind in counts if tone_of(kind) == "bad")
+    headline = f"{num_failing} of {_cases(num_cases)} failing" if num_failing else f"{_cases(num_cases)}, none failing"
     return Overview(
-        headline=headline if records else "No cases",
-        tone="bad" if num_failing else "good" if records else "neutral",
+        headline=headline if num_cases else "No cases",
+        tone="bad" if num_failing else "good" if num_cases else "neutral",
         counts=tuple(
-            (kind, tone_of(kind), number)
-            for kind, number in sorted(counts.items(), key=lambda item: (_ORDER[tone_of(item[0])], item[0]))
+            (kind.value, tone_of(kind), number)
+            for kind, number in sorted(counts.items(), key=lambda item: (_ORDER[tone_of(item[0])], item[0].value))
         ),
-        facts=(*_error_facts(records), *_run_facts(records, sessions, journal)),
+        facts=(*_error_facts(cases), *_run_facts(cases, sessions_of(cases, journal), journal)),
     )
 
 
-def case_rows(records: Sequence[Record]) -> tuple[CaseRow, ...]:
+def case_rows(cases: Cases) -> tuple[CaseRow, ...]:
     """One row a case, failing ones first, otherwise in the order given."""
-    return tuple(map(_row, sorted(records, key=lambda record: _ORDER[tone_of(verdict_of(record))])))
+    return tuple(map(_row, sorted(cases.records, key=lambda record: _ORDER[tone_of(record.judgement.verdict.kind)])))
 
 
-def device_table(records: Sequence[Record], journal: Journal) -> tuple[Table | None, tuple[str, ...]]:
-    """The fingerprints of the records side by side, a column each, and a remark for each one that cannot be shown."""
+def device_table(cases: Cases, journal: Journal) -> tuple[Table | None, tuple[str, ...]]:
+    """The fingerprints of the cases side by side, a column each, and a remark for each one that cannot be shown."""
     columns: list[tuple[str, dict[str, str]]] = []
     remarks: list[str] = []
-    for digest in dict.fromkeys(text(record, "fingerprint") for record in records):
-        own = [record for record in records if text(record, "fingerprint") == digest]
-        devices = ", ".join(dict.fromkeys(filter(None, (text(record, "device") for record in own)))) or "no device"
+    for digest in dict.fromkeys(record.fingerprint for record in cases.records):
+        own = [record for record in cases.records if record.fingerprint == digest]
+        devices = _distinct(record.device for record in own) or "no device"
         try:
             facts = _fingerprint_facts(journal.fingerprint(digest)) if digest else None
         except JournalError as error:
             facts = None
             remarks.append(str(error))
         if facts is not None:
-            hardware = ", ".join(dict.fromkeys(text(record, "hardware") for record in own))
-            columns.append((devices, {"hardware file": hardware, **facts, "fingerprint": digest}))
+            hardware = _distinct(record.hardware for record in own)
+            columns.append((devices, {"hardware file": hardware, **facts, "fingerprint": digest or ""}))
         elif not digest:
             remarks.append(
                 f"{_cases(len(own))} of {devices} ended before a device was open, so no fingerprint is known."
@@ -80,58 +83,51 @@ def device_table(records: Sequence[Record], journal: Journal) -> tuple[Table | N
     )
 
 
-def verdict_of(record: Record) -> str:
-    return text(table(record, "verdict"), "kind") or "unknown"
-
-
-def _error_facts(records: Sequence[Record]) -> list[tuple[str, str]]:
-    judged = predictions(records)
+def _error_facts(cases: Cases) -> list[tuple[str, str]]:
+    """Of the cases that were held to a prediction error."""
+    judged = [(metric, record) for record in cases.records if (metric := record.metric("prediction_error"))]
     if not judged:
         return []
-    summary = summarise([item.gated_error for item in judged])
-    repeats = [item.repeat_error for item in judged if item.repeat_error is not None]
+    summary = summarise([metric.value for metric, _ in judged])
+    repeats = [record.judgement.repeat_error for _, record in judged if record.judgement.repeat_error is not None]
     error = f"{summary.mean:.2%} (median {summary.median:.2%}, max {summary.max:.2%}, {_cases(summary.num_cases)})"
     facts = [("Mean prediction error", error)]
     return [*facts, ("Mean repeat error", f"{sum(repeats) / len(repeats):.2%}")] if repeats else facts
 
 
-def _run_facts(records: Sequence[Record], sessions: Sequence[Session], journal: Journal) -> list[tuple[str, str]]:
-    settings = [table(session.header, "settings") for session in sessions]
-    hosts = [table(session.header, "host") for session in sessions]
-    durations = [seconds for record in records if (seconds := number(record, "duration_s")) is not None]
+def _run_facts(cases: Cases, sessions: Sequence[Session], journal: Journal) -> list[tuple[str, str]]:
+    headers = [session.header for session in sessions]  # settings and host are objects of whatever a writer says
+    durations = [record.duration_s for record in cases.records if record.duration_s is not None]
     facts = (
-        ("Profile", _distinct(text(item, "profile") for item in settings)),
+        ("Profile", _distinct(header["settings"].get("profile") for header in headers)),
         (
             "Started",
-            _distinct(
-                text(session.header, "started_at").replace("T", " ").replace("+00:00", " UTC") for session in sessions
-            ),
+            _distinct(header["started_at"].replace("T", " ").replace("+00:00", " UTC") for header in headers),
         ),
         ("Time in cases", number_text.duration(sum(durations)) if durations else ""),
-        ("Git revision", _distinct(text(host, "git_revision") for host in hosts)),
-        ("pytest-npubench", _distinct(text(host, "plugin_version") for host in hosts)),
+        ("Git revision", _distinct(header["host"].get("git_revision") for header in headers)),
+        ("pytest-npubench", _distinct(header["host"].get("plugin_version") for header in headers)),
         ("Session", ", ".join(session.id for session in sessions)),
         ("Journal", journal.path.name),
     )
     return [(name, value) for name, value in facts if value]
 
 
-def _row(record: Record) -> CaseRow:
-    kind, error = verdict_of(record), number(record, "error")
-    device = text(record, "device")
-    predicted_s = number(record, "predicted_s")
+def _row(record: CaseRecord[Any]) -> CaseRow:
+    said = record.judgement
+    kind = said.verdict.kind
     return CaseRow(
-        id=text(record, "id") if not device or device.endswith(":0") else f"{text(record, 'id')} on {device}",
-        what=what_of(record),
+        id=record.shown_id,
+        what=record.what,
         cells=(
-            ("measured ms", number_text.milliseconds(number(record, "measured_s"))),
-            ("predicted ms", number_text.milliseconds(predicted_s)),
-            ("error %", number_text.percent(error, signed=predicted_s is not None)),
-            ("repeat %", number_text.percent(number(record, "repeat_error"))),
+            ("measured ms", number_text.milliseconds(said.measured_s)),
+            ("predicted ms", number_text.milliseconds(said.predicted_s)),
+            ("error %", number_text.percent(said.error, signed=said.predicted_s is not None)),
+            ("repeat %", number_text.percent(said.repeat_error)),
         ),
-        verdict=f"{kind} (resumed)" if record.get("resumed") is True else kind,
+        verdict=f"{kind.value} (resumed)" if record.resumed else kind.value,
         tone=tone_of(kind),
-        reason=text(table(record, "verdict"), "reason"),
+        reason=said.verdict.reason,
     )
 
 
@@ -158,12 +154,9 @@ def _fingerprint_facts(fingerprint: Fingerprint) -> dict[str, str]:
     return {name: "unknown" if value is None else value for name, value in facts.items()}
 
 
-def _identity(record: Record) -> tuple[Any, ...]:
-    return tuple(text(record, name) for name in ("case", "digest", "fingerprint", "device"))
-
-
-def _distinct(values: Any) -> str:
-    return ", ".join(dict.fromkeys(value for value in values if value))
+def _distinct(values: Iterable[object]) -> str:
+    """Those that are known, each once."""
+    return ", ".join(dict.fromkeys(str(value) for value in values if value))
 
 
 def _cases(num: int) -> str:

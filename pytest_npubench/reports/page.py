@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pytest_npubench.verdict import FAILING, VerdictKind
+from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
-_BAD = frozenset(kind.value for kind in FAILING)
-_GOOD = frozenset(kind.value for kind in (VerdictKind.PASSED, VerdictKind.UNCHANGED, VerdictKind.IMPROVED))
+_GOOD = frozenset((VerdictKind.PASSED, VerdictKind.UNCHANGED, VerdictKind.IMPROVED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,21 +39,22 @@ class Chart:
 
 Parts = tuple[tuple[Chart, ...], tuple[Table | None, ...], tuple[str, ...]]
 """Charts, tables and remarks of a campaign's section; None for a table that has nothing to show."""
-Records = Sequence[Mapping[str, Any]]
+Rounds = Sequence[Mapping[str, Any]]
+"""The round records of a journal; `points` are numbers, as its reader has checked."""
 
 
 class Shown(Protocol):
     """What a suite shows of its campaigns."""
 
-    def parts(self, records: Records, rounds: Records) -> Parts:
-        """Of one campaign's section: its case records, and the rounds of the journal."""
+    def parts(self, cases: Cases, rounds: Rounds) -> Parts:
+        """Of one campaign's section: its cases, and its rounds."""
         ...
 
-    def lines(self, records: Records) -> Sequence[str]:
-        """What the end of a run says of the suite's case records."""
+    def lines(self, cases: Cases) -> Sequence[str]:
+        """What the end of a run says of the suite's cases."""
         ...
 
-    def heading(self, record: Mapping[str, Any]) -> str:
+    def heading(self, record: CaseRecord[Any]) -> str:
         """What the title of a campaign's section says behind the hardware."""
         ...
 
@@ -97,6 +98,6 @@ class Overview:
     facts: tuple[tuple[str, str], ...]
 
 
-def tone_of(verdict: str) -> str:
-    """good, bad or neutral; a verdict of a later version is neutral."""
-    return "bad" if verdict in _BAD else "good" if verdict in _GOOD else "neutral"
+def tone_of(verdict: VerdictKind) -> str:
+    """good, bad or neutral."""
+    return "bad" if verdict in FAILING else "good" if verdict in _GOOD else "neutral"

@@ -1,4 +1,4 @@
-"""The rounds of partition and offload campaigns with one figure a point, for the chart of their drift.
+"""What reports on pairs of units share: rounds with one figure a point, for the chart of their drift, and devices.
 
 Worked example: "1024x1024x8/npu0:1024x0:8/8/total_s" is the point "npu/1024x1024x8 as 0:8/8", and
 "shadow/clip/8 outliers/total_s" is "shadow/clip/8 outliers". Splits over both units are left out: one that waits for
@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from pytest_npubench.reports.record_fields import Record, as_number, numbers, table
+from pytest_npubench.verdict.case_record import CaseRecord
 
 TIME = "/total_s"
 ALONE = re.compile(r"(\d+x\d+x\d+)/(gpu|npu)\d+:\d+x([^+]*?)/total_s")
 OFFLOADED = re.compile(r"(?:chunk_graphs|shadow|replay|factorial)/.+/total_s")
+
+
+def other_device(record: CaseRecord[Any]) -> str:
+    """The device, where it is not the first of its family."""
+    return "" if record.device.endswith(":0") else record.device
 
 
 def pair_rounds(rounds: Iterable[Record]) -> tuple[Record, ...]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_npubench.core.papers import Cell, PublishedTable
+from pytest_npubench.reports.build import NO_BREAK
 from pytest_npubench.reports.page import Table
-from pytest_npubench.reports.pair_cells import NO_BREAK
 from pytest_npubench.reports.reported import TITLES, conditions, read_paper
 
 UNIT_COLUMN = "of"  # of a table whose rows differ in their units

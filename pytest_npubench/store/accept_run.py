@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.core.record_reader import JSON, WrongEntryError
 from pytest_npubench.errors import BaselineError, JournalError, RunNotAcceptedError
 from pytest_npubench.plain_text import plain
 from pytest_npubench.store.acceptance import CaseResult, MetricResult, SessionResults
@@ -27,7 +28,6 @@ from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.store.journal_reader import Journal, Record, Session
 from pytest_npubench.store.journal_runs import check_whole, run_of
-from pytest_npubench.store.json_fields import items
 from pytest_npubench.store.json_text import JsonError, take
 
 # nothing that fails, and nothing that was not measured
@@ -210,6 +210,9 @@ def _sorted_out(journal: Journal, records: Sequence[Record]) -> _Sorted:
     return found
 
 
+Samples = tuple[int | float, ...]
+
+
 def _red(record: Record) -> str:
     reason = record["verdict"].get("reason")
     return f"is {record['verdict']['kind']}" + (f" ({reason})" if reason else "")
@@ -277,7 +280,15 @@ def _one_of(metric: Record, name: str, allowed: Collection[str], place: str) -> 
 def _processes(metric: Record, place: str) -> tuple[tuple[float, ...], ...]:
     """Those of a suspect measured again in fresh processes; else one, of the samples or of the value alone."""
     if metric.get("processes"):
-        found = items(metric, "processes", (list,), place)
-        return tuple(tuple(items({"processes": samples}, "processes", (int, float), place)) for samples in found)
-    samples = items(metric, "samples", (int, float), place) if metric.get("samples") is not None else []
-    return (tuple(samples) or (take(metric, "value", (int, float), place),),)
+        processes: tuple[Samples, ...] = _as(tuple[Samples, ...], metric["processes"], f"{place}.processes")
+        return processes
+    samples = _as(Samples | None, metric.get("samples"), f"{place}.samples")
+    return (samples or (take(metric, "value", (int, float), place),),)
+
+
+def _as(kind: Any, value: object, place: str) -> Any:
+    """Raises JsonError."""
+    try:
+        return JSON.value(kind, value, place)
+    except WrongEntryError as error:
+        raise JsonError(str(error)) from None

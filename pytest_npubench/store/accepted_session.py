@@ -8,16 +8,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
-from pytest_npubench.store.json_fields import check_sum, checked_time, items, only, verify_sum
-from pytest_npubench.store.json_text import JsonError, take
+import msgspec
+from msgspec import Meta
+
+from pytest_npubench.core.record_reader import JSON, WrongEntryError, check_keys, listed
+from pytest_npubench.store.json_fields import Time, check_sum, verify_sum
 from pytest_npubench.verdict.result import Better, GateKind
 
 BETTER: Mapping[str, Better] = {name: name for name in get_args(Better)}
 GATES: Mapping[str, GateKind] = {name: name for name in get_args(GateKind)}
 JUDGED = tuple(gate for gate in GATES if gate != "none")
+Samples = Annotated[tuple[float, ...], Meta(min_length=1, description="one or more samples")]
 SINCE_GATES = 3  # the format version from which on a file says how a metric is judged
+
+
+def _judged(gate: GateKind) -> GateKind:
+    if gate == "none":
+        raise WrongEntryError("", f"want {listed(JUDGED)} or null, found {gate!r}")
+    return gate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +39,11 @@ class Quantity:
 
     unit: str
     better: Better
-    gate: GateKind | None
-    margin: float | None = None
+    gate: Annotated[GateKind, _judged] | None
+    margin: int | float | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return {**self._as_in_2(), "gate": self.gate, "margin": self.margin}
+    def to_json(self) -> Any:
+        return msgspec.to_builtins(self)
 
     def checked(self, version: int) -> dict[str, Any]:
         """What of it stands under the check sums of a format version."""
@@ -41,16 +51,10 @@ class Quantity:
 
     @classmethod
     def from_json(cls, content: Any, place: str, version: int) -> Quantity:
-        since_3 = () if version < SINCE_GATES else ("gate", "margin")
-        only(content, place, "unit", "better", *since_3)
-        better = take(content, "better", (str,), place)
-        if better not in BETTER:
-            raise JsonError(f"{place}.better: want {' or '.join(BETTER)}, found {better!r}")
-        gate = take(content, "gate", (str, type(None)), place) if since_3 else None
-        if gate not in (*JUDGED, None):
-            raise JsonError(f"{place}.gate: want {', '.join(JUDGED)} or null, found {gate!r}")
-        margin = take(content, "margin", (int, float, type(None)), place) if since_3 else None
-        return cls(unit=take(content, "unit", (str,), place), better=BETTER[better], gate=gate, margin=margin)
+        if version < SINCE_GATES:
+            check_keys(place, JSON.table(content, place), ("unit", "better"))
+            content = {**content, "gate": None, "margin": None}
+        return JSON.record(cls, content, place)
 
     def _as_in_2(self) -> dict[str, Any]:
         return {"unit": self.unit, "better": self.better}
@@ -60,25 +64,15 @@ class Quantity:
 class KeptSamples:
     """One metric in one session: of each process the samples kept, and how many it had measured."""
 
-    processes: tuple[tuple[float, ...], ...]
+    processes: Annotated[tuple[Samples, ...], Meta(min_length=1, description="a list of samples for each process")]
     num_measured: tuple[int, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        return {"processes": [list(samples) for samples in self.processes], "num_measured": list(self.num_measured)}
-
-    @classmethod
-    def from_json(cls, content: Any, place: str) -> KeptSamples:
-        only(content, place, "processes", "num_measured")
-        processes = items(content, "processes", (list,), place)
-        if not processes:
-            raise JsonError(f"{place}.processes: empty; want a list of samples for each process")
-        num_measured = tuple(items(content, "num_measured", (int,), place))
-        kept = tuple(_samples(samples, f"{place}.processes[{index}]") for index, samples in enumerate(processes))
-        if len(num_measured) != len(kept) or any(
-            n < len(samples) for n, samples in zip(num_measured, kept, strict=True)
+    def __post_init__(self) -> None:
+        """Raises WrongEntryError where the numbers measured do not fit the samples kept."""
+        if len(self.num_measured) != len(self.processes) or any(
+            number < len(samples) for number, samples in zip(self.num_measured, self.processes, strict=True)
         ):
-            raise JsonError(f"{place}.num_measured: want one count a process, none below the samples kept")
-        return cls(processes=kept, num_measured=num_measured)
+            raise WrongEntryError("num_measured", "want one count a process, none below the samples kept")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +83,7 @@ class AcceptedSession:
     """
 
     session: str
-    accepted_at: str
+    accepted_at: Time
     git_revision: str | None
     anchor: bool
     metrics: Mapping[str, KeptSamples]
@@ -110,15 +104,9 @@ class AcceptedSession:
     def from_json(
         cls, content: Any, place: str, case: str, digest: str, quantities: Mapping[str, Quantity], version: int
     ) -> AcceptedSession:
-        """An entry of version 2 or later. Raises JsonError naming the place, also where the check sum does not fit."""
-        only(content, place, "session", "accepted_at", "git_revision", "anchor", "metrics", "check")
-        read = cls(
-            session=take(content, "session", (str,), place),
-            accepted_at=_accepted_at(content, place),
-            git_revision=take(content, "git_revision", (str, type(None)), place),
-            anchor=take(content, "anchor", (bool,), place),
-            metrics=_metrics(content, place, quantities),
-        )
+        """An entry of version 2 or later. Raises WrongEntryError naming the place, JsonError on the check sum."""
+        read = JSON.record(cls, content, place, others=("check",))
+        read._check_metrics(place, quantities)
         verify_sum(content, place, read._checked(case, digest, quantities, version))
         return read
 
@@ -126,24 +114,21 @@ class AcceptedSession:
     def from_json_1(
         cls, content: Any, place: str, quantities: Mapping[str, Quantity], *, anchor: bool
     ) -> AcceptedSession:
-        """An entry of format version 1, which knows neither revision nor anchor. Raises JsonError naming the place."""
-        only(content, place, "session", "accepted_at", "metrics")
-        return cls(
-            session=take(content, "session", (str,), place),
-            accepted_at=_accepted_at(content, place),
-            git_revision=None,
-            anchor=anchor,
-            metrics=_metrics(content, place, quantities),
-        )
+        """An entry of format version 1, which knows neither revision nor anchor. Raises WrongEntryError."""
+        check_keys(place, JSON.table(content, place), ("session", "accepted_at", "metrics"))
+        read = JSON.record(cls, {**content, "git_revision": None, "anchor": anchor}, place)
+        read._check_metrics(place, quantities)
+        return read
+
+    def _check_metrics(self, place: str, quantities: Mapping[str, Quantity]) -> None:
+        if not self.metrics:
+            raise WrongEntryError(f"{place}.metrics", "empty; a session has at least one metric")
+        if unknown := self.metrics.keys() - quantities.keys():
+            raise WrongEntryError(f"{place}.metrics.{min(unknown)}", "has no unit under the case's metrics")
 
     def _fields(self) -> dict[str, Any]:
-        return {
-            "session": self.session,
-            "accepted_at": self.accepted_at,
-            "git_revision": self.git_revision,
-            "anchor": self.anchor,
-            "metrics": {name: kept.to_json() for name, kept in self.metrics.items()},
-        }
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return fields
 
     def _checked(self, case: str, digest: str, quantities: Mapping[str, Quantity], version: int) -> list[Any]:
         return [case, digest, {name: quantities[name].checked(version) for name in self.metrics}, self._fields()]
@@ -156,23 +141,3 @@ def began_at(session: str, accepted_at: str) -> datetime:
     except ValueError:
         return datetime.fromisoformat(accepted_at)
     return began.replace(tzinfo=timezone.utc)
-
-
-def _accepted_at(content: Any, place: str) -> str:
-    return checked_time(take(content, "accepted_at", (str,), place), f"{place}.accepted_at")
-
-
-def _metrics(content: Any, place: str, quantities: Mapping[str, Quantity]) -> dict[str, KeptSamples]:
-    metrics = take(content, "metrics", (dict,), place)
-    if not metrics:
-        raise JsonError(f"{place}.metrics: empty; a session has at least one metric")
-    read = {name: KeptSamples.from_json(metrics[name], f"{place}.metrics.{name}") for name in metrics}
-    if unknown := read.keys() - quantities.keys():
-        raise JsonError(f"{place}.metrics.{min(unknown)}: has no unit under the case's metrics")
-    return read
-
-
-def _samples(samples: list[Any], place: str) -> tuple[float, ...]:
-    if not samples:
-        raise JsonError(f"{place}: no samples")
-    return tuple(float(value) for value in items({place: samples}, place, (int, float), ""))

@@ -17,8 +17,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from pytest_npubench.core.record_reader import JSON, check_keys
 from pytest_npubench.errors import BaselineError
-from pytest_npubench.store.json_fields import check_sum, only, verify_sum
+from pytest_npubench.store.json_fields import check_sum, verify_sum
 from pytest_npubench.store.json_text import JsonError, take
 
 FILE_NAME = "aliases.json"
@@ -40,17 +43,12 @@ class Alias:
     @classmethod
     def from_json(cls, content: Any, old: str) -> Alias:
         place = f"aliases.{old}"
-        only(content, place, "case", "digest", "case_digest", "check")
-        read = cls(
-            case=take(content, "case", (str,), place),
-            digest=take(content, "digest", (str,), place),
-            case_digest=take(content, "case_digest", (str, type(None)), place),
-        )
+        read = JSON.record(cls, content, place, others=("check",))
         verify_sum(content, place, [old, read._fields()])
         return read
 
-    def _fields(self) -> dict[str, str | None]:
-        return {"case": self.case, "digest": self.digest, "case_digest": self.case_digest}
+    def _fields(self) -> Any:
+        return msgspec.to_builtins(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +114,8 @@ class Aliases:
 
     @classmethod
     def from_json(cls, content: Any) -> Aliases:
-        """Expects format and version to be checked. Raises JsonError naming the place."""
-        only(content, "", "format", "version", "aliases")
+        """Expects format and version to be checked. Raises JsonError and WrongEntryError naming the place."""
+        check_keys("", content, ("format", "version", "aliases"))
         entries = take(content, "aliases", (dict,))
         return cls(entries={old: Alias.from_json(entries[old], old) for old in entries})
 

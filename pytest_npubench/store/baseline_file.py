@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pytest_npubench.core.record_reader import WrongEntryError
 from pytest_npubench.core.regular_file import read_bytes
 from pytest_npubench.errors import BaselineError, FormatVersionError
 from pytest_npubench.store import aliases, baseline_format
@@ -104,6 +105,8 @@ def _read(path: Path, form: str, versions: Collection[int], parse: Callable[[Any
         return parse(content)
     except OSError as error:
         raise BaselineError(f"baseline {path}: {error.strerror}") from error
+    except WrongEntryError as error:
+        raise BaselineError(f"baseline {path}: {error}") from None
     except JsonError as error:
         place = f" line {error.line} column {error.column}" if error.line else ""
         raise BaselineError(f"baseline {path}{place}: {error}") from None

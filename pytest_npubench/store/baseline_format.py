@@ -13,10 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from pytest_npubench.core.record_reader import JSON, check_keys
 from pytest_npubench.store.accepted_session import AcceptedSession, Quantity
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.frozen_values import Frozen
-from pytest_npubench.store.json_fields import checked_time, items, only
+from pytest_npubench.store.json_fields import Time
 from pytest_npubench.store.json_text import JsonError, take
 
 FORMAT = "npubench-baseline"
@@ -28,19 +31,8 @@ READABLE_VERSIONS = (1, 2, VERSION)
 class Rejection:
     """When and why a person rejected a session; rejected_at in ISO 8601 with its offset from UTC."""
 
-    rejected_at: str
+    rejected_at: Time
     reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"rejected_at": self.rejected_at, "reason": self.reason}
-
-    @classmethod
-    def from_json(cls, content: Any, place: str) -> Rejection:
-        only(content, place, "rejected_at", "reason")
-        return cls(
-            rejected_at=checked_time(take(content, "rejected_at", (str,), place), f"{place}.rejected_at"),
-            reason=take(content, "reason", (str,), place),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,23 +42,12 @@ class Reset:
     Sessions that began before it are not accepted for the case any more, and their doubts do not count.
     """
 
-    reset_at: str
+    reset_at: Time
     reason: str
 
     @property
     def time(self) -> datetime:
         return datetime.fromisoformat(self.reset_at)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"reset_at": self.reset_at, "reason": self.reason}
-
-    @classmethod
-    def from_json(cls, content: Any, place: str) -> Reset:
-        only(content, place, "reset_at", "reason")
-        return cls(
-            reset_at=checked_time(take(content, "reset_at", (str,), place), f"{place}.reset_at"),
-            reason=take(content, "reason", (str,), place),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +75,13 @@ class BaselineCase:
     def from_json(cls, content: Any, name: str, version: int) -> BaselineCase:
         place = f"cases.{name}"
         since_3 = ("frozen",) if version >= 3 else ()
-        only(content, place, "digest", "metrics", "sessions", *since_3)
+        check_keys(place, JSON.table(content, place), ("digest", "metrics", "sessions", *since_3))
         digest, metrics = take(content, "digest", (str,), place), take(content, "metrics", (dict,), place)
         quantities = {
             metric: Quantity.from_json(metrics[metric], f"{place}.metrics.{metric}", version) for metric in metrics
         }
         sessions: list[AcceptedSession] = []
-        for index, entry in enumerate(items(content, "sessions", (dict,), place)):
+        for index, entry in enumerate(take(content, "sessions", (list,), place)):
             entry_place = f"{place}.sessions[{index}]"
             if version == 1:
                 read = AcceptedSession.from_json_1(entry, entry_place, quantities, anchor=index == 0)
@@ -140,17 +121,17 @@ class BaselineFile:
         return about | {
             "key": self.key.to_json(),
             "cases": {name: case.to_json(name) for name, case in self.cases.items()},
-            "rejected": {session: rejection.to_json() for session, rejection in self.rejected.items()},
-            "resets": {name: reset.to_json() for name, reset in self.resets.items()},
+            "rejected": msgspec.to_builtins(self.rejected),
+            "resets": msgspec.to_builtins(self.resets),
         }
 
     @classmethod
     def from_json(cls, content: Any) -> BaselineFile:
-        """Expects format and version to be checked. Raises JsonError naming the place."""
+        """Expects format and version to be checked. Raises JsonError and WrongEntryError naming the place."""
         version = take(content, "version", (int,))
         since_2 = () if version == 1 else ("rejected",)
         since_3 = ("resets",) if version >= 3 else ()
-        only(content, "", "format", "version", "hardware", "suite", "key", "cases", *since_2, *since_3)
+        check_keys("", content, ("format", "version", "hardware", "suite", "key", "cases", *since_2, *since_3))
         suite, cases = take(content, "suite", (str,)), take(content, "cases", (dict,))
         rejected = take(content, "rejected", (dict,)) if since_2 else {}
         resets = take(content, "resets", (dict,)) if since_3 else {}
@@ -162,8 +143,8 @@ class BaselineFile:
             suite=suite,
             key=FingerprintKey.from_json(take(content, "key", (dict,))),
             cases={name: BaselineCase.from_json(cases[name], name, version) for name in cases},
-            rejected={name: Rejection.from_json(rejected[name], f"rejected.{name}") for name in rejected},
-            resets={name: Reset.from_json(resets[name], f"resets.{name}") for name in resets},
+            rejected=JSON.value(Mapping[str, Rejection], rejected, "rejected"),
+            resets=JSON.value(Mapping[str, Reset], resets, "resets"),
         )
         if both := read.session_names & read.rejected.keys():
             raise JsonError(f"rejected.{min(both)}: a case holds this session; want it accepted or rejected, not both")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from pytest_npubench.core.record_reader import JSON, WrongEntryError
 from pytest_npubench.errors import BaselineError
 from pytest_npubench.store.acceptance import (
     Acceptance,
@@ -35,7 +36,7 @@ from pytest_npubench.store.baseline_file import (
 from pytest_npubench.store.baseline_format import BaselineFile, Reset
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.frozen_values import Frozen
-from pytest_npubench.store.json_fields import checked_time
+from pytest_npubench.store.json_fields import Time
 from pytest_npubench.store.json_text import JsonError
 from pytest_npubench.store.session_window import Sessions, merged
 
@@ -206,7 +207,7 @@ class Baselines:
 
     def _accept(self, groups: Iterable[SessionResults], accepted_at: str, *, strict: bool) -> Accepted:
         with changing(self.directory, missing_ok=True) as current:
-            checked_time(accepted_at, "accepted_at")
+            JSON.value(Time, accepted_at, "accepted_at")
             changed, refused = current, []
             for group in groups:
                 acceptance = Acceptance(session=group.session, accepted_at=accepted_at, git_revision=group.git_revision)
@@ -291,7 +292,7 @@ def changing(directory: Path, *, missing_ok: bool = False) -> Iterator[Baselines
     try:
         with locked(directory):
             yield Baselines.load(directory, missing_ok=True)
-    except JsonError as error:
+    except (JsonError, WrongEntryError) as error:
         raise BaselineError(str(error)) from None
     except OSError as error:
         raise BaselineError(f"baselines {directory}: {error.strerror}: {error.filename}") from error

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.core.record_reader import JSON, WrongEntryError
 from pytest_npubench.errors import ConfigError, StoreError
-from pytest_npubench.store.host import HostFacts, collect_host, text_pairs
+from pytest_npubench.store.host import HostFacts, collect_host
 from pytest_npubench.store.json_text import JsonError, canonical, take
 
 LATER_PARTS = ("firmware", "clock_policy")  # absent from what the first versions wrote
@@ -47,18 +48,8 @@ class DeviceFacts:
 
     @classmethod
     def from_json(cls, mapping: Any, place: str = "device") -> DeviceFacts:
-        """Fields this version does not know are left aside. Raises JsonError naming the field."""
-        return cls(
-            family=take(mapping, "family", (str,), place),
-            name=take(mapping, "name", (str,), place),
-            device_class=take(mapping, "device_class", (str,), place),
-            driver=take(mapping, "driver", (str, type(None)), place),
-            runtime=take(mapping, "runtime", (str, type(None)), place),
-            compiler=take(mapping, "compiler", (str, type(None)), place),
-            power_policy=take(mapping, "power_policy", (str, type(None)), place),
-            **{name: _later(mapping, name, place) for name in LATER_PARTS},
-            extra=text_pairs(mapping, "extra", place),
-        )
+        """Fields this version does not know are left aside. Raises WrongEntryError naming the field."""
+        return JSON.record(cls, _with_later(mapping), place, others=mapping)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,15 +70,8 @@ class FingerprintKey:
 
     @classmethod
     def from_json(cls, mapping: Any, place: str = "key") -> FingerprintKey:
-        """Raises JsonError naming a field that is missing, wrong or unknown."""
-        required = {name: take(mapping, name, (str,), place) for name in cls.__slots__[:2]}
-        optional: dict[str, Any] = {
-            name: _later(mapping, name, place) if name in LATER_PARTS else take(mapping, name, (str, type(None)), place)
-            for name in cls.__slots__[2:]
-        }
-        if unknown := mapping.keys() - set(cls.__slots__):
-            raise JsonError(f"{place}.{min(unknown)}: unknown; allowed are {', '.join(cls.__slots__)}")
-        return cls(**required, **optional)
+        """Raises WrongEntryError naming a field that is missing, wrong or unknown."""
+        return JSON.record(cls, _with_later(mapping), place)
 
     def digest(self) -> str:
         """8 hex digits, the part of a baseline's file name that tells keys apart."""
@@ -144,7 +128,7 @@ class Fingerprint:
                 device=DeviceFacts.from_json(take(mapping, "device", (dict,), place), f"{place}.device"),
                 host=HostFacts.from_json(take(mapping, "host", (dict,), place), f"{place}.host"),
             )
-        except JsonError as error:
+        except (JsonError, WrongEntryError) as error:
             raise StoreError(str(error)) from None
 
     def _facts(self) -> dict[str, object]:
@@ -165,12 +149,9 @@ def collect(device: DeviceFacts, rootdir: Path) -> Fingerprint:
     return Fingerprint(device=device, host=collect_host(rootdir))
 
 
-def _later(mapping: Any, name: str, place: str) -> str | None:
-    """A part that earlier versions did not know; None where it is missing. Raises JsonError where it is wrong."""
-    if isinstance(mapping, Mapping) and name not in mapping:
-        return None
-    value: str | None = take(mapping, name, (str, type(None)), place)
-    return value
+def _with_later(mapping: Any) -> Any:
+    """With the parts that earlier versions did not know, None where they are missing."""
+    return {**dict.fromkeys(LATER_PARTS), **mapping} if isinstance(mapping, Mapping) else mapping
 
 
 def _without_later_unknown(parts: dict[str, Any]) -> dict[str, Any]:

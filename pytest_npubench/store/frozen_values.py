@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pytest_npubench.store.json_fields import check_sum, checked_time, only, verify_sum
-from pytest_npubench.store.json_text import JsonError, take
+import msgspec
+
+from pytest_npubench.core.record_reader import JSON, WrongEntryError
+from pytest_npubench.store.json_fields import Time, check_sum, verify_sum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +25,13 @@ class Frozen:
     """The values, at least one, and the session that they were taken from, with the time it was accepted."""
 
     session: str
-    accepted_at: str
+    accepted_at: Time
     values: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        """Raises WrongEntryError where there is no value."""
+        if not self.values:
+            raise WrongEntryError("values", "empty; want at least one")
 
     @property
     def age(self) -> tuple[datetime, str]:
@@ -36,18 +43,10 @@ class Frozen:
 
     @classmethod
     def from_json(cls, content: Any, place: str, case: str, digest: str) -> Frozen:
-        """Raises JsonError naming the place, also where the check sum does not fit."""
-        only(content, place, "session", "accepted_at", "values", "check")
-        values = take(content, "values", (dict,), place)
-        if not values:
-            raise JsonError(f"{place}.values: empty; want at least one")
-        read = cls(
-            session=take(content, "session", (str,), place),
-            accepted_at=checked_time(take(content, "accepted_at", (str,), place), f"{place}.accepted_at"),
-            values={name: float(take(values, name, (int, float), f"{place}.values")) for name in values},
-        )
+        """Raises WrongEntryError naming the place, JsonError where the check sum does not fit."""
+        read = JSON.record(cls, content, place, others=("check",))
         verify_sum(content, place, [case, digest, read._fields()])
         return read
 
-    def _fields(self) -> dict[str, Any]:
-        return {"session": self.session, "accepted_at": self.accepted_at, "values": dict(self.values)}
+    def _fields(self) -> Any:
+        return msgspec.to_builtins(self)

@@ -6,14 +6,14 @@ import hashlib
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest_npubench
-from pytest_npubench.store.json_text import take
+from pytest_npubench.core.record_reader import JSON
 
 # whatever compiles, runs or times a kernel; those that are not installed are left out
 LIBRARIES = (
@@ -56,17 +56,8 @@ class HostFacts:
 
     @classmethod
     def from_json(cls, mapping: Any, place: str = "host") -> HostFacts:
-        """Fields this version does not know are left aside. Raises JsonError naming the field."""
-        return cls(
-            name=take(mapping, "name", (str,), place),
-            cpu_model=take(mapping, "cpu_model", (str,), place),
-            num_cores=take(mapping, "num_cores", (int,), place),
-            system=take(mapping, "system", (str,), place),
-            python=take(mapping, "python", (str,), place),
-            libraries=text_pairs(mapping, "libraries", place),
-            plugin_version=take(mapping, "plugin_version", (str,), place),
-            git_revision=take(mapping, "git_revision", (str, type(None)), place),
-        )
+        """Fields this version does not know are left aside. Raises WrongEntryError naming the field."""
+        return JSON.record(cls, mapping, place, others=mapping)
 
 
 def collect_host(rootdir: Path) -> HostFacts:
@@ -137,9 +128,3 @@ def _git(rootdir: Path, timeout_s: float, *arguments: str) -> bytes | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout
-
-
-def text_pairs(mapping: Mapping[str, Any], name: str, place: str) -> tuple[tuple[str, str], ...]:
-    """mapping[name], an object of strings, as pairs in its order. Raises JsonError."""
-    inner = take(mapping, name, (dict,), place)
-    return tuple((key, take(inner, key, (str,), f"{place}.{name}")) for key in inner)

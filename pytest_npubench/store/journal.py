@@ -23,7 +23,7 @@ from pytest_npubench.store.host import HostFacts
 from pytest_npubench.store.journal_format import FORMAT, MAX_BYTES, VERSION, check_head, sealed, unsealed
 from pytest_npubench.store.journal_reader import Journal, Session, read_journal
 from pytest_npubench.store.journal_records import check_depth, check_record
-from pytest_npubench.store.json_text import JsonError, encode_line
+from pytest_npubench.store.json_text import JsonError, encode, plain
 from pytest_npubench.store.line_file import LineFile
 from pytest_npubench.store.run_id import new_id
 
@@ -130,9 +130,10 @@ class JournalWriter:
 
     def _write(self, file: LineFile, record: Mapping[str, object]) -> int:
         try:
-            body = encode_line(record)[:-1]
+            content = plain(record)
+            body = encode(content)
             check_depth(body)
-            check_record(record)
+            check_record(content)
             with file.appending() as num_dropped:
                 file.write(sealed(body, self._numbers.take()))
                 self._numbers.written()

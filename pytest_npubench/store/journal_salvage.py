@@ -19,7 +19,7 @@ from pytest_npubench.errors import JournalError
 from pytest_npubench.store.journal_format import MAX_BYTES, sealed, unsealed
 from pytest_npubench.store.journal_reader import DamagedSession, Journal, read_journal
 from pytest_npubench.store.journal_records import check_record
-from pytest_npubench.store.json_text import JsonError, decode, encode_line
+from pytest_npubench.store.json_text import JsonError, decode, encode
 from pytest_npubench.store.line_file import read_whole, write_new
 
 Line = tuple[float, bytes]
@@ -84,7 +84,7 @@ def _of_damaged(journal: Journal, session: DamagedSession, raw: Sequence[bytes])
     if num_lost:
         records = [body for body in records if decode(body)["record"] != "end"]
         told = {"record": "salvaged", "session": session.id, "num_lost": num_lost}
-        records.append(encode_line(told)[:-1])
+        records.append(encode(told))
     if is_sealed:
         records = [sealed(body, number)[:-1] for number, body in enumerate(records)]
     places = [*sorted(session.lines)[: len(records)], *[session.lines[-1] + 0.5] * (len(records) - len(session.lines))]

@@ -1,4 +1,4 @@
-"""Fields of our files beyond one value: lists of one kind, objects with no other name, times, and check sums.
+"""Fields of our files beyond plain values: times and check sums.
 
 A check sum ties an entry to what stands in it and to the name it stands under: an altered digit or name that still is
 JSON is then an error, not another baseline. It stands for each entry and not for the file, so that git can merge two
@@ -10,35 +10,24 @@ Worked example: check_sum(["a", 1.5]) is the first 8 hex digits of the SHA-256 o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
+from pytest_npubench.core.record_reader import WrongEntryError
 from pytest_npubench.store.json_text import JsonError, canonical, join, take
 
 
-def items(content: Any, name: str, kinds: tuple[type, ...], place: str) -> list[Any]:
-    """content[name], a list whose items are each of one of the kinds. Raises JsonError naming the place."""
-    found = take(content, name, (list,), place)
-    return [take({f"{name}[{index}]": item}, f"{name}[{index}]", kinds, place) for index, item in enumerate(found)]
-
-
-def only(content: Any, place: str, *names: str) -> None:
-    """Raises JsonError where `content` is no object or has a name besides these: a rewrite would lose it."""
-    if not isinstance(content, Mapping):
-        raise JsonError(f"{place or 'value'}: want an object")
-    if unknown := content.keys() - set(names):
-        raise JsonError(f"{join(place, min(unknown))}: unknown; allowed are {', '.join(names)}")
-
-
-def checked_time(text: str, place: str) -> str:
-    """`text` if it is a time with an offset from UTC. Raises JsonError naming the place."""
+def _checked_time(text: str) -> str:
     try:
         if datetime.fromisoformat(text).tzinfo is not None:
             return text
     except ValueError:
         pass
-    raise JsonError(f"{place}: want a time like 2026-11-21T13:05:00+00:00, found {text!r}")
+    raise WrongEntryError("", f"want a time like 2026-11-21T13:05:00+00:00, found {text!r}")
+
+
+Time = Annotated[str, _checked_time]
+"""ISO 8601 with its offset from UTC."""
 
 
 def check_sum(value: object) -> str:

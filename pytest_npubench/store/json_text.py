@@ -13,6 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from pytest_npubench.core.record_reader import KINDS, kind_of
+
 
 class JsonError(ValueError):
     """Something that is not our JSON. Callers turn it into a StoreError that names the file.
@@ -28,8 +30,12 @@ class JsonError(ValueError):
 
 def plain(value: object, place: str = "") -> Any:
     """A copy of `value` in dicts, lists, text, finite numbers, booleans and None. Raises JsonError naming the place."""
-    if value is None or isinstance(value, (str, bool, int)):
+    if value is None or type(value) in (str, bool, int):
         return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
             raise JsonError(f"{place or 'value'}: {float(value)!r} is not a finite number")
@@ -43,9 +49,9 @@ def plain(value: object, place: str = "") -> Any:
     )
 
 
-def encode_line(value: object) -> bytes:
-    """One line with its end. ASCII only, so that a torn line never ends inside a character. Raises JsonError."""
-    return json.dumps(plain(value), separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+def encode(content: object) -> bytes:
+    """A value of `plain` on one line. ASCII only, so that a torn line never ends inside a character."""
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def canonical(value: object) -> bytes:
@@ -59,7 +65,7 @@ def layout(value: object, depth: int = 0) -> str:
     if isinstance(value, dict) and value:
         items = [f"{json.dumps(name)}: {layout(item, depth + 1)}" for name, item in sorted(value.items())]
         return "{" + inner + f",{inner}".join(items) + outer + "}"
-    if isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
+    if isinstance(value, (list, tuple)) and any(isinstance(item, (dict, list, tuple)) for item in value):
         return "[" + inner + f",{inner}".join(layout(item, depth + 1) for item in value) + outer + "]"
     return json.dumps(value, allow_nan=False)
 
@@ -84,12 +90,14 @@ def decode(raw: bytes) -> Any:
 def take(mapping: Any, name: str, kinds: tuple[type, ...], place: str = "") -> Any:
     """mapping[name], checked to be of one of the kinds (a bool is no number). Raises JsonError naming the place."""
     if not isinstance(mapping, Mapping):
-        raise JsonError(f"{place or 'value'}: want an object, found {_kind(mapping)}")
+        raise JsonError(f"{place or 'value'}: want an object, found {kind_of(mapping)}")
     if name not in mapping:
         raise JsonError(f"{join(place, name)}: missing")
     value = mapping[name]
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise JsonError(f"{join(place, name)}: want {' or '.join(map(_kind_name, kinds))}, found {_kind(value)}")
+        raise JsonError(
+            f"{join(place, name)}: want {' or '.join(map(_KIND_NAMES.__getitem__, kinds))}, found {kind_of(value)}"
+        )
     return value
 
 
@@ -104,19 +112,7 @@ def _name(name: object, place: str) -> str:
     return name
 
 
-_KIND_NAMES = {dict: "an object", Mapping: "an object", list: "a list", str: "a string", type(None): "null"} | {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-}
-
-
-def _kind_name(kind: type) -> str:
-    return _KIND_NAMES.get(kind, kind.__name__)
-
-
-def _kind(value: object) -> str:
-    return _kind_name(type(value))
+_KIND_NAMES = {**KINDS, dict: "an object", Mapping: "an object", list: "a list"}
 
 
 def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

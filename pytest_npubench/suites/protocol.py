@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.core.toml_table import TomlTable
     from pytest_npubench.engines.descriptor import EngineDescriptor
-    from pytest_npubench.reports.page import Parts
+    from pytest_npubench.reports.page import Parts, Rounds
     from pytest_npubench.store.baselines import Baselines
     from pytest_npubench.store.fingerprint import FingerprintKey
+    from pytest_npubench.verdict.case_record import CaseRecord, Cases
     from pytest_npubench.verdict.result import Judgement
 
 
@@ -77,8 +78,8 @@ class Suite:
     # -- what it may have
 
     def read(self, root: TomlTable) -> object:
-        """The suite's section of a hardware file, read from the file's root table: a record of a class of its own, by
-        which HardwareSpec.section finds it. Raises HardwareFileError."""
+        """The suite's section of a hardware file, as `root.read(section, Record)` reads it: a record of a class of its
+        own, by which HardwareSpec.section finds it. Raises HardwareFileError."""
         raise root.error(self.name, f"suite {self.name} has no section in hardware files; want none")
 
     @property
@@ -151,16 +152,17 @@ class Suite:
 
     # -- what it shows
 
-    def parts(self, records: Sequence[Mapping[str, Any]], rounds: Sequence[Mapping[str, Any]]) -> Parts:
-        """Charts, tables and remarks of one campaign's section of a report: case records and rounds of its journal."""
+    def parts(self, cases: Cases, rounds: Rounds) -> Parts:
+        """Charts, tables and remarks of one campaign's section of a report: its cases, and the rounds of its
+        journal. What `cases` could not read is told on the page."""
         from pytest_npubench.reports.campaign_sections import plain_parts
 
-        return plain_parts(records, rounds)
+        return plain_parts(rounds)
 
-    def lines(self, records: Sequence[Mapping[str, Any]]) -> Sequence[str]:
-        """What the end of a run says of these case records of the suite, a line each."""
+    def lines(self, cases: Cases) -> Sequence[str]:
+        """What the end of a run says of these cases of the suite, a line each."""
         return ()
 
-    def heading(self, record: Mapping[str, Any]) -> str:
+    def heading(self, record: CaseRecord[Any]) -> str:
         """What the title of a campaign's section says behind the hardware."""
-        return f"{record.get('model')}, {self.name}"
+        return f"{record.model}, {self.name}"

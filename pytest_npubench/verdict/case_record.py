@@ -7,18 +7,22 @@ lacks a field is not shown half: `Cases.unread` names it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, cast
 
 from pytest_npubench.verdict.result import Judgement, Metric, judgement_from_json
 
+LARGEST = 1e300
+
 DetailT = TypeVar("DetailT")
+KeyT = TypeVar("KeyT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRecord(Generic[DetailT]):
-    """`key` is suite/kind/id; texts that a record lacks are empty, batch_size 0. `detail` is the kind's own."""
+    """`key` is suite/kind/id; texts that a record lacks are empty, batch_size 0. `detail` is the kind's own,
+    `source` the record as the journal has it."""
 
     key: str
     id: str
@@ -32,6 +36,16 @@ class CaseRecord(Generic[DetailT]):
     limits: Mapping[str, float]
     judgement: Judgement
     detail: DetailT
+    digest: str = ""
+    session: str = ""
+    duration_s: float | None = None
+    resumed: bool = False
+    source: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def shown_id(self) -> str:
+        """With its device, where that is not the first of its family."""
+        return self.id if not self.device or self.device.endswith(":0") else f"{self.id} on {self.device}"
 
     @property
     def suite(self) -> str:
@@ -59,15 +73,36 @@ class CaseRecord(Generic[DetailT]):
 
 @dataclass(slots=True)
 class Cases:
-    """Case records of a journal, read by kind. `unread` says of those whose detail is of another version why."""
+    """Case records of a journal, read by kind. `unread` says of those that are of another version why."""
 
     records: tuple[CaseRecord[Mapping[str, Any]], ...]
     unread: list[str] = field(default_factory=list)
 
     @classmethod
     def read(cls, records: Iterable[Mapping[str, Any]]) -> Cases:
-        """Records that the journal's reader has checked."""
-        return cls(tuple(map(_case_record, records)))
+        """Records that the journal's reader has checked. One with a verdict that is not known here, or a number that
+        cannot be reckoned with, is unread."""
+        found: list[CaseRecord[Mapping[str, Any]]] = []
+        unread: list[str] = []
+        for record in records:
+            try:
+                _check_numbers(record)
+                found.append(_case_record(record))
+            except (KeyError, TypeError, ValueError) as error:
+                unread.append(_unread(str(record.get("id")), error))
+        return cls(tuple(found), unread)
+
+    def by(self, key: Callable[[CaseRecord[Any]], KeyT]) -> dict[KeyT, Cases]:
+        """In groups, in the order of the first of each; of these nothing is unread yet."""
+        groups: dict[KeyT, list[CaseRecord[Mapping[str, Any]]]] = {}
+        for record in self.records:
+            groups.setdefault(key(record), []).append(record)
+        return {name: Cases(tuple(own)) for name, own in groups.items()}
+
+    @property
+    def sources(self) -> tuple[Mapping[str, Any], ...]:
+        """The records as the journal has them."""
+        return tuple(record.source for record in self.records)
 
     def of(self, kind: str, detail: type[DetailT]) -> list[CaseRecord[DetailT]]:
         """The cases of that kind that left a detail, with the detail as a record of that class; an invalid case has
@@ -80,10 +115,27 @@ class Cases:
                 try:
                     own = msgspec.convert(record.detail, detail)
                 except msgspec.ValidationError as error:
-                    self.unread.append(f"{record.id} is not shown: its record is of another version ({error}).")
+                    self.unread.append(_unread(record.id, error))
                 else:
                     found.append(replace(cast(CaseRecord[Any], record), detail=own))
         return found
+
+
+def _unread(case: str, error: Exception) -> str:
+    return f"{case} is not shown: its record is of another version ({error})."
+
+
+def _check_numbers(value: object) -> None:
+    """Raises ValueError for a number of which sums or milliseconds would not be finite."""
+    if isinstance(value, (int, float)):
+        if abs(value) > LARGEST:
+            raise ValueError(f"a number beyond {LARGEST:g}")
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            _check_numbers(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            _check_numbers(inner)
 
 
 def _case_record(record: Mapping[str, Any]) -> CaseRecord[Mapping[str, Any]]:
@@ -100,4 +152,9 @@ def _case_record(record: Mapping[str, Any]) -> CaseRecord[Mapping[str, Any]]:
         limits=record.get("limits") or {},
         judgement=judgement_from_json({"metrics": {}, **record}),
         detail=record.get("detail") or {},
+        digest=record.get("digest") or "",
+        session=record.get("session") or "",
+        duration_s=record.get("duration_s"),
+        resumed=record.get("resumed") or False,
+        source=record,
     )

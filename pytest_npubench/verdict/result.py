@@ -210,7 +210,7 @@ def _verdict_json(verdict: Verdict) -> dict[str, object]:
 def _verdict(entry: Mapping[str, Any]) -> Verdict:
     return Verdict(
         kind=VerdictKind(entry["kind"]),
-        reason=entry["reason"],
+        reason=entry.get("reason") or "",
         ratio=entry.get("ratio"),
         interval=_pair(entry.get("interval")),
         mde=entry.get("mde"),

@@ -21,6 +21,7 @@ from itertools import count
 
 from pytest_npubench.campaign.points import VisitedOnce
 from pytest_npubench.core.case import Case
+from pytest_npubench.core.record_reader import Counts, Positive
 from pytest_npubench.suites.protocol import Suite
 
 PING_S = 0.002
@@ -30,8 +31,8 @@ PING_S = 0.002
 class PingSection:
     """[pings] of a hardware file."""
 
-    sizes: tuple[int, ...]
-    limit_s: float
+    sizes: Counts
+    limit_s: Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +93,7 @@ class Pings(Suite):
     section = "pings"
 
     def read(self, root):
-        table = root.table("pings", ("sizes", "limit_s"))
-        return PingSection(sizes=table.increasing("sizes"), limit_s=table.number("limit_s"))
+        return root.read("pings", PingSection)
 
     def plans(self, spec, choice):
         pings = spec.section(PingSection)

@@ -178,7 +178,7 @@ def test_a_processor_has_the_memory_of_its_host(monkeypatch: pytest.MonkeyPatch)
 def test_a_kv_cache_that_does_not_fit_says_so_of_every_case() -> None:
     spec = SPECS["nvidia-h100"]
     (plan,) = [plan for plan in serving_plans(spec, "full") if plan.model == "qwen3-30b-a3b"]
-    large = replace(plan, serving=replace(plan.serving, kv_capacity_tokens=200_000))
+    large = replace(plan, serving=replace(plan.serving, kv_capacity=200_000))
     kind = case_kind("policy")
     case = large.case("scheduling", "policy", next(iter(kind.axes(large))))
     assert why_not_fit(case, kind, plan) == ""

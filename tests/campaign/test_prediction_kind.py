@@ -12,7 +12,7 @@ from pytest_npubench.errors import MeasurementError
 from pytest_npubench.predictors.protocol import Predictor
 from pytest_npubench.stats.error import student_quantile
 from pytest_npubench.suites.buckets.kinds.mean_error import KIND as MEAN_ERROR
-from pytest_npubench.suites.buckets.kinds.prediction import KIND, padding_fractions, prediction_error
+from pytest_npubench.suites.buckets.kinds.prediction import KIND, RivalDetail, padding_fractions, prediction_error
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.workloads import workload
 
@@ -60,8 +60,8 @@ def test_errors_that_cancel_in_the_sum_still_count(plan):
     own = slowed(slowed(own, "batch/long/0", 1.3), "batch/long/1", 0.7)
     judgement = KIND.judge(case, plan, own)
     each = [abs(1 / 1.3 - 1), abs(1 / 0.7 - 1), 0.0]
-    assert judgement.detail["mape"] == pytest.approx(fmean(each))
-    assert judgement.detail["gate_error"] == pytest.approx(max(fmean(each), abs(judgement.error)))
+    assert judgement.detail.mape == pytest.approx(fmean(each))
+    assert judgement.detail.gate_error == pytest.approx(max(fmean(each), abs(judgement.error)))
     assert judgement.verdict.kind is VerdictKind.FAILED
 
 
@@ -162,8 +162,7 @@ def test_more_draws_are_more_batches(plan):
 def beside(plan, own, name="long"):
     """What the judgement says of rivals, and all else that it says."""
     judgement = KIND.judge(of_workload(plan, name), plan, own)
-    detail = dict(judgement.detail)
-    return detail.pop("predictors", None), replace(judgement, detail=detail)
+    return judgement.detail.predictors, replace(judgement, detail=replace(judgement.detail, predictors={}))
 
 
 def test_a_rival_is_fitted_on_the_same_rounds_and_changes_nothing_for_the_case(plan):
@@ -172,7 +171,7 @@ def test_a_rival_is_fitted_on_the_same_rounds_and_changes_nothing_for_the_case(p
     own = measured(KIND.points(of_workload(plan, "long"), plan), plan)
     none, alone = beside(plan, own)
     found, same = beside(asked, own)
-    assert none is None
+    assert none == {}
     assert same == alone
     assert (asked.key, asked.settings, asked.limits) == (plan.key, plan.settings, plan.limits)
     profiled = [plan.profile_point(point) for point in plan.profile_points(plan.buckets)]
@@ -186,10 +185,10 @@ def test_a_rival_is_fitted_on_the_same_rounds_and_changes_nothing_for_the_case(p
         for batch in plan.draws("long")
     ]
     truth = [seconds(batch, plan.buckets) for batch in plan.draws("long")]
-    assert found["linear"]["predicted_s"] == pytest.approx(expected)
-    assert found["linear"]["error"] == pytest.approx(sum(expected) / sum(truth) - 1)
-    assert found["linear"]["gate_error"] > 0.01, "a line is no stair"
-    assert found["linear"]["cost"]["points"] == 6
+    assert found["linear"].predicted_s == pytest.approx(expected)
+    assert found["linear"].error == pytest.approx(sum(expected) / sum(truth) - 1)
+    assert found["linear"].gate_error > 0.01, "a line is no stair"
+    assert found["linear"].cost.points == 6
 
 
 class Peeking(Predictor):
@@ -220,7 +219,7 @@ def test_a_predictor_never_sees_what_it_is_judged_on(plan, monkeypatch):
         found, _ = beside(asked, slowed(own, "batch/", factor))
         given.append(peeking.given)
         peeking.given = []
-        assert found["peeking"]["error"] == pytest.approx(
+        assert found["peeking"].error == pytest.approx(
             3 / sum(seconds(b, plan.buckets) for b in plan.draws("long")) / factor - 1
         )
     assert given[0] == given[1]
@@ -256,7 +255,7 @@ def test_a_rival_that_fails_says_why_and_the_case_is_judged(plan, monkeypatch, o
     monkeypatch.setattr("pytest_npubench.suites.buckets.kinds.prediction.predictor", lambda name: Broken(outcome))
     own = measured(KIND.points(of_workload(plan, "long"), plan), plan)
     found, same = beside(replace(plan, rivals=("broken",)), own)
-    assert found == {"broken": {"reason": reason}}
+    assert found == {"broken": RivalDetail(reason=reason)}
     assert same == beside(plan, own)[1]
 
 
@@ -265,11 +264,7 @@ def test_the_mean_error_of_a_rival_stands_beside_lens(plan):
     (case,) = cases(asked, "mean_error")
     own = measured(MEAN_ERROR.points(case, asked), asked)
     judgement = MEAN_ERROR.judge(case, asked, own)
-    each = [
-        KIND.judge(one, asked, own).detail["predictors"]["linear"]["gate_error"] for one in cases(asked, "prediction")
-    ]
-    assert judgement.detail["predictors"]["linear"]["mean"] == pytest.approx(fmean(each))
-    assert "no predictor 'nobody'" in judgement.detail["predictors"]["nobody"]["reason"]
-    assert replace(judgement, detail={**judgement.detail, "predictors": None}) == replace(
-        MEAN_ERROR.judge(case, plan, own), detail={**MEAN_ERROR.judge(case, plan, own).detail, "predictors": None}
-    )
+    each = [KIND.judge(one, asked, own).detail.predictors["linear"].gate_error for one in cases(asked, "prediction")]
+    assert judgement.detail.predictors["linear"].mean == pytest.approx(fmean(each))
+    assert "no predictor 'nobody'" in judgement.detail.predictors["nobody"].reason
+    assert replace(judgement, detail=replace(judgement.detail, predictors={})) == MEAN_ERROR.judge(case, plan, own)

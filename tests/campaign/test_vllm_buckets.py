@@ -21,7 +21,7 @@ from pytest_npubench.suites import case_kind, shown
 from pytest_npubench.suites.buckets import vllm_buckets
 from pytest_npubench.suites.buckets.bench import BucketBench
 from pytest_npubench.suites.buckets.plan import BucketPlan
-from pytest_npubench.suites.buckets.points import BucketPoint
+from pytest_npubench.suites.buckets.points import BucketPoint, BucketVisit
 from pytest_npubench.suites.buckets.vllm_buckets import BucketServer, engine_settings, start_bucket_engine
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.verdict import VerdictKind
@@ -74,14 +74,14 @@ def test_the_error_on_a_slope_is_that_of_the_closed_form(on_vllm: BucketPlan, wo
     judgement = judge(on_vllm, "prediction", measured, workload)
     expected = [on_the_slope_s(batch) for batch in on_vllm.draws(workload)]
     predicted_s, taken_s = zip(*expected, strict=True)
-    assert judgement.detail["predicted_s"] == pytest.approx(predicted_s)
-    assert judgement.detail["measured_s"] == pytest.approx(taken_s)
+    assert judgement.detail.predicted_s == pytest.approx(predicted_s)
+    assert judgement.detail.measured_s == pytest.approx(taken_s)
     mean = fmean(abs(predicted / taken - 1) for predicted, taken in expected)
     error = sum(predicted_s) / sum(taken_s) - 1
     assert judgement.error == pytest.approx(error)
-    assert judgement.detail["gate_error"] == pytest.approx(max(abs(error), mean))
-    assert judgement.detail["gate_error"] > 0.01  # a slope is no stair
-    assert judgement.detail["continuous"] is True
+    assert judgement.detail.gate_error == pytest.approx(max(abs(error), mean))
+    assert judgement.detail.gate_error > 0.01  # a slope is no stair
+    assert judgement.detail.continuous is True
 
 
 def test_a_slope_without_an_end_is_over_the_same_limit(on_vllm: BucketPlan) -> None:
@@ -109,9 +109,9 @@ def test_a_stair_is_predicted_exactly(on_vllm: BucketPlan, declared: tuple[int, 
     measured = measure(on_vllm, stair(), declared=declared)
     for workload in ("short", "long"):
         judgement = judge(on_vllm, "prediction", measured, workload)
-        assert judgement.detail["gate_error"] == pytest.approx(0.0, abs=1e-12)
+        assert judgement.detail.gate_error == pytest.approx(0.0, abs=1e-12)
         assert judgement.verdict.kind is VerdictKind.PASSED
-        assert judgement.detail["continuous"] is not bool(declared)
+        assert judgement.detail.continuous is not bool(declared)
 
 
 def test_rows_that_ended_leave_the_batch(on_vllm: BucketPlan) -> None:
@@ -124,15 +124,15 @@ def test_rows_that_ended_leave_the_batch(on_vllm: BucketPlan) -> None:
         for step in range(1, max(item.output_tokens for item in batch.requests))
     ]
     assert any(kept)  # the lengths of the tests do tell the two apart
-    assert judge(on_vllm, "prediction", measured, "long").detail["gate_error"] == pytest.approx(0.0, abs=1e-12)
+    assert judge(on_vllm, "prediction", measured, "long").detail.gate_error == pytest.approx(0.0, abs=1e-12)
 
 
 def test_a_profile_on_a_slope_is_told_to_be_nominal(on_vllm: BucketPlan) -> None:
     measured = measure(on_vllm, slope(FIRST_S, TOKEN_S, STEP_S, KV_TOKEN_S))
     judgement = judge(on_vllm, "profile", measured, 32)
-    assert judgement.detail["ttft_s"] == pytest.approx((FIRST_S + TOKEN_S * 2 * 23) / 2)
-    assert judgement.detail["tbt_s"] == pytest.approx(STEP_S + KV_TOKEN_S * 2 * 27.5)
-    assert (judgement.detail["continuous"], judgement.detail["declared"]) == (True, [])
+    assert judgement.detail.ttft_s == pytest.approx((FIRST_S + TOKEN_S * 2 * 23) / 2)
+    assert judgement.detail.tbt_s == pytest.approx(STEP_S + KV_TOKEN_S * 2 * 27.5)
+    assert (judgement.detail.continuous, judgement.detail.declared) == (True, ())
     assert judgement.verdict.kind is VerdictKind.PASSED
     assert judgement.verdict.reason.endswith("vLLM has no buckets here: latency is continuous, bucket 32 is nominal")
     assert [metric.name for metric in judgement.metrics] == ["ttft_s", "tbt_s"]  # nothing was compiled for a bucket
@@ -140,10 +140,10 @@ def test_a_profile_on_a_slope_is_told_to_be_nominal(on_vllm: BucketPlan) -> None
 
 def test_nothing_is_padded_where_there_are_no_buckets(on_vllm: BucketPlan) -> None:
     continuous = judge(on_vllm, "prediction", measure(on_vllm, slope(0.01, 0.0, 0.001, 0.0)), "short")
-    assert "prefill_padding_fraction" not in continuous.detail
+    assert continuous.detail.prefill_padding_fraction is None
     padded = judge(on_vllm, "prediction", measure(on_vllm, stair(), declared=(16, 32, 64)), "short")
-    assert padded.detail["prefill_padding_fraction"] > 0
-    assert "decode_padding_fraction" not in padded.detail
+    assert padded.detail.prefill_padding_fraction > 0
+    assert padded.detail.decode_padding_fraction is None
 
 
 def test_no_stair_on_a_slope(on_vllm: BucketPlan) -> None:
@@ -154,29 +154,29 @@ def test_no_stair_on_a_slope(on_vllm: BucketPlan) -> None:
     assert judgement.verdict.reason == (
         "no stair found at 16; vLLM has no buckets here: latency is continuous, slope 8 to 15: x1.25"
     )
-    found = {name: judgement.detail[name] for name in ("declared", "observed", "extra", "missing", "continuous")}
-    assert found == {"declared": [], "observed": [], "extra": [], "missing": [], "continuous": True}
+    found = judgement.detail
+    assert (found.declared, found.observed, found.extra, found.missing, found.continuous) == ((), (), (), (), True)
 
 
 def test_a_stair_that_nobody_declared_fails(on_vllm: BucketPlan) -> None:
     judgement = judge(on_vllm, "steps", measure(on_vllm, stair()), 16)
     assert judgement.verdict.kind is VerdictKind.FAILED
     assert judgement.verdict.reason == "a stair at 16 that vLLM does not declare: 16 to 17: x1.80"
-    assert judgement.detail["extra"] == [16]
+    assert judgement.detail.extra == (16,)
 
 
 def test_steps_stand_where_vllm_declares_them(on_vllm: BucketPlan) -> None:
     measured = measure(on_vllm, stair(), declared=(16, 32, 64))
-    for bucket, observed in ((16, [16]), (32, [32]), (64, [])):
+    for bucket, observed in ((16, (16,)), (32, (32,)), (64, ())):
         judgement = judge(on_vllm, "steps", measured, bucket)
         assert judgement.verdict.kind is VerdictKind.PASSED
-        assert (judgement.detail["observed"], judgement.detail["extra"]) == (observed, [])
-        assert bucket in judgement.detail["declared"]
+        assert (judgement.detail.observed, judgement.detail.extra) == (observed, ())
+        assert bucket in judgement.detail.declared
 
 
 def test_a_declared_step_that_is_not_there_is_named(on_vllm: BucketPlan) -> None:
     judgement = judge(on_vllm, "steps", measure(on_vllm, slope(0.01, 0.0, 0.0, 0.0), ("steps",), (16, 32, 64)), 16)
-    assert judgement.detail["missing"] == [16]
+    assert judgement.detail.missing == (16,)
     assert judgement.verdict.reason == "flat inside 16; jump to the next bucket absent: x1.00"
 
 
@@ -190,8 +190,8 @@ def test_another_declared_set_than_the_plans(on_vllm: BucketPlan) -> None:
     measured = measure(on_vllm, server, declared=declared)
     judgement = judge(on_vllm, "steps", measured, 32)
     assert judgement.verdict.kind is VerdictKind.PASSED
-    assert judgement.detail["declared"] == [28, 32]
-    assert judgement.detail["observed"] == [24, 32]  # between 24 and 31, and behind 32
+    assert judgement.detail.declared == (28, 32)
+    assert judgement.detail.observed == (24, 32)  # between 24 and 31, and behind 32
     for kind in ("profile", "prediction", "mean_error"):
         with pytest.raises(MeasurementError, match="vLLM declares the buckets 16, 28, 32, 64, the plan has 16, 32, 64"):
             judge(on_vllm, kind, measured)
@@ -307,7 +307,7 @@ def test_a_campaign_starts_one_engine_and_reads_what_it_declares(
     assert FakeProcesses.log == ["get"]
     canaries = [point for point in points_of(on_vllm, ("canary",)) if point.kernel == "copy"]
     assert bench.load(canaries, (), lambda text: None) == {}
-    assert bench.sample(canaries[0], 0) == {"canary/copy": (0.5,)}
+    assert bench.sample(canaries[0], 0) == BucketVisit(seconds=0.5)
     bench.close()
     assert FakeProcesses.log == ["get", "get", "copy", "get", "copy", "close"]
     assert isinstance(bench._engine._server, BucketServer)  # type: ignore[attr-defined]
@@ -326,7 +326,7 @@ def records_of(plan: BucketPlan, measured: Measured) -> list[dict[str, object]]:
                 device="cpu:0",
                 fingerprint="f",
                 duration_s=1.0,
-                judgement=replace(judgement, detail={**judgement.detail, "engine": plan.engine}),
+                judgement=replace(judgement, engine=plan.engine),
             )
             found.append(dict(judged.to_json()))
     return found
@@ -334,7 +334,7 @@ def records_of(plan: BucketPlan, measured: Measured) -> list[dict[str, object]]:
 
 def test_the_summary_says_that_latency_is_continuous(on_vllm: BucketPlan) -> None:
     measured = measure(on_vllm, slope(FIRST_S, TOKEN_S, STEP_S, KV_TOKEN_S))
-    errors = [judge(on_vllm, "prediction", measured, name).detail["gate_error"] for name in ("short", "long")]
+    errors = [judge(on_vllm, "prediction", measured, name).detail.gate_error for name in ("short", "long")]
     text = " ".join(line.strip() for line in summary_lines(records_of(on_vllm, measured), shown))
     assert (
         f"vLLM on cpu:0 has no buckets: latency is continuous; LENS's error here is {fmean(errors):.2%} "

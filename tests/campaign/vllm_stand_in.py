@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.rounds import measure_round
 from pytest_npubench.core.buckets import bucket_of
 from pytest_npubench.engines.vllm.answer import VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.bucket_engine import VllmBucketEngine
@@ -92,14 +93,15 @@ def measure(
     """As a campaign does: load, then rounds of the points that did not fail."""
     bench, points = make_bench(plan, server, declared), points_of(plan, kinds)
     failures = dict(bench.load(points, (), lambda text: None))
-    rounds: list[Mapping[str, tuple[float, ...]]] = [
-        {
-            name: tuple(values)
-            for point in points
-            if point.name not in failures
-            for name, values in bench.sample(point, index).items()
-        }
-        for index in range(num_rounds)
-    ]
+    good = [point for point in points if point.name not in failures]
+    rounds = [one_visit_each(bench, good, index) for index in range(num_rounds)]
     bench.close()
-    return Measured(rounds=rounds, failures=failures)
+    return Measured(rounds=list(rounds), failures=failures)
+
+
+def one_visit_each(bench: BucketBench, points: Sequence[BucketPoint], seed: int) -> dict[str, tuple[float, ...]]:
+    """A round in which every point takes so long that it is visited once."""
+    durations_s = {point.name: 1e3 for point in points}
+    found, failures, _ = measure_round(points, durations_s, bench.sample, seed, lambda: None)
+    assert failures == {}
+    return found

@@ -101,7 +101,7 @@ def test_hardware_shows_each_figure_with_its_source(call: Run) -> None:
     assert "memory 141 GB" in out
     assert "bf16 206.1" in out  # 989.5e12 / 4.8e12
     spec = load_all([default_directory()])["nvidia-h200"]
-    for _, figure in spec.peak.flops_per_s:
+    for figure in spec.peak.flops_per_s.values():
         assert f"source: {figure.source}" in out
 
 
@@ -134,9 +134,9 @@ def test_fit_says_what_gives_way() -> None:
     spec = load_all([default_directory()])["nvidia-h100"]
     serving = spec.section(ServingSpec)
     assert serving is not None
-    serving = replace(serving, kv_capacities=(("qwen3-30b-a3b", 500_000), *serving.kv_capacities[1:]))
+    serving = replace(serving, kv_capacity={**serving.kv_capacity, "qwen3-30b-a3b": 500_000})
     rows = [
-        row for row in fit_rows({"x": replace(spec, max_batch_sizes=(), sections=(serving,))}) if row[1] == "nightly"
+        row for row in fit_rows({"x": replace(spec, max_batch_sizes={}, sections=(serving,))}) if row[1] == "nightly"
     ]
     assert [row[-1] for row in rows] == [
         "mistral-7b-v0.3-b32: buckets above 4096; qwen3-14b-b32: buckets above 2048",

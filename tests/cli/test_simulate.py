@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from pytest_npubench.cli.simulate import _limit
+from pytest_npubench.engines.hf_config import config_of
+from pytest_npubench.engines.shapes import decoder_shape
 
 from .conftest import Answer
 
@@ -110,6 +113,20 @@ def test_one_command_line_is_one_result(call: Run) -> None:
     assert call(*arguments(policy=["static", "hybrid"], json=True, seed=1)).out != first.out
 
 
+def test_a_model_s_folder_is_simulated_as_its_shape(call: Run, refused: Callable[..., str], tmp_path: Path) -> None:
+    """Name and path give the same figures; what no shape describes is said by key."""
+    path = tmp_path / "mine" / "config.json"
+    path.parent.mkdir()
+    config = config_of(decoder_shape("small-moe"), "bf16")
+    path.write_text(json.dumps(config), encoding="utf-8")
+    (named,), *others = (
+        call(*arguments(model=model, json=True)).json["runs"] for model in ("small-moe", path, path.parent)
+    )
+    assert [[named]] * 2 == others
+    path.write_text(json.dumps({**config, "hidden_act": "gelu"}), encoding="utf-8")
+    assert f"{path}: hidden_act is 'gelu'; mine wants 'silu'" in refused(model=path)
+
+
 def test_a_replayed_trace_keeps_its_arrivals(call: Run, trace: Path) -> None:
     answer = call(*arguments(workload=trace, replay=True, rate=None, requests=4, json=True)).json
     (run,) = answer["runs"]
@@ -160,7 +177,7 @@ def test_requests_that_do_not_fit_are_dropped_and_counted(call: Run) -> None:
         ({"hardware": "tpu-v6e"}, "'tpu-v6e' states no peak.interconnect_bandwidth_bytes_per_s"),
         ({"tensor_parallel": 4}, "small-moe has 2 key-value heads to share out; want one of 1, 2"),
         ({"tensor_parallel": 0}, "--tensor-parallel: '0': want a whole number from 1 to 1024"),
-        ({"model": "small"}, "unknown decoder shape 'small'; known: qwen3-30b-a3b"),
+        ({"model": "small"}, "unknown decoder shape 'small'; known: tiny-llama"),
         ({"model": "qwen3-30b-a3b", "hardware": "tpu-v5e", "tensor_parallel": 1}, "61.1 GB of weights"),
         ({"policy": "layerd"}, "no scheduling policy 'layerd'; known: chunked"),
         ({"policy": "disaggregated", "tensor_parallel": 1}, "want an even number, not 1"),

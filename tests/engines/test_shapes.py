@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from pytest_npubench.engines.jax_dense.weights import random_weights, weight_specs
-from pytest_npubench.engines.shapes import SHAPES, DecoderShape, decoder_shape
+from pytest_npubench.engines.moe_shapes import MoeShape, moe_shape
+from pytest_npubench.engines.shapes import SHAPES, DecoderShape, decoder_shape, dense_shape
 from pytest_npubench.errors import RegistryError
 
 from .conftest import Served
@@ -23,9 +24,13 @@ PUBLISHED = {
     "llama-3.2-1b": 1_235_814_400,
     "mistral-7b-v0.3": 7_248_023_552,
     "qwen3-14b": 14_768_307_200,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "gpt-oss-20b": 20_914_757_184,
 }
 
-every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=lambda shape: shape.name)
+DENSE = [shape for shape in SHAPES.values() if shape.is_dense]
+every_shape = pytest.mark.parametrize("shape", DENSE, ids=lambda shape: shape.name)
 
 
 @pytest.mark.parametrize(("name", "num_parameters"), PUBLISHED.items())
@@ -63,6 +68,26 @@ def test_every_weight_has_a_split(shape: DecoderShape) -> None:
 )
 def test_kv_bytes_per_token(name: str, kv_bytes: int) -> None:
     assert decoder_shape(name).kv_bytes_per_token(dtype_bytes=2) == kv_bytes
+
+
+def test_a_shape_with_experts_is_none_of_the_bucket_suite() -> None:
+    assert dense_shape("qwen3-8b").is_dense
+    with pytest.raises(RegistryError, match="shape 'small-moe' has experts or biases; want one of tiny-llama, "):
+        dense_shape("small-moe")
+    with pytest.raises(RegistryError, match=r"unknown decoder shape 'small-mo'; known: tiny-llama, .*small-dense; did"):
+        dense_shape("small-mo")
+
+
+def test_the_older_form_of_a_shape_with_experts() -> None:
+    """Hooks and programs that were written for it make the same record."""
+    qwen = decoder_shape("qwen3-30b-a3b")
+    sizes = ("vocab_size", "hidden", "num_layers", "num_heads", "num_kv_heads", "head_dim", "rope_theta", "rms_eps")
+    rest = {name: getattr(qwen, name) for name in ("name", "source", *sizes)}
+    older = {"architecture": "qwen3", "num_experts": 128, "experts_per_token": 8, "expert_intermediate": 768}
+    assert MoeShape(**older, **rest) == qwen == moe_shape("qwen3-30b-a3b")
+    dense = MoeShape(**older | {"num_experts": 1, "experts_per_token": 1}, **rest)
+    assert dense.is_dense
+    assert dense.qk_norm
 
 
 def test_an_unknown_shape_is_named_with_the_known_ones() -> None:

@@ -26,7 +26,7 @@ from pytest_npubench.backends.protocol import Device, Probe, Stack
 from pytest_npubench.core.measurement import Phase, Request, Run
 from pytest_npubench.plugin import selection
 from pytest_npubench.processes import CHILD
-from pytest_npubench.suites.buckets import bench
+from pytest_npubench.suites.buckets import reference_buckets
 from pytest_npubench.suites.buckets.plan import BucketPlan
 
 VARIABLE = "SCRIPTED_NIGHT"
@@ -120,7 +120,9 @@ def install() -> ScriptedBackend:
     """The backend to offer through pytest_npubench_backends."""
     night = json.loads(os.environ[VARIABLE])
     fake_device.install()
-    bench.static_bucket_engine = lambda runtime, plan: ScriptedEngine(runtime, plan.buckets, plan.batch_size)
+    reference_buckets.static_bucket_engine = lambda runtime, plan: ScriptedEngine(
+        runtime, plan.buckets, plan.batch_size
+    )
     BucketPlan.framework = property(lambda plan: "torch" if plan.batch_size == SECOND_STACK_BATCH else "jax")
     selection.torch_missing = lambda family: ""  # the second stack is torch's by name alone
     return ScriptedBackend(night)

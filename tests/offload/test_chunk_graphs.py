@@ -9,16 +9,17 @@ import pytest
 
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.offload.chunk_graphs import ChunkGraphBench, ChunkSettings, chunk_points
-from pytest_npubench.offload.chunk_layout import ARMS, ChunkLayout, paper_layout
+from pytest_npubench.offload.chunk_layout import ARMS, ChunkLayout
 from pytest_npubench.offload.decoder import DecoderSize, make_layers, make_prompt, reference, trace
 from pytest_npubench.offload.units import Units
+from tests.offload.oracles import PAPER_LAYOUT, layer_elements
 
 SIZE = DecoderSize(num_layers=2, width=16, num_heads=2, ffn_width=32, num_outliers=0)
 SETTINGS = ChunkSettings(size=SIZE, chunk_tokens=8, prompt_tokens=(4, 12))
 
 
 def test_the_papers_count() -> None:
-    layout = paper_layout()
+    layout = PAPER_LAYOUT
     assert (layout.shared_per_chunk, layout.subgraphs_per_chunk) == (120, 144)
     assert layout.saved_fraction == 0.75
     assert layout.num_graphs("sharing") == 120 + 4 * 24
@@ -47,17 +48,17 @@ def test_counts_by_enumeration(prompt: int, layers: int, stages: int, dynamic: i
 def test_every_arm_gives_the_reference_and_its_counts(units: Callable[[str], Units]) -> None:
     bench = ChunkGraphBench(SETTINGS, units(ChunkGraphBench.KERNELS))
     bench.load()
-    once = SIZE.layer_elements * SIZE.num_layers * 4 + 2 * 2 * SIZE.width * 4
+    once = layer_elements(SIZE) * SIZE.num_layers * 4 + 2 * 2 * SIZE.width * 4
     found = {point.name: bench.measure(point.name) for point in chunk_points(SETTINGS)}
     for length, layout in SETTINGS.layouts().items():
         for arm in ARMS:
             figures = found[f"chunk_graphs/{arm}/{length} tokens"]
-            assert figures["relative_error"] < 1e-5
-            assert figures["num_graphs"] == layout.num_graphs(arm)
-            assert figures["weight_bytes"] == (layout.num_chunks if arm == "per_chunk" else 1) * once
-            assert figures["computed_tokens"] == layout.computed_tokens(arm)
-            assert figures["compile_s"] > 0
-    assert found["chunk_graphs/padding/4 tokens"]["computed_tokens"] == 12
+            assert figures.relative_error < 1e-5
+            assert figures.num_graphs == layout.num_graphs(arm)
+            assert figures.weight_bytes == (layout.num_chunks if arm == "per_chunk" else 1) * once
+            assert figures.computed_tokens == layout.computed_tokens(arm)
+            assert figures.compile_s > 0
+    assert found["chunk_graphs/padding/4 tokens"].computed_tokens == 12
 
 
 def test_serialised_graphs_hold_their_weights_again(units: Callable[[str], Units]) -> None:
@@ -66,9 +67,9 @@ def test_serialised_graphs_hold_their_weights_again(units: Callable[[str], Units
     bench = ChunkGraphBench(settings, units(ChunkGraphBench.KERNELS))
     bench.load()
     per_chunk, sharing = (bench.measure(f"chunk_graphs/{arm}/16 tokens") for arm in ("per_chunk", "sharing"))
-    assert per_chunk["executable_bytes"] >= per_chunk["weight_bytes"]
-    once = size.layer_elements * 4
-    assert per_chunk["executable_bytes"] - sharing["executable_bytes"] > 0.6 * once
+    assert per_chunk.executable_bytes >= per_chunk.weight_bytes
+    once = layer_elements(size) * 4
+    assert per_chunk.executable_bytes - sharing.executable_bytes > 0.6 * once
 
 
 def test_the_reference_is_torchs() -> None:
@@ -110,7 +111,7 @@ def test_layouts_that_cannot_be_are_named(changes: dict[str, int], words: str) -
 
 def test_other_input_that_cannot_be_used_is_named() -> None:
     with pytest.raises(ConfigError, match="no arm 'all'; arms: whole"):
-        paper_layout().num_graphs("all")
+        PAPER_LAYOUT.num_graphs("all")
     with pytest.raises(ConfigError, match="3 heads do not divide"):
         DecoderSize(num_heads=3)
     with pytest.raises(ConfigError, match="num_tokens is 0"):

@@ -10,7 +10,15 @@ import pytest
 
 from pytest_npubench.errors import ConfigError, MeasurementError
 from pytest_npubench.offload.effects import factorial_effects, factorial_table
-from pytest_npubench.offload.factorial import CELLS, FACTORS, Cell, cell_name, cell_of, factorial_points
+from pytest_npubench.offload.factorial import (
+    CELLS,
+    FACTORS,
+    Cell,
+    FactorialFigures,
+    cell_name,
+    cell_of,
+    factorial_points,
+)
 
 
 def planted(num_rounds: int, noise: float = 0.0, seed: int = 0) -> dict[Cell, Sequence[float]]:
@@ -55,8 +63,12 @@ def test_the_interval_covers_as_often_as_it_says() -> None:
 
 
 def test_the_table_has_eight_rows_in_order() -> None:
-    samples = {cell: {"total_s": times, "weight_bytes": [8.0] * 3} for cell, times in planted(3).items()}
-    rows = factorial_table(samples)
+    known = {"num_graphs": 4, "executable_bytes": 9, "compile_s": 1, "bubble_fraction": 0.5, "relative_error": 0.1}
+    visits = {
+        cell: [FactorialFigures(total_s=time_s, weight_bytes=8, **known) for time_s in times]
+        for cell, times in planted(3).items()
+    }
+    rows = factorial_table(visits)
     assert [one.cell for one in rows] == [
         *("none", "out_of_order", "shadow", "shadow+out_of_order", "sharing", "sharing+out_of_order"),
         *("sharing+shadow", "sharing+shadow+out_of_order"),
@@ -64,7 +76,7 @@ def test_the_table_has_eight_rows_in_order() -> None:
     assert rows[0].over_none == 1
     assert rows[1].over_none == pytest.approx(0.5)
     assert rows[6].over_none == pytest.approx(0.9 * 1.2 * 1.1)
-    assert rows[3].medians["weight_bytes"] == 8
+    assert rows[3].weight_bytes == 8
 
 
 def test_cells_and_names_are_one_to_one() -> None:

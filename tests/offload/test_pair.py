@@ -8,8 +8,10 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +33,14 @@ from pytest_npubench.offload.quantization import (
 )
 from pytest_npubench.offload.replay import ReplaySettings, replay_points
 from pytest_npubench.offload.shadow import ShadowSettings, shadow_points
-from pytest_npubench.offload.summaries import summarize_chunks, summarize_factorial, summarize_replay, summarize_shadow
+from pytest_npubench.offload.summaries import (
+    contribution_over_fifo,
+    replay_rows,
+    summarize_chunks,
+    summarize_factorial,
+    summarize_shadow,
+)
+from tests.offload.oracles import layer_elements
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="a pair of units needs 2 cores"
@@ -43,16 +52,15 @@ REPLAY = ReplaySettings(
     size=SIZE, chunk_tokens=8, num_chunks=2, policies=("in_order", "fifo", "contribution"), stall_s=0.001
 )
 
-Samples = dict[str, dict[str, list[float]]]
 
-
-def sampled(pair: OffloadPair, names: list[str], num_rounds: int) -> Samples:
+def sampled(pair: OffloadPair, names: list[str], num_rounds: int) -> dict[str, list[Any]]:
+    """By point, the records of its visits."""
     pair.load()
-    found: Samples = {name: {} for name in names}
+    found: dict[str, list[Any]] = {name: [] for name in names}
     for _, name in product(range(num_rounds), names):
-        for metric, value in pair.measure(name).items():
-            assert math.isfinite(value), (name, metric)
-            found[name].setdefault(metric, []).append(value)
+        figures = pair.measure(name)
+        assert all(map(math.isfinite, asdict(figures).values())), figures
+        found[name].append(figures)
     return found
 
 
@@ -81,34 +89,35 @@ def expected_error(shadow: bool) -> float:
 def test_the_factorial_computes_the_same_in_every_order() -> None:
     names = [point.name for point in factorial_points()]
     with OffloadPair(FACTORIAL) as pair:
-        samples = sampled(pair, names, 3)
+        visits_by_name = sampled(pair, names, 3)
     plain, shadowed = expected_error(shadow=False), expected_error(shadow=True)
     assert shadowed < plain / 3
-    for name, metrics in samples.items():
+    for name, visits in visits_by_name.items():
         expected = shadowed if "shadow" in name else plain
-        assert metrics["relative_error"] == pytest.approx([expected] * 3, rel=0.05), name
+        assert [visit.relative_error for visit in visits] == pytest.approx([expected] * 3, rel=0.05), name
         copies = 1 if "sharing" in name else 2
-        assert metrics["weight_bytes"] == [copies * 2 * SIZE.layer_elements] * 3
-        assert metrics["num_graphs"] == [copies * 8] * 3
-        assert 0 <= min(metrics["bubble_fraction"]) <= max(metrics["bubble_fraction"]) < 1
-    summary = summarize_factorial(samples)
+        assert {visit.weight_bytes for visit in visits} == {copies * 2 * layer_elements(SIZE)}
+        assert {visit.num_graphs for visit in visits} == {copies * 8}
+        assert all(0 <= visit.bubble_fraction < 1 for visit in visits)
+    rows, summary = summarize_factorial(visits_by_name)
     effects = {one.name: one for one in summary.weight_bytes}
     assert effects["sharing"].ratio == pytest.approx(0.5)
     assert effects["shadow"].ratio == pytest.approx(1)
     assert next(one for one in summary.error if one.name == "shadow").ratio < 1 / 3
-    assert len(summary.rows) == 8
+    assert len(rows) == 8
 
 
 def test_replays_keep_the_result_under_contention() -> None:
     names = [point.name for point in replay_points(REPLAY)]
     with OffloadPair(REPLAY) as pair:
-        samples = sampled(pair, names, 2)
-    for name, metrics in samples.items():
-        assert metrics["relative_error"] == pytest.approx([expected_error(shadow=False)] * 2, rel=0.05), name
-        assert all(total > 0 for total in metrics["total_s"])
-        assert all(stalled == 0 for stalled in metrics["stalled_s"]) or name.endswith("/stalls")
-    summary = summarize_replay(REPLAY, samples)
-    assert set(summary.contribution_over_fifo) == {"calm", "stalls", "hog"}
+        visits_by_name = sampled(pair, names, 2)
+    expected = expected_error(shadow=False)
+    for name, visits in visits_by_name.items():
+        assert [visit.relative_error for visit in visits] == pytest.approx([expected] * 2, rel=0.05), name
+        assert all(visit.total_s > 0 for visit in visits)
+        assert all(visit.stalled_s == 0 for visit in visits) or name.endswith("/stalls")
+    rows = replay_rows(replay_points(REPLAY), visits_by_name)
+    assert set(contribution_over_fifo(rows)) == {"calm", "stalls", "hog"}
 
 
 @pytest.fixture(scope="module")
@@ -121,31 +130,31 @@ SHADOW = ShadowSettings(num_tokens=16, num_channels=256, num_rows=64, num_outlie
 
 
 def test_shadow_on_a_pair(shadow_pair: OffloadPair) -> None:
-    samples = sampled(shadow_pair, [point.name for point in shadow_points(SHADOW)], 2)
-    summary = summarize_shadow(SHADOW, samples)
+    visits_by_name = sampled(shadow_pair, [point.name for point in shadow_points(SHADOW)], 2)
+    summary = summarize_shadow(SHADOW, visits_by_name)
     assert summary.error_gain[4] > 5
     assert summary.error_gain[0] == pytest.approx(1, rel=0.5)
     rows = {(one.arm, one.setting): one for one in summary.rows}
     assert rows["fp32", "4 outliers"].over is None
     assert rows["clip", "4 outliers"].over is not None
-    assert rows["serial", "4 outliers"].medians["sync_fraction"] < 1
-    assert rows["fp32", "4 outliers"].medians["relative_error"] < 1e-5
+    assert rows["serial", "4 outliers"].sync_fraction < 1
+    assert rows["fp32", "4 outliers"].relative_error < 1e-5
 
 
 def test_an_unknown_point_is_named_and_the_pair_goes_on(shadow_pair: OffloadPair) -> None:
     with pytest.raises(RegistryError, match="no point 'shadow/x'"):
         shadow_pair.measure("shadow/x")
-    assert shadow_pair.measure("shadow/fp32/0 outliers")["total_s"] > 0
+    assert shadow_pair.measure("shadow/fp32/0 outliers").total_s > 0
 
 
 def test_chunk_graphs_on_a_pair() -> None:
     settings = ChunkSettings(size=SIZE, chunk_tokens=8, prompt_tokens=(12,))
     with OffloadPair(settings) as pair:
-        samples = sampled(pair, [point.name for point in chunk_points(settings)], 1)
-    summary = summarize_chunks(settings, samples)
+        visits_by_name = sampled(pair, [point.name for point in chunk_points(settings)], 1)
+    summary = summarize_chunks(settings, visits_by_name)
     assert summary.saved_fraction == {12: 0.5}
     assert summary.shared_subgraphs == {12: (10, 12)}
-    assert all(one.medians["relative_error"] < 1e-5 for one in summary.rows)
+    assert all(one.relative_error < 1e-5 for one in summary.rows)
 
 
 def children(pid: int) -> list[int]:

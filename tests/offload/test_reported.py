@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from pytest_npubench.core.papers import published
-from pytest_npubench.offload.chunk_layout import paper_layout
+from tests.offload.oracles import PAPER_LAYOUT
 
 PAPER = published("llm_npu")
 
 
 def test_the_count_of_shared_subgraphs_follows_from_the_closed_form() -> None:
-    layout = paper_layout()
+    layout = PAPER_LAYOUT
     row = {"prompt": layout.prompt_tokens, "chunk": layout.chunk_tokens}
     table = PAPER.table("3.2")
     assert table.value("subgraphs", **row) == layout.subgraphs_per_chunk

@@ -43,13 +43,13 @@ def test_every_arm_computes_what_it_says(bench: ShadowBench) -> None:
             output = bench._units.arena.view(f"{count}/y")
             assert output == pytest.approx(expected[arm], rel=1e-4, abs=1e-3 * float(np.abs(expected[arm]).max())), arm
             off = np.linalg.norm(output - expected["fp32"]) / np.linalg.norm(expected["fp32"])
-            assert figures["relative_error"] == pytest.approx(float(off), rel=1e-3, abs=1e-6)
+            assert figures.relative_error == pytest.approx(float(off), rel=1e-3, abs=1e-6)
 
 
 def test_outliers_are_counted_in_what_is_run(bench: ShadowBench) -> None:
-    assert bench.measure("shadow/serial/64 outliers")["num_outlier_channels"] >= 60
-    assert 4 <= bench.measure("shadow/parallel_slow/4 outliers")["num_outlier_channels"] <= 8
-    assert bench.measure("shadow/clip/4 outliers")["dynamic_s"] == 0
+    assert bench.measure("shadow/serial/64 outliers").num_outlier_channels >= 60
+    assert 4 <= bench.measure("shadow/parallel_slow/4 outliers").num_outlier_channels <= 8
+    assert bench.measure("shadow/clip/4 outliers").dynamic_s == 0
 
 
 def test_points_are_every_arm_at_every_number() -> None:

@@ -26,7 +26,7 @@ from pytest_npubench.core.measurement import CacheState, CompileRecord, Move, Ph
 from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.plugin import outcome, remeasure
 from pytest_npubench.plugin.settings import REMEASURING
-from pytest_npubench.suites.buckets import bench
+from pytest_npubench.suites.buckets import reference_buckets
 
 NAME = "Fake accelerator"
 PREFILL_S_PER_TOKEN = 100e-6
@@ -199,5 +199,5 @@ def install(**faults: Any) -> FakeBackend:
         faults["sleep_s"] = float(os.environ["FAKE_SLEEP_S"])
     remeasure.COOLDOWN_S = 0.0
     outcome.UPLOAD_TIMEOUT_S = 0.2
-    bench.static_bucket_engine = lambda runtime, plan: FakeEngine(runtime, plan.buckets, plan.batch_size)
+    reference_buckets.static_bucket_engine = lambda runtime, plan: FakeEngine(runtime, plan.buckets, plan.batch_size)
     return FakeBackend(Faults(**faults))

@@ -5,7 +5,7 @@ import sys
 
 from forked_python import FRESH
 
-HEAVY = ("numpy", "scipy", "jax", "torch", "rich", "filelock", "pytest_npubench.plugin.session")
+HEAVY = ("numpy", "scipy", "jax", "torch", "rich", "filelock", "msgspec", "pytest_npubench.plugin.session")
 REPORT = "import sys; print(sorted(name for name in %r if name in sys.modules))"
 
 

@@ -54,11 +54,11 @@ budget_s = 1
 """
 PLUGIN = """
 from dataclasses import replace
-from pytest_npubench.engines.moe_shapes import moe_shape
+from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.serving.schedulers import make_scheduler
 
-def pytest_npubench_moe_shapes():
-    return (replace(moe_shape("small-gpt-oss"), name="huge-moe", expert_intermediate=10**9),)
+def pytest_npubench_shapes():
+    return (replace(decoder_shape("small-gpt-oss"), name="huge-moe", intermediate=10**9),)
 
 def too_many_groups(**engine):
     return make_scheduler("layered", **engine, num_layer_groups=5)
@@ -194,8 +194,8 @@ def test_a_model_that_memory_does_not_hold_is_skipped_alone(run):
         ),
     )
     assert not verdicts(cases, "huge-moe")
-    # 4 layers x 16 experts x 3 x 256 x 10^9 weights of 4 bytes
-    assert "needs 196608.0 GB of weights, 0.0 GB of cache and " in done.stdout
+    # 4 layers x 16 experts x (3 x 256 + 2 biases) x 10^9 weights of 4 bytes
+    assert "needs 197120.0 GB of weights, 0.0 GB of cache and " in done.stdout
     assert_measured(cases, "small-gpt-oss")
 
 

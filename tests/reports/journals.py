@@ -149,7 +149,7 @@ def judge(
             except NpubenchError as error:
                 judgement = Judgement(verdict=Verdict(kind=VerdictKind.INVALID, reason=str(error)))
             if not measurement.plan.is_reference:  # as a run does it
-                judgement = replace(judgement, detail={**judgement.detail, "engine": measurement.plan.engine})
+                judgement = replace(judgement, engine=measurement.plan.engine)
             judged.append(
                 JudgedCase(
                     case=case,

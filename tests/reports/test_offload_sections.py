@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from plotly.graph_objects import Figure
 
+from pytest_npubench.offload.effects import CellRow, Effect
+from pytest_npubench.offload.out_of_order import OrderOutcome
+from pytest_npubench.offload.pruning import MissOutcome, PruningOutcome
+from pytest_npubench.offload.summaries import ChunkRow, FactorialEffects, ReplayRow, ShadowRow
 from pytest_npubench.reports import html
 from pytest_npubench.reports.terminal import summary_lines
 from pytest_npubench.store.journal import Journal, read_journal
 from pytest_npubench.suites import shown
-from pytest_npubench.suites.offload.report.charts import offload_charts
-from pytest_npubench.suites.offload.report.lines import offload_lines
+from pytest_npubench.suites.offload.kinds.chunk_sharing import ChunkSharingDetail
+from pytest_npubench.suites.offload.kinds.contention import ContentionDetail
+from pytest_npubench.suites.offload.kinds.factorial import FactorialDetail
+from pytest_npubench.suites.offload.kinds.out_of_order import OutOfOrderDetail
+from pytest_npubench.suites.offload.kinds.pruning import PruningDetail
+from pytest_npubench.suites.offload.kinds.shadow_outlier import ShadowOutlierDetail
+from pytest_npubench.suites.offload.report.section import lines, parts
 
 from .journals import make_fingerprint, open_journal
 from .page import Element, figures, read, rows, table_of
-from .served import case_record
-from .test_report_gaps import JUNK, _places
+from .paired import damaged, pair_record, unmeasured
 
 NO_JOURNAL = Journal(path=Path("j"), sessions=(), records=(), torn=())
 SPACE = "\u00a0"
@@ -35,95 +39,160 @@ MEASURED_FOR = {"pruning": "shadow_outlier", "contention": "out_of_order"}
 """Cases that the campaign of another experiment measures."""
 
 
-def offload_case(kind: str, **detail: Any) -> Json:
-    name = "cpu-seeded-decoder-b1"
+def offload_case(kind: str, detail: object, device: str = "cpu:0") -> Json:
     campaign = f"cpu-offload-{MEASURED_FOR.get(kind, kind)}"
-    known = {"axes": {}, "batch_size": 1, "case": f"offload/{kind}/{name}", "id": name, "campaign": campaign}
-    return case_record(kind, model="seeded-decoder", detail=detail, **known)
+    return pair_record("offload", kind, "seeded-decoder", detail, campaign=campaign, device=device)
 
 
-def arm(name: str, setting: str, total_s: float, over: float | None = None, **metrics: Any) -> Json:
-    interval = metrics.pop("interval", None)
-    return {"arm": name, "setting": setting, "total_s": total_s, **metrics, "over": over, "over_interval": interval}
+def shadow(
+    arm: str, count: int, total_s: float, error: float, over: Over = (None, None), sync_fraction: float = 0.25
+) -> ShadowRow:
+    return ShadowRow(
+        arm=arm,
+        setting=f"{count} outliers",
+        total_s=total_s,
+        static_s=0.001,
+        dynamic_s=0.001,
+        sync_fraction=sync_fraction,
+        num_outlier_channels=9,
+        relative_error=error,
+        over=over[0],
+        over_interval=over[1],
+    )
 
 
-def effect(ratio: float, *factors: str, ends: tuple[float, float] | None = None) -> Json:
-    low, high = ends or (None, None)
-    return {"factors": list(factors), "ratio": ratio, "low": low, "high": high, "num_rounds": 6}
+Over = tuple[float | None, tuple[float | None, float | None] | None]
+UNSURE = (None, None)
 
 
-def shadow_arms() -> list[Json]:
-    known = {"sync_fraction": 0.25, "num_outlier_channels": 9}
-    return [
-        arm("fp32", "0 outliers", 0.004, relative_error=4e-7, **known),
-        arm("max_min", "0 outliers", 0.002, 0.5, interval=[0.45, 0.55], relative_error=0.016, **known),
-        arm("parallel_fast", "0 outliers", 0.001, 0.25, interval=[None, None], relative_error=0.015, **known),
-        arm("fp32", "8 outliers", 0.004, relative_error=4e-7, **known),
-        arm("max_min", "8 outliers", 0.002, 0.5, relative_error=0.08, **known),
-        arm("parallel_fast", "8 outliers", 0.0015, 0.375, relative_error=0.004, **{**known, "sync_fraction": 0.0765}),
-    ]
+def shadows(crossover_fraction: float | None = 0.125) -> ShadowOutlierDetail:
+    return ShadowOutlierDetail(
+        arms=(
+            shadow("fp32", 0, 0.004, 4e-7),
+            shadow("max_min", 0, 0.002, 0.016, (0.5, (0.45, 0.55))),
+            shadow("parallel_fast", 0, 0.001, 0.015, (0.25, UNSURE)),
+            shadow("fp32", 8, 0.004, 4e-7),
+            shadow("max_min", 8, 0.002, 0.08, (0.5, UNSURE)),
+            shadow("parallel_fast", 8, 0.0015, 0.004, (0.375, UNSURE), sync_fraction=0.0765),
+        ),
+        crossover_fraction=crossover_fraction,
+        error_gain={"8": 20.0},
+    )
 
 
-def replay_arms(*contention: str) -> list[Json]:
+def replayed(*contention: str) -> tuple[ReplayRow, ...]:
     ratios = {"in_order": 1.22, "fifo": None, "contribution": 0.93}
-    return [
-        arm(
-            policy,
-            setting,
-            0.02 * (ratio or 1.0),
-            None if ratio is None else ratio + 0.1 * place,
-            interval=[0.9, 0.96] if policy == "contribution" and not place else None,
+    return tuple(
+        ReplayRow(
+            arm=policy,
+            setting=setting,
+            total_s=0.02 * (ratio or 1.0),
             bubble_fraction=0.4,
             predicted_s=0.019,
             stalled_s=0.0,
+            relative_error=0.3,
+            over=None if ratio is None else ratio + 0.1 * place,
+            over_interval=None
+            if ratio is None
+            else ((0.9, 0.96) if policy == "contribution" and not place else UNSURE),
         )
         for place, setting in enumerate(contention)
         for policy, ratio in ratios.items()
-    ]
+    )
 
 
-def offload_records() -> list[Json]:
+def effect(ratio: float, *factors: str, ends: tuple[float, float] | None = None) -> Effect:
+    low, high = ends or UNSURE
+    return Effect(factors=factors, ratio=ratio, low=low, high=high, num_rounds=6)
+
+
+def chunks(arm: str, total_s: float, over: Over = (None, None)) -> ChunkRow:
+    return ChunkRow(
+        arm=arm,
+        setting="256 tokens",
+        num_graphs=18,
+        weight_bytes=1574912,
+        executable_bytes=1919826,
+        compile_s=2.26,
+        run_s=0.006,
+        total_s=total_s,
+        computed_tokens=256,
+        relative_error=3.54e-7,
+        over=over[0],
+        over_interval=over[1],
+    )
+
+
+def cell(name: str, over_none: float, total_s: float) -> CellRow:
+    return CellRow(
+        cell=name,
+        over_none=over_none,
+        num_graphs=32,
+        weight_bytes=1.5e6,
+        executable_bytes=2e6,
+        compile_s=2.0,
+        total_s=total_s,
+        bubble_fraction=0.5,
+        relative_error=0.337,
+    )
+
+
+def order(policy: str, num_chunks: int, bubble_fraction: float, over_fifo: float) -> OrderOutcome:
+    return OrderOutcome(
+        policy=policy,
+        num_chunks=num_chunks,
+        makespan_s=0.57,
+        bubble_fraction=bubble_fraction,
+        over_fifo=over_fifo,
+        over_bound=1.1,
+        over_optimum=None,
+    )
+
+
+def offload_records(device: str = "cpu:0") -> list[Json]:
     """One case of every kind."""
-    graphs = {"num_graphs": 18, "weight_bytes": 1574912, "executable_bytes": 1919826, "compile_s": 2.26}
-    computed = {"computed_tokens": 256, "relative_error": 3.54e-7}
-    outcome = {"policy": "fifo", "num_chunks": 2, "makespan_s": 0.57, "bubble_fraction": 0.0723, "over_fifo": 1.0}
-    late = {**outcome, "policy": "contribution", "num_chunks": 8, "bubble_fraction": 0.0045, "over_fifo": 0.905}
-    pruned = {"pruned_fraction": 0.85, "work_fraction": 0.111, "relative_error": 0.793}
-    kept = {"pruned_fraction": 0.0, "work_fraction": 1.0, "relative_error": 0.00385}
-    moved = {"moved_fraction": 0.5, "miss_fraction": 0.556, "dropped_error": 0.652, "fetched_error": 0.00385}
-    cell = {"num_graphs": 32, "weight_bytes": 1.5e6, "compile_s": 2.0, "bubble_fraction": 0.5, "relative_error": 0.337}
-    return [
-        offload_case(
-            "chunk_sharing",
-            arms=[
-                arm("whole", "256 tokens", 0.0072, **graphs, **computed),
-                arm("sharing", "256 tokens", 0.0137, 1.9, interval=[1.8, 2.05], **graphs, **computed),
-            ],
+    kept = PruningOutcome(pruned_fraction=0.0, work_fraction=1.0, relative_error=0.00385)
+    details = {
+        "chunk_sharing": ChunkSharingDetail(
+            arms=(chunks("whole", 0.0072), chunks("sharing", 0.0137, (1.9, (1.8, 2.05)))),
             saved_fraction={"128": 0.5, "256": 0.75},
-            shared_subgraphs={"128": [10, 12], "256": [10, 12]},
+            shared_subgraphs={"128": (10, 12), "256": (10, 12)},
         ),
-        offload_case("shadow_outlier", arms=shadow_arms(), crossover_fraction=0.125, error_gain={"8": 20.0}),
-        offload_case("pruning", channels=[kept, pruned], layers=[kept], missed=[{**moved, "fetched_bytes": 20480}]),
-        offload_case("out_of_order", arms=replay_arms("calm"), simulated=[outcome, late], published="llm.npu, 37 %"),
-        offload_case("contention", arms=replay_arms("calm", "hog")),
-        offload_case(
-            "factorial",
-            cells=[
-                {"cell": "none", "over_none": 1.0, "total_s": 0.02, **cell},
-                {"cell": "sharing+shadow", "over_none": 0.8, "total_s": 0.016, **cell},
-            ],
-            effects={
-                "time": [
+        "shadow_outlier": shadows(),
+        "pruning": PruningDetail(
+            channels=(kept, PruningOutcome(pruned_fraction=0.85, work_fraction=0.111, relative_error=0.793)),
+            layers=(kept,),
+            missed=(
+                MissOutcome(
+                    moved_fraction=0.5,
+                    miss_fraction=0.556,
+                    dropped_error=0.652,
+                    fetched_error=0.00385,
+                    fetched_bytes=20480,
+                ),
+            ),
+        ),
+        "out_of_order": OutOfOrderDetail(
+            arms=replayed("calm"),
+            simulated=(order("fifo", 2, 0.0723, 1.0), order("contribution", 8, 0.0045, 0.905)),
+            published="llm.npu, 37 %",
+        ),
+        "contention": ContentionDetail(arms=replayed("calm", "hog"), contribution_over_fifo={"calm": 0.93}),
+        "factorial": FactorialDetail(
+            cells=(cell("none", 1.0, 0.02), cell("sharing+shadow", 0.8, 0.016)),
+            effects=FactorialEffects(
+                time=(
                     effect(0.956, "sharing", ends=(0.9, 1.01)),
                     effect(1.174, "shadow"),
                     effect(0.636, "out_of_order"),
                     effect(0.963, "sharing", "shadow"),
-                ],
-                "error": [effect(1.0, "sharing"), effect(0.179, "shadow")],
-                "weight_bytes": [effect(0.25, "sharing", ends=(0.25, 0.25))],
-            },
+                ),
+                error=(effect(1.0, "sharing"), effect(0.179, "shadow")),
+                weight_bytes=(effect(0.25, "sharing", ends=(0.25, 0.25)),),
+            ),
         ),
-    ]
+    }
+    return [offload_case(kind, detail, device) for kind, detail in details.items()]
 
 
 def page_of(records: list[Json], journal: Journal = NO_JOURNAL) -> Element:
@@ -191,7 +260,7 @@ def test_error_and_time_by_outlier_channels(page: Element) -> None:
 
 
 def test_without_a_crossover_it_is_said(small: None) -> None:
-    record = offload_case("shadow_outlier", arms=shadow_arms(), crossover_fraction=None, error_gain={})
+    record = offload_case("shadow_outlier", shadows(crossover_fraction=None))
     assert "One unit with mixed precision is nowhere faster" in page_of([record]).text
 
 
@@ -255,40 +324,22 @@ def test_what_the_paper_has_is_apart(page: Element) -> None:
 def test_the_lines_stand_in_the_page_and_in_the_terminal(page: Element) -> None:
     orders = "C / FIFO 0.93 calm, 1.03 hog"
     alone = "time sharing -4 %, shadow +17 %, out_of_order -36 %; error shadow -82 %; weights sharing -75 %"
-    assert offload_lines(offload_records()) == [f"offload: {orders}", f"offload, each alone: {alone}"]
+    assert lines(offload_records()) == [f"offload: {orders}", f"offload, each alone: {alone}"]
     assert f"Offload: {orders}. Offload, each alone: {alone}." in page.all("section")[2].text
-    lines = summary_lines(offload_records(), shown)
-    assert lines[0] == f"offload: {orders}"
-    assert max(map(len, lines)) <= 100
+    last = summary_lines(offload_records(), shown)
+    assert last[0] == f"offload: {orders}"
+    assert max(map(len, last)) <= 100
 
 
 def test_without_contention_the_calm_orders_are_told() -> None:
     records = [record for record in offload_records() if "/contention/" not in record["case"]]
-    assert offload_lines(records)[0] == "offload: C / FIFO 0.93 calm"
-    on_second = [{**record, "device": "cuda:1"} for record in records]
-    assert offload_lines(on_second)[0] == "offload: C / FIFO 0.93 calm (cuda:1)"
-    assert offload_lines([{**record, "detail": {}} for record in records]) == []
-
-
-def test_missing_figures_leave_gaps_and_not_nan(small: None) -> None:
-    def emptied(value: Any) -> Any:
-        if isinstance(value, float):
-            return math.nan
-        if isinstance(value, dict):
-            return {name: emptied(item) for name, item in value.items()}
-        return [emptied(item) for item in value] if isinstance(value, list) else value
-
-    records = [{**record, "detail": emptied(record["detail"])} for record in offload_records()]
-    page = page_of(records)
-    figures(page)  # NaN is refused there
-    assert body(page, "Orders, replayed on the pair")[1] == ["in_order", "–", "–", "–", "–"]
-    assert body(page, "What each technique does alone")[1] == ["sharing", "–", "–", "–"]
-    assert offload_lines(records) == []
+    assert lines(records)[0] == "offload: C / FIFO 0.93 calm"
+    assert lines(offload_records("cuda:1"))[0] == "offload: C / FIFO 0.93 calm, 1.03 hog (cuda:1)"
+    assert lines([{**record, "detail": {}} for record in records]) == []
 
 
 def test_cases_that_measured_nothing_have_no_parts(small: None) -> None:
-    verdict = {"kind": "invalid", "reason": "want two cores", "ratio": None, "interval": None, "mde": None}
-    records = [{**record, "detail": {}, "metrics": {}, "verdict": verdict} for record in offload_records()]
+    records = list(map(unmeasured, offload_records()))
     page = page_of(records)
     assert not page.all("figure")
     assert len(page.all("table")) == 1
@@ -336,25 +387,17 @@ def test_names_stay_text(small: None) -> None:
         for row in record["detail"].get("arms", ()):
             row |= {"arm": nasty, "setting": nasty}
     assert not page_of(records).all("b")
-    for chart in offload_charts(records):
+    for chart in parts(records, ())[0]:
         assert "<b" not in json.dumps(chart.figure)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(changes=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 999), st.none() | JUNK), min_size=1, max_size=4))
-def test_junk_in_any_place_of_a_record_does_not_stop_the_report(changes: list[tuple[int, int, object]]) -> None:
-    records = json.loads(json.dumps(offload_records()))
-    for number, place, value in changes:
-        record = records[number % len(records)]
-        places = list(_places(record)) or [("detail",)]
-        *path, last = places[place % len(places)]
-        target = record
-        for key in path:
-            target = target[key]
-        if value is None and isinstance(target, dict):
-            target.pop(last, None)
-        else:
-            target[last] = copy.deepcopy(value)
-    page = page_of(records)
-    assert len(page.all("table")[0].all("tr")) == len(records) + 1
-    figures(page)
+def test_a_record_of_another_version_is_named_and_the_others_are_shown(small: None) -> None:
+    """Whatever figure of its detail is none."""
+    for record in offload_records():
+        for changed in damaged(record):
+            *_, (said,) = parts([changed], ())
+            assert said.startswith(f"{record['id']} is not shown: its record is of another version"), changed["detail"]
+    *others, last = offload_records()
+    page = page_of([{**last, "detail": {"cells": []}}, *others])
+    assert f"{last['id']} is not shown: " in page.text
+    assert "Orders under contention" in page.text

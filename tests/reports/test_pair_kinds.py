@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.offload.chunk_graphs import ChunkSettings
 from pytest_npubench.offload.factorial import FactorialSettings
 from pytest_npubench.offload.replay import ReplaySettings
 from pytest_npubench.offload.shadow import ShadowSettings
-from pytest_npubench.partition.pair_size import PairSize
 from pytest_npubench.reports import html
 from pytest_npubench.reports.terminal import summary_lines
 from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import case_kind, shown, suite
 from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.suites.offload.plan import OffloadPlan
+from pytest_npubench.suites.offload.points import ChunkVisit, FactorialVisit, ReplayVisit, ShadowVisit, VisitPoint
 from pytest_npubench.suites.offload.spec import OffloadSpec
+from pytest_npubench.suites.partition.layers import LayerPoint, LayerVisit
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import (
     DecisionPoint,
-    LayerPoint,
+    DecisionVisit,
     OverlapPoint,
+    OverlapVisit,
+    PairPoint,
     RoundTripPoint,
+    RoundTripVisit,
     SplitPoint,
+    SplitVisit,
     StreamPoint,
+    StreamVisit,
 )
-from pytest_npubench.suites.partition.spec import PartitionSpec
+from pytest_npubench.suites.partition.spec import PartitionSize, PartitionSpec
 from pytest_npubench.verdict.result import JudgedCase
 
 from .page import Element, figures, read, table_of
@@ -40,6 +48,12 @@ NUM_ROUNDS = 6
 SPEC = load_hardware(default_directory() / "cpu.toml")
 SMALL_SHADOW = ShadowSettings(num_tokens=8, num_channels=64, num_rows=32, num_outliers=(0, 8, 64))
 EXPERIMENTS = (ChunkSettings(), SMALL_SHADOW, ReplaySettings(), FactorialSettings())
+VISITS = {
+    ChunkSettings: ChunkVisit,
+    ShadowSettings: ShadowVisit,
+    ReplaySettings: ReplayVisit,
+    FactorialSettings: FactorialVisit,
+}
 OFFLOADED = {
     "total_s": 0.01,
     "run_s": 0.009,
@@ -59,8 +73,14 @@ OFFLOADED = {
 }
 
 
-def size(experiments: tuple[str, ...]) -> PairSize:
-    return PairSize(
+def offloaded_visit(plan: OffloadPlan, point: VisitPoint) -> Visit:
+    """The same at every point of its experiment."""
+    own = VISITS[type(plan.experiment)]
+    return own(**{field.name: OFFLOADED[field.name] for field in fields(own)})
+
+
+def size(experiments: tuple[str, ...]) -> PartitionSize:
+    return PartitionSize(
         name="quick",
         models=("llama-8b-div8",),
         experiments=experiments,
@@ -84,27 +104,28 @@ def partition_plan() -> PartitionPlan:
     return PartitionPlan(spec=SPEC, partition=partition, size=size(suite("partition").kinds), model="llama-8b-div8")
 
 
-def split_figures(point: Any) -> dict[str, tuple[float, ...]]:
+def split_visit(plan: PartitionPlan, point: PairPoint) -> Visit:
     """What a visit of a point leaves."""
-    times = ("total_s", "gpu_s", "npu_s", "sync_s", "copy_s", "compile_s")
     if isinstance(point, SplitPoint):
-        return dict.fromkeys(times, (1e-4 * (1 + point.matmul.tokens),))
+        seconds = 1e-4 * (1 + point.matmul.tokens)
+        return SplitVisit(**dict.fromkeys(SPLIT_SECONDS, seconds))
     if isinstance(point, DecisionPoint):
-        return {**dict.fromkeys(times, (1e-4,)), "place": (0,), "predicted_s": (1.1e-4,)}
+        return DecisionVisit(**dict.fromkeys(SPLIT_SECONDS, 1e-4), place=0, predicted_s=1.1e-4)
     if isinstance(point, RoundTripPoint):
-        return {"flag": (1e-6,) * 100, "pipe": (9e-5,) * 100}
+        return RoundTripVisit(trips_s={"flag": (1e-6,) * 100, "pipe": (9e-5,) * 100})
     if isinstance(point, StreamPoint):
-        return dict.fromkeys(point.units, (2e10,))
+        return StreamVisit(**dict.fromkeys(point.units, 2e10))
     if isinstance(point, OverlapPoint):
-        return {"fast_s": (0.01,), "slow_s": (0.02,), "queued_s": (0.009,), **dict.fromkeys(EXPOSED, (1e-5,))}
+        return OverlapVisit(queued_s=0.009, fast_s=0.01, fast_exposed_s=1e-5, slow_s=0.02, slow_exposed_s=1e-5)
     assert isinstance(point, LayerPoint)
-    return dict.fromkeys(("decided_s", "npu_s", "gpu_beside_decided_s", "decided_sync_s"), (0.05,))
+    return LayerVisit(**dict.fromkeys(LAYER_SECONDS, 0.05))
 
 
-EXPOSED = ("fast_exposed_s", "slow_exposed_s")
+SPLIT_SECONDS = [field.name for field in fields(SplitVisit)]
+LAYER_SECONDS = [field.name for field in fields(LayerVisit)]
 
 
-def records_of(plan: Any, figures_of: Any) -> list[dict[str, Any]]:
+def records_of(plan: Any, visit_of: Any) -> list[dict[str, Any]]:
     """Every case of the plan, judged by its kind on rounds made up."""
     records = []
     names = [name for name in plan.size.experiments if plan.includes(name)]
@@ -113,7 +134,7 @@ def records_of(plan: Any, figures_of: Any) -> list[dict[str, Any]]:
             samples = {
                 f"{point.name}/{name}": values
                 for point in kind.points(case, plan)
-                for name, values in figures_of(point).items()
+                for name, values in visit_of(plan, point).columns().items()
             }
             judged = JudgedCase(
                 case=case,
@@ -131,7 +152,7 @@ def records_of(plan: Any, figures_of: Any) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def partitioned() -> list[dict[str, Any]]:
-    return records_of(partition_plan(), split_figures)
+    return records_of(partition_plan(), split_visit)
 
 
 @pytest.fixture(scope="module")
@@ -139,12 +160,7 @@ def offloaded() -> list[dict[str, Any]]:
     known = size(suite("offload").kinds)
     spec = OffloadSpec(pair="host", profiles=())
     plans = [OffloadPlan(spec=SPEC, offload=spec, size=known, experiment=item) for item in EXPERIMENTS]
-    every = {name: (value,) for name, value in OFFLOADED.items()}
-    found = []
-    for plan in plans:
-        own = records_of(plan, lambda point: every)
-        found += own
-    return found
+    return [record for plan in plans for record in records_of(plan, offloaded_visit)]
 
 
 def page_of(records: list[dict[str, Any]]) -> Element:
@@ -153,6 +169,7 @@ def page_of(records: list[dict[str, Any]]) -> Element:
 
 def test_partition_finds_every_chart_and_figure(partitioned: list[dict[str, Any]], small: None) -> None:
     page = page_of(partitioned)
+    assert "of another version" not in page.text
     assert list(figures(page)) == [
         "GPU-1: time by tokens",
         "GPU-1: FLOP/s by tokens",
@@ -184,6 +201,7 @@ WIDE = ("NPU-3", "wide", "tall")  # a square weight has no other shape
 
 def test_offload_finds_every_chart_and_figure(offloaded: list[dict[str, Any]], small: None) -> None:
     page = page_of(offloaded)
+    assert "of another version" not in page.text
     assert list(figures(page)) == [
         "Shadow outliers: error",
         "Shadow outliers: time",
@@ -206,3 +224,20 @@ def test_offload_finds_every_chart_and_figure(offloaded: list[dict[str, Any]], s
     lines = summary_lines(offloaded, shown)
     assert lines[0] == "offload: C / FIFO 1 calm, 1 stalls, 1 hog"
     assert lines[1] == "offload, each alone: time sharing +0 %, shadow +0 %, out_of_order +0 %"
+
+
+def form(value: Any) -> Any:
+    """The names in a detail, of a list those of its first item."""
+    if isinstance(value, dict):
+        return {name: form(inner) for name, inner in value.items()}
+    return [form(value[0])] if isinstance(value, list) and value else None
+
+
+def test_details_keep_the_names_that_journals_have(
+    partitioned: list[dict[str, Any]], offloaded: list[dict[str, Any]]
+) -> None:
+    """Those of version 0.1.0: a case that a journal of before holds is shown."""
+    kept = json.loads(Path(__file__).with_name("pair_details.json").read_text())
+    found = {record["case"].split("/")[1]: form(record["detail"]) for record in (*offloaded, *partitioned)}
+    assert found == kept
+    assert [list(detail) for detail in found.values()] == [list(kept[kind]) for kind in found]

@@ -163,6 +163,17 @@ def test_cost_table_adds_up(run: Rendered) -> None:
     assert float(total[5]) == pytest.approx(expected, abs=0.01)
 
 
+def test_the_mean_error_case_is_told_with_its_spread(tmp_path: Path, small: None) -> None:
+    """Errors are 0 and 1/1.5 - 1, a third: the mean is half of that, the median too, p90 nine tenths of it."""
+    write_run(tmp_path / "journal.jsonl", measure(make_plan(), slow={f"batch/{WORKLOADS[1]}": 1.5}))
+    journal = read_journal(tmp_path / "journal.jsonl")
+    page = read(html.render_html([r for r in journal.records if r["record"] == "case"], journal, shown))
+    assert (
+        "Mean prediction error 16.67% (signed mean -16.67%, median 16.67%, p90 30.00%, max 33.33%)." in page.text
+    )  # of two cases
+    assert "is not shown" not in page.text
+
+
 def test_all_metrics_are_listed_in_milliseconds(run: Rendered) -> None:
     body = table_of(run.page, "All metrics")[1:]
     assert len(body) == sum(len(record["metrics"]) for record in run.records)

@@ -137,12 +137,12 @@ TBT = rf"{PLACE}\.sessions\[0\]\.metrics\.tbt_s"
             rf"{TBT}\.processes\[0\]\[1\]: want .*a string",
         ),
         (lambda c: samples_of(c)["processes"][0].__setitem__(1, None), rf"{TBT}\.processes\[0\]\[1\]: want .*null"),
-        (lambda c: samples_of(c)["processes"].__setitem__(0, []), rf"{TBT}\.processes\[0\]: no samples"),
-        (lambda c: samples_of(c).update(processes=[]), rf"{TBT}\.processes: empty"),
+        (lambda c: samples_of(c)["processes"].__setitem__(0, []), rf"{TBT}\.processes\[0\]: want one or more samples"),
+        (lambda c: samples_of(c).update(processes=[]), rf"{TBT}\.processes: want a list of samples for each process"),
         (lambda c: samples_of(c).update(num_measured=[1]), rf"{TBT}\.num_measured: want one count a process"),
         (lambda c: samples_of(c).update(num_measured=[2, 2]), rf"{TBT}\.num_measured: want one count a process"),
         (lambda c: session_of(c).update(accepted_at="yesterday"), rf"{PLACE}\.sessions\[0\]\.accepted_at: want a time"),
-        (lambda c: session_of(c).update(host="x"), rf"{PLACE}\.sessions\[0\]\.host: unknown; allowed are session"),
+        (lambda c: session_of(c).update(host="x"), rf"{PLACE}\.sessions\[0\]\.host: unknown key; allowed: session"),
         (lambda c: session_of(c)["metrics"].update(x={}), rf"{PLACE}\.sessions\[0\]\.metrics\.x\.processes: missing"),
         (
             lambda c: c["cases"][CASE]["sessions"].append(session_of(c)),
@@ -151,13 +151,13 @@ TBT = rf"{PLACE}\.sessions\[0\]\.metrics\.tbt_s"
         (lambda c: c["cases"][CASE]["metrics"].clear(), rf"{PLACE}\.sessions\[0\]\.metrics\.tbt_s: has no unit"),
         (
             lambda c: c["cases"][CASE]["metrics"]["tbt_s"].update(better="up"),
-            rf"{PLACE}\.metrics\.tbt_s\.better: want lo",
+            rf"{PLACE}\.metrics\.tbt_s\.better: want one of lo",
         ),
         (lambda c: c["cases"].update({"other/k/i": {}}), r"cases\.other/k/i: not a case of the suite 'buckets'"),
-        (lambda c: c["key"].update(kernel="6"), r"key\.kernel: unknown; allowed are accelerator"),
+        (lambda c: c["key"].update(kernel="6"), r"key\.kernel: unknown key; allowed: accelerator"),
         (lambda c: c["key"].update(driver="580.12"), "its hardware, suite and key belong in"),
         (lambda c: c.update(hardware="tpu"), "its hardware, suite and key belong in .*tpu"),
-        (lambda c: c.update(note="x"), "note: unknown; allowed are format"),
+        (lambda c: c.update(note="x"), "note: unknown key; allowed: format"),
         (lambda c: samples_of(c)["processes"][0].__setitem__(1, 0.26), rf"{PLACE}\.sessions\[0\]\.check: .* altered"),
         (lambda c: c["cases"][CASE].update(digest="d2"), rf"{PLACE}\.sessions\[0\]\.check: .* altered"),
         (lambda c: session_of(c).update(anchor=False), rf"{PLACE}\.sessions\[0\]\.check: .* altered"),
@@ -273,7 +273,7 @@ def test_version_2_does_not_say_how_a_metric_is_judged_and_the_next_session_does
 def test_version_2_knows_no_fields_of_version_3(accepted, baselines):
     as_version_2(accepted)
     edited(accepted, lambda c: c["cases"][CASE]["metrics"]["tbt_s"].update(gate="ratio"))
-    with pytest.raises(BaselineError, match=r"metrics\.tbt_s\.gate: unknown; allowed are unit, better"):
+    with pytest.raises(BaselineError, match=r"metrics\.tbt_s\.gate: unknown key; allowed: unit, better"):
         Baselines.load(baselines.directory)
 
 
@@ -302,6 +302,20 @@ def test_version_1_is_read_with_its_first_session_as_anchor_and_written_as_3(acc
     loaded = Baselines.load(directory)
     assert loaded.sessions(CASE, "tbt_s", key, digest="d1") == [[[0.5, 0.25]], [[2.0]], [[3.0]], [[4.0]]]
     assert loaded.anchor_sessions(CASE, "tbt_s", key, digest="d1") == [[[0.5, 0.25]]]
+
+
+@pytest.mark.parametrize("entry", [None, 5, "s1", [], ["session"]])
+def test_a_session_of_version_1_that_is_no_object_is_named(accepted, baselines, entry):
+    as_version_1(accepted)
+    edited(accepted, lambda c: c["cases"][CASE].update(sessions=[entry]))
+    with pytest.raises(BaselineError, match=rf"{PLACE}\.sessions\[0\]: want an object, found"):
+        Baselines.load(baselines.directory)
+
+
+def test_a_sample_larger_than_any_float_is_named(accepted, baselines):
+    edited(accepted, lambda c: samples_of(c)["processes"][0].__setitem__(1, 10**400))
+    with pytest.raises(BaselineError, match=rf"{TBT}\.processes\[0\]\[1\]: want .*larger than any float"):
+        Baselines.load(baselines.directory)
 
 
 def test_version_1_knows_no_fields_of_version_2(accepted, baselines):

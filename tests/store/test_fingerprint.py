@@ -106,7 +106,7 @@ def test_a_field_that_is_missing_or_wrong_is_named(fingerprint):
     with pytest.raises(StoreError, match=r"^fingerprint\.host\.num_cores: want a whole number, found a string$"):
         Fingerprint.from_json(content)
     del content["device"]["driver"]
-    with pytest.raises(StoreError, match=r"^fingerprint\.device\.driver: missing$"):
+    with pytest.raises(StoreError, match=r"^fingerprint\.device\.driver: missing; want a string or null$"):
         Fingerprint.from_json(content)
 
 

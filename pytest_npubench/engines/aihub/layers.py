@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from pytest_npubench.engines.aihub.onnx_file import TENSOR_TYPES, OnnxFile
 from pytest_npubench.engines.aihub.weights import WeightSource
+from pytest_npubench.engines.rope import rope_frequencies
 from pytest_npubench.engines.shapes import DecoderShape
 
 FLOAT32_MIN = np.finfo(np.float32).min
@@ -120,18 +121,5 @@ class DecoderNodes:
 def rotation_tables(shape: DecoderShape, num_positions: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """cos and sin of every position's angles, float32 [positions, D/2]. Angles are float32 products, as on a device."""
     positions = np.arange(num_positions, dtype=np.float32)[:, None]
-    angles = positions * _frequencies(shape).astype(np.float32)
+    angles = positions * rope_frequencies(shape).astype(np.float32)
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-
-
-def _frequencies(shape: DecoderShape) -> npt.NDArray[np.float64]:
-    """Angular frequencies [D/2] (arXiv 2104.09864), stretched as Llama 3's config.json says."""
-    pairs = np.arange(0, shape.head_dim, 2, dtype=np.float64) / shape.head_dim
-    frequencies: npt.NDArray[np.float64] = shape.rope_theta**-pairs
-    scaling = shape.rope_scaling
-    if scaling is None:
-        return frequencies
-    turns = scaling.original_context * frequencies / (2 * math.pi)
-    kept = np.clip((turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor), 0, 1)
-    stretched: npt.NDArray[np.float64] = frequencies * (kept + (1 - kept) / scaling.factor)
-    return stretched

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.core.record_reader import JSON
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.errors import FormatVersionError, StoreError
 
@@ -85,8 +86,8 @@ class JobLedger:
         try:
             document = json.loads(read_text(self.path, SMALL_BYTES))
             self._check_format(document)
-            self._jobs = {key: _entry(value) for key, value in document["jobs"].items()}
-            self._models = {str(key): str(value) for key, value in document["models"].items()}
+            self._jobs = JSON.value(Mapping[str, JobEntry], document["jobs"], "jobs")
+            self._models = JSON.value(Mapping[str, str], document["models"], "models")
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -115,14 +116,3 @@ class JobLedger:
             beside.replace(self.path)
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written: {error.strerror}") from error
-
-
-def _entry(value: Mapping[str, Any]) -> JobEntry:
-    return JobEntry(
-        kind=str(value["kind"]),
-        name=str(value["name"]),
-        state=str(value["state"]),
-        submitted_at_s=float(value["submitted_at_s"]),
-        job_id=value.get("job_id"),
-        reason=value.get("reason"),
-    )

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
-from pytest_npubench.engines.shapes import DecoderShape, RopeScaling
+from pytest_npubench.engines.rope import Frequencies, rope_frequencies
+from pytest_npubench.engines.shapes import DecoderShape
 
 Layer = Mapping[str, jax.Array]
-Frequencies = npt.NDArray[np.float64]
 
 
 def rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
@@ -26,22 +25,6 @@ def rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
     wide = x.astype(jnp.float32)
     scale = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + eps)
     return (wide * scale).astype(x.dtype) * weight
-
-
-def rope_frequencies(shape: DecoderShape) -> Frequencies:
-    """Angular frequency of each rotated pair, float64 [D/2]."""
-    pairs = np.arange(0, shape.head_dim, 2, dtype=np.float64) / shape.head_dim
-    frequencies: Frequencies = shape.rope_theta**-pairs
-    return frequencies if shape.rope_scaling is None else _stretch(frequencies, shape.rope_scaling)
-
-
-def _stretch(frequencies: Frequencies, scaling: RopeScaling) -> Frequencies:
-    """Wavelengths beyond the original context are divided by `factor`, short ones kept, those between blended."""
-    wavelength = 2 * math.pi / frequencies
-    turns = scaling.original_context / wavelength
-    blend = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
-    keep = np.clip(blend, 0.0, 1.0)
-    return (1 - keep) * frequencies / scaling.factor + keep * frequencies
 
 
 def rope(x: jax.Array, positions: jax.Array, frequencies: Frequencies) -> jax.Array:

@@ -33,8 +33,7 @@ def weight_bytes(shape: DecoderShape, dtype: str, num_devices: int = 1) -> int:
     Raises ConfigError for a dtype the decoder does not compute in, or a number of devices it does not split over.
     """
     check_tensor_parallel(shape, num_devices)
-    layer_norms = 2 * shape.hidden + (2 * shape.head_dim if shape.qk_norm else 0)
-    num_whole = shape.num_layers * layer_norms + shape.hidden
+    num_whole = shape.num_layers * shape.norm_parameters_per_layer + shape.hidden
     return ((shape.num_parameters - num_whole) // num_devices + num_whole) * _dtype_bytes(dtype)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from pytest_npubench.engines.jax_dense.layers import rope_frequencies
+from pytest_npubench.engines.rope import rope_frequencies
 from pytest_npubench.engines.shapes import DecoderShape
 
 Node = Any

@@ -1,6 +1,6 @@
 """Grouped-query attention of one layer (arXiv 2305.13245) with rotary positions and a paged KV cache.
 
-qwen3 norms every head of queries and keys; gpt-oss has biases, a sink for each head (a logit that takes its share of
+Qwen3 norms every head of queries and keys; gpt-oss has biases, a sink for each head (a logit that takes its share of
 the softmax and gives nothing) and a window of 128 tokens on layers 0, 2, 4 and so on.
 """
 
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.torch_moe.flash_attention import FlashAttention
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache
 from pytest_npubench.engines.torch_moe.packing import product
@@ -40,20 +40,20 @@ class Kernel(Protocol):
     ) -> Tensor: ...
 
 
-def attention_kernel(shape: MoeShape, device: torch.device, dtype: torch.dtype) -> Kernel:
+def attention_kernel(shape: DecoderShape, device: torch.device, dtype: torch.dtype) -> Kernel:
     """The one place that chooses: FlashAttention wherever it runs, torch's own attention elsewhere."""
     if device.type == "cuda" and dtype in (torch.bfloat16, torch.float16):
         return FlashAttention()
     return SdpaAttention(shape, dtype)
 
 
-def layer_window(shape: MoeShape, layer: int) -> int | None:
+def layer_window(shape: DecoderShape, layer: int) -> int | None:
     """Tokens a layer looks back on, oneself counted; None for all."""
     return shape.sliding_window if layer % 2 == 0 else None
 
 
 def attention(
-    shape: MoeShape,
+    shape: DecoderShape,
     layer: int,
     weights: LayerWeights,
     hidden: Tensor,

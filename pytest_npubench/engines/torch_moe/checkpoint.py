@@ -1,12 +1,11 @@
 """Weights from a Hugging Face directory: config.json, and safetensors in one file or many with an index.
 
-Taken are Qwen3MoeForCausalLM, Qwen3ForCausalLM and GptOssForCausalLM with unquantised tensors, in any float dtype. The
-shape is asked for by name and config.json has to agree with it, so that a figure is never one of another model.
+Taken are Llama, Mistral, Qwen2, Qwen3, Qwen3-MoE and gpt-oss with unquantised tensors, in any float dtype. The shape is
+asked for by name and config.json has to agree with it, so that a figure is never one of another model.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
-from pytest_npubench.engines.moe_shapes import MoeShape
-from pytest_npubench.engines.torch_moe.config_check import check_config
+from pytest_npubench.engines.hf_config import CONFIG_FILE, check_config, read_config
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.torch_moe.weights import LayerWeights, ModelWeights
 from pytest_npubench.errors import ConfigError
 
@@ -36,7 +34,7 @@ class Checkpoint:
         self._folder, self._device, self._dtype = folder, device, dtype
         self._files: dict[str, Any] = {}
         index = folder / INDEX_FILE
-        self._file_of: dict[str, str] | None = read_json(index)["weight_map"] if index.exists() else None
+        self._file_of: dict[str, str] | None = read_config(index)["weight_map"] if index.exists() else None
 
     def read(self, name: str, *dims: int) -> Tensor:
         """The tensor of that name, with those dimensions, on the device and in the dtype asked for."""
@@ -68,9 +66,12 @@ class Checkpoint:
         return self._files[path.name]
 
 
-def load_weights(shape: MoeShape, folder: Path, *, device: torch.device, dtype: torch.dtype) -> ModelWeights:
+def load_weights(shape: DecoderShape, folder: Path, *, device: torch.device, dtype: torch.dtype) -> ModelWeights:
     """The directory's weights, a layer at a time. Raises ConfigError naming the path and what is wrong with it."""
-    check_config(read_json(folder / "config.json"), shape, folder / "config.json")
+    path = folder / CONFIG_FILE
+    check_config(read_config(path), shape, path)
+    if not shape.is_dense and not (shape.qk_norm or shape.architecture == "gpt-oss"):
+        raise ConfigError(f"{path}: tensors of Mixtral are not read; want those of Qwen3-MoE or gpt-oss for experts")
     files = Checkpoint(folder, device, dtype)
     embedding = files.read("model.embed_tokens.weight", shape.vocab_size, shape.hidden)
     return ModelWeights(
@@ -81,18 +82,7 @@ def load_weights(shape: MoeShape, folder: Path, *, device: torch.device, dtype: 
     )
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Raises ConfigError where the file is missing or holds no object."""
-    try:
-        content = json.loads(read_text(path, SMALL_BYTES))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read as JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: holds a {type(content).__name__}; want an object")
-    return content
-
-
-def _layer(shape: MoeShape, files: Checkpoint, prefix: str) -> LayerWeights:
+def _layer(shape: DecoderShape, files: Checkpoint, prefix: str) -> LayerWeights:
     hidden, is_gpt_oss = shape.hidden, shape.architecture == "gpt-oss"
     q_rows, kv_rows = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
     attention = prefix + "self_attn."
@@ -105,48 +95,48 @@ def _layer(shape: MoeShape, files: Checkpoint, prefix: str) -> LayerWeights:
     return LayerWeights(
         attention_norm=files.read(prefix + "input_layernorm.weight", hidden),
         qkv=qkv("weight", hidden),
-        qkv_bias=qkv("bias") if is_gpt_oss else None,
+        qkv_bias=qkv("bias") if is_gpt_oss or shape.qkv_bias else None,
         out=files.read(attention + "o_proj.weight", hidden, q_rows),
         out_bias=files.read(attention + "o_proj.bias", hidden) if is_gpt_oss else None,
-        qk_norm=None if is_gpt_oss else _qk_norm(shape, files, attention),
+        qk_norm=_qk_norm(shape, files, attention) if shape.qk_norm else None,
         sinks=files.read(attention + "sinks", shape.num_heads) if is_gpt_oss else None,
         ffn_norm=files.read(prefix + "post_attention_layernorm.weight", hidden),
         **feed_forward(shape, files, prefix + "mlp."),
     )
 
 
-def _qk_norm(shape: MoeShape, files: Checkpoint, attention: str) -> Tensor:
+def _qk_norm(shape: DecoderShape, files: Checkpoint, attention: str) -> Tensor:
     query = files.read(attention + "q_norm.weight", shape.head_dim)
     key = files.read(attention + "k_norm.weight", shape.head_dim)
     return torch.cat((query.expand(shape.num_heads, -1), key.expand(shape.num_kv_heads, -1)))
 
 
-def _qwen3_experts(shape: MoeShape, files: Checkpoint, mlp: str) -> dict[str, Tensor | None]:
-    gate_up = files.empty(shape.num_experts, 2 * shape.expert_intermediate, shape.hidden)
-    down = files.empty(shape.num_experts, shape.hidden, shape.expert_intermediate)
+def _qwen3_experts(shape: DecoderShape, files: Checkpoint, mlp: str) -> dict[str, Tensor | None]:
+    gate_up = files.empty(shape.num_experts, 2 * shape.intermediate, shape.hidden)
+    down = files.empty(shape.num_experts, shape.hidden, shape.intermediate)
     for expert in range(shape.num_experts):
         _swiglu(shape, files, f"{mlp}experts.{expert}.", gate_up[expert], down[expert])
     router = files.read(mlp + "gate.weight", shape.num_experts, shape.hidden)
     return _block(gate_up, down, router=router)
 
 
-def _dense_block(shape: MoeShape, files: Checkpoint, mlp: str) -> dict[str, Tensor | None]:
-    gate_up = files.empty(1, 2 * shape.expert_intermediate, shape.hidden)
-    down = files.empty(1, shape.hidden, shape.expert_intermediate)
+def _dense_block(shape: DecoderShape, files: Checkpoint, mlp: str) -> dict[str, Tensor | None]:
+    gate_up = files.empty(1, 2 * shape.intermediate, shape.hidden)
+    down = files.empty(1, shape.hidden, shape.intermediate)
     _swiglu(shape, files, mlp, gate_up[0], down[0])
     return _block(gate_up, down)
 
 
-def _swiglu(shape: MoeShape, files: Checkpoint, prefix: str, gate_up: Tensor, down: Tensor) -> None:
-    width = shape.expert_intermediate
+def _swiglu(shape: DecoderShape, files: Checkpoint, prefix: str, gate_up: Tensor, down: Tensor) -> None:
+    width = shape.intermediate
     gate_up[:width] = files.read(prefix + "gate_proj.weight", width, shape.hidden)
     gate_up[width:] = files.read(prefix + "up_proj.weight", width, shape.hidden)
     down[:] = files.read(prefix + "down_proj.weight", shape.hidden, width)
 
 
-def _gpt_oss_experts(shape: MoeShape, files: Checkpoint, mlp: str) -> dict[str, Tensor | None]:
+def _gpt_oss_experts(shape: DecoderShape, files: Checkpoint, mlp: str) -> dict[str, Tensor | None]:
     """Stored as [E, in, out] with gate and up interleaved; here [E, out, in] with gates first."""
-    experts, hidden, width = shape.num_experts, shape.hidden, shape.expert_intermediate
+    experts, hidden, width = shape.num_experts, shape.hidden, shape.intermediate
     stored = mlp + "experts."
     gate_up = files.read(stored + "gate_up_proj", experts, hidden, 2 * width).transpose(1, 2)
     gate_up_bias = files.read(stored + "gate_up_proj_bias", experts, 2 * width)

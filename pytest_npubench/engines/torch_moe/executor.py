@@ -5,7 +5,7 @@ new tokens and counters in one transfer, which also waits for the device.
 
 Example: request 1 gets its first token; then it decodes while prompt 7 of 8 tokens goes through two layer groups.
 
-    executor = TorchExecutor(moe_shape("small-moe"), kv_capacity_tokens=4096)
+    executor = TorchExecutor(decoder_shape("small-moe"), kv_capacity_tokens=4096)
     low, high, whole = LayerGroup(0, 4), LayerGroup(4, 8), LayerGroup(0, 8)
     executor.begin(1, prompt_tokens=3, output_tokens=3)
     executor.run(IterationPlan(passes=(LayerPass(whole, (PrefillRow(1, 0, 3),)),), finishing=(1,)))
@@ -26,7 +26,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.torch_moe.attention import attention_kernel
 from pytest_npubench.engines.torch_moe.checkpoint import load_weights
 from pytest_npubench.engines.torch_moe.device import check_fits, memory_for, open_device, torch_dtype
@@ -60,7 +60,7 @@ class TorchExecutor:
 
     def __init__(
         self,
-        shape: MoeShape,
+        shape: DecoderShape,
         *,
         device: str = "cpu",
         dtype: str = "fp32",

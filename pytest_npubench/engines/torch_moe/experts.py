@@ -18,19 +18,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import SWIGLU_ALPHA, SWIGLU_LIMIT, DecoderShape
 from pytest_npubench.engines.torch_moe.packing import product
 from pytest_npubench.engines.torch_moe.weights import LayerWeights, Matrices
 
-# config.json of openai/gpt-oss-20b: swiglu_limit, and the gain of its sigmoid
-SWIGLU_LIMIT = 7.0
-SWIGLU_ALPHA = 1.702
 
-
-def route(shape: MoeShape, weights: LayerWeights, hidden: Tensor) -> tuple[Tensor, Tensor]:
+def route(shape: DecoderShape, weights: LayerWeights, hidden: Tensor) -> tuple[Tensor, Tensor]:
     """Experts [T, k] of each token of hidden [T, hidden] and their shares [T, k], which sum to 1.
 
-    Softmax over the chosen logits (gpt-oss) is softmax over all of them, renormalised over the chosen (qwen3).
+    Softmax over the chosen logits (gpt-oss) is softmax over all of them, renormalised over the chosen (Qwen3).
     """
     assert weights.router is not None
     logits = F.linear(hidden, weights.router, weights.router_bias)
@@ -44,21 +40,21 @@ def distinct_experts(experts: Tensor, num_experts: int) -> Tensor:
     return hit.scatter_(1, experts.flatten(1), 1).sum().view(1)
 
 
-def activate(shape: MoeShape, gate_up: Tensor) -> Tensor:
+def activate(shape: DecoderShape, gate_up: Tensor) -> Tensor:
     """SwiGLU (arXiv 2002.05202) of [..., 2I] to [..., I]; gpt-oss clamps both halves and adds one to the linear one."""
     gate, up = gate_up.chunk(2, -1)
-    if shape.architecture == "qwen3":
+    if shape.architecture == "llama":
         return F.silu(gate) * up
     gate, up = gate.clamp(max=SWIGLU_LIMIT), up.clamp(-SWIGLU_LIMIT, SWIGLU_LIMIT)
     return (up + 1) * gate * torch.sigmoid(SWIGLU_ALPHA * gate)
 
 
-def dense_feed_forward(shape: MoeShape, weights: LayerWeights, hidden: Tensor) -> Tensor:
+def dense_feed_forward(shape: DecoderShape, weights: LayerWeights, hidden: Tensor) -> Tensor:
     """The one block of a dense decoder; hidden [T, hidden]."""
     return product(activate(shape, product(hidden, weights.gate_up[0])), weights.down[0])
 
 
-def mix_experts(shape: MoeShape, weights: LayerWeights, hidden: Tensor, experts: Tensor, shares: Tensor) -> Tensor:
+def mix_experts(shape: DecoderShape, weights: LayerWeights, hidden: Tensor, experts: Tensor, shares: Tensor) -> Tensor:
     """hidden [T, hidden] through each token's experts, weighed by their shares."""
     flat = experts.flatten()
     order = flat.argsort()

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError, MeasurementError
 
 Indices = npt.NDArray[np.int64]
@@ -23,7 +23,7 @@ class PagedKvCache:
 
     def __init__(
         self,
-        shape: MoeShape,
+        shape: DecoderShape,
         *,
         capacity_tokens: int,
         block_size_tokens: int,

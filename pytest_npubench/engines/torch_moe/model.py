@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.torch_moe.attention import Kernel, attention
 from pytest_npubench.engines.torch_moe.experts import dense_feed_forward, mix_experts, route
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache
@@ -35,7 +35,7 @@ class PassInputs:
 class MoeModel:
     """A decoder's weights on one device. It holds no request: batches and caches come from outside."""
 
-    def __init__(self, shape: MoeShape, weights: ModelWeights, kernel: Kernel) -> None:
+    def __init__(self, shape: DecoderShape, weights: ModelWeights, kernel: Kernel) -> None:
         self._shape, self._weights, self._kernel = shape, packed(weights), kernel
         self._dtype = weights.embedding.dtype
         self._speeds, self._growth = inverse_frequencies(shape, weights.embedding.device)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.torch_moe.executor import TorchExecutor
 
 
@@ -15,7 +15,7 @@ def num_threads() -> int:
     return int(torch.get_num_threads())
 
 
-def executor_of_threads(threads: int, shape: MoeShape, settings: dict[str, Any]) -> TorchExecutor:
+def executor_of_threads(threads: int, shape: DecoderShape, settings: dict[str, Any]) -> TorchExecutor:
     """A TorchExecutor with these keyword arguments, in a process that computes with so many threads from here on."""
     torch.set_num_threads(threads)
     return TorchExecutor(shape, **settings)

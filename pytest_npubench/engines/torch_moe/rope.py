@@ -16,13 +16,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pytest_npubench.engines.moe_shapes import MoeShape
-
-# config.json of openai/gpt-oss-20b, rope_scaling
-YARN_FACTOR = 32.0
-YARN_BETA_FAST = 32.0
-YARN_BETA_SLOW = 1.0
-YARN_ORIGINAL_CONTEXT = 4096
+from pytest_npubench.engines.rope import rope_frequencies
+from pytest_npubench.engines.shapes import (
+    YARN_BETA_FAST,
+    YARN_BETA_SLOW,
+    YARN_FACTOR,
+    YARN_ORIGINAL_CONTEXT,
+    DecoderShape,
+)
 
 
 class Rotation(NamedTuple):
@@ -32,10 +33,12 @@ class Rotation(NamedTuple):
     sin: Tensor
 
 
-def inverse_frequencies(shape: MoeShape, device: torch.device) -> tuple[Tensor, float]:
+def inverse_frequencies(shape: DecoderShape, device: torch.device) -> tuple[Tensor, float]:
     """Radians a position for each of the D/2 pairs, in fp32, and the growth of what is rotated."""
     pairs = torch.arange(shape.head_dim // 2, device=device, dtype=torch.float32)
     speeds = shape.rope_theta ** (-2 * pairs / shape.head_dim)
+    if shape.rope_scaling is not None:
+        return torch.from_numpy(rope_frequencies(shape)).to(device, torch.float32), 1.0
     if shape.architecture != "gpt-oss":
         return speeds, 1.0
     fast, slow = _pair_of(shape, YARN_BETA_FAST), _pair_of(shape, YARN_BETA_SLOW)
@@ -43,7 +46,7 @@ def inverse_frequencies(shape: MoeShape, device: torch.device) -> tuple[Tensor, 
     return speeds * (1 - slowed + slowed / YARN_FACTOR), 0.1 * math.log(YARN_FACTOR) + 1
 
 
-def _pair_of(shape: MoeShape, num_turns: float) -> float:
+def _pair_of(shape: DecoderShape, num_turns: float) -> float:
     """The pair, as a real number, that turns so often over the original context."""
     pair = (
         shape.head_dim * math.log(YARN_ORIGINAL_CONTEXT / (num_turns * 2 * math.pi)) / (2 * math.log(shape.rope_theta))

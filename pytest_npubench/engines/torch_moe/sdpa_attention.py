@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache
 from pytest_npubench.engines.torch_moe.ragged import RaggedBatch
 
@@ -40,7 +40,7 @@ Spans = dict[int | None, tuple[Span, ...]]
 class SdpaAttention:
     """prepare() once a pass, attend() once a layer."""
 
-    def __init__(self, shape: MoeShape, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, shape: DecoderShape, dtype: torch.dtype = torch.float32) -> None:
         self._shape, self._dtype = shape, dtype
         # a sink is written into the mask
         self._masks_always = shape.architecture == "gpt-oss"

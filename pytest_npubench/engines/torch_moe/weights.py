@@ -1,11 +1,6 @@
 """Weights of a decoder with experts: the records, and seeded random ones with a router as skewed as a trained one.
 
-Random projections have variance 1/fan-in. A router of nothing but random weights would choose experts evenly, which no
-trained one does (128 experts, 8 a token: a batch of 8 then covers 40 % of them where 29 % were measured). So each layer
-gets a fixed bias an expert, b from N(0, 1.4^2), beside logits that vary over tokens with a spread of
-1.7 exp(-0.1 b / 1.4). Both figures are fitted to Layered Prefill's Table 1, coverage of Qwen3-30B-A3B by decode batches
-of 1 to 256, with a root mean square error of about 2 points. (Gumbel noise fits with a spread of 1.28, pi / sqrt 6;
-what a matrix makes of a hidden state is normal, has thinner tails, and has to spread further.)
+Random projections have variance 1/fan-in; the router's skew is engines/random_router.py's.
 """
 
 from __future__ import annotations
@@ -17,11 +12,9 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.random_router import ROUTER_BIAS_SPREAD, ROUTER_SPREAD, ROUTER_TAPER
+from pytest_npubench.engines.shapes import DecoderShape
 
-ROUTER_BIAS_SPREAD = 1.4
-ROUTER_SPREAD = 1.7
-ROUTER_TAPER = 0.1
 BIAS_SPREAD = 0.02
 
 
@@ -82,7 +75,7 @@ class _Random:
         return torch.ones(dims, device=self._device, dtype=self._dtype)
 
 
-def random_weights(shape: MoeShape, *, seed: int, device: torch.device, dtype: torch.dtype) -> ModelWeights:
+def random_weights(shape: DecoderShape, *, seed: int, device: torch.device, dtype: torch.dtype) -> ModelWeights:
     """All weights from one seed. On another kind of device, or in another dtype, they are others."""
     random = _Random(seed, device, dtype)
     embedding = random.projection(shape.vocab_size, shape.hidden)
@@ -94,10 +87,11 @@ def random_weights(shape: MoeShape, *, seed: int, device: torch.device, dtype: t
     )
 
 
-def _random_layer(shape: MoeShape, random: _Random) -> LayerWeights:
-    hidden, width, experts = shape.hidden, shape.expert_intermediate, shape.num_experts
+def _random_layer(shape: DecoderShape, random: _Random) -> LayerWeights:
+    hidden, width, experts = shape.hidden, shape.intermediate, shape.num_experts
     qkv_rows = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim
     is_gpt_oss = shape.architecture == "gpt-oss"
+    has_qkv_bias = is_gpt_oss or shape.qkv_bias
 
     def bias(*dims: int) -> Tensor | None:
         return random.normal(*dims, spread=BIAS_SPREAD) if is_gpt_oss else None
@@ -106,10 +100,10 @@ def _random_layer(shape: MoeShape, random: _Random) -> LayerWeights:
     return LayerWeights(
         attention_norm=random.ones(hidden),
         qkv=random.projection(qkv_rows, hidden),
-        qkv_bias=bias(qkv_rows),
+        qkv_bias=random.normal(qkv_rows, spread=BIAS_SPREAD) if has_qkv_bias else None,
         out=random.projection(hidden, shape.num_heads * shape.head_dim),
         out_bias=bias(hidden),
-        qk_norm=None if is_gpt_oss else random.ones(shape.num_heads + shape.num_kv_heads, shape.head_dim),
+        qk_norm=random.ones(shape.num_heads + shape.num_kv_heads, shape.head_dim) if shape.qk_norm else None,
         sinks=random.normal(shape.num_heads, spread=1.0) if is_gpt_oss else None,
         ffn_norm=random.ones(hidden),
         router=router,
@@ -121,7 +115,7 @@ def _random_layer(shape: MoeShape, random: _Random) -> LayerWeights:
     )
 
 
-def _random_router(shape: MoeShape, random: _Random) -> tuple[Tensor, Tensor]:
+def _random_router(shape: DecoderShape, random: _Random) -> tuple[Tensor, Tensor]:
     """A normed hidden state has a mean square of 1, so that rows of spread s / sqrt(hidden) give logits of spread s."""
     unit = random.normal(shape.num_experts, spread=1.0)
     spread = ROUTER_SPREAD * torch.exp(-ROUTER_TAPER * unit)

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pytest_npubench.core.hardware import Figure, HardwareSpec
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.virtual.memory import dtype_bytes
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.serving.iteration import PrefillRow
@@ -163,7 +163,7 @@ class CostModel:
 
 
 def cost_model(
-    shape: MoeShape, spec: HardwareSpec, *, tensor_parallel: int, dtype: str, attainable: Attainable | None = None
+    shape: DecoderShape, spec: HardwareSpec, *, tensor_parallel: int, dtype: str, attainable: Attainable | None = None
 ) -> CostModel:
     """The unit costs of a model on `tensor_parallel` devices of one kind.
 
@@ -172,7 +172,7 @@ def cost_model(
     reach, each = attainable or Attainable(), dtype_bytes(dtype)
     _check_split(shape, tensor_parallel)
     memory_per_s = _per_device(spec, "memory_bandwidth_bytes_per_s", spec.peak.memory_bandwidth_bytes_per_s)
-    flops_per_s = _per_device(spec, f"flops_per_s.{dtype}", dict(spec.peak.flops_per_s).get(dtype))
+    flops_per_s = _per_device(spec, f"flops_per_s.{dtype}", spec.peak.flops_per_s.get(dtype))
     streamed_s = each / tensor_parallel / (memory_per_s * reach.memory)  # of one value that the devices share out
     product_s = 2 / tensor_parallel / flops_per_s  # of one multiplication and addition, shared out
     expert_s = shape.expert_parameters * product_s / reach.grouped_gemm
@@ -208,7 +208,7 @@ def handover_s(spec: HardwareSpec, num_bytes: int, *, num_links: int, attainable
     return num_bytes / (num_links * link_per_s * (attainable or Attainable()).interconnect)
 
 
-def moved_values_per_row(shape: MoeShape, tensor_parallel: int) -> float:
+def moved_values_per_row(shape: DecoderShape, tensor_parallel: int) -> float:
     """Values of one row that a layer's kernels write to memory and read again, on one device of the group.
 
     Two norms with the residual: 8 hidden; into and out of attention: 2 hidden, queries, keys, values and the output
@@ -216,13 +216,13 @@ def moved_values_per_row(shape: MoeShape, tensor_parallel: int) -> float:
     experts all of that for each of experts_per_token copies of the row, and the sum over them.
     """
     heads = 4 * (shape.num_heads + shape.num_kv_heads) * shape.head_dim / tensor_parallel
-    inside = 6 * shape.expert_intermediate / tensor_parallel
+    inside = 6 * shape.intermediate / tensor_parallel
     if shape.is_dense:
         return 10 * shape.hidden + heads + 2 * shape.hidden + inside
     return 10 * shape.hidden + heads + shape.experts_per_token * (3 * shape.hidden + inside) + shape.hidden
 
 
-def _link_row_s(shape: MoeShape, spec: HardwareSpec, devices: int, each: float, reach: Attainable) -> float:
+def _link_row_s(shape: DecoderShape, spec: HardwareSpec, devices: int, each: float, reach: Attainable) -> float:
     """A ring all-reduce: every device sends 2 (devices - 1) / devices of the values, twice a layer."""
     if devices == 1:
         return 0.0
@@ -231,12 +231,12 @@ def _link_row_s(shape: MoeShape, spec: HardwareSpec, devices: int, each: float, 
     return ALL_REDUCES_PER_LAYER * 2 * (devices - 1) / devices * shape.hidden * each / link_per_s
 
 
-def _layer_s(shape: MoeShape, devices: int, reach: Attainable) -> float:
+def _layer_s(shape: DecoderShape, devices: int, reach: Attainable) -> float:
     experts_s = 0.0 if shape.is_dense else reach.expert_layer_s
     return reach.layer_s + experts_s + (ALL_REDUCES_PER_LAYER * reach.all_reduce_s if devices > 1 else 0.0)
 
 
-def _check_split(shape: MoeShape, tensor_parallel: int) -> None:
+def _check_split(shape: DecoderShape, tensor_parallel: int) -> None:
     allowed = [count for count in range(1, shape.num_kv_heads + 1) if shape.num_kv_heads % count == 0]
     if tensor_parallel not in allowed:
         raise ConfigError(

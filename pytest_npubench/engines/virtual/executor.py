@@ -3,15 +3,15 @@
 One call of `run` costs some ten microseconds, so that a thousand requests simulate in about a second. Nothing in it
 walks the decode batch unless the batch changed.
 
-Worked example: VirtualExecutor(moe_shape("qwen3-30b-a3b"), load_all([...])["nvidia-h100"], tensor_parallel=2,
-dtype="bf16", kv_capacity_tokens=843_670) runs a plan with one decode row and answers 48 layers x 8 experts = 384
+Worked example: VirtualExecutor(decoder_shape("qwen3-30b-a3b"), load_all([...])["nvidia-h100"], tensor_parallel=2,
+dtype="bf16", kv_capacity_tokens=843_666) runs a plan with one decode row and answers 48 layers x 8 experts = 384
 activations, 3.62 GB of expert loads, and the seconds that cost.py gives for them.
 """
 
 from __future__ import annotations
 
 from pytest_npubench.core.hardware import HardwareSpec
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.virtual.cost import cost_model
 from pytest_npubench.engines.virtual.held import HeldTokens
 from pytest_npubench.engines.virtual.memory import dtype_bytes
@@ -34,7 +34,7 @@ class VirtualExecutor:
 
     def __init__(
         self,
-        shape: MoeShape,
+        shape: DecoderShape,
         spec: HardwareSpec,
         *,
         tensor_parallel: int,

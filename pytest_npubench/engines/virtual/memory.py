@@ -2,13 +2,13 @@
 
     capacity = (memory x devices x USABLE_FRACTION - weights) / key-value bytes of a token
 
-Worked example: qwen3-30b-a3b in bf16 on two H100s of 80 GB: (160e9 x 0.9 - 61.06e9) / 98,304 = 843,670 tokens.
+Worked example: qwen3-30b-a3b in bf16 on two H100s of 80 GB: (160e9 x 0.9 - 61.0642e9) / 98,304 = 843,666 tokens.
 """
 
 from __future__ import annotations
 
 from pytest_npubench.core.hardware import DTYPES, HardwareSpec
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError
 
 DTYPE_BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
@@ -23,7 +23,7 @@ def dtype_bytes(dtype: str) -> float:
     return DTYPE_BYTES[dtype]
 
 
-def default_kv_capacity_tokens(shape: MoeShape, spec: HardwareSpec, *, tensor_parallel: int, dtype: str) -> int:
+def default_kv_capacity_tokens(shape: DecoderShape, spec: HardwareSpec, *, tensor_parallel: int, dtype: str) -> int:
     """Tokens that fit on `tensor_parallel` devices. Raises ConfigError where the memory is not published, or where the
     weights leave no room for a token."""
     memory = spec.peak.memory_bytes

@@ -27,7 +27,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.serving.iteration import PrefillRow
 
 EXPERT_BIAS_STD = 1.42
@@ -48,7 +48,7 @@ FirstHits = npt.NDArray[np.uint16]
 class Router:
     """Sampled streams of one model. Arrays are (streams, num_layers, num_experts), first hits from 1."""
 
-    def __init__(self, shape: MoeShape, *, seed: int) -> None:
+    def __init__(self, shape: DecoderShape, *, seed: int) -> None:
         generator = np.random.Generator(np.random.PCG64(seed))
         size, chosen = (shape.num_layers, shape.num_experts), shape.experts_per_token
         bias = generator.normal(0.0, EXPERT_BIAS_STD, size)
@@ -77,7 +77,7 @@ class Router:
 
 
 @lru_cache(maxsize=4)
-def sampled_router(shape: MoeShape, seed: int) -> Router:
+def sampled_router(shape: DecoderShape, seed: int) -> Router:
     """The router of a model and a seed, sampled once a process: nothing in it changes."""
     return Router(shape, seed=seed)
 

@@ -1,5 +1,5 @@
-"""Compiles that a vLLM log reports. One after warm-up is a failure: a request waited for it, and its time is no
-measurement.
+"""Compiles that a vLLM log reports. One after warm-up makes a campaign's samples invalid: a request waited for
+it (process.num_late_compiles).
 
 vLLM on TPU logs each program ("Compilation of backbone finished in 3.20 [secs]."), on CUDA the capture of graphs and
 the compile of a range of lengths. On TPU, VLLM_XLA_CHECK_RECOMPILATION=1 makes the server itself refuse late ones.
@@ -54,11 +54,3 @@ def late_compiles(lines: Iterable[str], *, warm_up_ends: str = WARM_UP_ENDS) -> 
             f"the log of {len(kept)} lines has none with {warm_up_ends!r}; want one, to know its end"
         )
     return tuple(one for one in compiles_in_log(kept) if one.line > end)
-
-
-def check_no_late_compiles(lines: Iterable[str], *, warm_up_ends: str = WARM_UP_ENDS) -> None:
-    """Raises MeasurementError naming every compile after warm-up."""
-    late = late_compiles(lines, warm_up_ends=warm_up_ends)
-    if late:
-        named = ", ".join(f"{one.name or 'a program'} ({one.compile_s:g} s, line {one.line})" for one in late)
-        raise MeasurementError(f"{len(late)} compiled after warm-up: {named}; want all shapes compiled before")

@@ -17,45 +17,33 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
-from pytest_npubench.engines.moe_shapes import MOE_SHAPES, MoeShape
-from pytest_npubench.engines.shapes import SHAPES, DecoderShape, RopeScaling
+from pytest_npubench.engines.hf_config import CONFIG_FILE, config_of, read_config
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.vllm.random_tensors import RandomTensors
 from pytest_npubench.engines.vllm.safetensors_file import is_whole, num_bytes, write_safetensors
-from pytest_npubench.errors import ConfigError, RegistryError
+from pytest_npubench.errors import ConfigError
 
-CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 ORIGIN_FILE = "npubench-model.json"
 FORMAT = 1  # of the random values; another one for other values under the same seed
-MAX_POSITIONS = 131_072
-TORCH_DTYPE = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-
-
-def named_shape(name: str) -> MoeShape | DecoderShape:
-    """A shape of either suite. Raises RegistryError with the known names."""
-    shape = MOE_SHAPES.get(name) or SHAPES.get(name)
-    if shape is None:
-        raise RegistryError(f"no model shape {name!r}; known: {', '.join(sorted({*MOE_SHAPES, *SHAPES}))}")
-    return shape
 
 
 def write_model_directory(
-    folder: Path, shape: MoeShape | DecoderShape, *, seed: int = 0, dtype: str = "fp32", is_ours: bool = False
+    folder: Path, shape: DecoderShape, *, seed: int = 0, dtype: str = "fp32", is_ours: bool = False
 ) -> Path:
     """The directory, written unless it is there. Raises ConfigError for a shape or dtype that cannot be written, a
     folder that holds something else, and a disk without room.
 
     is_ours: nobody else writes there, so what holds something else, or lacks a part, is removed and written anew.
     """
-    tensors = RandomTensors(shape=_as_moe_shape(shape), qk_norm=_has_qk_norm(shape), seed=seed)
-    origin = {"format": FORMAT, "shape": shape.name, "seed": seed, "dtype": dtype, "config": model_config(shape, dtype)}
+    origin = {"format": FORMAT, "shape": shape.name, "seed": seed, "dtype": dtype, "config": config_of(shape, dtype)}
     if _holds(folder, origin):
         return folder
     if is_ours:
         _remove(folder)
     if folder.exists():
         raise ConfigError(f"{folder}: is there, and no directory of {shape.name} with seed {seed} in {dtype}")
+    tensors = RandomTensors(shape=shape, seed=seed)
     dims = tensors.shapes()
     _check_room(folder, num_bytes(dims, dtype))
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as unfinished:
@@ -71,7 +59,7 @@ def write_model_directory(
 def _holds(folder: Path, origin: dict[str, Any]) -> bool:
     """Whether the directory is of that origin, with all its weights."""
     try:
-        found, config = (_read(folder / name) for name in (ORIGIN_FILE, CONFIG_FILE))
+        found, config = (read_config(folder / name) for name in (ORIGIN_FILE, CONFIG_FILE))
     except ConfigError:
         return False
     return found == origin and config == origin["config"] and is_whole(folder / WEIGHTS_FILE)
@@ -91,7 +79,7 @@ def check_model_directory(folder: Path) -> dict[str, Any]:
     """Its config.json. Raises ConfigError where the directory, its config or every weight file is missing."""
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such model directory; want one with {CONFIG_FILE} and *.safetensors")
-    config = _read(folder / CONFIG_FILE)
+    config = read_config(folder / CONFIG_FILE)
     if not any(folder.glob("*.safetensors")):
         raise ConfigError(f"{folder}: no *.safetensors in it; want the weights that {CONFIG_FILE} describes")
     return config
@@ -102,108 +90,6 @@ def kv_bytes_per_token(config: dict[str, Any], dtype_bytes: int) -> int:
     heads = config["num_attention_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     return int(2 * config["num_hidden_layers"] * config.get("num_key_value_heads", heads) * head_dim * dtype_bytes)
-
-
-def model_config(shape: MoeShape | DecoderShape, dtype: str) -> dict[str, Any]:
-    """config.json of the shape, in the form that transformers 4 and 5 both read."""
-    moe = _as_moe_shape(shape)
-    if dtype not in TORCH_DTYPE:
-        raise ConfigError(f"dtype {dtype!r}; weights are written in {', '.join(TORCH_DTYPE)}")
-    return {
-        **_kind(moe, _has_qk_norm(shape)),
-        "vocab_size": moe.vocab_size,
-        "hidden_size": moe.hidden,
-        "num_hidden_layers": moe.num_layers,
-        "num_attention_heads": moe.num_heads,
-        "num_key_value_heads": moe.num_kv_heads,
-        "head_dim": moe.head_dim,
-        "hidden_act": "silu",
-        "rms_norm_eps": moe.rms_eps,
-        **_rope(moe, shape.rope_scaling if isinstance(shape, DecoderShape) else None),
-        "max_position_embeddings": MAX_POSITIONS,
-        "tie_word_embeddings": moe.tied_embeddings,
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "use_cache": True,
-        "torch_dtype": TORCH_DTYPE[dtype],
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-    }
-
-
-def _kind(shape: MoeShape, qk_norm: bool) -> dict[str, Any]:
-    if not qk_norm:
-        return {
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
-            "intermediate_size": shape.expert_intermediate,
-        }
-    sliding = {"use_sliding_window": False, "sliding_window": None}
-    if shape.is_dense:
-        return {
-            "architectures": ["Qwen3ForCausalLM"],
-            "model_type": "qwen3",
-            "intermediate_size": shape.expert_intermediate,
-            **sliding,
-        }
-    return {
-        "architectures": ["Qwen3MoeForCausalLM"],
-        "model_type": "qwen3_moe",
-        "intermediate_size": shape.expert_intermediate * shape.experts_per_token,  # of dense layers: there are none
-        "moe_intermediate_size": shape.expert_intermediate,
-        "num_experts": shape.num_experts,
-        "num_experts_per_tok": shape.experts_per_token,
-        "norm_topk_prob": True,
-        "mlp_only_layers": [],
-        "decoder_sparse_step": 1,
-        **sliding,
-    }
-
-
-def _rope(shape: MoeShape, scaling: RopeScaling | None) -> dict[str, Any]:
-    """transformers 4 reads rope_theta and rope_scaling, 5 reads rope_parameters."""
-    if scaling is None:
-        kind: dict[str, Any] = {"rope_type": "default"}
-        older: dict[str, Any] = {}
-    else:
-        kind = {
-            "rope_type": "llama3",
-            "factor": scaling.factor,
-            "low_freq_factor": scaling.low_freq_factor,
-            "high_freq_factor": scaling.high_freq_factor,
-            "original_max_position_embeddings": scaling.original_context,
-        }
-        older = {"rope_scaling": kind}
-    return {"rope_theta": shape.rope_theta, **older, "rope_parameters": {**kind, "rope_theta": shape.rope_theta}}
-
-
-def _as_moe_shape(shape: MoeShape | DecoderShape) -> MoeShape:
-    """Raises ConfigError for an architecture whose tensors are not written here."""
-    if isinstance(shape, MoeShape):
-        if shape.architecture != "qwen3":
-            raise ConfigError(f"{shape.name}: no random directory of architecture {shape.architecture}; want qwen3")
-        return shape
-    return MoeShape(
-        name=shape.name,
-        source=shape.source,
-        architecture="qwen3",
-        vocab_size=shape.vocab_size,
-        hidden=shape.hidden,
-        num_layers=shape.num_layers,
-        num_heads=shape.num_heads,
-        num_kv_heads=shape.num_kv_heads,
-        head_dim=shape.head_dim,
-        num_experts=1,
-        experts_per_token=1,
-        expert_intermediate=shape.intermediate,
-        rope_theta=shape.rope_theta,
-        rms_eps=shape.rms_eps,
-        tied_embeddings=shape.tied_embeddings,
-    )
-
-
-def _has_qk_norm(shape: MoeShape | DecoderShape) -> bool:
-    return isinstance(shape, MoeShape) or shape.qk_norm
 
 
 def _check_room(folder: Path, wanted: int) -> None:
@@ -219,13 +105,3 @@ def _rename(written: Path, folder: Path) -> None:
     except OSError as error:
         if not (folder / ORIGIN_FILE).is_file():
             raise ConfigError(f"{folder}: cannot be written: {error}") from error
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(read_text(path, SMALL_BYTES))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read as JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: holds a {type(content).__name__}; want an object")
-    return content

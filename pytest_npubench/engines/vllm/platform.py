@@ -16,7 +16,6 @@ from importlib.util import find_spec
 
 from pytest_npubench.core.families import known
 from pytest_npubench.engines.vllm.version import InstalledVllm
-from pytest_npubench.errors import DeviceUnavailableError
 
 PLUGIN_GROUP = "vllm.platform_plugins"
 
@@ -60,15 +59,6 @@ def running_platform() -> VllmPlatform:
     if name == "oot":  # from outside: only its own name tells
         name = str(current_platform.device_name or current_platform.device_type)
     return _platform(name, "vllm.platforms.current_platform")
-
-
-def check_family(platform: VllmPlatform, family: str) -> None:
-    """Raises DeviceUnavailableError where vLLM serves devices of another family."""
-    if platform.family != family:
-        raise DeviceUnavailableError(
-            f"the installed vLLM serves {platform.name} ({platform.known_by}), not {family}; install vLLM's build for "
-            f"{family}, or run the cases marked {platform.family or 'for a family that serves it: there is none yet'}"
-        )
 
 
 def _platform(name: str, known_by: str) -> VllmPlatform:

@@ -7,7 +7,7 @@ skewed as a trained one. Random weights with variance 1/fan-in give neither wher
   of L is about 1 + GROWTH l / L: known without running the model.
 - Column 0 of the embedding is 1 for every token, and no branch writes there. A router without a bias term has one all
   the same: what its column 0 makes of that 1. The biases are N(0, 1.4^2), the logits' own spread 1.7 exp(-0.1 b / 1.4):
-  the figures fitted for the torch engine to Layered Prefill's Table 1 (engines/torch_moe/weights.py). Worked number:
+  fitted to Layered Prefill's Table 1 (engines/random_router.py). Worked number:
   a bias of 1.4 in the middle of the layers is a weight of 1.4 sqrt(1 + 4.5 / 2) = 2.5, since the norm in front of the
   router divides the 1 by about sqrt(3.25).
 - The final norm's weights are +1 and -1 in turn, so that a tied head does not find the last token most like itself.
@@ -24,7 +24,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.random_router import ROUTER_BIAS_SPREAD, ROUTER_SPREAD, ROUTER_TAPER
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.vllm.safetensors_file import Floats
 
 FEED_FORWARD_GROWTH = 4.0
@@ -33,9 +34,6 @@ GROWTH = FEED_FORWARD_GROWTH + 0.5 * ATTENTION_GROWTH
 SHARPNESS = 1.5  # scores spread by its square, so that attention picks a few tokens of hundreds
 SWIGLU_MEAN_SQUARE = 0.356  # of silu(g) u, g and u from N(0, 1)
 SHARES_SQUARED = 0.86, -0.65  # sum over k chosen experts of their shares squared is about 0.86 k^-0.65: measured
-ROUTER_BIAS_SPREAD = 1.4
-ROUTER_SPREAD = 1.7
-ROUTER_TAPER = 0.1
 CONSTANT = 0  # the coordinate of the hidden state that is 1 throughout
 
 EMBEDDING = "model.embed_tokens.weight"
@@ -44,10 +42,9 @@ FINAL_NORM = "model.norm.weight"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomTensors:
-    """Of a shape with RMSNorm and SwiGLU, dense or with experts; qk_norm: whether heads have norms of their own."""
+    """Of a shape with RMSNorm and SwiGLU, dense or with experts."""
 
-    shape: MoeShape
-    qk_norm: bool = True
+    shape: DecoderShape
     seed: int = 0
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -81,7 +78,7 @@ class RandomTensors:
             factor, power = SHARES_SQUARED
             shares = 1.0 if self.shape.is_dense else factor * self.shape.experts_per_token**power
             return math.sqrt(FEED_FORWARD_GROWTH / self.shape.num_layers / SWIGLU_MEAN_SQUARE / shares)
-        return SHARPNESS if kind in ("q_proj", "k_proj") and not self.qk_norm else 1.0
+        return SHARPNESS if kind in ("q_proj", "k_proj") and not self.shape.qk_norm else 1.0
 
     def _router(self, random: np.random.Generator, dims: tuple[int, ...], layer: int) -> Floats:
         experts, hidden = dims
@@ -108,7 +105,7 @@ class RandomTensors:
         for name, rows in (("q", query), ("k", key), ("v", key)):
             yield f"{attention}{name}_proj.weight", (rows, shape.hidden)
         yield attention + "o_proj.weight", (shape.hidden, query)
-        if self.qk_norm:
+        if self.shape.qk_norm:
             yield attention + "q_norm.weight", (shape.head_dim,)
             yield attention + "k_norm.weight", (shape.head_dim,)
         yield prefix + "post_attention_layernorm.weight", (shape.hidden,)
@@ -116,7 +113,7 @@ class RandomTensors:
 
     def _names_of_feed_forward(self, mlp: str) -> Iterator[tuple[str, tuple[int, ...]]]:
         shape = self.shape
-        hidden, width = shape.hidden, shape.expert_intermediate
+        hidden, width = shape.hidden, shape.intermediate
         if not shape.is_dense:
             yield mlp + "gate.weight", (shape.num_experts, hidden)
         blocks = ("",) if shape.is_dense else tuple(f"experts.{expert}." for expert in range(shape.num_experts))

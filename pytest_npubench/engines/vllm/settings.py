@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_npubench.engines.vllm.model_directory import TORCH_DTYPE, check_model_directory, kv_bytes_per_token
+from pytest_npubench.engines.hf_config import TORCH_DTYPE
+from pytest_npubench.engines.vllm.model_directory import check_model_directory, kv_bytes_per_token
 from pytest_npubench.errors import ConfigError
 
 HYBRID_CHUNK_TOKENS = 8192  # Layered Prefill, section 4.3

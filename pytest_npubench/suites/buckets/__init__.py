@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.suites.protocol import Choice, Site, Suite
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.engines.descriptor import EngineDescriptor
-    from pytest_npubench.reports.page import Parts
+    from pytest_npubench.reports.page import Parts, Rounds
+    from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 
 class Buckets(Suite):
@@ -44,18 +45,18 @@ class Buckets(Suite):
 
         return memory
 
-    def parts(self, records: Sequence[Mapping[str, Any]], rounds: Sequence[Mapping[str, Any]]) -> Parts:
+    def parts(self, cases: Cases, rounds: Rounds) -> Parts:
         from pytest_npubench.suites.buckets.report.section import parts
 
-        return parts(records, rounds)
+        return parts(cases, rounds)
 
-    def lines(self, records: Sequence[Mapping[str, Any]]) -> Sequence[str]:
-        from pytest_npubench.suites.buckets.report.lines import lines
+    def lines(self, cases: Cases) -> Sequence[str]:
+        from pytest_npubench.suites.buckets.report.section import lines
 
-        return lines(records)
+        return lines(cases)
 
-    def heading(self, record: Mapping[str, Any]) -> str:
-        return f"{record.get('model')}, batch {record.get('batch_size')}"
+    def heading(self, record: CaseRecord[Any]) -> str:
+        return f"{record.model}, batch {record.batch_size}"
 
 
 SUITE = Buckets()

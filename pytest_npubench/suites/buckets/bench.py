@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.warmup import warm_up
-from pytest_npubench.engines import shapes
 from pytest_npubench.engines.protocol import Canaries, Engine
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.predictors.two_point import check_pure
-from pytest_npubench.suites.buckets.declared_buckets import mismatch, series_name
+from pytest_npubench.suites.buckets.declared_buckets import mismatch
 from pytest_npubench.suites.buckets.plan import BucketPlan
-from pytest_npubench.suites.buckets.points import BucketPoint
-from pytest_npubench.suites.buckets.service import BucketService
+from pytest_npubench.suites.buckets.points import BucketPoint, BucketVisit
 
 # XLA's status, and what allocators say
 OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "allocate memory")
@@ -106,12 +102,10 @@ class BucketBench:
             return warm_up(lambda: self._time(point))
         return self._time(point), True
 
-    def sample(self, point: BucketPoint, round_index: int) -> Mapping[str, Sequence[float]]:
-        """One timing in seconds, under the point's own name, and beside it what the engine declares of its buckets."""
-        found: dict[str, Sequence[float]] = {point.name: (self._time(point),)}
-        if self._engine.declared and point.requests:
-            found[series_name(point.name)] = tuple(map(float, self._engine.declared))
-        return found
+    def sample(self, point: BucketPoint, round_index: int) -> BucketVisit:
+        """One timing, and of a batch what the engine declares of its buckets."""
+        seconds = self._time(point)
+        return BucketVisit(seconds=seconds, declared=tuple(self._engine.declared) if point.requests else ())
 
     def close(self) -> None:
         """End what the engine started."""
@@ -136,33 +130,9 @@ class BucketBench:
         return self._engine.canaries
 
 
-class ReferenceBuckets(BucketService):
-    """The reference decoders, each compiled for the plan's buckets."""
-
-    def engine(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Engine:
-        return static_bucket_engine(runtime, plan)
-
-
 def is_out_of_memory(error: Exception) -> bool:
     """Whether a compiler or an allocator gave up for want of memory. XLA and OpenVINO say so in words alone."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     text = str(error)
     return any(words in text.lower() for words in OUT_OF_MEMORY)
-
-
-def static_bucket_engine(runtime: Runtime, plan: BucketPlan) -> Engine:
-    """The reference decoder of a plan's family."""
-    shape = shapes.decoder_shape(plan.model)
-    settings: dict[str, Any] = {
-        "buckets": plan.buckets,
-        "batch_size": plan.batch_size,
-        "dtype": plan.spec.dtype,
-    }
-    if plan.spec.family == "openvino":
-        from pytest_npubench.engines.openvino_dense.engine import OpenVinoBucketEngine
-
-        return OpenVinoBucketEngine(shape, runtime, **settings)
-    from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
-
-    return StaticBucketEngine(shape, runtime, **settings)

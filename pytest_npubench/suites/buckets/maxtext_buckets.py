@@ -48,7 +48,7 @@ def maxtext_arguments(plan: BucketPlan) -> list[str]:
         "per_device_batch_size": plan.batch_size / plan.spec.tensor_parallel,
         "ici_tensor_parallelism": plan.spec.tensor_parallel,
     }
-    shape = shapes.decoder_shape(plan.model)
+    shape = shapes.dense_shape(plan.model)
     return [*model_arguments(shape, plan.spec.dtype), *(f"{key}={value}" for key, value in settings.items())]
 
 

@@ -18,7 +18,7 @@ from pytest_npubench.campaign.kind import CaseKind
 from pytest_npubench.campaign.memory import MemoryNeed, MemoryRoom
 from pytest_npubench.core.case import Case
 from pytest_npubench.engines.jax_dense.memory import cache_bytes, weight_bytes
-from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
+from pytest_npubench.engines.shapes import DecoderShape, dense_shape
 from pytest_npubench.engines.virtual.memory import dtype_bytes
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
@@ -69,7 +69,7 @@ def needed_buckets(case: Case, kind: CaseKind[Any], plan: BucketPlan) -> tuple[i
 
 def bucket_need(plan: BucketPlan, buckets: Sequence[int]) -> MemoryNeed:
     """Of the reference decoder with these buckets loaded, on each device of the plan's group."""
-    shape, dtype, num_devices = decoder_shape(plan.model), plan.spec.dtype, plan.spec.tensor_parallel
+    shape, dtype, num_devices = dense_shape(plan.model), plan.spec.dtype, plan.spec.tensor_parallel
     largest = max(buckets, default=0)
     working_bytes = _decoder_working_bytes(shape, plan.batch_size, largest, num_devices, dtype_bytes(dtype))
     return MemoryNeed(

@@ -13,11 +13,12 @@ from typing import Any
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.core.buckets import BucketKeys
 from pytest_npubench.engines import shapes
+from pytest_npubench.engines.hf_config import TORCH_DTYPE
 from pytest_npubench.engines.nxd.buckets import FirstFit
 from pytest_npubench.engines.nxd.engine import NxdEngine
 from pytest_npubench.engines.nxd.opening import class_path, open_model
 from pytest_npubench.engines.protocol import Engine
-from pytest_npubench.engines.vllm.model_directory import TORCH_DTYPE, write_model_directory
+from pytest_npubench.engines.vllm.model_directory import write_model_directory
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.service import BucketService
 
@@ -35,7 +36,7 @@ class NxdBuckets(BucketService):
 
     def engine(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Engine:
         """Raises what write_model_directory and open_model raise."""
-        shape, dtype = shapes.decoder_shape(plan.model), plan.spec.dtype
+        shape, dtype = shapes.dense_shape(plan.model), plan.spec.dtype
         opened = open_model(
             class_path(shape),
             write_model_directory(folder / "models" / f"{plan.model}-{dtype}", shape, dtype=dtype, is_ours=True),

@@ -10,64 +10,43 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from pytest_npubench import engines
+from pytest_npubench.campaign.plan import EnginePlan
 from pytest_npubench.core.buckets import BucketKeys
-from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.hardware import HardwareSpec, RunSize
 from pytest_npubench.core.measurement import Request
-from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.predictors.two_point import ProfilePoint, plan_points
-from pytest_npubench.suites.buckets.points import BucketPoint
+from pytest_npubench.suites.buckets.points import BucketPoint, move_name, profile_name
 from pytest_npubench.suites.buckets.service import BucketService
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.workloads import LengthSample, workload
 
 Lengths = npt.NDArray[np.int64]
-SUITE = "buckets"
 PROFILE_VISIT_S = 0.8  # every prediction of a bucket rests on its two points
 DRAWN_VISIT_S = 0.7  # one batch is half of a case's error: a long one is to be seen more than once in a round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BucketPlan:
+class BucketPlan(EnginePlan):
     """One device, model and batch size under one run size, with the limits its predictions are held to.
 
-    engine: the name of one that is registered (pytest_npubench.engines). rivals: predictors that are judged beside
-    LENS, which no case is held to, so they are no part of its settings.
+    rivals: predictors that are judged beside LENS, which no case is held to, so they are no part of its settings.
     """
 
-    spec: HardwareSpec
+    suite = "buckets"
     size: RunSize
-    model: str
-    batch_size: int
     case_error: float
     mean_error: float
-    engine: str = "reference"
     rivals: tuple[str, ...] = ()
 
     @property
-    def runner(self) -> EngineDescriptor:
-        """The engine, as it stands for the plan's family."""
-        return engines.engine(self.engine, self.spec.family)
-
-    @property
     def service(self) -> BucketService:
-        """How the engine runs the suite; the defaults where it does not, and cases are skipped."""
-        found: BucketService = self.runner.part(SUITE) if SUITE in self.runner.parts else BucketService()
-        return found
-
-    @property
-    def is_reference(self) -> bool:
-        return self.runner.is_reference(self.spec.family)
+        """How the engine runs the suite."""
+        return self.part(BucketService)
 
     @property
     def key(self) -> str:
-        return f"{self.spec.name}-{self.model}-b{self.batch_size}" + ("" if self.is_reference else f"-{self.engine}")
-
-    @property
-    def framework(self) -> str:
-        return self.runner.framework(SUITE)
+        return f"{self.spec.name}-{self.model}-b{self.batch_size}{self.engine_suffix}"
 
     @property
     def limits(self) -> dict[str, float]:
@@ -91,9 +70,8 @@ class BucketPlan:
     def settings(self) -> dict[str, object]:
         """What changes the meaning of a case, for its digest."""
         size = self.size
-        engine = {"engine": self.engine} if not self.is_reference else {}  # digests of the reference stay as they were
         return {
-            **engine,
+            **self.engine_settings,
             "buckets": self.buckets,
             "dtype": self.spec.dtype,
             "tensor_parallel": self.spec.tensor_parallel,
@@ -101,22 +79,11 @@ class BucketPlan:
             "profile_output_tokens": size.profile_output_tokens,
         }
 
-    def case(self, suite: str, kind: str, axes: Axes) -> Case:
-        return Case(
-            suite=suite,
-            kind=kind,
-            hardware=self.spec.name,
-            family=self.spec.family,
-            model=self.model,
-            batch_size=self.batch_size,
-            axes=axes,
-        )
-
     def profile_point(self, point: ProfilePoint) -> BucketPoint:
         """A LENS profile point: the whole batch with one length."""
         request = Request(input_tokens=point.input_tokens, output_tokens=point.output_tokens)
         return BucketPoint(
-            name=f"profile/{point.bucket}/{point.output_tokens}",
+            name=profile_name(point.bucket, point.output_tokens),
             requests=(request,) * self.batch_size,
             pure_bucket=point.bucket,
             visit_s=PROFILE_VISIT_S,
@@ -133,7 +100,7 @@ class BucketPlan:
             return ()
         pairs = zip(self.buckets, self.buckets[1:], strict=False)
         return tuple(
-            BucketPoint(name=f"move/{small}/{large}", move=(small, large)) for small, large in pairs if large in buckets
+            BucketPoint(name=move_name(small, large), move=(small, large)) for small, large in pairs if large in buckets
         )
 
     def draws(self, name: str) -> tuple[BucketPoint, ...]:

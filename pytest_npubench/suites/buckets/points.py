@@ -1,11 +1,18 @@
-"""What a bucket campaign times."""
+"""What a bucket campaign times, and what a visit of it leaves."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_npubench.campaign.visits import Columns, Visit
 from pytest_npubench.core.measurement import Request
+from pytest_npubench.errors import MeasurementError
 
+DECLARED = "declared"
+PROFILE = re.compile(r"profile/(\d{1,9})/(\d{1,9})")
+MOVE = re.compile(r"move/(\d{1,9})/(\d{1,9})")
 VISIT_S = 0.5
 MAX_VISITS = 6
 
@@ -35,3 +42,54 @@ class BucketPoint:
     def definition(self) -> list[object]:
         """JSON form for the campaign's digest."""
         return [self.name, [[item.input_tokens, item.output_tokens] for item in self.requests], self.move]
+
+
+def profile_name(bucket: int, output_tokens: int) -> str:
+    """Of a point that profiles a bucket; PROFILE reads it back."""
+    return f"profile/{bucket}/{output_tokens}"
+
+
+def move_name(smaller: int, larger: int) -> str:
+    """Of a move of the KV cache; MOVE reads it back."""
+    return f"move/{smaller}/{larger}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketVisit(Visit):
+    """The seconds of a visit, and the lengths that the engine said it pads prompts to; none where it said nothing.
+
+    A round holds the seconds under the point's own name, and the lengths of all its visits as one series.
+    Worked example: two visits of 0.1 and 0.2 s on buckets (16, 32) are {"": (0.1, 0.2), "declared": (16, 32, 16, 32)}.
+    """
+
+    seconds: float
+    declared: tuple[int, ...] = ()
+
+    def columns(self) -> Columns:
+        declared = {DECLARED: tuple(map(float, self.declared))} if self.declared else {}
+        return {"": (self.seconds,), **declared}
+
+    @classmethod
+    def of_columns(cls, columns: Columns) -> tuple[BucketVisit, ...]:
+        seconds, declared = columns.get("", ()), tuple(map(int, columns.get(DECLARED, ())))
+        size, rest = divmod(len(declared), max(1, len(seconds)))
+        if rest:
+            raise MeasurementError(f"{len(declared)} declared lengths of {len(seconds)} visits; want as many of each")
+        return tuple(
+            cls(seconds=value, declared=declared[index * size : (index + 1) * size])
+            for index, value in enumerate(seconds)
+        )
+
+
+def declared_in(rounds: Iterable[Mapping[str, Sequence[float]]]) -> tuple[int, ...]:
+    """The lengths that any visit of these rounds was told, ascending; empty where the engine declared none."""
+    return tuple(sorted({int(value) for row in rounds for name in row if _is_declared(name) for value in row[name]}))
+
+
+def seconds_in(row: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
+    """A round's points with their seconds alone."""
+    return {name: values for name, values in row.items() if not _is_declared(name)}
+
+
+def _is_declared(column: str) -> bool:
+    return column.endswith(f"/{DECLARED}")

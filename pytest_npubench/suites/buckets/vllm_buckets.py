@@ -83,7 +83,7 @@ class VllmBuckets(BucketService):
 def start_bucket_engine(plan: BucketPlan, folder: Path, visible_devices: str | None = None) -> VllmBucketEngine:
     """Starts vLLM on these devices (CUDA_VISIBLE_DEVICES; None: what this process sees). Raises what VllmProcess and
     write_model_directory raise."""
-    shape = shapes.decoder_shape(plan.model)
+    shape = shapes.dense_shape(plan.model)
     server = BucketServer(replace(engine_settings(plan, folder), visible_devices=visible_devices))
     return VllmBucketEngine(
         server,
@@ -97,7 +97,7 @@ def start_bucket_engine(plan: BucketPlan, folder: Path, visible_devices: str | N
 
 def engine_settings(plan: BucketPlan, folder: Path) -> EngineSettings:
     """Writes the model directory below `folder` where it is not there yet."""
-    shape, dtype = shapes.decoder_shape(plan.model), plan.spec.dtype
+    shape, dtype = shapes.dense_shape(plan.model), plan.spec.dtype
     longest = -(-(plan.buckets[-1] + 1) // BLOCK_TOKENS) * BLOCK_TOKENS
     return EngineSettings(
         model=write_model_directory(folder / "models" / f"{plan.model}-{dtype}", shape, dtype=dtype, is_ours=True),

@@ -7,10 +7,11 @@ from time import perf_counter
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.lost_unit import LastWords
+from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.offload.pair import OffloadPair
 from pytest_npubench.suites.offload.plan import OffloadPlan
-from pytest_npubench.suites.offload.points import VisitPoint
+from pytest_npubench.suites.offload.points import VisitPoint, visit_of
 
 PAIR = "host"  # the one pair that runs kernels of other kinds than a matrix multiplication
 
@@ -42,11 +43,9 @@ class OffloadBench:
         self.sample(point, 0)
         return perf_counter() - started_s, True
 
-    def sample(self, point: VisitPoint, round_index: int) -> Mapping[str, Sequence[float]]:
-        """The figures of one visit, under the point's name."""
+    def sample(self, point: VisitPoint, round_index: int) -> Visit:
         with self._words.kept():
-            figures = self._pair.measure(point.name)
-        return {f"{point.name}/{metric}": (value,) for metric, value in figures.items()}
+            return visit_of(self._pair.measure(point.name))
 
     def close(self) -> None:
         self._pair.close()

@@ -1,49 +1,33 @@
-"""What the offload experiments have in common: one case, the points of its experiment, rows for the report."""
+"""What the offload experiments have in common: the points of their campaign, and what rounds left of them."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
+from pytest_npubench.campaign.paired_rounds import PairExperiment, all_visits, time_metric, whole_rounds
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.offload.summaries import ArmRow, Samples
+from pytest_npubench.campaign.visits import VisitT
+from pytest_npubench.core.case import Case
+from pytest_npubench.offload.units import Figures
 from pytest_npubench.suites.offload.plan import OffloadPlan
 from pytest_npubench.suites.offload.points import VisitPoint
 from pytest_npubench.verdict.result import Metric
 
 
-class OffloadExperiment:
-    """The part of a CaseKind that the experiments share."""
-
+class OffloadExperiment(PairExperiment[OffloadPlan]):
     suite = "offload"
-
-    def axes(self, plan: OffloadPlan) -> Iterable[Axes]:
-        return ((),)
 
     def points(self, case: Case, plan: OffloadPlan) -> tuple[VisitPoint, ...]:
         return tuple(VisitPoint(point=point) for point in plan.visits)
 
-    def settled(self, case: Case, plan: OffloadPlan, measured: Measured) -> bool:
-        """min_rounds are what an experiment was planned with; more tell it nothing that budget is kept for."""
-        return True
+
+def visits_of(measured: Measured, points: Sequence[VisitPoint], of: type[VisitT]) -> dict[str, tuple[VisitT, ...]]:
+    """By point, one record a round that visited them all. Raises MeasurementError with the reason where a point failed,
+    and where there is no such round."""
+    whole = whole_rounds(measured, points)
+    return {point.name: all_visits(whole, point, of) for point in points}
 
 
-def arm_rows(rows: Sequence[ArmRow]) -> list[dict[str, object]]:
-    """As plain data for the report: the arm, its setting, medians by metric, its ratio with the interval."""
-    return [
-        {
-            "arm": row.arm,
-            "setting": row.setting,
-            **row.medians,
-            "over": row.over.median if row.over else None,
-            "over_interval": [row.over.low, row.over.high] if row.over else None,
-        }
-        for row in rows
-    ]
-
-
-def arm_time(name: str, samples: Samples, point: str) -> Metric:
+def arm_time(name: str, visits: Mapping[str, Sequence[Figures]], point: str) -> Metric:
     """The seconds of one arm, to be held against accepted sessions."""
-    found = samples[point]["total_s"]
-    return Metric(name=name, unit="s", value=statistics.median(found), samples=tuple(found))
+    return time_metric(name, [visit.total_s for visit in visits[point]])

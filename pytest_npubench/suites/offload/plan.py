@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.core.hardware import HardwareSpec
+from pytest_npubench.core.hardware import HardwareSpec, size_of
 from pytest_npubench.offload.chunk_graphs import ChunkSettings, chunk_points
 from pytest_npubench.offload.factorial import FactorialSettings, factorial_points
 from pytest_npubench.offload.replay import ReplaySettings, replay_points
 from pytest_npubench.offload.shadow import ShadowSettings, shadow_points
 from pytest_npubench.offload.units import OffloadPoint
-from pytest_npubench.partition.pair_size import PairSize, size_of
-from pytest_npubench.suites.offload.spec import OffloadSpec
+from pytest_npubench.suites.offload.spec import OffloadSize, OffloadSpec
 
 Settings = ChunkSettings | ShadowSettings | ReplaySettings | FactorialSettings
 
@@ -32,7 +31,7 @@ class OffloadPlan:
 
     spec: HardwareSpec
     offload: OffloadSpec
-    size: PairSize
+    size: OffloadSize
     experiment: Settings
 
     @property

@@ -1,14 +1,18 @@
-"""A visit of one arm under one setting, and the samples that the rounds left of it."""
+"""What an offload campaign measures, one arm under one setting, and the record that a visit leaves, by experiment."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from pytest_npubench.campaign.points import Measured, VisitedOnce
-from pytest_npubench.campaign.whole_rounds import whole_rounds
-from pytest_npubench.offload.summaries import Samples
-from pytest_npubench.offload.units import OffloadPoint
+from pytest_npubench.campaign.points import VisitedOnce
+from pytest_npubench.campaign.visits import Visit
+from pytest_npubench.offload.chunk_graphs import ChunkFigures
+from pytest_npubench.offload.factorial import FactorialFigures
+from pytest_npubench.offload.replay import ReplayFigures
+from pytest_npubench.offload.shadow import ShadowFigures
+from pytest_npubench.offload.units import Figures, OffloadPoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +26,34 @@ class VisitPoint(VisitedOnce):
         return self.point.name
 
 
-def samples_of(measured: Measured, points: Sequence[VisitPoint]) -> Samples:
-    """By point and metric, one value a round that visited them all. Raises MeasurementError with the reason where a
-    point failed, and where there is no such round."""
-    rounds = whole_rounds(measured, points).rounds
-    found: dict[str, Mapping[str, Sequence[float]]] = {}
-    for point in points:
-        metrics = [key for key in rounds[0] if key.rpartition("/")[0] == point.name]
-        found[point.name] = {key.removeprefix(f"{point.name}/"): [row[key][0] for row in rounds] for key in metrics}
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkVisit(ChunkFigures, Visit):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowVisit(ShadowFigures, Visit):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayVisit(ReplayFigures, Visit):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactorialVisit(FactorialFigures, Visit):
+    pass
+
+
+_VISITS: Mapping[type[Any], type[Visit]] = {
+    ChunkFigures: ChunkVisit,
+    ShadowFigures: ShadowVisit,
+    ReplayFigures: ReplayVisit,
+    FactorialFigures: FactorialVisit,
+}
+
+
+def visit_of(figures: Figures) -> Visit:
+    """The same figures as a round keeps them."""
+    return _VISITS[type(figures)](**asdict(figures))

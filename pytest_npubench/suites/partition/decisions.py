@@ -6,35 +6,37 @@ the decided one, from the odd ones: the least of many noisy medians is too small
 
 from __future__ import annotations
 
+from pytest_npubench.campaign.paired_rounds import whole_rounds
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.whole_rounds import whole_rounds
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.partition.matmul import Matmul
 from pytest_npubench.partition.regret import MIN_ROUNDS, MeasuredSplits, Regret, regret_between
 from pytest_npubench.partition.strategies import all_splits
-from pytest_npubench.suites.partition.experiment import rounds_of
+from pytest_npubench.suites.partition.experiment import total_s
 from pytest_npubench.suites.partition.plan import PartitionPlan
-from pytest_npubench.suites.partition.points import DecisionPoint, SplitPoint
+from pytest_npubench.suites.partition.points import DecisionPoint, DecisionVisit, OperatorPoint, SplitPoint
 
 
-def decision_points(plan: PartitionPlan, matmul: Matmul) -> tuple[DecisionPoint | SplitPoint, ...]:
+def decision_points(plan: PartitionPlan, matmul: Matmul) -> tuple[OperatorPoint, ...]:
     """The solver's decision, and every split there is."""
-    splits = all_splits(matmul, plan.options)
-    return DecisionPoint(matmul=matmul), *(SplitPoint(matmul=matmul, split=split) for split in splits)
+    return DecisionPoint(matmul=matmul), *_split_points(plan, matmul)
 
 
 def regret(plan: PartitionPlan, matmul: Matmul, measured: Measured) -> Regret:
     """Raises MeasurementError where a split or the decision failed, or with too few rounds for two halves."""
-    decision, *splits = points = decision_points(plan, matmul)
-    measured = whole_rounds(measured, points)
+    decision, splits = DecisionPoint(matmul=matmul), _split_points(plan, matmul)
+    measured = whole_rounds(measured, (decision, *splits))
     if len(measured.rounds) < MIN_ROUNDS:
         raise MeasurementError(f"{len(measured.rounds)} rounds; want {MIN_ROUNDS} or more, half to choose the best by")
-    last = measured.rounds[-1]  # a resumed campaign decided anew
     every = MeasuredSplits(
         matmul=matmul,
-        splits=tuple(point.split for point in splits if isinstance(point, SplitPoint)),
-        samples_s=tuple(rounds_of(measured, point, "total_s") for point in splits if isinstance(point, SplitPoint)),
+        splits=tuple(point.split for point in splits),
+        samples_s=tuple(total_s(measured, point) for point in splits),
         relative_errors=(),
     )
-    decided = every.splits[int(last[f"{decision.name}/place"][0])]
-    return regret_between(decided, last[f"{decision.name}/predicted_s"][0], every)
+    decided = measured.visits(decision.name, DecisionVisit)[-1][0]  # the last: a resumed campaign decided anew
+    return regret_between(every.splits[decided.place], decided.predicted_s, every)
+
+
+def _split_points(plan: PartitionPlan, matmul: Matmul) -> tuple[SplitPoint, ...]:
+    return tuple(SplitPoint(matmul=matmul, split=split) for split in all_splits(matmul, plan.options))

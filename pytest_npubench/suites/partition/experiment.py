@@ -1,52 +1,54 @@
-"""What the experiments on a pair of units have in common: planned rounds, and medians of what they left."""
+"""What the experiments of the partition suite have in common: medians and ratios of what their rounds left."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from pytest_npubench.campaign.paired_rounds import PairExperiment
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPoint
-from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.case import Axes
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.suites.partition.plan import PartitionPlan
+from pytest_npubench.suites.partition.points import SplitVisit
 from pytest_npubench.verdict.result import Better, Metric
 
 
-class PairExperiment:
-    """The part of a CaseKind that most experiments share: one case a model."""
-
+class PartitionExperiment(PairExperiment[PartitionPlan]):
     suite = "partition"
 
-    def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
-        return ((),)
 
-    def settled(self, case: Case, plan: PartitionPlan, measured: Measured) -> bool:
-        """min_rounds are what an experiment was planned with; more tell it nothing that budget is kept for."""
-        return True
-
-
-class OperatorExperiment(PairExperiment):
+class OperatorExperiment(PartitionExperiment):
     """One case for each operator shape of the model."""
 
     def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
         return tuple((("operator", name),) for name in plan.operator_names)
 
 
-def rounds_of(measured: Measured, point: CampaignPoint, name: str) -> tuple[float, ...]:
-    """The median of each round's visits, so that rounds of two points can be paired. Raises MeasurementError with the
-    reason where the point failed, or left no such figure."""
-    measured.check(point.name)
-    key = f"{point.name}/{name}"
-    found = tuple(statistics.median(row[key]) for row in measured.rounds if row.get(key))
+def rounds_of(
+    measured: Measured, point: CampaignPoint, figure: Callable[[SplitVisit], float | None]
+) -> tuple[float, ...]:
+    """The median of a split's figure over each round's visits, so that rounds of two points can be paired. Raises
+    MeasurementError with the reason where the point failed, or no visit has that figure."""
+    known = [
+        [value for visit in visits if (value := figure(visit)) is not None]
+        for visits in measured.visits(point.name, SplitVisit)
+    ]
+    found = tuple(statistics.median(values) for values in known if values)
     if not found:
-        raise MeasurementError(f"{point.name}: no {name} in any round")
+        raise MeasurementError(f"{point.name}: no visit has the figure that is asked of it")
     return found
 
 
-def time_metric(name: str, samples_s: Sequence[float]) -> Metric:
-    """The median of times in seconds."""
-    return Metric(name=name, unit="s", value=statistics.median(samples_s), samples=tuple(samples_s))
+def total_s(measured: Measured, point: CampaignPoint) -> tuple[float, ...]:
+    """By round, the whole time of a split. Raises as rounds_of."""
+    return rounds_of(measured, point, lambda visit: visit.total_s)
+
+
+def npu_s(measured: Measured, point: CampaignPoint) -> tuple[float, ...]:
+    """By round, the static unit's time for its parts of a split. Raises as rounds_of."""
+    return rounds_of(measured, point, lambda visit: visit.npu_s)
 
 
 def ratio_metric(name: str, over: Sequence[float], under: Sequence[float], *, better: Better = "higher") -> Metric:

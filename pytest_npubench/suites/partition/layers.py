@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
+from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.partition.layer import DecoderLayer, LayerShape
 from pytest_npubench.partition.matmul import Matmul, Split
 from pytest_npubench.partition.model_shapes import operators
-from pytest_npubench.partition.options import SplitOptions
 from pytest_npubench.partition.regret import MAX_RELATIVE_ERROR
 from pytest_npubench.partition.strategies import strategy
-from pytest_npubench.partition.unit import UnitPair
-from pytest_npubench.suites.partition.points import LayerPoint
+from pytest_npubench.suites.partition.plan import PartitionPlan
+from pytest_npubench.suites.partition.points import OpenPair, PairPoint
 
 OPERATORS = ("attention_qkv", "attention_output", "ffn_gate_up", "ffn_down")
 NUM_KV_HEADS = 8  # of every model that there are weight shapes of
@@ -35,34 +36,64 @@ def layer_shape(model: str) -> LayerShape:
     )
 
 
-def layer_matmuls(model: str, tokens: int) -> tuple[Matmul, ...]:
-    """What a solver has to decide for a layer."""
-    return tuple(layer_shape(model).matmul(name, tokens) for name in OPERATORS)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerVisit(Visit):
+    """Seconds of a pass, the median of a few, as the solver splits the layer and on the static unit alone: all of it,
+    what of it is synchronisation, and the dynamic unit alone in turn with it."""
+
+    decided_s: float
+    decided_sync_s: float
+    gpu_beside_decided_s: float
+    npu_s: float
+    npu_sync_s: float
+    gpu_beside_npu_s: float
 
 
-def measure_layer(
-    pair: UnitPair, model: str, point: LayerPoint, decide: Callable[[Matmul], Split], options: SplitOptions
-) -> Mapping[str, Sequence[float]]:
-    """Seconds of a pass by arm, the median of a few. Raises MeasurementError where an output differs from the dynamic
-    unit's alone."""
-    shape = layer_shape(model)
-    matmuls = {name: shape.matmul(name, point.tokens) for name in OPERATORS}
-    arms = {
-        "decided": {name: decide(matmul) for name, matmul in matmuls.items()},
-        "npu": {name: next(iter(strategy("npu_only").splits(matmul, options))) for name, matmul in matmuls.items()},
-    }
-    found: dict[str, Sequence[float]] = {}
-    for arm, splits in arms.items():
-        layer = DecoderLayer(pair, shape, splits=splits, num_tokens=point.tokens, context=point.context)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerPoint(PairPoint):
+    """A whole decoder layer at so many tokens after a context: as the solver splits it, and on each unit alone."""
+
+    tokens: int
+    context: int
+
+    @property
+    def name(self) -> str:
+        return f"layer/{self.tokens}@{self.context}"
+
+    def undecided(self, plan: PartitionPlan) -> tuple[Matmul, ...]:
+        return tuple(self._matmuls(plan).values())
+
+    def visit(self, opened: OpenPair) -> LayerVisit:
+        """Raises MeasurementError where an output differs from the dynamic unit's alone."""
+        matmuls, options = self._matmuls(opened.plan), opened.plan.options
+        decided = {name: opened.decision(matmul).split for name, matmul in matmuls.items()}
+        static = {name: next(iter(strategy("npu_only").splits(matmul, options))) for name, matmul in matmuls.items()}
+        decided_s, decided_sync_s, gpu_beside_decided_s = self._pass_s(opened, "decided", decided)
+        npu_s, npu_sync_s, gpu_beside_npu_s = self._pass_s(opened, "npu", static)
+        return LayerVisit(
+            decided_s=decided_s,
+            decided_sync_s=decided_sync_s,
+            gpu_beside_decided_s=gpu_beside_decided_s,
+            npu_s=npu_s,
+            npu_sync_s=npu_sync_s,
+            gpu_beside_npu_s=gpu_beside_npu_s,
+        )
+
+    def _matmuls(self, plan: PartitionPlan) -> dict[str, Matmul]:
+        shape = layer_shape(plan.model)
+        return {name: shape.matmul(name, self.tokens) for name in OPERATORS}
+
+    def _pass_s(self, opened: OpenPair, arm: str, splits: Mapping[str, Split]) -> tuple[float, float, float]:
+        """Seconds of a pass, of its synchronisation, and of the dynamic unit alone."""
+        shape = layer_shape(opened.plan.model)
+        layer = DecoderLayer(opened.units, shape, splits=splits, num_tokens=self.tokens, context=self.context)
         gpu_s = [layer.run_alone().total_s for _ in range(NUM_RUNS)]
         reference = layer.output().copy()
         runs = [layer.run() for _ in range(NUM_RUNS)]
         error = float(np.abs(layer.output() - reference).max() / np.abs(reference).max())
         if not error <= MAX_RELATIVE_ERROR:
             raise MeasurementError(
-                f"{point.name}, {arm}: output off by {error:.2g}; want at most {MAX_RELATIVE_ERROR:g}"
+                f"{self.name}, {arm}: output off by {error:.2g}; want at most {MAX_RELATIVE_ERROR:g}"
             )
-        found[f"{point.name}/{arm}_s"] = (statistics.median(run.total_s for run in runs),)
-        found[f"{point.name}/{arm}_sync_s"] = (statistics.median(run.sync_s for run in runs),)
-        found[f"{point.name}/gpu_beside_{arm}_s"] = (statistics.median(gpu_s),)
-    return found
+        median = statistics.median
+        return median(run.total_s for run in runs), median(run.sync_s for run in runs), median(gpu_s)

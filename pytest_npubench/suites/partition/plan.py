@@ -11,8 +11,7 @@ from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.partition.matmul import Matmul
 from pytest_npubench.partition.model_shapes import distinct, operators
 from pytest_npubench.partition.options import SplitOptions
-from pytest_npubench.partition.pair_size import PairSize, size_of
-from pytest_npubench.suites.partition.spec import PartitionSpec
+from pytest_npubench.suites.partition.spec import PartitionSize, PartitionSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +20,7 @@ class PartitionPlan:
 
     spec: HardwareSpec
     partition: PartitionSpec
-    size: PairSize
+    size: PartitionSize
     model: str
 
     @property
@@ -87,7 +86,7 @@ class PartitionPlan:
 def partition_plans(spec: HardwareSpec, profile: str) -> Iterator[PartitionPlan]:
     """One for each model that the hardware file splits in this profile."""
     partition = spec.section(PartitionSpec)
-    size = size_of(partition.profiles, profile) if partition else None
+    size = partition.size(profile) if partition else None
     if partition and size:
         for model in size.models:
             yield PartitionPlan(spec=spec, partition=partition, size=size, model=model)

@@ -2,43 +2,53 @@
 
 [partition] names the pair (pytest_npubench.partition.units), the token counts that the static unit has graphs for, its
 tile in weight rows, and the shares of the rows that the GPU may get in decode and in prefill (HeteroInfer, Table 3, has
-quarters there and fifths here). [partition.profile.*] says what a run of that profile does.
+quarters there and fifths here). [partition.profile.*] says what a run of that profile does; one that is not named does
+nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Annotated
 
-from pytest_npubench.core.toml_table import TomlTable
-from pytest_npubench.partition.pair_size import PairSize, pair_sizes
+from msgspec import Meta
+
+from pytest_npubench.core.hardware import RunLength, known_profiles, size_of
+from pytest_npubench.core.record_reader import Count, Counts, Text, Texts, check_within, increasing, key, within
 from pytest_npubench.suites.partition import SUITE
 
-PARTITION_KEYS = ("pair", "models", "standard_sizes", "tile", "decode_shares", "prefill_shares", "profile")
+_SHARES = "a list of one or more numbers above 0 and below 1, each larger than the one before"
+Shares = Annotated[tuple[Annotated[float, Meta(gt=0, lt=1)], ...], Meta(min_length=1, description=_SHARES), increasing]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSize(RunLength):
+    """What a profile runs; all of the section's models where it names none. `lengths` are the token counts S that
+    splits are made for."""
+
+    models: Texts = ()
+    experiments: Annotated[Texts, within(SUITE.kinds)] = SUITE.kinds
+    lengths: Counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSpec:
-    """How a device is split. Shares are the GPU's part of the weight rows, each between 0 and 1."""
+    """How a device is split. Shares are the GPU's part of the weight rows."""
 
-    pair: str
-    models: tuple[str, ...]
-    standard_sizes: tuple[int, ...]
-    tile: int
-    decode_shares: tuple[float, ...]
-    prefill_shares: tuple[float, ...]
-    profiles: tuple[PairSize, ...]
+    pair: Text
+    models: Texts
+    standard_sizes: Counts
+    tile: Count = 1
+    decode_shares: Shares
+    prefill_shares: Shares
+    profiles: Annotated[tuple[PartitionSize, ...], known_profiles] = field(metadata=key("profile"))
 
+    def __post_init__(self) -> None:
+        """Raises WrongEntryError where a profile names a model that the section does not."""
+        for size in self.profiles:
+            check_within(f"profile.{size.name}.models", size.models, self.models)
 
-def read_partition(root: TomlTable) -> PartitionSpec:
-    """The [partition] table. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
-    table = root.table("partition", PARTITION_KEYS)
-    models = table.strings("models")
-    return PartitionSpec(
-        pair=table.text("pair"),
-        models=models,
-        standard_sizes=table.increasing("standard_sizes"),
-        tile=table.integer("tile", default=1),
-        decode_shares=table.shares("decode_shares"),
-        prefill_shares=table.shares("prefill_shares"),
-        profiles=pair_sizes(table, models, SUITE.kinds),
-    )
+    def size(self, profile: str) -> PartitionSize | None:
+        """The run size of that name; None where the profile splits nothing."""
+        found = size_of(self.profiles, profile)
+        return found and replace(found, models=found.models or self.models)

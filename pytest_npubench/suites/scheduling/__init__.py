@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.core.toml_table import TomlTable
     from pytest_npubench.engines.descriptor import EngineDescriptor
-    from pytest_npubench.reports.page import Parts
+    from pytest_npubench.reports.page import Parts, Rounds
     from pytest_npubench.store.baselines import Baselines
     from pytest_npubench.store.fingerprint import FingerprintKey
+    from pytest_npubench.verdict.case_record import Cases
     from pytest_npubench.verdict.result import Judgement
 
 
@@ -27,9 +28,9 @@ class Scheduling(Suite):
     section = "serving"
 
     def read(self, root: TomlTable) -> object:
-        from pytest_npubench.suites.scheduling.spec import read_serving
+        from pytest_npubench.suites.scheduling.spec import ServingSpec
 
-        return read_serving(root)
+        return root.read("serving", ServingSpec)
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.suites.scheduling.plan import serving_plans
@@ -83,15 +84,15 @@ class Scheduling(Suite):
 
         return with_held_to(judgement, plan, points, measured, frozen)
 
-    def parts(self, records: Sequence[Mapping[str, Any]], rounds: Sequence[Mapping[str, Any]]) -> Parts:
+    def parts(self, cases: Cases, rounds: Rounds) -> Parts:
         from pytest_npubench.suites.scheduling.report.section import parts
 
-        return parts(records, rounds)
+        return parts(cases.sources, rounds)
 
-    def lines(self, records: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    def lines(self, cases: Cases) -> Sequence[str]:
         from pytest_npubench.suites.scheduling.report.lines import comparison_lines
 
-        return comparison_lines(records)
+        return comparison_lines(cases.sources)
 
 
 SUITE = Scheduling()

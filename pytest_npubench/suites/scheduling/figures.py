@@ -10,7 +10,7 @@ import numpy as np
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.served_block import ServedBlock, failures_of
 from pytest_npubench.campaign.served_metrics import ServedFigure, reported
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.metrics import summarize
 from pytest_npubench.stats.margin_test import interval
@@ -25,7 +25,7 @@ def blocks(measured: Measured, point: ServedPoint) -> tuple[ServedBlock, ...]:
     return tuple(block for (block,) in measured.visits(point.name, ServedBlock))
 
 
-def metrics_of(found: Sequence[ServedBlock], shape: MoeShape) -> tuple[tuple[Metric, ...], Mapping[str, ServedFigure]]:
+def metrics_of(found: Sequence[ServedBlock], shape: DecoderShape) -> tuple[tuple[Metric, ...], Mapping[str, ServedFigure]]:
     """The metrics that have a value, and all figures by name."""
     return reported(
         found, lambda block: summarize(block, block.slo, num_experts=shape.num_experts, energy_j=block.energy_j)

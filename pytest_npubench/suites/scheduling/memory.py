@@ -10,7 +10,7 @@ from typing import Any
 from pytest_npubench.campaign.kind import CaseKind
 from pytest_npubench.campaign.memory import MemoryNeed, MemoryRoom
 from pytest_npubench.core.case import Case
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.virtual.memory import dtype_bytes
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 
@@ -36,7 +36,7 @@ def campaign_need(plan: ServingPlan) -> MemoryNeed:
     )
 
 
-def _serving_working_bytes(plan: ServingPlan, shape: MoeShape, each: float) -> float:
+def _serving_working_bytes(plan: ServingPlan, shape: DecoderShape, each: float) -> float:
     """Activations of a pass of PASS_CHUNKS chunks, the logits of a decode batch, and one layer's keys and values, which
     FlashAttention 2 wants gathered. A pass of longer prompts may need more: then that point fails alone.
 
@@ -46,7 +46,7 @@ def _serving_working_bytes(plan: ServingPlan, shape: MoeShape, each: float) -> f
     per_iteration = max([serving.tokens_per_iteration, *map(plan.tokens_per_iteration, plan.loads)])
     tokens = min(serving.kv_capacity_tokens, PASS_CHUNKS * per_iteration)
     heads = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim
-    rows = shape.experts_per_token * (2 * shape.hidden + 4 * shape.expert_intermediate)
+    rows = shape.experts_per_token * (2 * shape.hidden + 4 * shape.intermediate)
     activations = tokens * each * (4 * shape.hidden + 2 * heads + rows)
     gathered = serving.kv_capacity_tokens * shape.kv_bytes_per_token(each) / shape.num_layers
     return activations + gathered + SCORE_BYTES * serving.max_batch_size * shape.vocab_size

@@ -9,7 +9,7 @@ from pytest_npubench import engines
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.descriptor import EngineDescriptor
-from pytest_npubench.engines.moe_shapes import MoeShape, moe_shape
+from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
 from pytest_npubench.suites.scheduling.service import ServingService
 from pytest_npubench.suites.scheduling.spec import LoadSpec, ServingSize, ServingSpec
 
@@ -49,9 +49,9 @@ class ServingPlan:
         return self.runner.framework(SUITE)
 
     @property
-    def shape(self) -> MoeShape:
+    def shape(self) -> DecoderShape:
         """Raises RegistryError on a model that no shape has."""
-        return moe_shape(self.model)
+        return decoder_shape(self.model)
 
     @property
     def loads(self) -> tuple[LoadSpec, ...]:

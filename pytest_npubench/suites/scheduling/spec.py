@@ -9,10 +9,27 @@ which is measured once and frozen by the first acceptance, so that one file fits
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated
 
-from pytest_npubench.core.hardware import DTYPES, PROFILES
-from pytest_npubench.core.toml_table import TomlTable
+from pytest_npubench.core.hardware import Dtype, RunLength, known_profiles, size_of
+from pytest_npubench.core.record_reader import (
+    Count,
+    Positive,
+    Text,
+    Texts,
+    WrongEntryError,
+    at_least,
+    check_keys,
+    check_within,
+    key,
+    listed,
+    tables,
+    text,
+    up_to,
+    within,
+)
 from pytest_npubench.suites.scheduling import SUITE
 
 
@@ -22,15 +39,16 @@ class LoadSpec:
 
     `workload` is a name the registry knows; with "-div16" behind it every length is a sixteenth, for small models,
     with "-div16x4" prompts are a sixteenth and answers a quarter.
-    Exactly one of rate_per_s and utilisation is given: utilisation 0.8 is 0.8 of the rate that chunked prefill serves
-    when all requests are there at once. tokens_per_iteration: this load's own, None for that of [serving].
+    A hardware file gives exactly one of rate_per_s and utilisation: utilisation 0.8 is 0.8 of the rate that chunked
+    prefill serves when all requests are there at once. tokens_per_iteration: this load's own, None for that of
+    [serving].
     """
 
-    model: str
-    workload: str
-    rate_per_s: float | None = None
-    utilisation: float | None = None
-    tokens_per_iteration: int | None = None
+    model: Annotated[str, text("one of the section's models")]
+    workload: Text
+    rate_per_s: Positive | None = None
+    utilisation: Annotated[float, up_to(4)] | None = None
+    tokens_per_iteration: Count | None = None
 
     @property
     def rate_name(self) -> str:
@@ -39,131 +57,70 @@ class LoadSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServingSize:
-    """What a profile runs. num_requests arrive in one block; a round serves one block under every policy."""
+class ServingSize(RunLength):
+    """What a profile runs; all of the section's models where it names none. num_requests arrive in one block; a round
+    serves one block under every policy."""
 
-    name: str
-    models: tuple[str, ...]
-    experiments: tuple[str, ...]
-    policies: tuple[str, ...]
-    num_requests: int
-    min_rounds: int
-    max_rounds: int
-    budget_s: float
+    models: Texts = ()
+    experiments: Annotated[Texts, within(SUITE.kinds)] = SUITE.kinds
+    policies: Texts
+    num_requests: Annotated[int, at_least(2)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingSpec:
     """How a device serves: the engine's settings, the loads, the run sizes.
 
-    kv_capacity_tokens is that of every model; kv_capacities, where the file names models, holds each one's own, and
-    `for_model` puts it in place.
+    kv_capacity is in tokens: that of every model, or each one's own, which `for_model` puts in place.
     """
 
-    models: tuple[str, ...]
-    dtype: str
-    max_batch_size: int
-    kv_capacity_tokens: int
-    block_size_tokens: int
-    tokens_per_iteration: int
-    loads: tuple[LoadSpec, ...]
-    profiles: tuple[ServingSize, ...]
-    kv_capacities: tuple[tuple[str, int], ...] = ()
+    models: Texts
+    dtype: Dtype
+    max_batch_size: Count
+    kv_capacity: Count | Mapping[str, Count] = field(metadata=key("kv_capacity_tokens"))
+    block_size_tokens: Count = 16
+    tokens_per_iteration: Count
+    loads: Annotated[tuple[LoadSpec, ...], tables("serving.load")] = field(default=(), metadata=key("load"))
+    profiles: Annotated[tuple[ServingSize, ...], known_profiles] = field(metadata=key("profile"))
+
+    def __post_init__(self) -> None:
+        """Raises WrongEntryError where a load, a profile or a KV cache is of a model that the section does not name, or
+        where loads contradict each other."""
+        if not isinstance(self.kv_capacity, int):
+            check_keys("kv_capacity_tokens", self.kv_capacity, self.models)
+            if missing := [model for model in self.models if model not in self.kv_capacity]:
+                problem = "missing; want a whole number of at least 1"
+                raise WrongEntryError(f"kv_capacity_tokens.{missing[0]}", problem)
+        for size in self.profiles:
+            check_within(f"profile.{size.name}.models", size.models, self.models)
+        for index, load in enumerate(self.loads):
+            _check_load(f"load[{index}]", load, self.models, self.loads[:index])
+
+    @property
+    def kv_capacity_tokens(self) -> int:
+        """The smallest of all models."""
+        return self.kv_capacity if isinstance(self.kv_capacity, int) else min(self.kv_capacity.values())
 
     def for_model(self, model: str) -> ServingSpec:
         """The settings with the KV cache that this model has."""
-        capacity = dict(self.kv_capacities).get(model, self.kv_capacity_tokens)
-        return replace(self, kv_capacity_tokens=capacity, kv_capacities=())
+        return self if isinstance(self.kv_capacity, int) else replace(self, kv_capacity=self.kv_capacity[model])
 
     def size(self, profile: str) -> ServingSize | None:
         """The run size of that name; None where the profile serves nothing."""
-        return next((size for size in self.profiles if size.name == profile), None)
+        found = size_of(self.profiles, profile)
+        return found and replace(found, models=found.models or self.models)
 
 
-def read_serving(root: TomlTable) -> ServingSpec:
-    """The [serving] table. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
-    table = root.table("serving", SERVING_KEYS)
-    models = table.strings("models")
-    capacities = _kv_capacities(table, models)
-    return ServingSpec(
-        models=models,
-        dtype=table.choice("dtype", DTYPES),
-        max_batch_size=table.integer("max_batch_size"),
-        kv_capacity_tokens=(
-            min(tokens for _, tokens in capacities) if capacities else table.integer("kv_capacity_tokens")
-        ),
-        block_size_tokens=table.integer("block_size_tokens", default=16),
-        tokens_per_iteration=table.integer("tokens_per_iteration"),
-        loads=_loads(table, models),
-        profiles=_sizes(table.table("profile", PROFILES), models),
-        kv_capacities=capacities,
-    )
-
-
-SERVING_KEYS = (
-    "models",
-    "dtype",
-    "max_batch_size",
-    "kv_capacity_tokens",
-    "block_size_tokens",
-    "tokens_per_iteration",
-    "load",
-    "profile",
-)
-LOAD_KEYS = ("model", "workload", "rate_per_s", "utilisation", "tokens_per_iteration")
-
-
-def _kv_capacities(serving: TomlTable, models: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-    """Tokens by model where the key is a table, which then names every model; empty where it is one number for all."""
-    if not isinstance(serving.entries.get("kv_capacity_tokens"), dict):
-        return ()
-    table = serving.table("kv_capacity_tokens", models)
-    return tuple((model, table.integer(model)) for model in models)
-
-
-def _loads(serving: TomlTable, models: tuple[str, ...]) -> tuple[LoadSpec, ...]:
-    loads: list[LoadSpec] = []
-    for table in serving.tables("load", LOAD_KEYS):
-        if ("rate_per_s" in table) == ("utilisation" in table):
-            raise table.error("rate_per_s", "want rate_per_s or utilisation, and not both")
-        load = LoadSpec(
-            model=table.choice("model", models),
-            workload=table.text("workload"),
-            rate_per_s=table.number("rate_per_s") if "rate_per_s" in table else None,
-            utilisation=table.number("utilisation", at_most=4) if "utilisation" in table else None,
-            tokens_per_iteration=table.integer("tokens_per_iteration") if "tokens_per_iteration" in table else None,
-        )
-        _check_load(load, [one for one in loads if (one.model, one.workload) == (load.model, load.workload)], table)
-        loads.append(load)
-    return tuple(loads)
-
-
-def _check_load(load: LoadSpec, others: list[LoadSpec], table: TomlTable) -> None:
+def _check_load(at: str, load: LoadSpec, models: tuple[str, ...], earlier: tuple[LoadSpec, ...]) -> None:
     """Against the others of its model and workload: what chunked prefill serves of one is measured once for all."""
+    if (load.rate_per_s is None) == (load.utilisation is None):
+        raise WrongEntryError(f"{at}.rate_per_s", "want rate_per_s or utilisation, and not both")
+    if load.model not in models:
+        raise WrongEntryError(f"{at}.model", f"want one of {listed(models)}, not {load.model!r}")
+    others = [one for one in earlier if (one.model, one.workload) == (load.model, load.workload)]
     if load.rate_name in [other.rate_name for other in others]:
-        raise table.error("workload", f"a second entry for {load.model}, {load.workload} at this rate; keep one")
+        problem = f"a second entry for {load.model}, {load.workload} at this rate; keep one"
+        raise WrongEntryError(f"{at}.workload", problem)
     if any(other.tokens_per_iteration != load.tokens_per_iteration for other in others):
-        raise table.error(
-            "tokens_per_iteration", f"want the same in all entries for {load.model}, {load.workload}, or in none"
-        )
-
-
-def _sizes(profiles: TomlTable, models: tuple[str, ...]) -> tuple[ServingSize, ...]:
-    """Profiles that the file does not name serve nothing."""
-    keys = ("models", "experiments", "policies", "num_requests", "min_rounds", "max_rounds", "budget_s")
-    tables = ((name, profiles.table(name, keys)) for name in PROFILES if name in profiles)
-    return tuple(_size(name, table, models) for name, table in tables)
-
-
-def _size(name: str, table: TomlTable, models: tuple[str, ...]) -> ServingSize:
-    min_rounds = table.integer("min_rounds", at_least=2)  # one round has no spread, so no interval
-    return ServingSize(
-        name=name,
-        models=table.strings("models", models) if "models" in table else models,
-        experiments=table.strings("experiments", SUITE.kinds) if "experiments" in table else SUITE.kinds,
-        policies=table.strings("policies"),
-        num_requests=table.integer("num_requests", at_least=2),
-        min_rounds=min_rounds,
-        max_rounds=table.integer("max_rounds", at_least=min_rounds),
-        budget_s=table.number("budget_s"),
-    )
+        problem = f"want the same in all entries for {load.model}, {load.workload}, or in none"
+        raise WrongEntryError(f"{at}.tokens_per_iteration", problem)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.suites.protocol import Choice, Site, Suite
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.core.toml_table import TomlTable
-    from pytest_npubench.reports.page import Parts
+    from pytest_npubench.reports.page import Parts, Rounds
+    from pytest_npubench.verdict.case_record import Cases
 
 
 class Server(Suite):
@@ -21,9 +22,9 @@ class Server(Suite):
     section = "server"
 
     def read(self, root: TomlTable) -> object:
-        from pytest_npubench.suites.server.spec import read_server
+        from pytest_npubench.suites.server.spec import ServerSpec
 
-        return read_server(root)
+        return root.read("server", ServerSpec)
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.suites.server.plan import server_plans
@@ -35,15 +36,15 @@ class Server(Suite):
 
         return ServerBench(runtime, plan)
 
-    def parts(self, records: Sequence[Mapping[str, Any]], rounds: Sequence[Mapping[str, Any]]) -> Parts:
+    def parts(self, cases: Cases, rounds: Rounds) -> Parts:
         from pytest_npubench.suites.server.report.section import parts
 
-        return parts(records, rounds)
+        return parts(cases.sources, rounds)
 
-    def lines(self, records: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    def lines(self, cases: Cases) -> Sequence[str]:
         from pytest_npubench.suites.server.report.lines import server_lines
 
-        return server_lines(records)
+        return server_lines(cases.sources)
 
 
 SUITE = Server()

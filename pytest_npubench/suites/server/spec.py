@@ -12,32 +12,57 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from typing import Annotated
 
-from pytest_npubench.core.hardware import PROFILES
-from pytest_npubench.core.toml_table import TomlTable, listed
+from msgspec import Meta
+
+from pytest_npubench.core.hardware import RunLength, all_profiles
+from pytest_npubench.core.record_reader import (
+    SAME_TABLE,
+    Count,
+    Fraction,
+    Positive,
+    Text,
+    Texts,
+    WrongEntryError,
+    at_least,
+    check_within,
+    increasing,
+    key,
+    listed,
+    one_of,
+    tables,
+)
 
 APIS = ("completions", "chat")
 PROMPTS = ("tokens", "words")
 FIRST_TOKEN, LAST_TOKEN = 100, 999
 """Ids of plain tokens in every vocabulary met so far: special ones stand before them or at the end."""
 
-SERVER_KEYS = (
-    "api",
-    "prompt",
-    "token_ids",
-    "extra_body",
-    "max_total_tokens",
-    "attainment",
-    "connect_timeout_s",
-    "idle_timeout_s",
-    "answer_timeout_s",
-    "load",
-    "profile",
-)
 OURS = ("model", "prompt", "messages", "max_tokens", "stream", "stream_options")
 """Fields of a request that extra_body may not change: the measurement rests on them."""
+
+
+def _told_apart(rates: tuple[float, ...]) -> tuple[float, ...]:
+    """Six digits name a case, so two rates that differ only behind them would be one."""
+    increasing(tuple(float(f"{rate:g}") for rate in rates))
+    return rates
+
+
+_RATES = "a list of one or more rates above 0, each larger than the one before"
+Rates = Annotated[tuple[Annotated[float, Meta(gt=0, lt=1e9)], ...], Meta(min_length=1, description=_RATES), _told_apart]
+TokenIds = Annotated[tuple[Count, Count], Meta(description="the first and the last id, such as [100, 999]"), increasing]
+
+
+def _of_json(body: Mapping[str, object]) -> Mapping[str, object]:
+    if ours := [name for name in body if name in OURS]:
+        raise WrongEntryError("", f"{ours[0]} is not for it to say; its own are {listed(OURS)}")
+    try:
+        json.dumps(body, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise WrongEntryError("", f"want what JSON can hold: {error}") from None
+    return body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,140 +79,77 @@ class ServerLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSize:
-    """What a profile runs: num_requests arrive in one block, a round serves a block of every load."""
+class WorkloadRates:
+    """A workload under several loads."""
 
-    name: str
-    workloads: tuple[str, ...]
-    num_requests: int
-    min_rounds: int
-    max_rounds: int
-    budget_s: float
+    workload: Text
+    rates_per_s: Rates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSize(RunLength):
+    """What a profile runs, with all workloads where it names none: num_requests arrive in one block, a round serves a
+    block of every load."""
+
+    workloads: Texts = ()
+    num_requests: Annotated[int, at_least(2)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
     """How requests are put to a server; times in seconds.
 
-    token_ids: first and last id that prompts of token ids are drawn from. extra_body is merged into every request.
-    max_total_tokens: the longest prompt and answer together; a server with a shorter context has less.
+    prompt: where it is left out, "tokens", or "words" under the chat API, which takes no ids. token_ids: first and last
+    id that prompts of token ids are drawn from. extra_body is merged into every request; where it is left out, answers
+    have the length asked for. max_total_tokens: the longest prompt and answer together; a server with a shorter context
+    has less.
     answer_timeout_s: None for what engines.http.limits derives from the tokens asked for.
     """
 
-    api: str = "completions"
-    prompt: str = "tokens"
-    token_ids: tuple[int, int] = (FIRST_TOKEN, LAST_TOKEN)
-    extra_body: Mapping[str, object] = field(default_factory=lambda: {"ignore_eos": True})
-    max_total_tokens: int = 16_384
-    connect_timeout_s: float = 10.0
-    idle_timeout_s: float = 60.0
-    answer_timeout_s: float | None = None
+    api: Annotated[str, one_of(APIS)] = "completions"
+    prompt: Annotated[str, one_of(PROMPTS)] = ""
+    token_ids: TokenIds = (FIRST_TOKEN, LAST_TOKEN)
+    extra_body: Annotated[Mapping[str, object], Meta(description="a table, {} for nothing"), _of_json] = field(
+        default_factory=lambda: {"ignore_eos": True}
+    )
+    max_total_tokens: Annotated[int, at_least(2)] = 16_384
+    connect_timeout_s: Positive = 10.0
+    idle_timeout_s: Positive = 60.0
+    answer_timeout_s: Positive | None = None
+
+    def __post_init__(self) -> None:
+        """Raises WrongEntryError where the API does not take such prompts."""
+        if not self.prompt:
+            object.__setattr__(self, "prompt", "words" if self.api == "chat" else "tokens")
+        if (self.api, self.prompt) == ("chat", "tokens"):
+            problem = 'the chat API takes no token ids; want "words", or api = "completions"'
+            raise WrongEntryError("prompt", problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec:
     """How a server is asked, under which loads, and the share of arrived requests that must attain their SLO."""
 
-    asking: Asking
-    attainment: float
-    loads: tuple[ServerLoad, ...]
-    profiles: tuple[ServerSize, ...]
+    asking: Asking = field(metadata=SAME_TABLE)
+    attainment: Fraction = 0.9
+    rates: Annotated[tuple[WorkloadRates, ...], tables("server.load")] = field(metadata=key("load"))
+    profiles: Annotated[tuple[ServerSize, ...], all_profiles] = field(metadata=key("profile"))
+
+    def __post_init__(self) -> None:
+        """Raises WrongEntryError where a workload has two entries, or a profile names one without."""
+        names = [each.workload for each in self.rates]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise WrongEntryError(f"load[{index}].workload", f"a second entry for {name}; put its rates into one")
+        for size in self.profiles:
+            check_within(f"profile.{size.name}.workloads", size.workloads, names)
+
+    @property
+    def loads(self) -> tuple[ServerLoad, ...]:
+        return tuple(
+            ServerLoad(workload=each.workload, rate_per_s=rate) for each in self.rates for rate in each.rates_per_s
+        )
 
     def size(self, profile: str) -> ServerSize:
-        return next(size for size in self.profiles if size.name == profile)
-
-
-def read_server(root: TomlTable) -> ServerSpec:
-    """The [server] table. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
-    table = root.table("server", SERVER_KEYS)
-    loads = _loads(table)
-    return ServerSpec(
-        asking=_asking(table),
-        attainment=table.number("attainment", at_most=1, default=0.9),
-        loads=loads,
-        profiles=_sizes(table.table("profile", PROFILES), tuple(dict.fromkeys(load.workload for load in loads))),
-    )
-
-
-def _asking(server: TomlTable) -> Asking:
-    api = server.choice("api", APIS) if "api" in server else "completions"
-    prompt = server.choice("prompt", PROMPTS) if "prompt" in server else "words" if api == "chat" else "tokens"
-    if (api, prompt) == ("chat", "tokens"):
-        raise server.error("prompt", 'the chat API takes no token ids; want "words", or api = "completions"')
-    return Asking(
-        api=api,
-        prompt=prompt,
-        token_ids=_token_ids(server),
-        extra_body=_extra_body(server),
-        max_total_tokens=server.integer("max_total_tokens", at_least=2, default=16_384),
-        connect_timeout_s=server.number("connect_timeout_s", default=10.0),
-        idle_timeout_s=server.number("idle_timeout_s", default=60.0),
-        answer_timeout_s=server.number("answer_timeout_s") if "answer_timeout_s" in server else None,
-    )
-
-
-def _token_ids(server: TomlTable) -> tuple[int, int]:
-    if "token_ids" not in server:
-        return FIRST_TOKEN, LAST_TOKEN
-    ids = server.increasing("token_ids")
-    if len(ids) != 2:
-        raise server.wrong("token_ids", "the first and the last id, such as [100, 999]")
-    return ids[0], ids[1]
-
-
-def _extra_body(server: TomlTable) -> Mapping[str, object]:
-    """{"ignore_eos": true} unless the file says otherwise: answers then have the length asked for."""
-    if "extra_body" not in server:
-        return {"ignore_eos": True}
-    body = server.entries["extra_body"]
-    if not isinstance(body, dict):
-        raise server.wrong("extra_body", "a table, {} for nothing")
-    if ours := [name for name in body if name in OURS]:
-        raise server.error("extra_body", f"{ours[0]} is not for it to say; its own are {listed(OURS)}")
-    try:
-        json.dumps(body, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise server.error("extra_body", f"want what JSON can hold: {error}") from None
-    return dict(body)
-
-
-def _loads(server: TomlTable) -> tuple[ServerLoad, ...]:
-    loads: list[ServerLoad] = []
-    for table in server.tables("load", ("workload", "rates_per_s")):
-        workload = table.text("workload")
-        if workload in [load.workload for load in loads]:
-            raise table.error("workload", f"a second entry for {workload}; put its rates into one")
-        loads.extend(ServerLoad(workload=workload, rate_per_s=rate) for rate in _rates(table))
-    if not loads:
-        raise server.error("load", "missing; want one or more [[server.load]] tables")
-    return tuple(loads)
-
-
-def _rates(table: TomlTable) -> list[float]:
-    want = "a list of one or more rates above 0, each larger than the one before"
-    values = table.value("rates_per_s", want)
-    if not isinstance(values, list) or not values:
-        raise table.wrong("rates_per_s", want)
-    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
-        raise table.wrong("rates_per_s", want)
-    # six digits name a case, so two rates that differ only behind them would be one
-    if not all(0 < left < right and f"{left:g}" != f"{right:g}" for left, right in pairwise([*values, 1e9])):
-        raise table.wrong("rates_per_s", want)
-    return [float(value) for value in values]
-
-
-def _sizes(profiles: TomlTable, workloads: tuple[str, ...]) -> tuple[ServerSize, ...]:
-    keys = ("workloads", "num_requests", "min_rounds", "max_rounds", "budget_s")
-    return tuple(_size(name, profiles.table(name, keys), workloads) for name in PROFILES)
-
-
-def _size(name: str, table: TomlTable, workloads: tuple[str, ...]) -> ServerSize:
-    min_rounds = table.integer("min_rounds", at_least=2)  # one round has no spread, so no interval
-    return ServerSize(
-        name=name,
-        workloads=table.strings("workloads", workloads) if "workloads" in table else workloads,
-        num_requests=table.integer("num_requests", at_least=2),
-        min_rounds=min_rounds,
-        max_rounds=table.integer("max_rounds", at_least=min_rounds),
-        budget_s=table.number("budget_s"),
-    )
+        found = next(size for size in self.profiles if size.name == profile)
+        return replace(found, workloads=found.workloads or tuple(each.workload for each in self.rates))

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.errors import UnitLostError
-from pytest_npubench.offload.units import OffloadPoint
-from pytest_npubench.partition.pair_size import PairSize
+from pytest_npubench.offload.replay import ReplayFigures
+from pytest_npubench.offload.units import Figures, OffloadPoint
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.suites.offload import SUITE
 from pytest_npubench.suites.offload.plan import OffloadPlan, Settings
-from pytest_npubench.suites.offload.spec import OffloadSpec
+from pytest_npubench.suites.offload.points import visit_of
+from pytest_npubench.suites.offload.spec import OffloadSize, OffloadSpec
 
 SPEC = load_all([default_directory()])["cpu"]
 WORDS = "static unit on core 1 (process 7) was lost: killed by signal 9; its last words: the unit is on fire"
 
 
 def offload_plan(experiment: Settings, *, pair: str = "host", num_rounds: int = 2) -> OffloadPlan:
-    size = PairSize(
+    size = OffloadSize(
         name="quick",
-        models=(),
         experiments=SUITE.kinds,
-        lengths=(),
         min_rounds=num_rounds,
         max_rounds=num_rounds,
         budget_s=1.0,
@@ -32,13 +30,18 @@ def offload_plan(experiment: Settings, *, pair: str = "host", num_rounds: int = 
     return OffloadPlan(spec=SPEC, offload=OffloadSpec(pair=pair, profiles=()), size=size, experiment=experiment)
 
 
-def scripted(*rounds: Mapping[OffloadPoint, Mapping[str, float]]) -> Measured:
-    """Rounds by point and metric."""
-    return Measured(
-        rounds=[
-            {f"{point.name}/{metric}": (value,) for point, metrics in row.items() for metric, value in metrics.items()}
-            for row in rounds
-        ]
+def scripted(*rounds: Mapping[OffloadPoint, Figures]) -> Measured:
+    """Rounds by point, as a journal keeps them."""
+    measured = Measured()
+    for row in rounds:
+        columns = {point.name: visit_of(figures).columns() for point, figures in row.items()}
+        measured.rounds.append({f"{name}/{key}": tuple(own[key]) for name, own in columns.items() for key in own})
+    return measured
+
+
+def replay_figures(total_s: float, relative_error: float) -> ReplayFigures:
+    return ReplayFigures(
+        total_s=total_s, bubble_fraction=0.5, predicted_s=1e-3, stalled_s=0, relative_error=relative_error
     )
 
 
@@ -56,13 +59,13 @@ class FakeOffloadPair:
         if self.fails is not None:
             raise self.fails
 
-    def measure(self, name: str) -> Mapping[str, Any]:
+    def measure(self, name: str) -> ReplayFigures:
         if self.dies_after is not None and len(self.visits) > self.dies_after:
             raise UnitLostError("dynamic unit of the replay experiment on core 0 was closed")
         self.visits.append(name)
         if self.dies_after is not None and len(self.visits) > self.dies_after:
             raise UnitLostError(WORDS)
-        return {"total_s": 1e-3 * len(self.visits), "relative_error": 0.25}
+        return replay_figures(1e-3 * len(self.visits), 0.25)
 
     def close(self) -> None:
         self.num_closed += 1

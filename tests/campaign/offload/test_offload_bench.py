@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -10,17 +11,19 @@ from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.campaign import Campaign, CampaignSite
 from pytest_npubench.campaign.progress import Progress
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
-from pytest_npubench.offload.replay import ReplaySettings
-from pytest_npubench.offload.shadow import ShadowSettings
+from pytest_npubench.offload.chunk_graphs import ChunkFigures
+from pytest_npubench.offload.factorial import FactorialFigures
+from pytest_npubench.offload.replay import ReplayFigures, ReplaySettings
+from pytest_npubench.offload.shadow import ShadowFigures, ShadowSettings
 from pytest_npubench.store.host import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.offload import bench as bench_module
 from pytest_npubench.suites.offload.bench import OffloadBench
-from pytest_npubench.suites.offload.points import VisitPoint
+from pytest_npubench.suites.offload.points import ReplayVisit, VisitPoint, visit_of
 from pytest_npubench.verdict import VerdictKind
 
-from .conftest import WORDS, FakeOffloadPair, offload_plan
+from .conftest import WORDS, FakeOffloadPair, offload_plan, replay_figures
 
 PLAN = offload_plan(ReplaySettings(policies=("in_order", "fifo", "contribution")))
 KIND = case_kind("out_of_order")
@@ -65,7 +68,7 @@ def test_every_point_is_visited_once_a_round_after_warming_up(campaign):
     names = {point.name for point in POINTS}
     assert {name: pair.visits.count(name) for name in names} == dict.fromkeys(names, 2 + 2)
     assert [set(row) for row in measured.rounds] == [
-        {f"{name}/{metric}" for name in names for metric in ("total_s", "relative_error")}
+        {f"{name}/{figure}" for name in names for figure in REPLAY_COLUMNS}
     ] * 2
     assert (pair.num_loads, pair.num_closed) == (1, 1)
     assert KIND.judge(CASE, PLAN, measured).verdict.kind is VerdictKind.PASSED
@@ -151,9 +154,33 @@ def test_an_interrupted_campaign_closes_its_pair(campaign):
     assert pair.num_closed == 1
 
 
-def test_a_visit_leaves_one_value_a_metric(campaign):
+def test_a_visit_leaves_the_experiment_s_own_record(campaign):
     campaign()  # puts the pair in place
     bench = OffloadBench(SimpleNamespace(), PLAN)
-    point = VisitPoint(point=PLAN.visits[0])
-    assert bench.sample(point, 0) == {f"{point.name}/total_s": (1e-3,), f"{point.name}/relative_error": (0.25,)}
+    visit = bench.sample(VisitPoint(point=PLAN.visits[0]), 0)
+    assert visit == ReplayVisit(**asdict(replay_figures(1e-3, 0.25)))
+    assert tuple(visit.columns()) == REPLAY_COLUMNS
     bench.close()
+
+
+GRAPHS = ("num_graphs", "weight_bytes", "executable_bytes", "compile_s")
+REPLAY_COLUMNS = ("total_s", "bubble_fraction", "predicted_s", "stalled_s", "relative_error")
+
+
+@pytest.mark.parametrize(
+    ("figures", "columns"),
+    [
+        (ChunkFigures, (*GRAPHS, "run_s", "total_s", "computed_tokens", "relative_error")),
+        (
+            ShadowFigures,
+            ("total_s", "static_s", "dynamic_s", "sync_fraction", "num_outlier_channels", "relative_error"),
+        ),
+        (ReplayFigures, REPLAY_COLUMNS),
+        (FactorialFigures, (*GRAPHS, "total_s", "bubble_fraction", "relative_error")),
+    ],
+)
+def test_columns_of_journals_keep_their_names(figures, columns):
+    """A renamed field would make a journal of before unreadable."""
+    left = visit_of(figures(**dict.fromkeys(columns, 0.5)))
+    assert tuple(left.columns()) == columns
+    assert type(left).of_columns(left.columns()) == (left,)

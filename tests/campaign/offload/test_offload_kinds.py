@@ -8,10 +8,10 @@ import pytest
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.offload.chunk_graphs import ChunkSettings
-from pytest_npubench.offload.factorial import FactorialSettings, cell_of
+from pytest_npubench.offload.chunk_graphs import ChunkFigures, ChunkSettings
+from pytest_npubench.offload.factorial import FactorialFigures, FactorialSettings, cell_of
 from pytest_npubench.offload.replay import CALM, HOG, STALLS, ReplaySettings
-from pytest_npubench.offload.shadow import ShadowSettings
+from pytest_npubench.offload.shadow import ShadowFigures, ShadowSettings
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.offload import SUITE
 from pytest_npubench.suites.offload.kinds import pruning as pruning_module
@@ -19,7 +19,7 @@ from pytest_npubench.suites.offload.plan import KINDS_OF
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.result import JudgedCase, judgement_from_json
 
-from .conftest import offload_plan, scripted
+from .conftest import offload_plan, replay_figures, scripted
 
 MS = 1e-3
 REPLAY = ReplaySettings(policies=("in_order", "fifo", "contribution"))
@@ -63,7 +63,7 @@ def metric(judgement, name):
 
 
 def rows(judgement):
-    return {(row["arm"], row["setting"]): row for row in judgement.detail["arms"]}
+    return {(row.arm, row.setting): row for row in judgement.detail.arms}
 
 
 def test_every_experiment_of_a_hardware_file_has_its_kind_and_settings():
@@ -97,12 +97,16 @@ def chunk_round(sharing_graphs=18.0, error=1e-6, time_s=10 * MS):
     row = {}
     for point in PLANS["chunk_sharing"].visits:
         length = int(point.setting.split()[0])
-        row[point] = {
-            "num_graphs": graphs[length].get(point.arm, 1),
-            "weight_bytes": 1000.0 * (graphs[length]["per_chunk"] if point.arm == "per_chunk" else 1),
-            "total_s": {"whole": 5 * MS, "sharing": time_s}.get(point.arm, 20 * MS),
-            "relative_error": error,
-        }
+        row[point] = ChunkFigures(
+            num_graphs=graphs[length].get(point.arm, 1),
+            weight_bytes=1000.0 * (graphs[length]["per_chunk"] if point.arm == "per_chunk" else 1),
+            executable_bytes=2000.0,
+            compile_s=1.0,
+            run_s=1 * MS,
+            total_s={"whole": 5 * MS, "sharing": time_s}.get(point.arm, 20 * MS),
+            computed_tokens=length,
+            relative_error=error,
+        )
     return row
 
 
@@ -110,14 +114,14 @@ def test_chunk_sharing():
     """Of 4 chunks' weights three are saved; 10 and 20 ms over 5 ms: the median round has 3 times the whole's."""
     found = judged("chunk_sharing", scripted(chunk_round(), chunk_round(time_s=20 * MS)))
     assert found.verdict.kind is VerdictKind.PASSED
-    assert found.detail["saved_fraction"] == {"65": 0.5, "256": 0.75}
-    assert found.detail["shared_subgraphs"] == {"65": (10, 12), "256": (10, 12)}
+    assert found.detail.saved_fraction == {"65": 0.5, "256": 0.75}
+    assert found.detail.shared_subgraphs == {"65": (10, 12), "256": (10, 12)}
     assert metric(found, "saved_fraction").value == 0.75
     assert metric(found, "sharing_s").value == pytest.approx(15 * MS)
     assert metric(found, "sharing_s").samples == (10 * MS, 20 * MS)
-    assert rows(found)["sharing", "256 tokens"]["over"] == pytest.approx(3)
-    assert rows(found)["whole", "256 tokens"]["over"] is None
-    assert rows(found)["sharing", "65 tokens"]["over_interval"] == [None, None]
+    assert rows(found)["sharing", "256 tokens"].over == pytest.approx(3)
+    assert rows(found)["whole", "256 tokens"].over is None
+    assert rows(found)["sharing", "65 tokens"].over_interval == (None, None)
 
 
 def test_another_number_of_graphs_or_a_wrong_output_fails():
@@ -134,11 +138,14 @@ def shadow_round(shadow_error):
     for point in PLANS["shadow_outlier"].visits:
         count = int(point.setting.split()[0])
         is_shadow = point.arm in ("serial", "parallel_fast", "parallel_slow")
-        row[point] = {
-            "total_s": {"mixed": 5 * MS}.get(point.arm, {0: 4 * MS, 8: 4.5 * MS, 256: 8 * MS}[count]),
-            "relative_error": {"fp32": 1e-7, "max_min": 0.2}.get(point.arm, shadow_error if is_shadow else 0.9),
-            "sync_fraction": {"parallel_fast": 0.1, "parallel_slow": 0.3}.get(point.arm, 0.0),
-        }
+        row[point] = ShadowFigures(
+            total_s={"mixed": 5 * MS}.get(point.arm, {0: 4 * MS, 8: 4.5 * MS, 256: 8 * MS}[count]),
+            static_s=1 * MS,
+            dynamic_s=1 * MS,
+            sync_fraction={"parallel_fast": 0.1, "parallel_slow": 0.3}.get(point.arm, 0.0),
+            num_outlier_channels=count,
+            relative_error={"fp32": 1e-7, "max_min": 0.2}.get(point.arm, shadow_error if is_shadow else 0.9),
+        )
     return row
 
 
@@ -149,8 +156,8 @@ def test_shadow_outliers():
     assert metric(found, "error_gain").value == pytest.approx(20)
     assert metric(found, "parallel_fast_s").value == pytest.approx(4.5 * MS)
     assert (metric(found, "sync_fraction").value, metric(found, "slow_sync_fraction").value) == (0.1, 0.3)
-    assert found.detail["error_gain"]["256"] == pytest.approx(20)
-    assert 8 / 1024 < found.detail["crossover_fraction"] <= 256 / 1024
+    assert found.detail.error_gain["256"] == pytest.approx(20)
+    assert 8 / 1024 < found.detail.crossover_fraction <= 256 / 1024
     coarse = judged("shadow_outlier", scripted(shadow_round(0.05)))
     assert coarse.verdict.kind is VerdictKind.FAILED
     assert "error, shadow / per-tensor max-min 0.25 > 0.1" in coarse.verdict.reason
@@ -161,10 +168,10 @@ TIMES = {CALM: (4, 2, 1), STALLS: (8, 5, 6), HOG: (9, 6, 3)}  # in order, FIFO, 
 
 def replay_round(factor=1.0, errors=(0.3, 0.3, 0.3)):
     return {
-        point: {
-            "total_s": TIMES[point.setting][REPLAY.policies.index(point.arm)] * MS * factor,
-            "relative_error": errors[REPLAY.policies.index(point.arm)],
-        }
+        point: replay_figures(
+            TIMES[point.setting][REPLAY.policies.index(point.arm)] * MS * factor,
+            errors[REPLAY.policies.index(point.arm)],
+        )
         for point in PLANS["out_of_order"].visits
     }
 
@@ -176,9 +183,9 @@ def test_out_of_order_is_held_against_fifo():
     assert found.verdict.kind is VerdictKind.PASSED
     assert metric(found, "contribution_over_fifo").value == pytest.approx(0.5)
     assert metric(found, "contribution_s").value == pytest.approx(1.5 * MS)
-    assert rows(found)["in_order", CALM]["over"] == pytest.approx(2)
-    assert rows(found)["fifo", CALM]["over"] is None
-    simulated = {(one["policy"], one["num_chunks"]): one["bubble_fraction"] for one in found.detail["simulated"]}
+    assert rows(found)["in_order", CALM].over == pytest.approx(2)
+    assert rows(found)["fifo", CALM].over is None
+    simulated = {(one.policy, one.num_chunks): one.bubble_fraction for one in found.detail.simulated}
     assert simulated["in_order", 2] == pytest.approx(0.267, abs=5e-4)
 
 
@@ -191,7 +198,7 @@ def test_an_order_that_changes_the_result_fails():
 def test_contention_shows_every_setting_and_has_no_limit():
     found = judged("contention", scripted(replay_round(), replay_round(3.0)))
     assert found.verdict.kind is VerdictKind.PASSED
-    assert found.detail["contribution_over_fifo"] == pytest.approx({CALM: 0.5, STALLS: 1.2, HOG: 0.5})
+    assert found.detail.contribution_over_fifo == pytest.approx({CALM: 0.5, STALLS: 1.2, HOG: 0.5})
     assert metric(found, "stalls_contribution_s").samples == pytest.approx((6 * MS, 18 * MS))
     assert metric(found, "hog_contribution_s").value == pytest.approx(6 * MS)
 
@@ -201,12 +208,15 @@ def factorial_round(index, shadow_error):
     row = {}
     for point in PLANS["factorial"].visits:
         sharing, shadow, out_of_order = cell_of(point.arm)
-        row[point] = {
-            "total_s": (10 + index) * MS * (1.1 if sharing else 1) * (0.5 if out_of_order else 1),
-            "relative_error": 0.3 * (shadow_error if shadow else 1) * (1 + 0.001 * index),
-            "weight_bytes": 1000.0 if sharing else 4000.0,
-            "num_graphs": 8.0,
-        }
+        row[point] = FactorialFigures(
+            num_graphs=8.0,
+            weight_bytes=1000.0 if sharing else 4000.0,
+            executable_bytes=9000.0,
+            compile_s=1.0,
+            total_s=(10 + index) * MS * (1.1 if sharing else 1) * (0.5 if out_of_order else 1),
+            bubble_fraction=0.5,
+            relative_error=0.3 * (shadow_error if shadow else 1) * (1 + 0.001 * index),
+        )
     return row
 
 
@@ -218,12 +228,12 @@ def test_factorial_effects():
     assert metric(found, "shadow_time_ratio").value == pytest.approx(1)
     assert metric(found, "shadow_error_ratio").value == pytest.approx(0.2)
     assert metric(found, "all_on_s").value == pytest.approx(11.5 * 1.1 * 0.5 * MS)
-    effects = {"+".join(one["factors"]): one["ratio"] for one in found.detail["effects"]["weight_bytes"]}
+    effects = {"+".join(one.factors): one.ratio for one in found.detail.effects.weight_bytes}
     assert effects["sharing"] == pytest.approx(0.25)
     assert effects["sharing+out_of_order"] == pytest.approx(1)
-    cells = {one["cell"]: one for one in found.detail["cells"]}
-    assert cells["none"]["over_none"] == 1
-    assert cells["out_of_order"]["over_none"] == pytest.approx(0.5)
+    cells = {one.cell: one for one in found.detail.cells}
+    assert cells["none"].over_none == 1
+    assert cells["out_of_order"].over_none == pytest.approx(0.5)
 
 
 def test_a_shadow_that_makes_it_worse_fails_where_that_is_proven():
@@ -239,11 +249,12 @@ def test_pruning_needs_no_samples():
     found = judged("pruning", Measured())
     assert found.verdict.kind is VerdictKind.PASSED
     assert metric(found, "kept_error").value < 0.1 < 0.5 < metric(found, "dropped_error").value
-    for table, share in (("channels", "pruned_fraction"), ("layers", "pruned_fraction"), ("missed", "moved_fraction")):
-        assert [one[share] for one in found.detail[table]] == list(pruning_module.FRACTIONS)
-    assert found.detail["channels"][0]["work_fraction"] == 1
-    assert found.detail["channels"][-1]["work_fraction"] == 0
-    assert found.detail["missed"][-1]["miss_fraction"] == 1
+    for pruned in (found.detail.channels, found.detail.layers):
+        assert [one.pruned_fraction for one in pruned] == list(pruning_module.FRACTIONS)
+    assert [one.moved_fraction for one in found.detail.missed] == list(pruning_module.FRACTIONS)
+    assert found.detail.channels[0].work_fraction == 1
+    assert found.detail.channels[-1].work_fraction == 0
+    assert found.detail.missed[-1].miss_fraction == 1
 
 
 def test_a_sweep_that_shows_nothing_fails(monkeypatch):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.core.case import Case
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.partition import model_shapes
 from pytest_npubench.partition.model_shapes import OperatorShape
-from pytest_npubench.partition.pair_size import PairSize
 from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.suites.partition import SUITE
 from pytest_npubench.suites.partition import bench as bench_module
 from pytest_npubench.suites.partition.bench import PartitionBench
 from pytest_npubench.suites.partition.plan import PartitionPlan
-from pytest_npubench.suites.partition.spec import PartitionSpec
+from pytest_npubench.suites.partition.points import DecisionVisit, PairPoint, SplitVisit
+from pytest_npubench.suites.partition.spec import PartitionSize, PartitionSpec
 
 from .fake_units import FakeUnits
 
@@ -58,7 +59,7 @@ def partition_plan(*, model: str = MODEL, standard_sizes: tuple[int, ...] = (16,
         prefill_shares=(0.5,),
         profiles=(),
     )
-    known = PairSize(
+    known = PartitionSize(
         name="quick",
         models=(model,),
         experiments=SUITE.kinds,
@@ -75,18 +76,26 @@ def cases(plan: PartitionPlan, name: str) -> list[Case]:
     return [plan.case(kind.suite, kind.name, axes) for axes in kind.axes(plan)]
 
 
-def scripted(*rounds: dict[Any, dict[str, Any]]) -> Measured:
-    """Rounds by point and figure; a figure is one value, or the values of several visits."""
-    return Measured(
-        rounds=[
-            {
-                f"{point.name}/{figure}": tuple(values) if isinstance(values, (tuple, list)) else (values,)
-                for point, figures in row.items()
-                for figure, values in figures.items()
-            }
-            for row in rounds
-        ]
-    )
+def scripted(*rounds: Mapping[PairPoint, Visit | Sequence[Visit]]) -> Measured:
+    """Rounds by point, of one visit or of several, as a journal keeps them."""
+    measured = Measured()
+    for row in rounds:
+        columns: dict[str, tuple[float, ...]] = {}
+        for point, left in row.items():
+            for visit in (left,) if isinstance(left, Visit) else left:
+                for name, values in visit.columns().items():
+                    key = f"{point.name}/{name}"
+                    columns[key] = (*columns.get(key, ()), *values)
+        measured.rounds.append(columns)
+    return measured
+
+
+def split_visit(total_s: float = 1.0, **known: Any) -> SplitVisit:
+    return SplitVisit(**{"total_s": total_s, "gpu_s": None, "npu_s": None, "sync_s": 0.0, **known})
+
+
+def decision_visit(total_s: float, *, place: int, predicted_s: float) -> DecisionVisit:
+    return DecisionVisit(**asdict(split_visit(total_s)), place=place, predicted_s=predicted_s)
 
 
 @pytest.fixture

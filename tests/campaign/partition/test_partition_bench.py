@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -20,19 +21,24 @@ from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.partition import bench as bench_module
 from pytest_npubench.suites.partition.bench import PartitionBench
 from pytest_npubench.suites.partition.decisions import decision_points
+from pytest_npubench.suites.partition.layers import LayerPoint, LayerVisit
 from pytest_npubench.suites.partition.points import (
     SLOWEST,
     DecisionPoint,
-    LayerPoint,
+    DecisionVisit,
     OverlapPoint,
+    OverlapVisit,
     RoundTripPoint,
+    RoundTripVisit,
     SplitPoint,
+    SplitVisit,
     StreamPoint,
+    StreamVisit,
 )
 from pytest_npubench.verdict import VerdictKind
 from tests.partition.fake_pair import gpu_time_s, npu_time_s
 
-from .conftest import cases, partition_plan
+from .conftest import cases, partition_plan, split_visit
 from .fake_units import LAYER_S, WORDS, FakeUnits
 
 PLAN = partition_plan()
@@ -47,32 +53,29 @@ def test_a_split_leaves_its_timing_and_nothing_of_a_unit_without_work(make_bench
     assert failures == {}
     gpu_s, npu_s = gpu_time_s(64, 128, 20), npu_time_s(32, 128, 20)
     found = bench.sample(gpu_only, 0)
-    assert found == {
-        f"{gpu_only.name}/total_s": (pytest.approx(gpu_s),),
-        f"{gpu_only.name}/gpu_s": (pytest.approx(gpu_s),),
-        f"{gpu_only.name}/sync_s": (0.0,),
-        f"{gpu_only.name}/copy_s": (0.0,),
-        f"{gpu_only.name}/compile_s": (0.0,),
-    }
+    assert found == split_visit(pytest.approx(gpu_s), gpu_s=pytest.approx(gpu_s))
+    assert list(found.columns()) == ["total_s", "gpu_s", "sync_s", "copy_s", "compile_s"]
     both = bench.sample(halves, 0)
-    assert both[f"{halves.name}/npu_s"] == (pytest.approx(npu_s),)
-    assert both[f"{halves.name}/total_s"] == (pytest.approx(max(gpu_time_s(32, 128, 20), npu_s) + 20e-6),)
+    assert both.npu_s == pytest.approx(npu_s)
+    assert both.total_s == pytest.approx(max(gpu_time_s(32, 128, 20), npu_s) + 20e-6)
 
 
 def test_the_slowest_mechanism_is_the_pair_s_last(make_bench):
     fast = SplitPoint(matmul=DOWN, split=row_split(DOWN))
     slow = SplitPoint(matmul=DOWN, split=row_split(DOWN), mechanism=SLOWEST)
     bench, _, _ = make_bench(PLAN, [fast, slow], **QUIET)
-    sync_s = [bench.sample(point, 0)[f"{point.name}/sync_s"][0] for point in (fast, slow)]
+    sync_s = [bench.sample(point, 0).sync_s for point in (fast, slow)]
     assert sync_s == pytest.approx([20e-6, 200e-6])
     trips = bench.sample(RoundTripPoint(num_trips=3), 0)
-    assert trips == {"round_trip/flag": (20e-6,) * 3, "round_trip/pipe": (pytest.approx(200e-6),) * 3}
+    assert trips.columns() == {"flag": (20e-6,) * 3, "pipe": (pytest.approx(200e-6),) * 3}
+    assert RoundTripVisit.of_columns(trips.columns()) == (trips,)
 
 
 def test_streams_are_told_by_unit(make_bench):
     point = StreamPoint(units=(GPU, NPU), num_bytes=1)
     bench, _, _ = make_bench(PLAN, [point])
-    assert bench.sample(point, 0) == {"stream/gpu+npu/gpu": (1e10,), "stream/gpu+npu/npu": (1e10,)}
+    assert bench.sample(point, 0) == StreamVisit(gpu=1e10, npu=1e10)
+    assert bench.sample(StreamPoint(units=(NPU,), num_bytes=1), 0).columns() == {"npu": (1e10,)}
 
 
 def test_chains_by_both_mechanisms_and_without_dependencies(make_bench):
@@ -81,8 +84,7 @@ def test_chains_by_both_mechanisms_and_without_dependencies(make_bench):
     bench, _, failures = make_bench(PLAN, [point], **QUIET)
     assert failures == {}
     slower_s = max(gpu_time_s(16, 128, 20), npu_time_s(48, 128, 20))
-    found = {name.removeprefix(f"{point.name}/"): values[0] for name, values in bench.sample(point, 0).items()}
-    assert found == pytest.approx(
+    assert asdict(bench.sample(point, 0)) == pytest.approx(
         {
             "queued_s": 8 * slower_s,
             "fast_s": 8 * (slower_s + 20e-6),
@@ -102,12 +104,36 @@ def test_a_decision_is_run_beside_its_place_and_what_was_predicted(make_bench):
     decision = points[0]
     found = bench.sample(decision, 0)
     splits = all_splits(DOWN, PLAN.options)
-    decided = splits[int(found[f"{decision.name}/place"][0])]
+    decided = splits[found.place]
     brute = {split: units.timing(DOWN, split).total_s for split in splits}
     assert units._last[DOWN] == decided
     assert brute[decided] == pytest.approx(min(brute.values()), rel=0.02)
-    (predicted_s,) = found[f"{decision.name}/predicted_s"]
-    assert predicted_s == pytest.approx(found[f"{decision.name}/total_s"][0], rel=0.05)
+    assert found.predicted_s == pytest.approx(found.total_s, rel=0.05)
+    assert list(found.columns())[-2:] == ["place", "predicted_s"]
+
+
+SPLIT = ("total_s", "gpu_s", "npu_s", "sync_s", "copy_s", "compile_s")
+
+
+@pytest.mark.parametrize(
+    ("of", "columns"),
+    [
+        (SplitVisit, SPLIT),
+        (DecisionVisit, (*SPLIT, "place", "predicted_s")),
+        (StreamVisit, ("gpu", "npu")),
+        (OverlapVisit, ("queued_s", "fast_s", "fast_exposed_s", "slow_s", "slow_exposed_s")),
+        (
+            LayerVisit,
+            ("decided_s", "decided_sync_s", "gpu_beside_decided_s", "npu_s", "npu_sync_s", "gpu_beside_npu_s"),
+        ),
+    ],
+)
+def test_columns_of_journals_keep_their_names(of, columns):
+    """A renamed field would make a journal of before unreadable."""
+    kept = {name: (float(index),) for index, name in enumerate(columns)}
+    (visit,) = of.of_columns(kept)
+    assert visit.columns() == kept
+    assert tuple(visit.columns()) == columns
 
 
 def test_one_profile_serves_all_decisions_and_is_forgotten_before_the_rounds(make_bench, monkeypatch):
@@ -128,7 +154,7 @@ def test_one_profile_serves_all_decisions_and_is_forgotten_before_the_rounds(mak
     assert lengths == (1, 16, 64)
     assert set(units._loaded) == {point.matmul for point in points}
     for point in points:
-        assert bench.sample(point, 0)[f"{point.name}/total_s"][0] > 0
+        assert bench.sample(point, 0).total_s > 0
 
 
 def test_nothing_is_profiled_where_nothing_is_decided(make_bench, monkeypatch):
@@ -188,14 +214,14 @@ def test_a_layer_is_run_in_all_ways_and_checked(make_bench):
     point = LayerPoint(tokens=20, context=0)
     bench, _, failures = make_bench(PLAN, [point])
     assert failures == {}
-    assert bench.sample(point, 0) == {
-        f"{point.name}/decided_s": (LAYER_S["decided"],),
-        f"{point.name}/decided_sync_s": (1e-4,),
-        f"{point.name}/gpu_beside_decided_s": (LAYER_S["gpu"],),
-        f"{point.name}/npu_s": (LAYER_S["npu"],),
-        f"{point.name}/npu_sync_s": (1e-4,),
-        f"{point.name}/gpu_beside_npu_s": (LAYER_S["gpu"],),
-    }
+    assert bench.sample(point, 0) == LayerVisit(
+        decided_s=LAYER_S["decided"],
+        decided_sync_s=1e-4,
+        gpu_beside_decided_s=LAYER_S["gpu"],
+        npu_s=LAYER_S["npu"],
+        npu_sync_s=1e-4,
+        gpu_beside_npu_s=LAYER_S["gpu"],
+    )
     wrong, _, _ = make_bench(PLAN, [point], layer_error=1e-3)
     with pytest.raises(MeasurementError, match=r"layer/20@0, decided: output off by 0.001; want at most 0.0001"):
         wrong.sample(point, 0)
@@ -246,7 +272,7 @@ def test_a_campaign_from_its_points_to_a_verdict(campaign):
     assert len(measured.rounds) == 4
     judgement = kind.judge(case, plan, measured)
     assert judgement.verdict.kind is VerdictKind.PASSED
-    assert abs(judgement.detail["regret"]) < 0.1
+    assert abs(judgement.detail.regret) < 0.1
     assert abs(judgement.error) < 0.1
     assert units.num_closed == 1
 
@@ -315,7 +341,7 @@ def test_a_resumed_campaign_tries_again_what_was_lost(campaign):
     assert measured.num_resumed_rounds >= 1
     judgement = kind.judge(case, PLAN, measured)
     ratio = npu_time_s(64, 64, 32) / npu_time_s(32, 64, 64)
-    assert judgement.detail["order_ratio"] == pytest.approx(ratio, rel=0.01)
+    assert judgement.detail.order_ratio == pytest.approx(ratio, rel=0.01)
     assert units.num_closed == 1
 
 

@@ -11,10 +11,12 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError, RegistryError
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.partition import SUITE
+from pytest_npubench.suites.partition.layers import LayerVisit
+from pytest_npubench.suites.partition.points import OverlapVisit, RoundTripVisit, StreamVisit
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.result import JudgedCase, judgement_from_json
 
-from .conftest import SHAPES, cases, partition_plan, scripted
+from .conftest import SHAPES, cases, decision_visit, partition_plan, scripted, split_visit
 
 PLAN = partition_plan()
 DISTINCT = {"attention_q", "attention_k", "attention_qkv", "ffn_gate_up", "ffn_down"}
@@ -97,7 +99,11 @@ def test_an_unknown_model_is_named_before_anything_runs():
 
 def of_tokens(points, figure, seconds, num_rounds=2):
     """The same in every round: three visits around seconds(tokens), of which the middle one counts."""
-    row = {point: {figure: (seconds(point.matmul.tokens) * 0.9, seconds(point.matmul.tokens), 1.0)} for point in points}
+    row = {
+        point: [split_visit(**{figure: value}) for value in (seconds(tokens) * 0.9, seconds(tokens), 1.0)]
+        for point in points
+        for tokens in [point.matmul.tokens]
+    }
     return scripted(*[row] * num_rounds)
 
 
@@ -109,11 +115,11 @@ def test_gpu_linear_past_a_threshold():
         "gpu_linear", of_tokens(points, "gpu_s", lambda tokens: 100 * US + max(tokens - 44, 0) * US), axis="ffn_down"
     )
     assert found.verdict.kind is VerdictKind.PASSED
-    assert found.detail["threshold_tokens"] == pytest.approx(44)
-    assert found.detail["floor_s"] == pytest.approx(100 * US)
-    assert found.detail["slope_s_per_token"] == pytest.approx(1 * US)
+    assert found.detail.threshold_tokens == pytest.approx(44)
+    assert found.detail.floor_s == pytest.approx(100 * US)
+    assert found.detail.slope_s_per_token == pytest.approx(1 * US)
     assert found.measured_s == pytest.approx(312 * US)
-    assert found.detail["flops_per_s"][-1] == pytest.approx(2 * 64 * 128 * 256 / 312e-6)
+    assert found.detail.flops_per_s[-1] == pytest.approx(2 * 64 * 128 * 256 / 312e-6)
     assert metric(found, "smallest_s").value == pytest.approx(100 * US)
     assert metric(found, "largest_s").samples == pytest.approx((312 * US,) * 2)
 
@@ -121,18 +127,25 @@ def test_gpu_linear_past_a_threshold():
 def test_gpu_linear_without_a_threshold():
     points = points_of("gpu_linear", axis="ffn_down")
     found = judged("gpu_linear", of_tokens(points, "gpu_s", lambda tokens: (10 + 2 * tokens) * US), axis="ffn_down")
-    assert found.detail["threshold_tokens"] is None
-    assert found.detail["floor_s"] == pytest.approx(10 * US)
-    assert found.detail["slope_s_per_token"] == pytest.approx(2 * US)
+    assert found.detail.threshold_tokens is None
+    assert found.detail.floor_s == pytest.approx(10 * US)
+    assert found.detail.slope_s_per_token == pytest.approx(2 * US)
+
+
+def test_visits_without_the_figure_make_a_case_invalid():
+    """As of a journal whose splits ran on the other unit."""
+    points = points_of("gpu_linear", axis="ffn_down")
+    with pytest.raises(MeasurementError, match="no visit has the figure that is asked of it"):
+        judged("gpu_linear", of_tokens(points, "npu_s", lambda tokens: tokens * US), axis="ffn_down")
 
 
 def test_npu_stages_of_32():
     points = points_of("npu_stage", axis="ffn_down")
     found = judged("npu_stage", of_tokens(points, "npu_s", lambda tokens: -(-tokens // 32) * 10 * US), axis="ffn_down")
-    assert (found.detail["stage_tokens"], found.detail["step_s"]) == (32, pytest.approx(10 * US))
+    assert (found.detail.stage_tokens, found.detail.step_s) == (32, pytest.approx(10 * US))
     assert found.measured_s == pytest.approx(30 * US)
     straight = judged("npu_stage", of_tokens(points, "npu_s", lambda tokens: (5 + tokens) * US), axis="ffn_down")
-    assert (straight.detail["stage_tokens"], straight.detail["step_s"]) == (None, pytest.approx(1 * US))
+    assert (straight.detail.stage_tokens, straight.detail.step_s) == (None, pytest.approx(1 * US))
 
 
 @pytest.mark.parametrize(
@@ -147,19 +160,24 @@ def test_ratios_are_taken_round_by_round(name, axis, shapes):
     faster, slower = points = points_of(name, axis=axis)
     assert [(one.matmul.rows, one.matmul.cols, one.matmul.tokens) for one in points] == shapes
     times = [(1.0, 2.0), (3.0, 12.0), (2.0, 6.0), (1.0, 5.0)]
-    measured = scripted(*({faster: {"npu_s": a}, slower: {"npu_s": b}} for a, b in times))
+    measured = scripted(*({faster: split_visit(npu_s=a), slower: split_visit(npu_s=b)} for a, b in times))
     found = judged(name, measured, axis=axis)
     (ratio,) = [one for one in found.metrics if one.name.endswith("_ratio")]
     assert ratio.samples == pytest.approx((2, 4, 3, 5))
     assert ratio.value == pytest.approx(3.5)
-    assert found.detail[f"{name.removeprefix('npu_')}_ratio_interval"] is None  # four rounds are too few for one
+    assert (
+        getattr(found.detail, f"{name.removeprefix('npu_')}_ratio_interval") is None
+    )  # four rounds are too few for one
     assert found.verdict.kind is VerdictKind.PASSED
 
 
 def test_rounds_that_lack_a_point_are_left_out_of_ratios():
     """A resumed campaign: its first session had lost the slower shape."""
     faster, slower = points_of("npu_order", axis="ffn_gate_up")
-    rounds = [{faster: {"npu_s": 9.0}}, *[{faster: {"npu_s": 1.0}, slower: {"npu_s": 2.0}}] * 2]
+    rounds = [
+        {faster: split_visit(npu_s=9.0)},
+        *[{faster: split_visit(npu_s=1.0), slower: split_visit(npu_s=2.0)}] * 2,
+    ]
     found = judged("npu_order", scripted(*rounds), axis="ffn_gate_up")
     assert metric(found, "order_ratio").samples == (2.0, 2.0)
     with pytest.raises(MeasurementError, match="no round visited all of"):
@@ -171,11 +189,14 @@ def test_bandwidth_gain_over_the_better_unit():
     gpu, npu, both = points_of("bandwidth")
     rows = zip((40e9, 44e9, 42e9), (30e9, 33e9, 28e9), (30e9, 33e9, 35e9), strict=True)
     measured = scripted(
-        *({gpu: {"gpu": a}, npu: {"npu": 31e9}, both: {"gpu": one, "npu": other}} for a, one, other in rows)
+        *(
+            {gpu: StreamVisit(gpu=a), npu: StreamVisit(npu=31e9), both: StreamVisit(gpu=one, npu=other)}
+            for a, one, other in rows
+        )
     )
     found = judged("bandwidth", measured)
     assert metric(found, "bandwidth_gain").value == pytest.approx(1.5)
-    assert found.detail["together_bytes_per_s"] == pytest.approx([60e9, 66e9, 63e9])
+    assert found.detail.together_bytes_per_s == pytest.approx((60e9, 66e9, 63e9))
     assert metric(found, "npu_alone_bytes_per_s").value == pytest.approx(31e9)
     assert metric(found, "together_bytes_per_s").better == "higher"
 
@@ -187,19 +208,19 @@ def test_graph_generation_by_size():
     grows = judged(
         "graph_generation", of_tokens(points, "compile_s", lambda tokens: 0.1 + 256e-6 * tokens), axis="ffn_gate_up"
     )
-    assert grows.detail["base_s"] == pytest.approx(0.1)
-    assert grows.detail["slope_s_per_output"] == pytest.approx(1e-6)
+    assert grows.detail.base_s == pytest.approx(0.1)
+    assert grows.detail.slope_s_per_output == pytest.approx(1e-6)
     assert metric(grows, "compile_s").value == pytest.approx(0.166816)
     flat = judged("graph_generation", of_tokens(points, "compile_s", lambda tokens: 0.4), axis="ffn_gate_up")
-    assert (flat.detail["base_s"], flat.detail["slope_s_per_output"]) == (pytest.approx(0.4), None)
+    assert (flat.detail.base_s, flat.detail.slope_s_per_output) == (pytest.approx(0.4), None)
 
 
 def sync_round(fast_trip_s=3 * US, **seconds):
     trips, gpu, npu, fast, slow = points_of("sync_cost")
     known = {"gpu": 100 * US, "npu": 120 * US, "fast": 80 * US, "slow": 400 * US, **seconds}
     return {
-        trips: {"flag": (fast_trip_s,) * 100, "pipe": (400 * US,) * 100},
-        **{point: {"total_s": known[name]} for name, point in zip(known, (gpu, npu, fast, slow), strict=True)},
+        trips: RoundTripVisit(trips_s={"flag": (fast_trip_s,) * 100, "pipe": (400 * US,) * 100}),
+        **{point: split_visit(known[name]) for name, point in zip(known, (gpu, npu, fast, slow), strict=True)},
     }
 
 
@@ -208,9 +229,9 @@ def test_sync_cost_against_the_better_unit():
     found = judged("sync_cost", scripted(sync_round(), sync_round()))
     assert found.verdict.kind is VerdictKind.PASSED
     assert (metric(found, "fast_speedup").value, metric(found, "slow_speedup").value) == pytest.approx((1.25, 0.25))
-    assert found.detail["operator"] == [32, 64, 1]
-    assert [one["mechanism"] for one in found.detail["mechanisms"]] == ["flag", "pipe"]
-    assert found.detail["mechanisms"][0]["num_trips"] == 200
+    assert found.detail.operator == (32, 64, 1)
+    assert [one.mechanism for one in found.detail.mechanisms] == ["flag", "pipe"]
+    assert found.detail.mechanisms[0].num_trips == 200
     assert metric(found, "flag_round_trip_s").value == pytest.approx(3 * US)
     npu_better = judged("sync_cost", scripted(sync_round(npu=60 * US)))
     assert metric(npu_better, "fast_speedup").value == pytest.approx(60 / 80)
@@ -223,18 +244,18 @@ def test_a_fast_mechanism_that_is_slow_fails():
 
 
 def overlap(fast_s, slow_s):
-    row = {"queued_s": 0.9 * MS, "fast_s": fast_s, "slow_s": slow_s, "fast_exposed_s": US, "slow_exposed_s": 9 * US}
+    row = OverlapVisit(queued_s=0.9 * MS, fast_s=fast_s, fast_exposed_s=US, slow_s=slow_s, slow_exposed_s=9 * US)
     decode, prefill = points_of("overlap")
     assert (decode.gpu_share, prefill.gpu_share, decode.matmul.tokens, prefill.matmul.tokens) == (0.75, 0.25, 1, 16)
-    return judged("overlap", scripted({decode: row, prefill: {**row, "fast_s": 2 * MS, "slow_s": 2.5 * MS}}))
+    return judged("overlap", scripted({decode: row, prefill: replace(row, fast_s=2 * MS, slow_s=2.5 * MS)}))
 
 
 def test_overlap_by_mechanism():
     found = overlap(1 * MS, 4 * MS)
     assert metric(found, "decode_fast_speedup").value == pytest.approx(4)
     assert metric(found, "prefill_fast_speedup").value == pytest.approx(1.25)
-    assert found.detail["decode"]["slow_exposed_s"] == pytest.approx(9 * US)
-    assert found.detail["prefill"]["queued_s"] == pytest.approx(0.9 * MS)
+    assert found.detail.decode.slow_exposed_s == pytest.approx(9 * US)
+    assert found.detail.prefill.queued_s == pytest.approx(0.9 * MS)
     assert found.verdict.kind is VerdictKind.PASSED
     slower = overlap(4 * MS, 2 * MS)
     assert slower.verdict.kind is VerdictKind.FAILED
@@ -246,15 +267,19 @@ def test_a_decoder_layer_against_the_better_unit_alone():
     for phase, tokens, context in (("prefill", 64, 0), ("decode", 1, 64)):
         (point,) = points_of("decoder_layer", axis=phase)
         assert (point.tokens, point.context) == (tokens, context)
-        row = {"decided_s": 4 * MS, "decided_sync_s": 1 * MS}
-        measured = scripted(
-            {point: {**row, "npu_s": 9 * MS, "gpu_beside_decided_s": 6 * MS}},
-            {point: {**row, "npu_s": 7 * MS, "gpu_beside_decided_s": 8 * MS}},
+        row = LayerVisit(
+            decided_s=4 * MS,
+            decided_sync_s=1 * MS,
+            gpu_beside_decided_s=6 * MS,
+            npu_s=9 * MS,
+            npu_sync_s=2 * MS,
+            gpu_beside_npu_s=1 * MS,
         )
+        measured = scripted({point: row}, {point: replace(row, npu_s=7 * MS, gpu_beside_decided_s=8 * MS)})
         found = judged("decoder_layer", measured, axis=phase)
         assert metric(found, "speedup").samples == pytest.approx((1.5, 2))
-        assert found.detail["gpu_s"] == pytest.approx(7 * MS)
-        assert found.detail["sync_s"] == pytest.approx(1 * MS)
+        assert found.detail.gpu_s == pytest.approx(7 * MS)
+        assert found.detail.sync_s == pytest.approx(1 * MS)
         assert found.measured_s == pytest.approx(4 * MS)
 
 
@@ -265,19 +290,20 @@ def edge_rounds(padding_s):
     row = {}
     for point in points:
         if point.name in decided_s:
-            row[point] = {"total_s": 1 * MS, "place": 0, "predicted_s": 1 * MS}
+            row[point] = decision_visit(1 * MS, place=0, predicted_s=1 * MS)
         else:
             tokens, split = point.matmul.tokens, point.split
             is_padding = len(split.parts) == 1 and not split.prepares_online and tokens > 16
-            row[point] = {"total_s": padding_s if is_padding else 2 * MS}
+            row[point] = split_visit(padding_s if is_padding else 2 * MS)
     return scripted(row, row)
 
 
 def test_bucket_edges_against_padding_and_the_others():
     found = judged("bucket_edges", edge_rounds(3 * MS))
     assert found.verdict.kind is VerdictKind.PASSED
-    assert [row["tokens"] for row in found.detail["lengths"]] == [16, 18, 25]
-    assert found.detail["speedups"] == pytest.approx({"padding": 3, "pipe": 2, "online prepare": 2, "chunked": 2})
+    assert found.detail.tokens == (16, 18, 25)
+    assert found.detail.seconds("online prepare") == pytest.approx((2 * MS,) * 3)
+    assert found.detail.speedups == pytest.approx({"padding": 3, "pipe": 2, "online prepare": 2, "chunked": 2})
     assert metric(found, "padding_speedup").samples == pytest.approx((2, 3, 3))
     slower = judged("bucket_edges", edge_rounds(0.5 * MS))
     assert slower.verdict.kind is VerdictKind.FAILED
@@ -295,9 +321,9 @@ def solver_rounds(points, decided, choosing_s, reporting_s, predicted_s=0.99 * M
     rounds = []
     for index in range(num_rounds):
         told = (choosing_s, reporting_s)[index % 2]
-        row = {point: {"total_s": told.get(point.split.strategy, 5 * MS)} for point in splits}
+        row = {point: split_visit(told.get(point.split.strategy, 5 * MS)) for point in splits}
         place = [point.split.strategy for point in splits].index(decided)
-        row[decision] = {"total_s": 7 * MS, "place": place, "predicted_s": predicted_s}
+        row[decision] = decision_visit(7 * MS, place=place, predicted_s=predicted_s)
         rounds.append(row)
     return rounds
 
@@ -316,8 +342,8 @@ def test_the_solver_s_decision_against_the_best():
     assert found.error == pytest.approx(-0.1)
     assert metric(found, "regret").value == pytest.approx(1.1 / 1.2 - 1)
     assert metric(found, "speedup").value == pytest.approx(1.2 / 1.1)
-    assert (found.detail["strategy"], found.detail["best_strategy"]) == ("gpu_only", "npu_only")
-    assert found.detail["shape"] == [64, 128, 20]
+    assert (found.detail.strategy, found.detail.best_strategy) == ("gpu_only", "npu_only")
+    assert found.detail.shape == (64, 128, 20)
 
 
 def test_three_rounds_are_too_few_for_two_halves():
@@ -353,7 +379,7 @@ def test_regret_over_all_shapes():
     assert one.verdict.kind is VerdictKind.PASSED
     assert metric(one, "p90_regret").value == pytest.approx(0.04)
     assert metric(one, "median_prediction_error").value == pytest.approx(0.01)
-    assert len(one.detail["shapes"]) == 10
+    assert len(one.detail.shapes) == 10
     assert two.verdict.kind is VerdictKind.FAILED
     assert "90th percentile of regret 0.4 > 0.15" in two.verdict.reason
     assert "median" not in two.verdict.reason
@@ -367,7 +393,7 @@ def test_a_decision_taken_anew_counts_from_the_latest_round():
     before = solver_rounds(points, "gpu_only", told, told, num_rounds=2)
     after = solver_rounds(points, "npu_only", told, told, predicted_s=1 * MS, num_rounds=2)
     found = judged("solver", scripted(*before, *after), axis="ffn_down", plan=plan)
-    assert found.detail["strategy"] == "npu_only"
+    assert found.detail.strategy == "npu_only"
     assert metric(found, "regret").value == pytest.approx(0)
 
 

@@ -14,7 +14,7 @@ from pytest_npubench.backends.server import ServerRuntime
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.suites.server.plan import ServerPlan
-from pytest_npubench.suites.server.spec import Asking, ServerLoad, ServerSize, ServerSpec
+from pytest_npubench.suites.server.spec import Asking, ServerLoad, ServerSize, ServerSpec, WorkloadRates
 from pytest_npubench.workloads import registry
 from pytest_npubench.workloads.trace import TraceWorkload
 
@@ -23,6 +23,7 @@ with suppress(ModuleNotFoundError):  # without aiohttp a file that needs it is s
 
 SPEC = load_all([default_directory()])["openai-server"]
 LOAD = ServerLoad(workload="short-chats", rate_per_s=100.0)
+RATES = WorkloadRates(workload=LOAD.workload, rates_per_s=(LOAD.rate_per_s,))
 LENGTHS = ((5, 4), (9, 3), (14, 5), (20, 2))
 NUM_REQUESTS = 6
 
@@ -58,7 +59,7 @@ def server_plan(*, slo: tuple[float, float] | None = (2.0, 1.0), attainment: flo
         max_rounds=2,
         budget_s=1.0,
     )
-    server = ServerSpec(asking=Asking(**asking), attainment=attainment, loads=(LOAD,), profiles=(size,))
+    server = ServerSpec(asking=Asking(**asking), attainment=attainment, rates=(RATES,), profiles=(size,))
     slos = () if slo is None else (replace(SPEC.slos[0], ttft_s=slo[0], tbt_s=slo[1]),)
     return ServerPlan(spec=replace(SPEC, sections=(server,), slos=slos), server=server, size=size)
 

@@ -52,7 +52,7 @@ def serving_plan(model: str = "qwen3-30b-a3b", **changes) -> ServingPlan:
         models=tuple(RATES),
         dtype="bf16",
         max_batch_size=32,
-        kv_capacity_tokens=400_000,
+        kv_capacity=400_000,
         block_size_tokens=16,
         tokens_per_iteration=512,
         loads=tuple(LoadSpec(model=name, workload="layered-arxiv", rate_per_s=rate) for name, rate in RATES.items()),

@@ -32,9 +32,10 @@ def torch_plan(**changes) -> ServingPlan:
     plan = serving_plan(MODEL)
     serving = replace(
         plan.serving,
+        models=(MODEL,),
         dtype="fp32",
         max_batch_size=4,
-        kv_capacity_tokens=2056,
+        kv_capacity=2056,
         tokens_per_iteration=32,
         loads=(LOAD,),
         **changes,

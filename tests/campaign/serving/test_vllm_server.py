@@ -12,7 +12,7 @@ import pytest
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.served_block import ServedBlock, failures_of, pooled
 from pytest_npubench.core.hardware import default_directory
-from pytest_npubench.engines.moe_shapes import MOE_SHAPES, MoeShape
+from pytest_npubench.engines.shapes import SHAPES, DecoderShape, ExpertShape
 from pytest_npubench.engines.vllm.answer import Iteration, VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.model_directory import ORIGIN_FILE, WEIGHTS_FILE
 from pytest_npubench.engines.vllm.settings import EngineSettings
@@ -32,19 +32,18 @@ from pytest_npubench.suites.scheduling.vllm_server import VllmServer
 
 from .conftest import kept
 
-SHAPE = MoeShape(
+SHAPE = DecoderShape(
     name="test-served-moe",
     source="this test",
-    architecture="qwen3",
+    qk_norm=True,
     vocab_size=64,
     hidden=32,
     num_layers=4,
     num_heads=4,
     num_kv_heads=2,
     head_dim=8,
-    num_experts=4,
-    experts_per_token=2,
-    expert_intermediate=16,
+    experts=ExpertShape(num_experts=4, experts_per_token=2),
+    intermediate=16,
     rope_theta=10_000.0,
     rms_eps=1e-6,
     tied_embeddings=True,
@@ -119,7 +118,7 @@ class StandInEngines:
 
 @pytest.fixture
 def plan(monkeypatch):
-    monkeypatch.setitem(MOE_SHAPES, SHAPE.name, SHAPE)
+    monkeypatch.setitem(SHAPES, SHAPE.name, SHAPE)
     (found,) = serving_plans(replace(_spec(), family="cpu"), "quick", "vllm")
     return found
 
@@ -133,7 +132,7 @@ def _spec():
         serving,
         models=(SHAPE.name,),
         max_batch_size=4,
-        kv_capacity_tokens=2048,
+        kv_capacity=2048,
         loads=(load,),
         profiles=(size,),
     )

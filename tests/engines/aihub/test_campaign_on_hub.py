@@ -29,12 +29,14 @@ from pytest_npubench.predictors.lens import LensPredictor
 from pytest_npubench.store.host import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.suites import case_kind, suite
-from pytest_npubench.suites.buckets.aihub.bench import GraphBench, series
-from pytest_npubench.suites.buckets.aihub.kinds import kind_for
+from pytest_npubench.suites.buckets.aihub.bench import GraphBench, visit
+from pytest_npubench.suites.buckets.aihub.kinds import NO_RUN, GraphProfileDetail, kind_for
 from pytest_npubench.suites.buckets.aihub.lens import bucket_profile
 from pytest_npubench.suites.buckets.aihub.plan import GraphPoint, HubPlan
+from pytest_npubench.suites.buckets.report.section import lines, parts
 from pytest_npubench.verdict import VerdictKind
-from pytest_npubench.verdict.result import Judgement
+from pytest_npubench.verdict.case_record import Cases
+from pytest_npubench.verdict.result import JudgedCase, Judgement
 
 MakePlan = Callable[..., HubPlan]
 
@@ -114,11 +116,10 @@ def test_a_campaign(bed: Bed, hub: Any, make_plan: MakePlan) -> None:
         }
     )
     assert all(len(metric.samples) == 20 for metric in found.metrics)
-    units: Any = found.detail["units"]
-    assert units["gpu"]["decode"]["layers"] == {"npu": 0, "gpu": 9, "cpu": 1}
-    assert units["npu"]["prefill"]["layer_s"] == pytest.approx({"npu": 63e-6, "gpu": 0, "cpu": 11e-6})
-    assert units["npu"]["prefill"]["peak_bytes"] == 123_456_789
-    json.dumps(found.detail)
+    units: Any = found.detail.units
+    assert units["gpu"]["decode"].layers == {"npu": 0, "gpu": 9, "cpu": 1}
+    assert units["npu"]["prefill"].layer_s == pytest.approx({"npu": 63e-6, "gpu": 0, "cpu": 11e-6})
+    assert units["npu"]["prefill"].peak_bytes == 123_456_789
 
     reports = [json.loads(path.read_text()) for path in (bed.folder / "aihub-jobs" / "reports").iterdir()]
     assert len(reports) == 12
@@ -139,13 +140,43 @@ def test_a_stand_in_is_barred_from_baselines(bed: Bed, make_plan: MakePlan) -> N
     assert {metric.gate for metric in found.metrics} == {"ratio"}
 
 
+def test_what_graphs_tell_is_read_back_and_shown(bed: Bed, make_plan: MakePlan) -> None:
+    """Judged, written as text, read, shown: a record of graphs is of the classes that a report knows."""
+    plan = make_plan(rivals=("linear",))
+    measured = bed.campaign(plan, plan.graph_points(plan.buckets)).measured()
+    records = []
+    for name in ("profile", "steps", "prediction", "mean_error", "canary"):
+        kind = kind_for(plan, case_kind(name))
+        for axes in kind.axes(plan):
+            case = plan.case("buckets", name, axes)
+            judged_case = JudgedCase(
+                case=case,
+                digest="0" * 12,
+                node_id="t",
+                device="qualcomm:0",
+                fingerprint="f",
+                duration_s=1.0,
+                judgement=kind.judge(case, plan, measured),
+            )
+            records.append(json.loads(json.dumps(judged_case.to_json())))
+    cases = Cases.read(records)
+    profiles = cases.of("profile", GraphProfileDetail)
+    assert {case.detail.bucket: case.detail.ttft_s for case in profiles} == pytest.approx({8: 82e-6, 16: 162e-6})
+    assert all(case.detail.units["npu"]["decode"].layers["npu"] == 9 for case in profiles)
+    charts, tables, remarks = parts(cases, [])
+    assert [chart.title for chart in charts] == ["TTFT_b by bucket", "TBT_b by bucket", "Latency steps by length"]
+    assert [row[:2] for row in charts[0].table.rows] == [("8", "0.082"), ("16", "0.162")]
+    assert (tables, remarks, cases.unread) == ((None,), (), [])
+    assert lines(cases) == [f"linear predicted nothing in {len(plan.size.workloads)} cases: {NO_RUN}"]
+
+
 def test_steps(bed: Bed, make_plan: MakePlan) -> None:
     plan = make_plan(units=("npu",))
     measured = bed.campaign(plan, plan.graph_points(plan.buckets)).measured()
     found = judged(plan, "steps", measured, bucket=8)
     assert found.verdict.kind is VerdictKind.PASSED
     assert found.verdict.reason == "one graph for every length of bucket 8; jump to the next bucket observed: x1.98"
-    assert found.detail["lengths_s"] == pytest.approx({"8": 82e-6, "16": 162e-6})
+    assert found.detail.lengths_s == pytest.approx({"8": 82e-6, "16": 162e-6})
     assert judged(plan, "steps", measured, bucket=16).verdict.reason.endswith("bucket 16, the largest")
 
 
@@ -197,7 +228,7 @@ def test_a_failed_unit_leaves_the_npu_alone(bed: Bed, hub: Any, make_plan: MakeP
     found = judged(plan, "profile", measured, bucket=8)
     assert found.verdict.kind is VerdictKind.PASSED
     assert found.verdict.reason.endswith("gpu not measured")
-    failed: Any = found.detail["failed_units"]
+    failed: Any = found.detail.failed_units
     assert "failed: GPU delegate refused" in failed["gpu"]
     assert {metric.name for metric in found.metrics} == {"ttft_s", "tbt_s", "ttft_cpu_s", "tbt_cpu_s"}
 
@@ -303,7 +334,7 @@ def test_only_what_is_known_is_journalled() -> None:
         layers=(),
         tool_versions=(),
     )
-    assert series("p", bare) == {"p": (1.0, 2.0)}
+    assert visit(bare, stand_in=False).columns() == {"": (1.0, 2.0)}
 
 
 def test_plans(make_plan: MakePlan, spec: HardwareSpec) -> None:

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
-from pytest_npubench.engines.moe_shapes import moe_shape
+from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.engines.vllm.process import PYTHON_VARIABLE, vllm_python
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
-SHAPE = moe_shape("small-dense")  # its steps take longer than a server needs to pass a token on
+SHAPE = decoder_shape("small-dense")  # its steps take longer than a server needs to pass a token on
 NAMES = ("bench_serve", "bench_serve_clients", "bench_serve_servers")
 
 

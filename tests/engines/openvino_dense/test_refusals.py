@@ -14,7 +14,7 @@ from engines.decoders import TIED
 from pytest_npubench.core.measurement import Request
 from pytest_npubench.engines.canary_kernels import KERNELS, CanaryKernels
 from pytest_npubench.errors import ConfigError, LengthError, MeasurementError
-from pytest_npubench.suites.buckets import bench as bucket_bench
+from pytest_npubench.suites.buckets import reference_buckets
 
 from .conftest import Twins
 
@@ -112,7 +112,7 @@ def test_the_bench_takes_what_the_family_runs(
     def made(runtime: Any, family: str) -> Any:
         spec = SimpleNamespace(dtype="fp32", family=family)
         plan: Any = SimpleNamespace(model="tiny-llama", buckets=(8,), batch_size=1, spec=spec)
-        return bucket_bench.static_bucket_engine(runtime, plan)
+        return reference_buckets.static_bucket_engine(runtime, plan)
 
     on_jax, engine = made(runtime, "cpu"), made(cpu_plugin, "openvino")
     assert (on_jax.name, engine.name) == ("jax-dense", "openvino-dense")

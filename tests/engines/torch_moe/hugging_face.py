@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import transformers
 
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape
 
 YARN = {
     "rope_type": "yarn",
@@ -20,7 +20,7 @@ YARN = {
 }
 
 
-def random_model(shape: MoeShape, seed: int) -> Any:
+def random_model(shape: DecoderShape, seed: int) -> Any:
     """In fp32, with weights that make every part matter: no norm of one, no bias of zero."""
     config, family = _config(shape)
     model = getattr(transformers, f"{family}ForCausalLM")(config).float().eval()
@@ -58,7 +58,7 @@ def greedy(model: Any, prompt: list[int], num_tokens: int) -> list[int]:
     return tokens[len(prompt) :]
 
 
-def _config(shape: MoeShape) -> tuple[Any, str]:
+def _config(shape: DecoderShape) -> tuple[Any, str]:
     common: dict[str, Any] = {
         "vocab_size": shape.vocab_size,
         "hidden_size": shape.hidden,
@@ -77,17 +77,17 @@ def _config(shape: MoeShape) -> tuple[Any, str]:
         experts = {
             "num_local_experts": shape.num_experts,
             "num_experts_per_tok": shape.experts_per_token,
-            "intermediate_size": shape.expert_intermediate,
+            "intermediate_size": shape.intermediate,
             "sliding_window": shape.sliding_window,
         }
         return transformers.GptOssConfig(**common, **experts, rope_parameters=rope | YARN), "GptOss"
     if shape.is_dense:
-        width = {"intermediate_size": shape.expert_intermediate}
+        width = {"intermediate_size": shape.intermediate}
         return transformers.Qwen3Config(**common, **width, rope_parameters=rope), "Qwen3"
     experts = {
         "num_experts": shape.num_experts,
         "num_experts_per_tok": shape.experts_per_token,
-        "moe_intermediate_size": shape.expert_intermediate,
+        "moe_intermediate_size": shape.intermediate,
         "norm_topk_prob": True,
     }
     return transformers.Qwen3MoeConfig(**common, **experts, rope_parameters=rope), "Qwen3Moe"

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape, ExpertShape
 
-QWEN_MOE = MoeShape(
+QWEN_MOE = DecoderShape(
     name="test-qwen-moe",
     source="these tests",
-    architecture="qwen3",
+    qk_norm=True,
     vocab_size=101,
     hidden=48,
     num_layers=5,
     num_heads=6,
     num_kv_heads=2,
     head_dim=16,
-    num_experts=10,
-    experts_per_token=3,
-    expert_intermediate=24,
+    experts=ExpertShape(num_experts=10, experts_per_token=3),
+    intermediate=24,
     rope_theta=10_000.0,
     rms_eps=1e-6,
     tied_embeddings=True,
@@ -27,19 +26,18 @@ QWEN_DENSE = dataclasses.replace(
     QWEN_MOE,
     name="test-qwen-dense",
     num_layers=4,
-    num_experts=1,
-    experts_per_token=1,
-    expert_intermediate=80,
+    experts=None,
+    intermediate=80,
     tied_embeddings=False,
 )
 GPT_OSS = dataclasses.replace(
     QWEN_MOE,
     name="test-gpt-oss",
     architecture="gpt-oss",
+    qk_norm=False,
     num_heads=4,
     num_kv_heads=1,
-    num_experts=6,
-    experts_per_token=2,
+    experts=ExpertShape(num_experts=6, experts_per_token=2),
     rope_theta=150_000.0,
     rms_eps=1e-5,
     tied_embeddings=False,

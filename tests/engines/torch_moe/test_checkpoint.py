@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 safetensors_torch = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
 
+from pytest_npubench.engines.shapes import ExpertShape, RopeScaling  # noqa: E402
 from pytest_npubench.engines.torch_moe.checkpoint import load_weights  # noqa: E402
 from pytest_npubench.errors import ConfigError  # noqa: E402
 
@@ -60,11 +61,23 @@ def test_another_architecture(folder: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("field", ["num_layers", "num_kv_heads", "rope_theta", "experts_per_token", "tied_embeddings"])
-def test_another_size(folder: Path, field: str) -> None:
+@pytest.mark.parametrize(
+    ("field", "other", "key"),
+    [
+        ("num_layers", 4, "num_hidden_layers is 5"),
+        ("num_kv_heads", 3, "num_key_value_heads is 2"),
+        ("rope_theta", 1.0, "rope_theta is 10000.0"),
+        ("experts", ExpertShape(num_experts=10, experts_per_token=2), "num_experts_per_tok is 3"),
+        ("experts", ExpertShape(num_experts=11, experts_per_token=3), "num_experts is 10"),
+        ("intermediate", 25, "moe_intermediate_size is 24"),
+        ("tied_embeddings", False, "tie_word_embeddings is True"),
+        ("rope_scaling", RopeScaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=64), ""),
+    ],
+)
+def test_another_size(folder: Path, field: str, other: object, key: str) -> None:
     """Every figure of the shape is compared."""
-    other = dataclasses.replace(QWEN_MOE, **{field: type(getattr(QWEN_MOE, field))(getattr(QWEN_MOE, field) == 0)})
-    assert "; test-qwen-moe wants " in refusal(other, folder)
+    message = refusal(dataclasses.replace(QWEN_MOE, **{field: other}), folder)
+    assert f"{key}; test-qwen-moe wants " in message if key else "rope_scaling is None" in message
 
 
 def test_shares_that_are_not_renormalised(folder: Path) -> None:

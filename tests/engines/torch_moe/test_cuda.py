@@ -25,7 +25,7 @@ from .small_shapes import GPT_OSS, QWEN_DENSE, QWEN_MOE, SHAPES  # noqa: E402
 
 LENGTHS = {3: (1, 4), 8: (19, 5), 11: (33, 3)}
 # sizes that its kernels take: multiples of 8 for the grouped product, heads of 64 for attention
-WIDER = {"hidden": 64, "head_dim": 64, "expert_intermediate": 32}
+WIDER = {"hidden": 64, "head_dim": 64, "intermediate": 32}
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)

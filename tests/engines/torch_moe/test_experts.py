@@ -24,10 +24,10 @@ def layer_of(shape: Any) -> Any:
 
 def one_token(shape: Any, weights: Any, token: Any, expert: int) -> Any:
     """As the papers write it, gates and linear halves apart."""
-    gate, up = (weights.gate_up[expert] @ token).split(shape.expert_intermediate)
+    gate, up = (weights.gate_up[expert] @ token).split(shape.intermediate)
     if shape is QWEN_MOE:
         return weights.down[expert] @ (gate * torch.sigmoid(gate) * up)
-    bias = weights.gate_up_bias[expert].split(shape.expert_intermediate)
+    bias = weights.gate_up_bias[expert].split(shape.intermediate)
     gate, up = (gate + bias[0]).clamp(max=7), (up + bias[1]).clamp(-7, 7)
     return weights.down[expert] @ (gate * torch.sigmoid(1.702 * gate) * (up + 1)) + weights.down_bias[expert]
 

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
 
-from pytest_npubench.engines.moe_shapes import moe_shape  # noqa: E402
+from pytest_npubench.engines.shapes import decoder_shape  # noqa: E402
 from pytest_npubench.engines.torch_moe.experts import LoopedGroups  # noqa: E402
 from pytest_npubench.engines.torch_moe.packing import packed, product  # noqa: E402
 from pytest_npubench.engines.torch_moe.weights import random_weights  # noqa: E402
@@ -76,7 +76,7 @@ def test_other_dtypes_stay_as_they_are() -> None:
 
 def test_what_is_read_by_its_rows_stays_plain() -> None:
     """The embedding is looked up and the router is small: no copies of them."""
-    plain = weights_of(moe_shape("small-gpt-oss"))
+    plain = weights_of(decoder_shape("small-gpt-oss"))
     inside = packed(plain)
     assert inside.embedding is plain.embedding
     assert inside.head is plain.head

@@ -60,7 +60,7 @@ def test_activations_are_the_union_over_rows(shape: Any, monkeypatch: pytest.Mon
         expected = _recount(item, chosen)
         assert item.outcome.expert_activations == expected
         assert item.outcome.padded_expert_activations == expected
-        assert item.outcome.expert_load_bytes == expected * 3 * shape.hidden * shape.expert_intermediate * 4
+        assert item.outcome.expert_load_bytes == expected * 3 * shape.hidden * shape.intermediate * 4
 
 
 def _choices_alone(shape: Any, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int, int], set[int]]:

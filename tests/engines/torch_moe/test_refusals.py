@@ -126,7 +126,7 @@ def test_the_rest_of_the_package_does_without_torch() -> None:
 import sys
 sys.modules["torch"] = None
 import pkgutil, importlib, pytest_npubench.engines as engines
-import pytest_npubench.serving.iteration, pytest_npubench.engines.moe_shapes
+import pytest_npubench.serving.iteration, pytest_npubench.engines.shapes
 import importlib.util
 found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "torch" else found(name, *rest)

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from pytest_npubench.engines.moe_shapes import moe_shape  # noqa: E402
+from pytest_npubench.engines.shapes import decoder_shape  # noqa: E402
 from pytest_npubench.engines.torch_moe import TorchExecutor  # noqa: E402
 from pytest_npubench.engines.torch_moe import weights as weights_module  # noqa: E402
 from pytest_npubench.engines.torch_moe.experts import distinct_experts, route  # noqa: E402
@@ -19,7 +19,7 @@ from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPa
 # Layered Prefill, Table 1: coverage in percent of Qwen3-30B-A3B's 128 experts by decode batch size
 TABLE_1 = {1: 6.25, 2: 11.7, 4: 21.3, 8: 29.0, 16: 44.5, 32: 54.7, 64: 69.4, 128: 86.3, 256: 93.4}
 # a decoder of one layer's router, as wide as it takes for logits of one token to be independent
-SHAPE = dataclasses.replace(moe_shape("qwen3-30b-a3b"), hidden=512, expert_intermediate=1, vocab_size=2, num_layers=1)
+SHAPE = dataclasses.replace(decoder_shape("qwen3-30b-a3b"), hidden=512, intermediate=1, vocab_size=2, num_layers=1)
 HOST = torch.device("cpu")
 
 
@@ -65,7 +65,7 @@ def test_shares_sum_to_one_and_fall(layers: Any) -> None:
 
 def test_decoding_requests_differ_in_their_experts() -> None:
     """Random weights could send all requests to the same states, and a batch would load what one row does."""
-    shape = dataclasses.replace(moe_shape("small-moe"), num_layers=4, hidden=256, expert_intermediate=64)
+    shape = dataclasses.replace(decoder_shape("small-moe"), num_layers=4, hidden=256, intermediate=64)
     served = TorchExecutor(shape, kv_capacity_tokens=16 * 64)
     layers = LayerGroup(0, shape.num_layers)
     requests = tuple(range(16))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_npubench.core.hardware import Figure, HardwareSpec, default_directory
-from pytest_npubench.engines.moe_shapes import MoeShape, moe_shape
+from pytest_npubench.engines.shapes import DecoderShape, ExpertShape, decoder_shape
 from pytest_npubench.engines.virtual.cost import Attainable, CostModel, PassCost, cost_model, moved_values_per_row
 from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens, dtype_bytes
 from pytest_npubench.errors import ConfigError
@@ -30,19 +30,18 @@ PEAKS = Attainable(
     all_reduce_s=0,
 )
 # hidden 4, one layer, 2 query heads of 2 on one key-value head, 3 experts of width 5 of which a token takes 2
-TINY = MoeShape(
+TINY = DecoderShape(
     name="tiny",
     source="made up to be worked out by hand",
-    architecture="qwen3",
+    qk_norm=True,
     vocab_size=10,
     hidden=4,
     num_layers=1,
     num_heads=2,
     num_kv_heads=1,
     head_dim=2,
-    num_experts=3,
-    experts_per_token=2,
-    expert_intermediate=5,
+    experts=ExpertShape(num_experts=3, experts_per_token=2),
+    intermediate=5,
     rope_theta=1e4,
     rms_eps=1e-6,
 )
@@ -54,7 +53,7 @@ def device(flops_per_s: float, bytes_per_s: float, link_bytes_per_s: float | Non
               (("flops", flops_per_s), ("bytes", bytes_per_s), ("link", link_bytes_per_s)) if value}  # fmt: skip
     peak = replace(
         SPECS["nvidia-h100"].peak,
-        flops_per_s=(("fp32", figure["flops"]),),
+        flops_per_s={"fp32": figure["flops"]},
         memory_bandwidth_bytes_per_s=figure["bytes"],
         interconnect_bandwidth_bytes_per_s=figure.get("link"),
     )
@@ -138,7 +137,7 @@ def test_fractions_divide_and_fixed_times_add() -> None:
 
 def test_tensor_parallel_shares_the_work_and_pays_for_the_links() -> None:
     """A ring all-reduce of two devices sends each value once; two a layer, 2048 values of 2 bytes, at 450 GB/s."""
-    shape, spec = moe_shape("qwen3-30b-a3b"), SPECS["nvidia-h100"]
+    shape, spec = decoder_shape("qwen3-30b-a3b"), SPECS["nvidia-h100"]
     one, two = (cost_model(shape, spec, tensor_parallel=n, dtype="bf16", attainable=PEAKS) for n in (1, 2))
     for name in (
         "shared_read_s",
@@ -158,7 +157,7 @@ def test_tensor_parallel_shares_the_work_and_pays_for_the_links() -> None:
 
 def test_the_docstrings_worked_example() -> None:
     costs = cost_model(
-        moe_shape("qwen3-30b-a3b"), SPECS["nvidia-h100"], tensor_parallel=1, dtype="bf16", attainable=PEAKS
+        decoder_shape("qwen3-30b-a3b"), SPECS["nvidia-h100"], tensor_parallel=1, dtype="bf16", attainable=PEAKS
     )
     cost = one_decode_row(costs, 1, 8)
     assert cost.shared_s == pytest.approx(11.4e-6, rel=0.01)
@@ -166,11 +165,13 @@ def test_the_docstrings_worked_example() -> None:
 
 
 def test_a_dense_decoder_has_no_experts_and_reads_its_feed_forward_block() -> None:
-    costs = cost_model(moe_shape("qwen3-8b"), SPECS["nvidia-h100"], tensor_parallel=1, dtype="bf16", attainable=PEAKS)
+    costs = cost_model(
+        decoder_shape("qwen3-8b"), SPECS["nvidia-h100"], tensor_parallel=1, dtype="bf16", attainable=PEAKS
+    )
     cost = one_decode_row(costs, 1, 0)
     assert cost.experts_s == 0
     assert cost.shared_s == pytest.approx((4096 * 128 * 2 * 40 + 3 * 4096 * 12288) * 2 / 3.35e12)
-    assert moved_values_per_row(moe_shape("qwen3-8b"), 1) == 12 * 4096 + 4 * 40 * 128 + 6 * 12288
+    assert moved_values_per_row(decoder_shape("qwen3-8b"), 1) == 12 * 4096 + 4 * 40 * 128 + 6 * 12288
 
 
 @given(
@@ -242,7 +243,7 @@ def test_more_work_never_takes_less_time(
     first: int,
     more_first: int,
 ) -> None:
-    costs = cost_model(moe_shape(name), SPECS["nvidia-h100"], tensor_parallel=2, dtype="bf16")
+    costs = cost_model(decoder_shape(name), SPECS["nvidia-h100"], tensor_parallel=2, dtype="bf16")
     less = costs.pass_cost(
         0,
         24,
@@ -270,9 +271,9 @@ def test_more_work_never_takes_less_time(
 @settings(max_examples=40, deadline=None)
 def test_cutting_a_pass_in_two_never_makes_it_faster(name: str, cut: int, rows: int, tokens: int) -> None:
     """Sums of maxima are at least the maximum of sums; with equal activations a layer they are the same."""
-    costs = cost_model(moe_shape(name), SPECS["nvidia-h100"], tensor_parallel=2, dtype="bf16")
+    costs = cost_model(decoder_shape(name), SPECS["nvidia-h100"], tensor_parallel=2, dtype="bf16")
     prefill = (PrefillRow(1, 0, tokens),) if tokens else ()
-    each = 0 if moe_shape(name).is_dense else 20
+    each = 0 if decoder_shape(name).is_dense else 20
     arguments = {"decode_rows": rows, "context_tokens": 900 * rows, "window_tokens": 128 * rows, "prefill": prefill}
     whole = costs.pass_cost(0, 24, **arguments, activations=24 * each).total_s
     first = costs.pass_cost(0, cut, **arguments, activations=cut * each).total_s
@@ -292,7 +293,7 @@ def test_cutting_a_pass_in_two_never_makes_it_faster(name: str, cut: int, rows: 
 )
 def test_what_the_model_needs_is_named(spec: str, devices: int, dtype: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        cost_model(moe_shape("qwen3-30b-a3b"), SPECS[spec], tensor_parallel=devices, dtype=dtype)
+        cost_model(decoder_shape("qwen3-30b-a3b"), SPECS[spec], tensor_parallel=devices, dtype=dtype)
 
 
 def test_two_devices_of_one_chip_have_half_of_its_peaks_each() -> None:
@@ -307,8 +308,8 @@ def test_two_devices_of_one_chip_have_half_of_its_peaks_each() -> None:
 
 def test_the_room_for_keys_and_values() -> None:
     """(160e9 x 0.9 - 61.06e9) / 98,304; one device has 72 GB to use, 10.9 GB of them beside the weights."""
-    qwen, h100 = moe_shape("qwen3-30b-a3b"), SPECS["nvidia-h100"]
-    assert default_kv_capacity_tokens(qwen, h100, tensor_parallel=2, dtype="bf16") == 843_670
+    qwen, h100 = decoder_shape("qwen3-30b-a3b"), SPECS["nvidia-h100"]
+    assert default_kv_capacity_tokens(qwen, h100, tensor_parallel=2, dtype="bf16") == 843_666
     one = default_kv_capacity_tokens(qwen, h100, tensor_parallel=1, dtype="bf16")
     assert one == pytest.approx((72e9 - 61.06e9) / 98_304, rel=1e-3)
     with pytest.raises(

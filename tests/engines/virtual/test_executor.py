@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from pytest_npubench.core.hardware import default_directory
-from pytest_npubench.engines.moe_shapes import moe_shape
+from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.engines.virtual.cost import cost_model
 from pytest_npubench.engines.virtual.executor import VirtualExecutor
 from pytest_npubench.errors import ConfigError, MeasurementError
@@ -21,7 +21,7 @@ SPECS = load_all([default_directory()])
 
 def executor(model: str = "small-moe", *, capacity: int = 100_000, seed: int = 0, devices: int = 1) -> VirtualExecutor:
     return VirtualExecutor(
-        moe_shape(model),
+        decoder_shape(model),
         SPECS["nvidia-h100"],
         tensor_parallel=devices,
         dtype="bf16",
@@ -54,7 +54,7 @@ def test_it_has_what_an_executor_has() -> None:
 
 @pytest.mark.parametrize("model", ["small-moe", "small-dense", "small-gpt-oss"])
 def test_bytes_of_random_plans_are_those_of_a_recount(model: str) -> None:
-    shape = moe_shape(model)
+    shape = decoder_shape(model)
     made, plans, recount = executor(model), RandomPlans(5, shape.num_layers), Recount(shape.num_layers)
     for _ in range(150):
         plan = plans.next()
@@ -77,7 +77,7 @@ def test_bytes_of_random_plans_are_those_of_a_recount(model: str) -> None:
 
 def test_seconds_are_those_of_the_cost_model_with_the_recounted_work() -> None:
     """gpt-oss: in layers 0 and 2 a window of 64 hides the beginning of the first request's 101 tokens."""
-    shape = moe_shape("small-gpt-oss")
+    shape = decoder_shape("small-gpt-oss")
     made = executor("small-gpt-oss")
     made.run(whole(1, 100, 4))
     made.run(whole(2, 29, 4))
@@ -195,14 +195,16 @@ def test_keys_and_values_go_from_one_executor_to_another() -> None:
     prefill, decode = executor(), executor()
     prefill.run(whole(1, 100, 8))
     num_bytes, kv = prefill.export_kv(1)
-    assert num_bytes == 100 * moe_shape("small-moe").kv_bytes_per_token(2)
+    assert num_bytes == 100 * decoder_shape("small-moe").kv_bytes_per_token(2)
     decode.begin(1, 100, 5)
     decode.import_kv(1, kv)
     prefill.end(1)
-    assert decode.run(decode_only(8, 1)).kv_bytes == 101 * moe_shape("small-moe").kv_bytes_per_token(2)
+    assert decode.run(decode_only(8, 1)).kv_bytes == 101 * decoder_shape("small-moe").kv_bytes_per_token(2)
     assert prefill.run(IterationPlan()).kv_bytes == 0
 
 
 def test_a_device_without_peaks_cannot_be_simulated() -> None:
     with pytest.raises(ConfigError, match=r"'cpu' states no peak\.memory_bandwidth_bytes_per_s"):
-        VirtualExecutor(moe_shape("small-moe"), SPECS["cpu"], tensor_parallel=1, dtype="fp32", kv_capacity_tokens=100)
+        VirtualExecutor(
+            decoder_shape("small-moe"), SPECS["cpu"], tensor_parallel=1, dtype="fp32", kv_capacity_tokens=100
+        )

@@ -16,7 +16,7 @@ import pytest
 from pytest_npubench.cli.simulation import System, arriving, arriving_at, drawn_lengths, simulate
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.core.papers import published
-from pytest_npubench.engines.moe_shapes import moe_shape
+from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.engines.virtual.cost import Attainable, cost_model
 from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
 from pytest_npubench.engines.virtual.router import sampled_router
@@ -28,7 +28,7 @@ from pytest_npubench.workloads import workload
 
 PAPER = published("layered_prefill")
 H100 = load_all([default_directory()])["nvidia-h100"]
-QWEN = moe_shape("qwen3-30b-a3b")
+QWEN = decoder_shape("qwen3-30b-a3b")
 NUM_REQUESTS, NUM_SEEDS = 100, 10  # the paper's traces have 100 requests; one alone says little about a queue
 
 
@@ -43,7 +43,7 @@ def served(
     cv: float | None = None,
 ) -> Mapping[str, float]:
     """Metrics by name, their mean over the seeds; every trace is stretched to have the rate exactly."""
-    shape = moe_shape(model)
+    shape = decoder_shape(model)
     capacity = default_kv_capacity_tokens(shape, H100, tensor_parallel=devices, dtype="bf16")
     system = System(shape=shape, spec=H100, tensor_parallel=devices, dtype="bf16", kv_capacity_tokens=capacity, seed=0)
     runs = []

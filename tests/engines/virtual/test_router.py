@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_npubench.core.papers import published
-from pytest_npubench.engines.moe_shapes import moe_shape
+from pytest_npubench.engines.shapes import ExpertShape, decoder_shape
 from pytest_npubench.engines.virtual import router as module
 from pytest_npubench.engines.virtual.router import NEVER, NUM_DECODE_ROWS, Router, first_hits, race
 from pytest_npubench.serving.iteration import PrefillRow
 
-QWEN = moe_shape("qwen3-30b-a3b")
-SMALL = moe_shape("small-moe")
+QWEN = decoder_shape("qwen3-30b-a3b")
+SMALL = decoder_shape("small-moe")
 PAPER = published("layered_prefill")
 TABLE_1 = [(int(size), float(coverage)) for size, coverage in PAPER.table("1").rows]
 
@@ -155,7 +155,7 @@ def test_the_same_seed_is_the_same_router_and_another_is_another() -> None:
 def test_all_experts_of_a_token_may_be_all_there_are() -> None:
     from dataclasses import replace
 
-    router = Router(replace(SMALL, num_experts=4, experts_per_token=4), seed=0)
+    router = Router(replace(SMALL, experts=ExpertShape(num_experts=4, experts_per_token=4)), seed=0)
     assert router.decode_activations(0, 0, 8, 1) == 32
     assert router.activations(0, 0, 8, 1, (PrefillRow(0, 0, 1),)) == 32
 

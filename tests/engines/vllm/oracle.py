@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape
 
 Experts = np.ndarray  # [layers, tokens, k]
 
 
 @cache
-def _executor(shape: MoeShape, folder: Path) -> Any:
+def _executor(shape: DecoderShape, folder: Path) -> Any:
     pytest.importorskip("torch", reason="torch is not installed")
     from pytest_npubench.engines.torch_moe import TorchExecutor
 
     return TorchExecutor(shape, kv_capacity_tokens=512, weights=folder)
 
 
-def _forward(shape: MoeShape, folder: Path, tokens: list[int]) -> tuple[Any, Any]:
+def _forward(shape: DecoderShape, folder: Path, tokens: list[int]) -> tuple[Any, Any]:
     """Logits of the last token, and the experts of every token; None in a dense model."""
     import torch
 
@@ -40,7 +40,7 @@ def _forward(shape: MoeShape, folder: Path, tokens: list[int]) -> tuple[Any, Any
     return executor._model.logits(hidden[-1:])[0], experts
 
 
-def greedy(shape: MoeShape, folder: Path, prompt: list[int], num_tokens: int) -> list[int]:
+def greedy(shape: DecoderShape, folder: Path, prompt: list[int], num_tokens: int) -> list[int]:
     """Slow, and no cache to be wrong."""
     tokens = list(prompt)
     for _ in range(num_tokens):
@@ -48,7 +48,7 @@ def greedy(shape: MoeShape, folder: Path, prompt: list[int], num_tokens: int) ->
     return tokens[len(prompt) :]
 
 
-def chosen_experts(shape: MoeShape, folder: Path, tokens: list[int]) -> Experts:
+def chosen_experts(shape: DecoderShape, folder: Path, tokens: list[int]) -> Experts:
     """[layers, tokens, k]"""
     chosen: Experts = _forward(shape, folder, tokens)[1].numpy()
     return chosen

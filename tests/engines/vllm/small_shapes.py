@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape, ExpertShape
 
-MOE = MoeShape(
+MOE = DecoderShape(
     name="test-vllm-moe",
     source="these tests",
-    architecture="qwen3",
+    qk_norm=True,
     vocab_size=512,
     hidden=128,
     num_layers=4,
     num_heads=4,
     num_kv_heads=2,
     head_dim=32,
-    num_experts=16,
-    experts_per_token=2,
-    expert_intermediate=64,
+    experts=ExpertShape(num_experts=16, experts_per_token=2),
+    intermediate=64,
     rope_theta=10_000.0,
     rms_eps=1e-6,
     tied_embeddings=True,
@@ -26,8 +25,7 @@ MOE = MoeShape(
 DENSE = dataclasses.replace(
     MOE,
     name="test-vllm-dense",
-    num_experts=1,
-    experts_per_token=1,
-    expert_intermediate=160,
+    experts=None,
+    intermediate=160,
     tied_embeddings=False,
 )

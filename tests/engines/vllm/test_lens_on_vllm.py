@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.rounds import measure_round
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.vllm.process import PYTHON_VARIABLE, num_late_compiles
 from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.buckets.bench import BucketBench
 from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.points import declared_in
 from pytest_npubench.suites.buckets.vllm_buckets import start_bucket_engine
 from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.verdict import VerdictKind
@@ -101,8 +103,10 @@ def measured(plan: BucketPlan, tmp_path_factory: pytest.TempPathFactory) -> Iter
             failures = bench.load(tuple(points), (), lambda text: None)
             for point in points:
                 bench.warm_up(point)
-            rounds = [{k: tuple(v) for p in points for k, v in bench.sample(p, index).items()} for index in range(3)]
-            yield Measured(rounds=rounds, failures=dict(failures), num_late_compiles=num_late_compiles() - before)
+            once = {point.name: 1e3 for point in points}
+            rounds = [measure_round(tuple(points), once, bench.sample, index, lambda: None)[0] for index in range(3)]
+            late = num_late_compiles() - before
+            yield Measured(rounds=list(rounds), failures=dict(failures), num_late_compiles=late)
         finally:
             bench.close()
 
@@ -116,21 +120,21 @@ def test_every_point_is_measured_and_nothing_compiles_late(measured: Measured) -
 
 
 def test_a_cpu_declares_no_buckets(plan: BucketPlan, measured: Measured) -> None:
-    assert not any(name.endswith("/declared") for row in measured.rounds for name in row)
+    assert declared_in(measured.rounds) == ()
     for name in ("profile", "steps", "prediction"):
         kind = case_kind(name)
         for axes in kind.axes(plan):
             case = plan.case(kind.suite, name, axes)
             detail = kind.judge(case, plan, measured).detail
-            assert detail["continuous"] is True
-            assert detail.get("declared", []) == []
+            assert detail.continuous is True
+            assert getattr(detail, "declared", ()) == ()
 
 
 def test_a_prediction_is_judged_by_the_limit_of_any_device(plan: BucketPlan, measured: Measured) -> None:
     kind = case_kind("prediction")
     (axes,) = kind.axes(plan)
     judgement = kind.judge(plan.case(kind.suite, kind.name, axes), plan, measured)
-    over = judgement.detail["gate_error"] > plan.case_error
+    over = judgement.detail.gate_error > plan.case_error
     assert judgement.verdict.kind is (VerdictKind.FAILED if over else VerdictKind.PASSED)
     assert judgement.predicted_s is not None
     assert judgement.predicted_s > 0

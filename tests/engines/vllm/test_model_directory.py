@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_npubench.engines.moe_shapes import MoeShape, moe_shape
-from pytest_npubench.engines.shapes import DecoderShape
-from pytest_npubench.engines.vllm.model_directory import model_config, named_shape, write_model_directory
+from pytest_npubench.engines.hf_config import config_of
+from pytest_npubench.engines.shapes import DecoderShape, ExpertShape, decoder_shape
+from pytest_npubench.engines.vllm.model_directory import write_model_directory
 from pytest_npubench.engines.vllm.random_tensors import RandomTensors
 from pytest_npubench.engines.vllm.safetensors_file import encoded, num_bytes, write_safetensors
-from pytest_npubench.errors import ConfigError, RegistryError
+from pytest_npubench.errors import ConfigError
 
 from .small_shapes import DENSE, MOE
 
@@ -45,12 +45,10 @@ def test_a_dtype_that_is_not_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [MOE, DENSE, moe_shape("qwen3-30b-a3b"), moe_shape("small-dense")], ids=lambda s: s.name
+    "shape", [MOE, DENSE, decoder_shape("qwen3-30b-a3b"), decoder_shape("small-dense")], ids=lambda s: s.name
 )
-def test_as_many_weights_as_the_shape_says(shape: MoeShape) -> None:
-    """Norms, under a thousandth of them, are not in the shape's own count."""
-    matrices = {name: dims for name, dims in RandomTensors(shape=shape).shapes().items() if len(dims) > 1}
-    assert num_bytes(matrices, "bf16") == 2 * shape.num_parameters
+def test_as_many_weights_as_the_shape_says(shape: DecoderShape) -> None:
+    assert num_bytes(RandomTensors(shape=shape).shapes(), "bf16") == 2 * shape.num_parameters
 
 
 def test_a_seed_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -73,22 +71,15 @@ def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
 
 def test_an_architecture_that_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="small-gpt-oss: no random directory of architecture gpt-oss"):
-        write_model_directory(tmp_path / "a", moe_shape("small-gpt-oss"))
-
-
-def test_names_of_both_suites() -> None:
-    assert isinstance(named_shape("small-moe"), MoeShape)
-    assert isinstance(named_shape("tiny-llama"), DecoderShape)
-    with pytest.raises(RegistryError, match=r"'tiny'; known: .*small-moe.*tiny-llama"):
-        named_shape("tiny")
+        write_model_directory(tmp_path / "a", decoder_shape("small-gpt-oss"))
 
 
 @pytest.mark.parametrize("name", ["small-moe", "small-dense", "tiny-llama", "tiny-qwen", "llama-3.2-1b"])
 def test_transformers_reads_the_config(tmp_path: Path, name: str) -> None:
     """The figures arrive in transformers' own classes, rotation included."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    shape = named_shape(name)
-    (tmp_path / "config.json").write_text(json.dumps(model_config(shape, "fp32")))
+    shape = decoder_shape(name)
+    (tmp_path / "config.json").write_text(json.dumps(config_of(shape, "fp32")))
     config = transformers.AutoConfig.from_pretrained(tmp_path)
     assert (config.hidden_size, config.num_hidden_layers, config.head_dim) == (
         shape.hidden,
@@ -102,7 +93,7 @@ def test_transformers_reads_the_config(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [MOE, DENSE], ids=lambda shape: shape.name)
-def test_the_torch_engine_loads_it_and_tokens_vary(directories: dict[str, Path], shape: MoeShape) -> None:
+def test_the_torch_engine_loads_it_and_tokens_vary(directories: dict[str, Path], shape: DecoderShape) -> None:
     """Of 96 greedy tokens more than half are different ones: decoding has not settled."""
     from .oracle import greedy
 
@@ -115,7 +106,9 @@ def test_the_router_is_skewed_as_a_trained_one(tmp_path: Path) -> None:
     Prefill, Table 1); routing by chance would cover 40.3 and 87.3 %. The mean over layers is within 3 points."""
     from .oracle import chosen_experts
 
-    shape = dataclasses.replace(MOE, name="many", num_experts=128, experts_per_token=8, expert_intermediate=16)
+    shape = dataclasses.replace(
+        MOE, name="many", experts=ExpertShape(num_experts=128, experts_per_token=8), intermediate=16
+    )
     folder = write_model_directory(tmp_path / "many", shape)
     random = np.random.default_rng(5)
     # the last rows of 64 contexts: what a decode batch of that many requests would route

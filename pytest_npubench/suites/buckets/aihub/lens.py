@@ -15,7 +15,7 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.predictors.lens import BucketProfile, BucketTiming, LensPredictor
 from pytest_npubench.predictors.profile import PointError
-from pytest_npubench.suites.buckets.aihub.plan import GraphPoint, HubPlan
+from pytest_npubench.suites.buckets.aihub.plan import GraphPoint, GraphVisit, HubPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 
 
@@ -34,7 +34,8 @@ def predict_batch(profile: BucketProfile, batch: BucketPoint) -> float:
 
 def graph_times(measured: Measured, phase: Phase, bucket: int, unit: str) -> tuple[float, ...]:
     """Seconds of every run of a graph. Raises MeasurementError with the reason where its job failed."""
-    return measured.samples(GraphPoint(phase=phase, bucket=bucket, unit=unit).name).samples_s
+    rounds = measured.visits(GraphPoint(phase=phase, bucket=bucket, unit=unit).name, GraphVisit)
+    return tuple(seconds for visits in rounds for visit in visits for seconds in visit.times_s)
 
 
 def _timing(measured: Measured, bucket: int, unit: str) -> BucketTiming:

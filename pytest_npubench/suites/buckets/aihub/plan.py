@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from pytest_npubench.campaign.points import VisitedOnce
+from pytest_npubench.campaign.visits import Columns, Visit
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.aihub.graph import GraphSpec
 from pytest_npubench.engines.aihub.options import JobOptions
 from pytest_npubench.engines.aihub.profile import UNITS
 from pytest_npubench.suites.buckets.plan import BucketPlan
-from pytest_npubench.suites.buckets.service import BucketService
-
-if TYPE_CHECKING:
-    from pytest_npubench.backends.protocol import Runtime
-    from pytest_npubench.campaign.kind import CaseKind
-    from pytest_npubench.campaign.protocol import Bench
 
 NUM_ROUNDS = 1  # a job is a hundred runs, and costs the user's quota
 PHASES = (Phase.PREFILL, Phase.DECODE)
-STAND_IN = "stand_in"  # a series of graphs that a stand-in of the service profiled
+NUMBERS = ("first_load", "warm_load", "peak_bytes")
+STAND_IN, LAYERS, LAYER_S = "stand_in", "layers/", "layer_s/"  # columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphPoint:
+class GraphPoint(VisitedOnce):
     """One graph on one unit: one profile job a round."""
 
     phase: Phase
@@ -37,12 +32,44 @@ class GraphPoint:
     def name(self) -> str:
         return f"graph/{self.phase.value}/{self.bucket}/{self.unit}"
 
-    @property
-    def definition(self) -> list[object]:
-        return [self.name]
 
-    def visits(self, duration_s: float) -> int:
-        return 1
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphVisit(Visit):
+    """What a profile job tells of its graph: seconds of every run, of the cold and the warm load, bytes, and by unit
+    how many layers ran there and their seconds. None, or no unit, for what it did not tell. `stand_in`: a stand-in of
+    the service made the figures up. A round holds the seconds of the runs under the point's own name."""
+
+    times_s: tuple[float, ...]
+    first_load: float | None = None
+    warm_load: float | None = None
+    peak_bytes: float | None = None
+    layers: Mapping[str, int] = field(default_factory=dict)
+    layer_s: Mapping[str, float] = field(default_factory=dict)
+    stand_in: bool = False
+
+    def columns(self) -> Columns:
+        by_unit = {
+            **{f"{LAYERS}{unit}": number for unit, number in self.layers.items()},
+            **{f"{LAYER_S}{unit}": seconds for unit, seconds in self.layer_s.items()},
+        }
+        known = {name: getattr(self, name) for name in NUMBERS if getattr(self, name) is not None}
+        told = {**known, **by_unit, **({STAND_IN: 1.0} if self.stand_in else {})}
+        return {"": self.times_s, **{name: (value,) for name, value in told.items()}} if self.times_s else {}
+
+    @classmethod
+    def of_columns(cls, columns: Columns) -> tuple[GraphVisit, ...]:
+        def by_unit(prefix: str) -> dict[str, float]:
+            return {name.removeprefix(prefix): row[-1] for name, row in columns.items() if name.startswith(prefix)}
+
+        return (
+            cls(
+                times_s=tuple(columns.get("", ())),
+                **{name: columns[name][-1] for name in NUMBERS if columns.get(name)},
+                layers={unit: int(number) for unit, number in by_unit(LAYERS).items()},
+                layer_s=by_unit(LAYER_S),
+                stand_in=bool(columns.get(STAND_IN)),
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +91,7 @@ class HubPlan(BucketPlan):
     def graph(self, point: GraphPoint) -> GraphSpec:
         """Raises RegistryError on an unknown model, ConfigError on a dtype that is not exported."""
         return GraphSpec(
-            shape=shapes.decoder_shape(self.model),
+            shape=shapes.dense_shape(self.model),
             phase=point.phase,
             bucket=point.bucket,
             batch_size=1 if point.phase is Phase.PREFILL else self.batch_size,
@@ -79,26 +106,6 @@ class HubPlan(BucketPlan):
             for phase in PHASES
             for unit in (self.units if units is None else units)
         )
-
-
-class HubBuckets(BucketService):
-    """Cases rest on graphs; the devices are not ours."""
-
-    fills_memory = False
-
-    def plan(self, plan: BucketPlan) -> BucketPlan:
-        return hub_plan(plan)
-
-    def kind_for(self, plan: BucketPlan, kind: CaseKind[Any]) -> CaseKind[Any]:
-        from pytest_npubench.suites.buckets.aihub.kinds import kind_for
-
-        return kind_for(plan, kind)
-
-    def bench(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Bench[Any]:
-        from pytest_npubench.suites.buckets.aihub.bench import GraphBench
-
-        assert isinstance(plan, HubPlan)  # plan() made it
-        return GraphBench(runtime, plan, folder / "aihub-jobs")
 
 
 def hub_plan(plan: BucketPlan) -> HubPlan:

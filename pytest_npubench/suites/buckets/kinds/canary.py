@@ -9,6 +9,7 @@ and is compared with other sessions. No prediction rests on it. On vLLM they run
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
@@ -20,6 +21,11 @@ from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 CANARY_VISIT_S = 0.05  # milliseconds a sample: six of them a round tell enough, predictions need the time more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryDetail:
+    kernel: str
 
 
 class CanaryKind:
@@ -42,7 +48,7 @@ class CanaryKind:
             metrics=(Metric(name="kernel_s", unit="s", value=samples.median_s, samples=samples.samples_s),),
             measured_s=samples.median_s,
             repeat_error=repeat_error(samples.samples_s),
-            detail={"kernel": point.kernel},
+            detail=CanaryDetail(kernel=str(case.axis("kernel"))),
         )
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
@@ -16,6 +16,26 @@ from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RivalErrors:
+    """The errors of a predictor beside LENS, as in ErrorSummary, or the reason why it has none."""
+
+    num_cases: int = 0
+    signed_mean: float | None = None
+    mean: float | None = None
+    median: float | None = None
+    p90: float | None = None
+    max: float | None = None
+    under_5_percent_fraction: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanErrorDetail(ErrorSummary):
+    continuous: bool = False
+    predictors: Mapping[str, RivalErrors] = field(default_factory=dict)
 
 
 class MeanErrorKind:
@@ -48,11 +68,15 @@ class MeanErrorKind:
             measured_s=sum(sum(item.measured_s) for item in found),
             predicted_s=sum(sum(item.predicted_s) for item in found),
             error=summary.mean,
-            detail={
+            detail=MeanErrorDetail(
                 **asdict(summary),
-                "continuous": continuous,
-                **beside(plan.rivals, lambda rival: _rival_detail(plan, measured, rival)),
-            },
+                continuous=continuous,
+                predictors=beside(
+                    plan.rivals,
+                    lambda rival: _rival_errors(plan, measured, rival),
+                    lambda reason: RivalErrors(reason=reason),
+                ),
+            ),
         )
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
@@ -64,8 +88,9 @@ def _summary(found: Iterable[PredictionError]) -> ErrorSummary:
     return summarise([item.error.gate_value * (1 if item.error.sum_error >= 0 else -1) for item in found])
 
 
-def _rival_detail(plan: BucketPlan, measured: Measured, rival: Predictor) -> dict[str, object]:
-    return asdict(_summary([prediction_error(plan, measured, name, rival) for name in plan.size.workloads]))
+def _rival_errors(plan: BucketPlan, measured: Measured, rival: Predictor) -> RivalErrors:
+    found = _summary([prediction_error(plan, measured, name, rival) for name in plan.size.workloads])
+    return RivalErrors(**asdict(found))
 
 
 KIND = MeanErrorKind()

@@ -13,15 +13,17 @@ against a slope. The limit is the same: a prediction that is off by more is of n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import stdev
+from typing import TypeVar
 
 import numpy as np
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.buckets import bucket_of
 from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.measurement import CostRecord
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.predictors import predictor
 from pytest_npubench.predictors.lens import PREDICTOR as LENS
@@ -37,6 +39,8 @@ from pytest_npubench.verdict.result import Judgement, Metric
 SETTLED_HALF_WIDTH = 0.01
 MIN_JACKKNIFE_ROUNDS = 3
 
+RivalT = TypeVar("RivalT")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionError:
@@ -47,6 +51,38 @@ class PredictionError:
     error: CaseError
     half_width: float | None
     repeat_error: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RivalDetail:
+    """What a predictor beside LENS made of the same batches, or the reason why it made nothing."""
+
+    predicted_s: tuple[float, ...] = ()
+    error: float | None = None
+    mape: float | None = None
+    gate_error: float | None = None
+    half_width: float | None = None
+    cost: CostRecord | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionDetail:
+    """Seconds of each drawn batch; errors and shares of padding as fractions. Where nothing ran, as on graphs, there
+    is the prediction alone; padding is None where the engine pads nothing."""
+
+    workload: str
+    predicted_s: tuple[float, ...]
+    measured_s: tuple[float, ...] = ()
+    mape: float | None = None
+    gate_error: float | None = None
+    dropped_fraction: float | None = None
+    num_dropped: int | None = None
+    num_drawn: int | None = None
+    prefill_padding_fraction: float | None = None
+    decode_padding_fraction: float | None = None
+    continuous: bool = False
+    predictors: Mapping[str, RivalDetail] = field(default_factory=dict)
 
 
 class PredictionKind:
@@ -84,19 +120,23 @@ class PredictionKind:
             error=error.sum_error,
             error_interval=None if half is None else (error.sum_error - half, error.sum_error + half),
             repeat_error=found.repeat_error,
-            detail={
-                "workload": workload,
-                "predicted_s": found.predicted_s,
-                "measured_s": found.measured_s,
-                "mape": error.mape,
-                "gate_error": error.gate_value,
-                "dropped_fraction": sample.dropped_fraction,
-                "num_dropped": sample.num_dropped,
-                "num_drawn": sample.num_drawn,
+            detail=PredictionDetail(
+                workload=workload,
+                predicted_s=found.predicted_s,
+                measured_s=found.measured_s,
+                mape=error.mape,
+                gate_error=error.gate_value,
+                dropped_fraction=sample.dropped_fraction,
+                num_dropped=sample.num_dropped,
+                num_drawn=sample.num_drawn,
                 **padding,
-                "continuous": continuous,
-                **beside(plan.rivals, lambda rival: _rival_detail(plan, measured, workload, rival)),
-            },
+                continuous=continuous,
+                predictors=beside(
+                    plan.rivals,
+                    lambda rival: _rival_detail(plan, measured, workload, rival),
+                    lambda reason: RivalDetail(reason=reason),
+                ),
+            ),
         )
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
@@ -117,17 +157,17 @@ def _explained(verdict: Verdict, found: PredictionError, nominal: str) -> Verdic
     return replace(verdict, reason=f"{verdict.reason} ({'; '.join(parts)})")
 
 
-def beside(rivals: Sequence[str], figures: Callable[[Predictor], dict[str, object]]) -> dict[str, object]:
-    """What a case says of rivals, each by its figures or the reason why it has none; nothing without rivals."""
-    found: dict[str, object] = {}
+def beside(
+    rivals: Sequence[str], figures: Callable[[Predictor], RivalT], failed: Callable[[str], RivalT]
+) -> dict[str, RivalT]:
+    """What a case says of rivals, each by its figures or by the reason why it has none."""
+    found: dict[str, RivalT] = {}
     for name in rivals:
         try:
             found[name] = figures(predictor(name))
         except Exception as error:  # noqa: BLE001 - whatever a rival raises, it is no matter of the case
-            found[name] = {
-                "reason": str(error) if isinstance(error, NpubenchError) else f"{type(error).__name__}: {error}"
-            }
-    return {"predictors": found} if found else {}
+            found[name] = failed(str(error) if isinstance(error, NpubenchError) else f"{type(error).__name__}: {error}")
+    return found
 
 
 def prediction_error(plan: BucketPlan, measured: Measured, workload: str, of: Predictor = LENS) -> PredictionError:
@@ -144,17 +184,16 @@ def prediction_error(plan: BucketPlan, measured: Measured, workload: str, of: Pr
     )
 
 
-def _rival_detail(plan: BucketPlan, measured: Measured, workload: str, rival: Predictor) -> dict[str, object]:
+def _rival_detail(plan: BucketPlan, measured: Measured, workload: str, rival: Predictor) -> RivalDetail:
     found = prediction_error(plan, measured, workload, rival)
-    cost = rival.cost(profile_samples(plan, measured, plan.touched(plan.draws(workload))))
-    return {
-        "predicted_s": found.predicted_s,
-        "error": found.error.sum_error,
-        "mape": found.error.mape,
-        "gate_error": found.error.gate_value,
-        "half_width": found.half_width,
-        "cost": {name: getattr(cost, name) for name in cost.__slots__},
-    }
+    return RivalDetail(
+        predicted_s=found.predicted_s,
+        error=found.error.sum_error,
+        mape=found.error.mape,
+        gate_error=found.error.gate_value,
+        half_width=found.half_width,
+        cost=rival.cost(profile_samples(plan, measured, plan.touched(plan.draws(workload)))),
+    )
 
 
 def _seconds(

@@ -9,12 +9,12 @@ judged against accepted ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.core.measurement import CacheState, CompileRecord
+from pytest_npubench.core.measurement import CacheState, CompileRecord, CostRecord
 from pytest_npubench.predictors.two_point import count_cost
 from pytest_npubench.suites.buckets.declared_buckets import boundaries, continuous_words, is_continuous
 from pytest_npubench.suites.buckets.plan import BucketPlan
@@ -24,6 +24,25 @@ from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import GateKind, Judgement, Metric
 
 COMPILE_MARGIN = 0.10  # one compile a session, and compilers search by the clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileDetail:
+    """TTFT_b and TBT_b of a bucket with their standard errors; where each binary came from, what the profile cost, the
+    mean of each profile point by its name, the relative spread of the longer one, and the lengths behind which the
+    engine declares a step. What only a run has is None or empty where the times are those of graphs."""
+
+    bucket: int
+    ttft_s: float
+    tbt_s: float
+    ttft_error_s: float | None = None
+    tbt_error_s: float | None = None
+    compile_cache: tuple[str, ...] = ()
+    cost: CostRecord | None = None
+    points_s: Mapping[str, float] = field(default_factory=dict)
+    spread: float | None = None
+    continuous: bool = False
+    declared: tuple[int, ...] = ()
 
 
 class ProfileKind:
@@ -75,19 +94,19 @@ class ProfileKind:
             ),
             measured_s=ttft_s,
             repeat_error=_relative(timing.ttft_error_s, ttft_s),
-            detail={
-                "bucket": bucket,
-                "ttft_s": ttft_s,
-                "tbt_s": tbt_s,
-                "ttft_error_s": timing.ttft_error_s,
-                "tbt_error_s": timing.tbt_error_s,
-                "compile_cache": [record.cache.value for record in binaries],
-                "cost": {name: getattr(cost, name) for name in cost.__slots__},
-                "points_s": {point.name: measured.samples(point.name).mean_s for point in (first, second)},
-                "spread": high.relative_spread,
-                "continuous": continuous,
-                "declared": list(boundaries(plan, measured)),
-            },
+            detail=ProfileDetail(
+                bucket=bucket,
+                ttft_s=ttft_s,
+                tbt_s=tbt_s,
+                ttft_error_s=timing.ttft_error_s,
+                tbt_error_s=timing.tbt_error_s,
+                compile_cache=tuple(record.cache.value for record in binaries),
+                cost=cost,
+                points_s={point.name: measured.samples(point.name).mean_s for point in (first, second)},
+                spread=high.relative_spread,
+                continuous=continuous,
+                declared=boundaries(plan, measured),
+            ),
         )
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:

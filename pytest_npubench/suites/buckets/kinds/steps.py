@@ -19,7 +19,7 @@ fails; where nothing is declared it is the slope, and no stair is found.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -65,6 +65,23 @@ class Pair:
         return f"{self.left} to {self.right}: x{self.ratio:.2f}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsDetail:
+    """Mean seconds by length, and each pair of neighbouring lengths as (left, right, jump, ratio). Of the lengths
+    behind which a step was observed `extra` are those that nobody declared; `missing` are declared without a step, and
+    at `inconclusive` ones the samples do not tell. Graphs have their times alone."""
+
+    bucket: int
+    lengths_s: Mapping[str, float]
+    jumps: tuple[tuple[int, int, str, float], ...] = ()
+    continuous: bool = False
+    declared: tuple[int, ...] = ()
+    observed: tuple[int, ...] = ()
+    extra: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    inconclusive: tuple[int, ...] = ()
+
+
 class StepsKind:
     name = "steps"
     suite = "buckets"
@@ -84,19 +101,23 @@ class StepsKind:
         # between lengths that lie apart a slope is none of a bucket's doing
         tested = [pair for pair in pairs if pair.next_to_each_other] if continuous else pairs
         samples = measured.samples(_point(bucket).name)
+        observed = [pair for pair in tested if pair.jump is Jump.OBSERVED]
         return Judgement(
             verdict=_of_slope(plan, pairs, tested, bucket) if continuous else _of_stair(pairs, bucket),
             what=f"prefill of {bucket} tokens",
             metrics=(Metric(name="prefill_s", unit="s", value=samples.mean_s, samples=samples.samples_s),),
             measured_s=samples.mean_s,
-            detail={
-                "bucket": bucket,
-                "lengths_s": {str(length): measured.samples(_point(length).name).mean_s for length in around},
-                "jumps": [[pair.left, pair.right, pair.jump.value, pair.ratio] for pair in pairs],
-                "continuous": continuous,
-                "declared": [edge for edge in edges if around[0] <= edge <= around[-1]],
-                **_discovery(tested),
-            },
+            detail=StepsDetail(
+                bucket=bucket,
+                lengths_s={str(length): measured.samples(_point(length).name).mean_s for length in around},
+                jumps=tuple((pair.left, pair.right, pair.jump.value, pair.ratio) for pair in pairs),
+                continuous=continuous,
+                declared=tuple(edge for edge in edges if around[0] <= edge <= around[-1]),
+                observed=tuple(pair.left for pair in observed),
+                extra=tuple(pair.left for pair in observed if not pair.declared),
+                missing=tuple(pair.left for pair in tested if pair.declared and pair.jump is Jump.ABSENT),
+                inconclusive=tuple(pair.left for pair in tested if pair.jump is Jump.UNCLEAR),
+            ),
         )
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
@@ -132,18 +153,6 @@ def _point(length: int) -> BucketPoint:
 def _pair(left: int, right: int, means_s: dict[int, tuple[float, ...]], edges: Sequence[int]) -> Pair:
     found, ratio = jump(means_s[left], means_s[right])
     return Pair(left=left, right=right, jump=found, ratio=ratio, declared=any(left <= edge < right for edge in edges))
-
-
-def _discovery(pairs: Sequence[Pair]) -> dict[str, list[int]]:
-    """The lengths behind which a step was observed; of those the ones nobody declared, those declared without a step,
-    and where the samples do not tell."""
-    observed = [pair for pair in pairs if pair.jump is Jump.OBSERVED]
-    return {
-        "observed": [pair.left for pair in observed],
-        "extra": [pair.left for pair in observed if not pair.declared],
-        "missing": [pair.left for pair in pairs if pair.declared and pair.jump is Jump.ABSENT],
-        "inconclusive": [pair.left for pair in pairs if pair.jump is Jump.UNCLEAR],
-    }
 
 
 def _of_stair(pairs: Sequence[Pair], bucket: int) -> Verdict:

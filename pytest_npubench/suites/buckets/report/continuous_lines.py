@@ -8,46 +8,61 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
+from typing import Protocol, TypeVar
 
 from pytest_npubench.engines import title_of
-from pytest_npubench.reports.predictions import predictions
-from pytest_npubench.reports.record_fields import Record, kind_of, numbers, table, text
+from pytest_npubench.suites.buckets.kinds.mean_error import MeanErrorDetail
+from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail
+from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
+from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
+from pytest_npubench.suites.buckets.report.prediction import Predictions, judged
+from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 
-def continuous_lines(records: Iterable[Record]) -> tuple[str, ...]:
+class _Continuous(Protocol):
+    @property
+    def continuous(self) -> bool: ...
+
+
+DetailT = TypeVar("DetailT", bound=_Continuous)
+Device = tuple[str, str]
+"""The engine's title, and the device."""
+
+
+def continuous_lines(cases: Cases) -> list[str]:
     """One for each device with such cases."""
-    found: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        detail = table(record, "detail")
-        if detail.get("continuous") is True:
-            ran = title_of(text(detail, "engine") or "the engine"), text(record, "device") or "this device"
-            found.setdefault(ran, []).append(record)
-    return tuple(
-        f"{engine} on {device} has no buckets: latency is continuous; {_error(own)}"
-        for (engine, device), own in found.items()
-    )
+    profiles = _by_device(cases.of("profile", ProfileDetail))
+    means = _by_device(cases.of("mean_error", MeanErrorDetail))
+    predictions = _by_device(cases.of("prediction", PredictionDetail))
+    steps = _by_device(cases.of("steps", StepsDetail))
+    return [
+        f"{' on '.join(device)} has no buckets: latency is continuous; "
+        f"{_error(predictions.get(device, []), _steps(steps.get(device, [])))}"
+        for device in dict.fromkeys([*profiles, *means, *predictions, *steps])
+    ]
 
 
-def stairs(records: Iterable[Record]) -> tuple[int, ...]:
-    """The lengths behind which steps cases saw a step that nobody declared."""
-    details = [table(record, "detail") for record in records if kind_of(record) == "steps"]
-    return tuple(sorted({int(length) for detail in details for length in numbers(detail, "extra")}))
+def _by_device(found: Iterable[CaseRecord[DetailT]]) -> dict[Device, list[CaseRecord[DetailT]]]:
+    by_device: dict[Device, list[CaseRecord[DetailT]]] = {}
+    for case in found:
+        if case.detail.continuous:
+            ran = title_of(case.judgement.engine or "the engine"), case.device or "this device"
+            by_device.setdefault(ran, []).append(case)
+    return by_device
 
 
-def _steps(records: Sequence[Record]) -> str:
-    """Of the steps cases; empty where there are none."""
-    unclear = sum(bool(numbers(table(record, "detail"), "inconclusive")) for record in records)
-    lengths = stairs(records)
-    found = f"stairs found behind {', '.join(map(str, lengths))}" if lengths else "no stair found"
-    doubt = f", {unclear} of {len(records)} boundaries unclear" if unclear else ""
-    return f"{found}{doubt}" if records else ""
+def _steps(found: Sequence[CaseRecord[StepsDetail]]) -> str:
+    """The steps that were seen and that nobody declared; empty where there are no such cases."""
+    unclear = sum(bool(case.detail.inconclusive) for case in found)
+    lengths = sorted({length for case in found for length in case.detail.extra})
+    stairs = f"stairs found behind {', '.join(map(str, lengths))}" if lengths else "no stair found"
+    doubt = f", {unclear} of {len(found)} boundaries unclear" if unclear else ""
+    return f"{stairs}{doubt}" if found else ""
 
 
-def _error(records: Sequence[Record]) -> str:
-    judged = [abs(item.gated_error) for item in predictions(records)]
-    seen = [record for record in records if kind_of(record) == "steps"]
-    steps = _steps(seen)
-    if not judged:
+def _error(found: Predictions, steps: str) -> str:
+    errors = [abs(item.gated_error) for item in judged(found)]
+    if not errors:
         return f"LENS was not judged here ({steps})" if steps else "LENS was not judged here"
-    cases = f"mean of {len(judged)} case{'s' if len(judged) > 1 else ''} in nominal buckets"
-    return f"LENS's error here is {fmean(judged):.2%} ({cases}{f'; {steps}' if steps else ''})"
+    cases = f"mean of {len(errors)} case{'s' if len(errors) > 1 else ''} in nominal buckets"
+    return f"LENS's error here is {fmean(errors):.2%} ({cases}{f'; {steps}' if steps else ''})"

@@ -1,45 +1,67 @@
-"""What a bucket campaign's section of a report shows."""
+"""What a bucket campaign shows: its section of a report, and its lines at the end of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from pytest_npubench.reports.drift import drift_chart
-from pytest_npubench.reports.page import Parts
-from pytest_npubench.reports.predictions import predictions
-from pytest_npubench.reports.record_fields import Record, kind_of, number, table
-from pytest_npubench.suites.buckets.report.charts import bucket_charts, cost_table, steps_chart
+from pytest_npubench.reports.page import Parts, Rounds
+from pytest_npubench.suites.buckets.kinds.mean_error import MeanErrorDetail
+from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail
+from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
+from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
+from pytest_npubench.suites.buckets.points import seconds_in
 from pytest_npubench.suites.buckets.report.continuous_lines import continuous_lines
-from pytest_npubench.suites.buckets.report.prediction_charts import batch_chart, error_chart, padding_chart
+from pytest_npubench.suites.buckets.report.prediction import (
+    error_lines,
+    judged,
+    padding_lines,
+    prediction_charts,
+    rival_lines,
+)
+from pytest_npubench.suites.buckets.report.profile import bucket_charts, cost_lines, cost_table
+from pytest_npubench.suites.buckets.report.steps import steps_chart
+from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 
-def parts(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
-    remarks = (*(f"{line}." for line in continuous_lines(records)), *_mean_errors(records))
-    found = predictions(records)
+def parts(cases: Cases, rounds: Rounds) -> Parts:
+    profiles = cases.of("profile", ProfileDetail)
     charts = [
-        *bucket_charts(records),
-        steps_chart(records),
-        drift_chart(rounds),
-        *((error_chart(found), batch_chart(found), padding_chart(found)) if found else ()),
+        *bucket_charts(profiles),
+        steps_chart(cases.of("steps", StepsDetail)),
+        drift_chart([{**record, "points": seconds_in(record["points"])} for record in rounds]),
+        *prediction_charts(judged(cases.of("prediction", PredictionDetail))),
     ]
-    return tuple(chart for chart in charts if chart is not None), (cost_table(records),), remarks
+    remarks = [
+        *(f"{line}." for line in continuous_lines(cases)),
+        *_mean_errors(cases.of("mean_error", MeanErrorDetail)),
+    ]
+    return tuple(chart for chart in charts if chart is not None), (cost_table(profiles),), tuple(remarks)
 
 
-def _mean_errors(records: Sequence[Record]) -> list[str]:
+def lines(cases: Cases) -> list[str]:
+    """Errors and costs of LENS and its rivals, engines without buckets, padding waste."""
+    found = cases.of("prediction", PredictionDetail)
+    return [
+        *error_lines(judged(found)),
+        *cost_lines(cases.of("profile", ProfileDetail)),
+        *rival_lines(found),
+        *continuous_lines(cases),
+        *padding_lines(found),
+    ]
+
+
+def _mean_errors(found: Sequence[CaseRecord[MeanErrorDetail]]) -> list[str]:
     """What the mean_error case of the campaign says."""
     remarks = []
-    for record in records:
-        mean = number(record, "error")
-        if kind_of(record) == "mean_error" and mean is not None:
-            detail = table(record, "detail")
-            parts = {name: number(detail, name) for name in ("signed_mean", "median", "p90", "max")}
-            shown = ", ".join(
-                f"{name.replace('_', ' ')} {value:.2%}" for name, value in parts.items() if value is not None
-            )
-            remarks.append(f"Mean prediction error {mean:.2%}{f' ({shown})' if shown else ''}.")
-            remarks += [
-                f"Mean prediction error of {name}, a rival: {rival:.2%}."
-                for name in table(detail, "predictors")
-                if (rival := number(table(table(detail, "predictors"), name), "mean")) is not None
-            ]
+    for detail in (case.detail for case in found):
+        remarks.append(
+            f"Mean prediction error {detail.mean:.2%} (signed mean {detail.signed_mean:.2%}, "
+            f"median {detail.median:.2%}, p90 {detail.p90:.2%}, max {detail.max:.2%})."
+        )
+        remarks += [
+            f"Mean prediction error of {name}, a rival: {rival.mean:.2%}."
+            for name, rival in detail.predictors.items()
+            if rival.mean is not None
+        ]
     return remarks

@@ -5,17 +5,32 @@ The case fails where the graphs counted are not those of the closed form, or an 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.offload.chunk_graphs import ChunkSettings
-from pytest_npubench.offload.summaries import summarize_chunks
-from pytest_npubench.suites.offload.experiment import OffloadExperiment, arm_rows, arm_time
+from pytest_npubench.offload.summaries import ChunkRow, summarize_chunks
+from pytest_npubench.suites.offload.experiment import OffloadExperiment, arm_time, visits_of
 from pytest_npubench.suites.offload.plan import OffloadPlan
-from pytest_npubench.suites.offload.points import samples_of
+from pytest_npubench.suites.offload.points import ChunkVisit
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 MAX_RELATIVE_ERROR = 1e-4  # every arm computes in float32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkSharingDetail:
+    """By prompt length, in tokens: saved_fraction, of the weight bytes, sharing against per_chunk; shared_subgraphs, of
+    one chunk's subgraphs those shared, and all."""
+
+    arms: tuple[ChunkRow, ...]
+    compared_with: str = "whole"
+    saved_fraction: Mapping[str, float]
+    shared_subgraphs: Mapping[str, tuple[int, int]]
+    published: str = "llm.npu: 120 of 144 subgraphs shared, 75 % of memory saved at prompt 1024, chunk 256"
 
 
 class ChunkSharingKind(OffloadExperiment):
@@ -24,14 +39,13 @@ class ChunkSharingKind(OffloadExperiment):
     def judge(self, case: Case, plan: OffloadPlan, measured: Measured) -> Judgement:
         settings = plan.experiment
         assert isinstance(settings, ChunkSettings)
-        samples = samples_of(measured, self.points(case, plan))
-        summary = summarize_chunks(settings, samples)
+        visits = visits_of(measured, self.points(case, plan), ChunkVisit)
+        summary = summarize_chunks(settings, visits)
         layouts = settings.layouts()
         miscounted = sum(
-            row.medians["num_graphs"] != layouts[int(row.setting.split()[0])].num_graphs(row.arm)
-            for row in summary.rows
+            row.num_graphs != layouts[int(row.setting.split()[0])].num_graphs(row.arm) for row in summary.rows
         )
-        error = max(row.medians["relative_error"] for row in summary.rows)
+        error = max(row.relative_error for row in summary.rows)
         longest = max(settings.prompt_tokens)
         saved = summary.saved_fraction[longest]
         return Judgement(
@@ -43,16 +57,14 @@ class ChunkSharingKind(OffloadExperiment):
             ),
             what=f"sharing at {longest} tokens: {saved:.0%} of the weights saved",
             metrics=(
-                arm_time("sharing_s", samples, f"chunk_graphs/sharing/{longest} tokens"),
+                arm_time("sharing_s", visits, f"chunk_graphs/sharing/{longest} tokens"),
                 Metric(name="saved_fraction", unit="", value=saved, better="higher", gate="none"),
             ),
-            detail={
-                "arms": arm_rows(summary.rows),
-                "compared_with": "whole",
-                "saved_fraction": {str(length): value for length, value in summary.saved_fraction.items()},
-                "shared_subgraphs": {str(length): value for length, value in summary.shared_subgraphs.items()},
-                "published": "llm.npu: 120 of 144 subgraphs shared, 75 % of memory saved at prompt 1024, chunk 256",
-            },
+            detail=ChunkSharingDetail(
+                arms=summary.rows,
+                saved_fraction={str(length): value for length, value in summary.saved_fraction.items()},
+                shared_subgraphs={str(length): value for length, value in summary.shared_subgraphs.items()},
+            ),
         )
 
 

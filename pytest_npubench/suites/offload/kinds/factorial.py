@@ -6,27 +6,35 @@ make the error larger, since then the pipeline computes something else.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import dataclass
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
+from pytest_npubench.offload.effects import CellRow
 from pytest_npubench.offload.factorial import CELLS, FACTORS, cell_name
-from pytest_npubench.offload.summaries import summarize_factorial
-from pytest_npubench.suites.offload.experiment import OffloadExperiment, arm_time
+from pytest_npubench.offload.summaries import FactorialEffects, summarize_factorial
+from pytest_npubench.suites.offload.experiment import OffloadExperiment, arm_time, visits_of
 from pytest_npubench.suites.offload.plan import OffloadPlan
-from pytest_npubench.suites.offload.points import samples_of
+from pytest_npubench.suites.offload.points import FactorialVisit
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactorialDetail:
+    cells: tuple[CellRow, ...]
+    effects: FactorialEffects
+    published: str = "llm.npu prints a cumulative chain; its reviewers ask for each technique alone"
 
 
 class FactorialKind(OffloadExperiment):
     name = "factorial"
 
     def judge(self, case: Case, plan: OffloadPlan, measured: Measured) -> Judgement:
-        samples = samples_of(measured, self.points(case, plan))
-        summary = summarize_factorial(samples)
-        shadow = next(effect for effect in summary.error if effect.factors == ("shadow",))
-        time = {effect.name: effect.ratio for effect in summary.time if len(effect.factors) == 1}
+        visits = visits_of(measured, self.points(case, plan), FactorialVisit)
+        cells, effects = summarize_factorial(visits)
+        shadow = next(effect for effect in effects.error if effect.factors == ("shadow",))
+        time = {effect.name: effect.ratio for effect in effects.time if len(effect.factors) == 1}
         least = shadow.low if shadow.low is not None else shadow.ratio
         return Judgement(
             verdict=judge_gates(
@@ -34,18 +42,11 @@ class FactorialKind(OffloadExperiment):
             ),
             what="time with / without: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in time.items()),
             metrics=(
-                arm_time("all_on_s", samples, f"factorial/{cell_name(CELLS[-1])}/prefill"),
+                arm_time("all_on_s", visits, f"factorial/{cell_name(CELLS[-1])}/prefill"),
                 *(Metric(name=f"{name}_time_ratio", unit="ratio", value=time[name], gate="none") for name in FACTORS),
                 Metric(name="shadow_error_ratio", unit="ratio", value=shadow.ratio, gate="none"),
             ),
-            detail={
-                "cells": [{"cell": row.cell, "over_none": row.over_none, **row.medians} for row in summary.rows],
-                "effects": {
-                    name: [asdict(effect) for effect in getattr(summary, name)]
-                    for name in ("time", "error", "weight_bytes")
-                },
-                "published": "llm.npu prints a cumulative chain; its reviewers ask for each technique alone",
-            },
+            detail=FactorialDetail(cells=cells, effects=effects),
         )
 
 

@@ -6,21 +6,31 @@ the order changes what is computed.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import dataclass
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.offload.factorial import OUT_OF_ORDER
-from pytest_npubench.offload.out_of_order import simulated_bubbles
+from pytest_npubench.offload.out_of_order import OrderOutcome, simulated_bubbles
 from pytest_npubench.offload.replay import CALM, ReplaySettings
-from pytest_npubench.offload.summaries import replay_rows
-from pytest_npubench.suites.offload.experiment import OffloadExperiment, arm_rows, arm_time
+from pytest_npubench.offload.summaries import ReplayRow, contribution_over_fifo, replay_rows
+from pytest_npubench.suites.offload.experiment import OffloadExperiment, arm_time, visits_of
 from pytest_npubench.suites.offload.plan import OffloadPlan
-from pytest_npubench.suites.offload.points import VisitPoint, samples_of
+from pytest_npubench.suites.offload.points import ReplayVisit, VisitPoint
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 MAX_DIFFERENCE = 1e-6  # between orders, of the relative error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfOrderDetail:
+    """arms: replayed on the pair; simulated: by order and number of chunks."""
+
+    arms: tuple[ReplayRow, ...]
+    compared_with: str = "fifo"
+    simulated: tuple[OrderOutcome, ...]
+    published: str = "llm.npu, section 3.4: bubbles of 37 % with in-order overlap"
 
 
 class OutOfOrderKind(OffloadExperiment):
@@ -33,26 +43,20 @@ class OutOfOrderKind(OffloadExperiment):
         settings = plan.experiment
         assert isinstance(settings, ReplaySettings)
         points = self.points(case, plan)
-        samples = samples_of(measured, points)
-        rows = replay_rows([point.point for point in points], samples)
-        over_fifo = next(row.over for row in rows if row.arm == OUT_OF_ORDER)
-        assert over_fifo is not None, "FIFO is among the policies"
-        errors = [row.medians["relative_error"] for row in rows]
+        visits = visits_of(measured, points, ReplayVisit)
+        rows = replay_rows([point.point for point in points], visits)
+        over_fifo = contribution_over_fifo(rows)[CALM]
+        errors = [row.relative_error for row in rows]
         return Judgement(
             verdict=judge_gates(
                 (Gate(metric="errors of two orders apart", value=max(errors) - min(errors), limit=MAX_DIFFERENCE),)
             ),
-            what=f"C / FIFO in time, {settings.num_chunks} chunks on the pair: {over_fifo.median:.3f}",
+            what=f"C / FIFO in time, {settings.num_chunks} chunks on the pair: {over_fifo:.3f}",
             metrics=(
-                arm_time("contribution_s", samples, f"replay/{OUT_OF_ORDER}/{CALM}"),
-                Metric(name="contribution_over_fifo", unit="ratio", value=over_fifo.median, gate="none"),
+                arm_time("contribution_s", visits, f"replay/{OUT_OF_ORDER}/{CALM}"),
+                Metric(name="contribution_over_fifo", unit="ratio", value=over_fifo, gate="none"),
             ),
-            detail={
-                "arms": arm_rows(rows),
-                "compared_with": "fifo",
-                "simulated": [asdict(outcome) for outcome in simulated_bubbles()],
-                "published": "llm.npu, section 3.4: bubbles of 37 % with in-order overlap",
-            },
+            detail=OutOfOrderDetail(arms=rows, simulated=simulated_bubbles()),
         )
 
 

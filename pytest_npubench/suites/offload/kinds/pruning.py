@@ -6,11 +6,18 @@ the sweep measures nothing. A relative error here is no model's accuracy.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import dataclass
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
-from pytest_npubench.offload.pruning import make_layers, miss_rates, prune_channels, prune_layers
+from pytest_npubench.offload.pruning import (
+    MissOutcome,
+    PruningOutcome,
+    make_layers,
+    miss_rates,
+    prune_channels,
+    prune_layers,
+)
 from pytest_npubench.offload.shadow import ShadowSettings
 from pytest_npubench.suites.offload.experiment import OffloadExperiment
 from pytest_npubench.suites.offload.plan import OffloadPlan
@@ -20,6 +27,16 @@ from pytest_npubench.verdict.result import Judgement, Metric
 
 FRACTIONS = (0.0, 0.25, 0.5, 0.75, 0.85, 1.0)
 NUM_OUTLIERS, NUM_LAYERS = 8, 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruningDetail:
+    """By what is left out: outlier channels, layers, and hot channels that moved."""
+
+    channels: tuple[PruningOutcome, ...]
+    layers: tuple[PruningOutcome, ...]
+    missed: tuple[MissOutcome, ...]
+    published: str = "llm.npu, section 3.3: 85 % of layers pruned"
 
 
 class PruningKind(OffloadExperiment):
@@ -44,12 +61,7 @@ class PruningKind(OffloadExperiment):
                 Metric(name="kept_error", unit="", value=kept, gate="none"),
                 Metric(name="dropped_error", unit="", value=dropped, gate="none"),
             ),
-            detail={
-                "channels": [asdict(outcome) for outcome in channels],
-                "layers": [asdict(outcome) for outcome in layers],
-                "missed": [asdict(outcome) for outcome in missed],
-                "published": "llm.npu, section 3.3: 85 % of layers pruned",
-            },
+            detail=PruningDetail(channels=channels, layers=layers, missed=missed),
         )
 
 

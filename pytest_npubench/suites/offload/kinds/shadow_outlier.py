@@ -6,18 +6,33 @@ max-min scales. Numerical errors of made-up tensors, no model's accuracy.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.offload.shadow import ShadowSettings, setting_name
-from pytest_npubench.offload.summaries import summarize_shadow
-from pytest_npubench.suites.offload.experiment import OffloadExperiment, arm_rows, arm_time
+from pytest_npubench.offload.summaries import ShadowRow, summarize_shadow
+from pytest_npubench.suites.offload.experiment import OffloadExperiment, arm_time, visits_of
 from pytest_npubench.suites.offload.plan import OffloadPlan
-from pytest_npubench.suites.offload.points import samples_of
+from pytest_npubench.suites.offload.points import ShadowVisit
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 FEW = 8
 LARGEST_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowOutlierDetail:
+    """crossover_fraction: as of ShadowSummary. error_gain: by number of outlier channels, the max_min error over the
+    shadow's."""
+
+    arms: tuple[ShadowRow, ...]
+    compared_with: str = "fp32"
+    crossover_fraction: float | None
+    error_gain: Mapping[str, float]
+    published: str = "llm.npu's reviews: synchronisation is 29.7 % of latency on Qwen1.5-1.8B"
 
 
 class ShadowOutlierKind(OffloadExperiment):
@@ -26,10 +41,10 @@ class ShadowOutlierKind(OffloadExperiment):
     def judge(self, case: Case, plan: OffloadPlan, measured: Measured) -> Judgement:
         settings = plan.experiment
         assert isinstance(settings, ShadowSettings)
-        samples = samples_of(measured, self.points(case, plan))
-        summary = summarize_shadow(settings, samples)
+        visits = visits_of(measured, self.points(case, plan), ShadowVisit)
+        summary = summarize_shadow(settings, visits)
         gain = summary.error_gain[FEW]
-        rows = {(row.arm, row.setting): row.medians for row in summary.rows}
+        rows = {(row.arm, row.setting): row for row in summary.rows}
         fast, slow = (rows[arm, setting_name(FEW)] for arm in ("parallel_fast", "parallel_slow"))
         return Judgement(
             verdict=judge_gates(
@@ -37,18 +52,16 @@ class ShadowOutlierKind(OffloadExperiment):
             ),
             what=f"{FEW} outlier channels: the shadow's error is {gain:.0f} times smaller",
             metrics=(
-                arm_time("parallel_fast_s", samples, f"shadow/parallel_fast/{setting_name(FEW)}"),
+                arm_time("parallel_fast_s", visits, f"shadow/parallel_fast/{setting_name(FEW)}"),
                 Metric(name="error_gain", unit="ratio", value=gain, better="higher", gate="none"),
-                Metric(name="sync_fraction", unit="", value=fast["sync_fraction"], gate="none"),
-                Metric(name="slow_sync_fraction", unit="", value=slow["sync_fraction"], gate="none"),
+                Metric(name="sync_fraction", unit="", value=fast.sync_fraction, gate="none"),
+                Metric(name="slow_sync_fraction", unit="", value=slow.sync_fraction, gate="none"),
             ),
-            detail={
-                "arms": arm_rows(summary.rows),
-                "compared_with": "fp32",
-                "crossover_fraction": summary.crossover_fraction,
-                "error_gain": {str(count): value for count, value in summary.error_gain.items()},
-                "published": "llm.npu's reviews: synchronisation is 29.7 % of latency on Qwen1.5-1.8B",
-            },
+            detail=ShadowOutlierDetail(
+                arms=summary.rows,
+                crossover_fraction=summary.crossover_fraction,
+                error_gain={str(count): value for count, value in summary.error_gain.items()},
+            ),
         )
 
 

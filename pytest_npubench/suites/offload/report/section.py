@@ -1,4 +1,5 @@
-"""What the section of llm.npu's techniques shows, whose campaigns are one an experiment."""
+"""What the section of llm.npu's techniques shows, whose campaigns are one an experiment, and what the end of a run says
+of them."""
 
 from __future__ import annotations
 
@@ -6,16 +7,55 @@ from collections.abc import Sequence
 
 from pytest_npubench.reports.campaign_sections import sentences
 from pytest_npubench.reports.drift import drift_chart
-from pytest_npubench.reports.page import Parts
+from pytest_npubench.reports.page import Parts, Rounds
 from pytest_npubench.reports.pair_rounds import pair_rounds
-from pytest_npubench.reports.record_fields import Record
-from pytest_npubench.suites.offload.report import notes
-from pytest_npubench.suites.offload.report.charts import offload_charts
-from pytest_npubench.suites.offload.report.lines import offload_lines
-from pytest_npubench.suites.offload.report.tables import offload_tables
+from pytest_npubench.reports.reported import LLM_NPU
+from pytest_npubench.reports.reported_figures import figures_table
+from pytest_npubench.suites.offload.kinds.chunk_sharing import ChunkSharingDetail
+from pytest_npubench.suites.offload.kinds.contention import ContentionDetail
+from pytest_npubench.suites.offload.kinds.factorial import FactorialDetail
+from pytest_npubench.suites.offload.kinds.out_of_order import OutOfOrderDetail
+from pytest_npubench.suites.offload.kinds.pruning import PruningDetail
+from pytest_npubench.suites.offload.kinds.shadow_outlier import ShadowOutlierDetail
+from pytest_npubench.suites.offload.report.chunk_sharing import chunk_table
+from pytest_npubench.suites.offload.report.factorial import cell_table, effect_line, effect_table
+from pytest_npubench.suites.offload.report.orders import contention_table, order_line, replayed_table, simulated_table
+from pytest_npubench.suites.offload.report.pruning import miss_chart, pruning_chart
+from pytest_npubench.suites.offload.report.shadow_outlier import error_chart, sync_share_table, time_chart
+from pytest_npubench.verdict.case_record import Cases
+
+DRIFT = (
+    "Time of each point in a round over its mean in all rounds: the work is the same in each, but for random stalls "
+    "and what else takes the memory."
+)
+HEADLINES = (("abstract", "value"), ("3.3", "share"), ("4.1", "speed_up"), ("heteroinfer", "prefill"))
 
 
-def parts(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
-    drift = drift_chart(pair_rounds(rounds), notes.DRIFT)
-    charts = (*offload_charts(records), *(() if drift is None else (drift,)))
-    return charts, offload_tables(records), sentences(offload_lines(records))
+def parts(cases: Cases, rounds: Rounds) -> Parts:
+    """Every chart and table that these cases on one device have data for; the paper's own figures last."""
+    orders = cases.of("out_of_order", OutOfOrderDetail)
+    shadows, pruned = cases.of("shadow_outlier", ShadowOutlierDetail), cases.of("pruning", PruningDetail)
+    charts = (
+        *(made(record) for record in shadows for made in (error_chart, time_chart)),
+        *(made(record) for record in pruned for made in (pruning_chart, miss_chart)),
+        drift_chart(pair_rounds(rounds), DRIFT),
+    )
+    factorials = cases.of("factorial", FactorialDetail)
+    tables = (
+        *map(chunk_table, cases.of("chunk_sharing", ChunkSharingDetail)),
+        *map(sync_share_table, shadows),
+        *map(simulated_table, orders),
+        *map(replayed_table, orders),
+        *map(contention_table, cases.of("contention", ContentionDetail)),
+        *(made(record) for record in factorials for made in (cell_table, effect_table)),
+        figures_table(LLM_NPU, HEADLINES) if any(record.detail for record in cases.records) else None,
+    )
+    return tuple(chart for chart in charts if chart is not None), tables, sentences(lines(cases))
+
+
+def lines(cases: Cases) -> Sequence[str]:
+    """One line for the orders and one for the factorial, where they were measured."""
+    contended = [order_line(record) for record in cases.of("contention", ContentionDetail)]
+    calm = [order_line(record) for record in cases.of("out_of_order", OutOfOrderDetail)]
+    effects = [effect_line(record) for record in cases.of("factorial", FactorialDetail)]
+    return [line for line in (*(contended or calm), *effects) if line]

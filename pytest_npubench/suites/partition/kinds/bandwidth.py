@@ -7,22 +7,36 @@ two units what neither has alone. The gain is both together over the better one 
 from __future__ import annotations
 
 import statistics
+from dataclasses import dataclass
 
+from pytest_npubench.campaign.paired_rounds import all_visits, whole_rounds
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.whole_rounds import whole_rounds
 from pytest_npubench.core.case import Case
 from pytest_npubench.partition.descriptors import fit_bandwidth_gain
 from pytest_npubench.partition.matmul import GPU, NPU
-from pytest_npubench.suites.partition.experiment import PairExperiment
+from pytest_npubench.suites.partition.experiment import PartitionExperiment
 from pytest_npubench.suites.partition.plan import PartitionPlan
-from pytest_npubench.suites.partition.points import StreamPoint
+from pytest_npubench.suites.partition.points import StreamPoint, StreamVisit
 from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 NUM_BYTES = 256 * 2**20  # larger than any cache
 
 
-class BandwidthKind(PairExperiment):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandwidthDetail:
+    """Rates are one value a round. bandwidth_gain: both together over the better one alone; its interval is None below
+    6 rounds."""
+
+    gpu_alone_bytes_per_s: tuple[float, ...]
+    npu_alone_bytes_per_s: tuple[float, ...]
+    together_bytes_per_s: tuple[float, ...]
+    bandwidth_gain: float
+    bandwidth_gain_interval: tuple[float, float] | None
+    published: str = "HeteroInfer, section 3.3: 40 to 45 GB/s alone, 59.5 GB/s together (1.37)"
+
+
+class BandwidthKind(PartitionExperiment):
     name = "bandwidth"
 
     def points(self, case: Case, plan: PartitionPlan) -> tuple[StreamPoint, ...]:
@@ -31,39 +45,38 @@ class BandwidthKind(PairExperiment):
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
         points = gpu, npu, both = self.points(case, plan)
         measured = whole_rounds(measured, points)
-        gpu_alone, npu_alone = _rates(measured, gpu, GPU), _rates(measured, npu, NPU)
-        beside = {unit: _rates(measured, both, unit) for unit in (GPU, NPU)}
-        together = [sum(pair) for pair in zip(*beside.values(), strict=True)]
-        gain = fit_bandwidth_gain({GPU: gpu_alone, NPU: npu_alone}, beside)
-        rates = {"gpu_alone": gpu_alone, "npu_alone": npu_alone, "together": together}
+        alone = {GPU: _rates(measured, gpu)[GPU], NPU: _rates(measured, npu)[NPU]}
+        beside = _rates(measured, both)
+        together = tuple(map(sum, zip(*beside.values(), strict=True)))
+        gain = fit_bandwidth_gain(alone, beside)
         return Judgement(
             verdict=judge_gates(()),
             what="memory bandwidth of both units / of the better one",
             metrics=(
                 Metric(name="bandwidth_gain", unit="ratio", value=gain.ratio, better="higher", gate="none"),
-                *(_metric(name, values) for name, values in rates.items()),
+                _metric("gpu_alone_bytes_per_s", alone[GPU]),
+                _metric("npu_alone_bytes_per_s", alone[NPU]),
+                _metric("together_bytes_per_s", together),
             ),
-            detail={
-                **{f"{name}_bytes_per_s": values for name, values in rates.items()},
-                "bandwidth_gain": gain.ratio,
-                "bandwidth_gain_interval": gain.interval,
-                "published": "HeteroInfer, section 3.3: 40 to 45 GB/s alone, 59.5 GB/s together (1.37)",
-            },
+            detail=BandwidthDetail(
+                gpu_alone_bytes_per_s=alone[GPU],
+                npu_alone_bytes_per_s=alone[NPU],
+                together_bytes_per_s=together,
+                bandwidth_gain=gain.ratio,
+                bandwidth_gain_interval=gain.interval,
+            ),
         )
 
 
-def _rates(measured: Measured, point: StreamPoint, unit: str) -> list[float]:
-    return [row[f"{point.name}/{unit}"][0] for row in measured.rounds]
+def _rates(measured: Measured, point: StreamPoint) -> dict[str, tuple[float, ...]]:
+    """By unit, one value a round."""
+    visits = all_visits(measured, point, StreamVisit)
+    rates = {GPU: [visit.gpu for visit in visits], NPU: [visit.npu for visit in visits]}
+    return {unit: tuple(rate for rate in own if rate is not None) for unit, own in rates.items()}
 
 
-def _metric(name: str, values: list[float]) -> Metric:
-    return Metric(
-        name=f"{name}_bytes_per_s",
-        unit="B/s",
-        value=statistics.median(values),
-        better="higher",
-        samples=tuple(values),
-    )
+def _metric(name: str, values: tuple[float, ...]) -> Metric:
+    return Metric(name=name, unit="B/s", value=statistics.median(values), better="higher", samples=values)
 
 
 KIND = BandwidthKind()

@@ -8,25 +8,46 @@ lengths.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
+from pytest_npubench.campaign.paired_rounds import whole_rounds
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.whole_rounds import whole_rounds
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.partition.matmul import Matmul
 from pytest_npubench.partition.strategies import all_splits
-from pytest_npubench.suites.partition.experiment import PairExperiment, ratio_metric, rounds_of
+from pytest_npubench.suites.partition.experiment import PartitionExperiment, ratio_metric, total_s
 from pytest_npubench.suites.partition.plan import PartitionPlan
-from pytest_npubench.suites.partition.points import DecisionPoint, PartitionPoint, SplitPoint
+from pytest_npubench.suites.partition.points import DecisionPoint, OperatorPoint, SplitPoint
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 BASELINES = {"npu_only": "padding", "pipe": "pipe", "online_prepare": "online prepare", "chunked": "chunked"}
+DECIDED = "decided"
 PAST_EDGE = (0.0, 0.05, 0.5)  # of the edge
 
 
-class BucketEdgesKind(PairExperiment):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketEdgesDetail:
+    """lengths: a row for each number of tokens, by what stands in it: tokens, decided_s, and the seconds of each way as
+    "WAY_s", without those that have no split of that length. speedups: by way, its time over that of the solver's
+    split, median over the lengths."""
+
+    lengths: tuple[Mapping[str, float], ...]
+    speedups: Mapping[str, float]
+    published: str = "HeteroInfer, Fig. 14: 2.24, 2.21, 1.35 over online prepare, padding, pipe at 525 tokens"
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        return tuple(int(row["tokens"]) for row in self.lengths)
+
+    def seconds(self, way: str) -> tuple[float | None, ...]:
+        """Of a way, DECIDED for the solver's split, at each length; None where it has no split of it."""
+        return tuple(row.get(f"{way}_s") for row in self.lengths)
+
+
+class BucketEdgesKind(PartitionExperiment):
     name = "bucket_edges"
 
     def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
@@ -34,7 +55,7 @@ class BucketEdgesKind(PairExperiment):
         largest = max(plan.operator_names, key=lambda name: plan.matmul(name, 1).weight_elements)
         return ((("operator", largest),),)
 
-    def points(self, case: Case, plan: PartitionPlan) -> tuple[PartitionPoint, ...]:
+    def points(self, case: Case, plan: PartitionPlan) -> tuple[OperatorPoint, ...]:
         matmuls = _matmuls(case, plan)
         decisions = (DecisionPoint(matmul=matmul) for matmul in matmuls)
         return *decisions, *(point for matmul in matmuls for point in _baselines(plan, matmul).values())
@@ -48,10 +69,10 @@ class BucketEdgesKind(PairExperiment):
         over: dict[str, list[float]] = {name: [] for name in BASELINES.values()}
         rows = []
         for matmul in _matmuls(case, plan):
-            decided_s = rounds_of(measured, DecisionPoint(matmul=matmul), "total_s")
-            row: dict[str, object] = {"tokens": matmul.tokens, "decided_s": statistics.median(decided_s)}
+            decided_s = total_s(measured, DecisionPoint(matmul=matmul))
+            row: dict[str, float] = {"tokens": matmul.tokens, f"{DECIDED}_s": statistics.median(decided_s)}
             for name, point in _baselines(plan, matmul).items():
-                baseline_s = rounds_of(measured, point, "total_s")
+                baseline_s = total_s(measured, point)
                 row[f"{name}_s"] = statistics.median(baseline_s)
                 over[name].append(ratio_metric(name, baseline_s, decided_s).value)
             rows.append(row)
@@ -61,11 +82,7 @@ class BucketEdgesKind(PairExperiment):
             verdict=judge_gates((Gate(metric="solver's split / padding", value=1 / padding, limit=1.0),)),
             what="solver's split against padding, across the edges",
             metrics=tuple(_speedup(name, over[name]) for name in ratios),
-            detail={
-                "lengths": rows,
-                "speedups": ratios,
-                "published": "HeteroInfer, Fig. 14: 2.24, 2.21, 1.35 over online prepare, padding, pipe at 525 tokens",
-            },
+            detail=BucketEdgesDetail(lengths=tuple(rows), speedups=ratios),
         )
 
 

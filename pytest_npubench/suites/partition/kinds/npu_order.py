@@ -7,23 +7,30 @@ paper's NPU [14336, 4096] x [4096, K] is 6 times as fast as the reverse; a unit 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
+from pytest_npubench.campaign.paired_rounds import time_metric, whole_rounds
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.whole_rounds import whole_rounds
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.partition.descriptors import fit_ratio
 from pytest_npubench.partition.matmul import NPU, Matmul
 from pytest_npubench.partition.sync.splits import alone
-from pytest_npubench.suites.partition.experiment import (
-    OperatorExperiment,
-    ratio_metric,
-    rounds_of,
-    time_metric,
-)
+from pytest_npubench.suites.partition.experiment import OperatorExperiment, npu_s, ratio_metric
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import SplitPoint
 from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NpuOrderDetail:
+    """order_ratio: activation first over weight first; its interval is None below 6 rounds. Seconds by round."""
+
+    order_ratio: float
+    order_ratio_interval: tuple[float, float] | None
+    weight_first_s: tuple[float, ...]
+    activation_first_s: tuple[float, ...]
+    published: str = "HeteroInfer, section 3.2: 6 for [14336, 4096] on a Snapdragon 8 Gen 3"
 
 
 class NpuOrderKind(OperatorExperiment):
@@ -51,20 +58,19 @@ class NpuOrderKind(OperatorExperiment):
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
         points = self.points(case, plan)
         measured = whole_rounds(measured, points)
-        weight_first_s, activation_first_s = (rounds_of(measured, point, "npu_s") for point in points)
+        weight_first_s, activation_first_s = (npu_s(measured, point) for point in points)
         ratio = ratio_metric("order_ratio", activation_first_s, weight_first_s)
         matmul = points[0].matmul
         return Judgement(
             verdict=judge_gates(()),
             what=f"[{matmul.rows}, {matmul.cols}] x {matmul.tokens}: activation first / weight first",
             metrics=(ratio, time_metric("weight_first_s", weight_first_s)),
-            detail={
-                "order_ratio": ratio.value,
-                "order_ratio_interval": fit_ratio(activation_first_s, weight_first_s).interval,
-                "weight_first_s": weight_first_s,
-                "activation_first_s": activation_first_s,
-                "published": "HeteroInfer, section 3.2: 6 for [14336, 4096] on a Snapdragon 8 Gen 3",
-            },
+            detail=NpuOrderDetail(
+                order_ratio=ratio.value,
+                order_ratio_interval=fit_ratio(activation_first_s, weight_first_s).interval,
+                weight_first_s=weight_first_s,
+                activation_first_s=activation_first_s,
+            ),
         )
 
 

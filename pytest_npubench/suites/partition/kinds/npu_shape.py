@@ -7,23 +7,30 @@ weight has more rows than columns; feed-forward down is the operator that has it
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
+from pytest_npubench.campaign.paired_rounds import time_metric, whole_rounds
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.whole_rounds import whole_rounds
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.partition.descriptors import fit_ratio
 from pytest_npubench.partition.matmul import NPU, Matmul
 from pytest_npubench.partition.sync.splits import alone
-from pytest_npubench.suites.partition.experiment import (
-    OperatorExperiment,
-    ratio_metric,
-    rounds_of,
-    time_metric,
-)
+from pytest_npubench.suites.partition.experiment import OperatorExperiment, npu_s, ratio_metric
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import SplitPoint
 from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NpuShapeDetail:
+    """shape_ratio: wide over tall; its interval is None below 6 rounds. Seconds by round."""
+
+    shape_ratio: float
+    shape_ratio_interval: tuple[float, float] | None
+    tall_s: tuple[float, ...]
+    wide_s: tuple[float, ...]
+    published: str = "HeteroInfer, section 4.2.1: feed-forward down on the NPU at 0.5 to 1.5 times the GPU"
 
 
 class NpuShapeKind(OperatorExperiment):
@@ -44,20 +51,19 @@ class NpuShapeKind(OperatorExperiment):
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
         points = self.points(case, plan)
         measured = whole_rounds(measured, points)
-        tall_s, wide_s = (rounds_of(measured, point, "npu_s") for point in points)
+        tall_s, wide_s = (npu_s(measured, point) for point in points)
         ratio = ratio_metric("shape_ratio", wide_s, tall_s)
         tall = points[0].matmul
         return Judgement(
             verdict=judge_gates(()),
             what=f"[{tall.cols}, {tall.rows}] / [{tall.rows}, {tall.cols}], {tall.tokens} tokens",
             metrics=(ratio, time_metric("tall_s", tall_s)),
-            detail={
-                "shape_ratio": ratio.value,
-                "shape_ratio_interval": fit_ratio(wide_s, tall_s).interval,
-                "tall_s": tall_s,
-                "wide_s": wide_s,
-                "published": "HeteroInfer, section 4.2.1: feed-forward down on the NPU at 0.5 to 1.5 times the GPU",
-            },
+            detail=NpuShapeDetail(
+                shape_ratio=ratio.value,
+                shape_ratio_interval=fit_ratio(wide_s, tall_s).interval,
+                tall_s=tall_s,
+                wide_s=wide_s,
+            ),
         )
 
 

@@ -8,20 +8,44 @@ than the slow one's.
 
 from __future__ import annotations
 
-import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
 
+from pytest_npubench.campaign.paired_rounds import all_visits, time_metric
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
-from pytest_npubench.suites.partition.experiment import PairExperiment, rounds_of, time_metric
+from pytest_npubench.suites.partition.experiment import PartitionExperiment
 from pytest_npubench.suites.partition.plan import PartitionPlan
-from pytest_npubench.suites.partition.points import OverlapPoint
+from pytest_npubench.suites.partition.points import OverlapPoint, OverlapVisit
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 DECODE_SHARE, PREFILL_SHARE = 0.75, 0.25  # of the rows, for the GPU
 
 
-class OverlapKind(PairExperiment):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseDetail:
+    """Seconds of the chains of one phase, medians over the rounds. operator: rows, columns, tokens."""
+
+    fast_s: float
+    slow_s: float
+    queued_s: float
+    fast_exposed_s: float
+    slow_exposed_s: float
+    num_operators: int
+    operator: tuple[int, int, int]
+    fast_speedup: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverlapDetail:
+    decode: PhaseDetail
+    prefill: PhaseDetail
+    published: str = "HeteroInfer, section 5.5: +24.3 % in prefill, 4.01 times in decode"
+
+
+class OverlapKind(PartitionExperiment):
     name = "overlap"
 
     def points(self, case: Case, plan: PartitionPlan) -> tuple[OverlapPoint, OverlapPoint]:
@@ -34,30 +58,36 @@ class OverlapKind(PairExperiment):
         )
 
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
-        metrics, gates, detail = [], [], {}
+        gates, metrics, phases = [], [], {}
         for phase, point in zip(("decode", "prefill"), self.points(case, plan), strict=True):
-            found = {name: rounds_of(measured, point, name) for name in ("fast_s", "slow_s", "queued_s")}
-            exposed = {speed: rounds_of(measured, point, f"{speed}_exposed_s") for speed in ("fast", "slow")}
-            medians = {name: statistics.median(values) for name, values in found.items()}
-            speedup = medians["slow_s"] / medians["fast_s"]
+            visits = all_visits(measured, point, OverlapVisit)
+            detail = phases[phase] = _phase(point, visits)
+            speedup = detail.fast_speedup
             gates.append(Gate(metric=f"{phase}: fast / slow chain", value=1 / speedup, limit=1.0))
-            metrics.append(time_metric(f"{phase}_chain_s", found["fast_s"]))
+            metrics.append(time_metric(f"{phase}_chain_s", [visit.fast_s for visit in visits]))
             metrics.append(
                 Metric(name=f"{phase}_fast_speedup", unit="ratio", value=speedup, better="higher", gate="none")
             )
-            detail[phase] = {
-                **medians,
-                **{f"{speed}_exposed_s": statistics.median(values) for speed, values in exposed.items()},
-                "num_operators": point.num_operators,
-                "operator": [point.matmul.rows, point.matmul.cols, point.matmul.tokens],
-                "fast_speedup": speedup,
-            }
         return Judgement(
             verdict=judge_gates(tuple(gates)),
             what="chains of dependent operators: slow / fast synchronisation",
             metrics=tuple(metrics),
-            detail={**detail, "published": "HeteroInfer, section 5.5: +24.3 % in prefill, 4.01 times in decode"},
+            detail=OverlapDetail(decode=phases["decode"], prefill=phases["prefill"]),
         )
+
+
+def _phase(point: OverlapPoint, visits: Sequence[OverlapVisit]) -> PhaseDetail:
+    fast_s, slow_s = median(visit.fast_s for visit in visits), median(visit.slow_s for visit in visits)
+    return PhaseDetail(
+        fast_s=fast_s,
+        slow_s=slow_s,
+        queued_s=median(visit.queued_s for visit in visits),
+        fast_exposed_s=median(visit.fast_exposed_s for visit in visits),
+        slow_exposed_s=median(visit.slow_exposed_s for visit in visits),
+        num_operators=point.num_operators,
+        operator=(point.matmul.rows, point.matmul.cols, point.matmul.tokens),
+        fast_speedup=slow_s / fast_s,
+    )
 
 
 KIND = OverlapKind()

@@ -7,21 +7,42 @@ held against accepted sessions; solver_regret judges all of them together.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
+from pytest_npubench.campaign.paired_rounds import time_metric
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.partition.matmul import Matmul
 from pytest_npubench.partition.regret import MIN_ROUNDS
 from pytest_npubench.partition.solver import split_text
 from pytest_npubench.suites.partition.decisions import decision_points, regret
-from pytest_npubench.suites.partition.experiment import PairExperiment, rounds_of, time_metric
+from pytest_npubench.suites.partition.experiment import PartitionExperiment, total_s
 from pytest_npubench.suites.partition.plan import PartitionPlan
-from pytest_npubench.suites.partition.points import DecisionPoint, PartitionPoint
+from pytest_npubench.suites.partition.points import DecisionPoint, OperatorPoint
 from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 
-class SolverKind(PairExperiment):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolverDetail:
+    """The decision and the best split of one operator. shape: rows, columns, tokens; seconds are medians of the
+    reporting rounds; single_s, speedup: of the best single unit, None where none was measured."""
+
+    operator: str
+    shape: tuple[int, int, int]
+    strategy: str
+    split: str
+    best_strategy: str
+    best_split: str
+    decided_s: float
+    best_s: float
+    single_s: float | None
+    regret: float
+    speedup: float | None
+    published: str = "HeteroInfer, Table 3"
+
+
+class SolverKind(PartitionExperiment):
     name = "solver"
 
     def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
@@ -29,7 +50,7 @@ class SolverKind(PairExperiment):
             (("operator", name), ("tokens", tokens)) for name in plan.operator_names for tokens in plan.size.lengths
         )
 
-    def points(self, case: Case, plan: PartitionPlan) -> tuple[PartitionPoint, ...]:
+    def points(self, case: Case, plan: PartitionPlan) -> tuple[OperatorPoint, ...]:
         return decision_points(plan, _matmul(case, plan))
 
     def settled(self, case: Case, plan: PartitionPlan, measured: Measured) -> bool:
@@ -38,7 +59,7 @@ class SolverKind(PairExperiment):
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
         matmul = _matmul(case, plan)
         found = regret(plan, matmul, measured)
-        samples = rounds_of(measured, DecisionPoint(matmul=matmul), "total_s")
+        samples = total_s(measured, DecisionPoint(matmul=matmul))
         speedup = found.speedup or 1.0
         return Judgement(
             verdict=judge_gates(()),
@@ -51,20 +72,19 @@ class SolverKind(PairExperiment):
             measured_s=found.decided_s,
             predicted_s=found.predicted_s,
             error=found.prediction_error,
-            detail={
-                "operator": matmul.name,
-                "shape": [matmul.rows, matmul.cols, matmul.tokens],
-                "strategy": found.decided.strategy,
-                "split": split_text(matmul, found.decided),
-                "best_strategy": found.best.strategy,
-                "best_split": split_text(matmul, found.best),
-                "decided_s": found.decided_s,
-                "best_s": found.best_s,
-                "single_s": found.single_s,
-                "regret": found.regret,
-                "speedup": found.speedup,
-                "published": "HeteroInfer, Table 3",
-            },
+            detail=SolverDetail(
+                operator=matmul.name,
+                shape=(matmul.rows, matmul.cols, matmul.tokens),
+                strategy=found.decided.strategy,
+                split=split_text(matmul, found.decided),
+                best_strategy=found.best.strategy,
+                best_split=split_text(matmul, found.best),
+                decided_s=found.decided_s,
+                best_s=found.best_s,
+                single_s=found.single_s,
+                regret=found.regret,
+                speedup=found.speedup,
+            ),
         )
 
 

@@ -5,24 +5,40 @@ Over the operators and lengths of the profile. The case fails above MEDIAN or P9
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.partition.matmul import Matmul
 from pytest_npubench.partition.regret import MIN_ROUNDS, summarize
 from pytest_npubench.suites.partition.decisions import decision_points, regret
-from pytest_npubench.suites.partition.experiment import PairExperiment
+from pytest_npubench.suites.partition.experiment import PartitionExperiment
 from pytest_npubench.suites.partition.plan import PartitionPlan
-from pytest_npubench.suites.partition.points import PartitionPoint
+from pytest_npubench.suites.partition.points import OperatorPoint
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 MEDIAN, P90 = 0.05, 0.15
 
 
-class SolverRegretKind(PairExperiment):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolverRegretDetail:
+    """Over all shapes; largest_speedup None where no single unit was measured. shapes: operator, tokens, regret and
+    speed-up of each."""
+
+    num_shapes: int
+    median_regret: float
+    p90_regret: float
+    median_prediction_error: float
+    p90_prediction_error: float
+    largest_speedup: float | None
+    shapes: tuple[tuple[str, int, float, float | None], ...]
+
+
+class SolverRegretKind(PartitionExperiment):
     name = "solver_regret"
 
-    def points(self, case: Case, plan: PartitionPlan) -> tuple[PartitionPoint, ...]:
+    def points(self, case: Case, plan: PartitionPlan) -> tuple[OperatorPoint, ...]:
         return tuple(point for matmul in _matmuls(plan) for point in decision_points(plan, matmul))
 
     def settled(self, case: Case, plan: PartitionPlan, measured: Measured) -> bool:
@@ -43,15 +59,15 @@ class SolverRegretKind(PairExperiment):
                 Metric(name="p90_regret", unit="", value=summary.p90_regret, gate="none"),
                 Metric(name="median_prediction_error", unit="", value=summary.median_error, gate="none"),
             ),
-            detail={
-                "num_shapes": summary.num,
-                "median_regret": summary.median_regret,
-                "p90_regret": summary.p90_regret,
-                "median_prediction_error": summary.median_error,
-                "p90_prediction_error": summary.p90_error,
-                "largest_speedup": summary.largest_speedup,
-                "shapes": [[one.matmul.name, one.matmul.tokens, one.regret, one.speedup] for one in regrets],
-            },
+            detail=SolverRegretDetail(
+                num_shapes=summary.num,
+                median_regret=summary.median_regret,
+                p90_regret=summary.p90_regret,
+                median_prediction_error=summary.median_error,
+                p90_prediction_error=summary.p90_error,
+                largest_speedup=summary.largest_speedup,
+                shapes=tuple((one.matmul.name, one.matmul.tokens, one.regret, one.speedup) for one in regrets),
+            ),
         )
 
 

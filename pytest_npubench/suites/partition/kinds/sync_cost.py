@@ -8,37 +8,56 @@ one a few. The case fails where the fastest mechanism's median trip is slower th
 from __future__ import annotations
 
 import statistics
+from dataclasses import dataclass
 
+from pytest_npubench.campaign.paired_rounds import all_visits, whole_rounds
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.whole_rounds import whole_rounds
 from pytest_npubench.core.case import Case
 from pytest_npubench.partition.descriptors import fit_sync
 from pytest_npubench.partition.matmul import GPU, NPU
 from pytest_npubench.partition.sync.splits import alone, row_split
-from pytest_npubench.suites.partition.experiment import PairExperiment, ratio_metric, rounds_of
+from pytest_npubench.suites.partition.experiment import PartitionExperiment, ratio_metric, total_s
 from pytest_npubench.suites.partition.plan import PartitionPlan
-from pytest_npubench.suites.partition.points import SLOWEST, PartitionPoint, RoundTripPoint, SplitPoint
+from pytest_npubench.suites.partition.points import SLOWEST, PairPoint, RoundTripPoint, RoundTripVisit, SplitPoint
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 TRIPS = RoundTripPoint()
 
 
-class SyncCostKind(PairExperiment):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MechanismDetail:
+    """Seconds of a round trip. p99_s None: fewer than 100 trips."""
+
+    mechanism: str
+    p50_s: float
+    p99_s: float | None
+    num_trips: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncCostDetail:
+    """mechanisms: the fastest first. Speed-ups: the better unit alone over the operator in halves, by the fastest and
+    by the slowest. operator: rows, columns, tokens."""
+
+    mechanisms: tuple[MechanismDetail, ...]
+    fast_speedup: float
+    slow_speedup: float
+    operator: tuple[int, int, int]
+    published: str = "HeteroInfer, section 3.1: clFinish about 400 us; section 4.3: a few us by polling a flag"
+
+
+class SyncCostKind(PartitionExperiment):
     name = "sync_cost"
 
-    def points(self, case: Case, plan: PartitionPlan) -> tuple[PartitionPoint, ...]:
+    def points(self, case: Case, plan: PartitionPlan) -> tuple[PairPoint, ...]:
         return TRIPS, *_splits(plan)
 
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
         measured = whole_rounds(measured, self.points(case, plan))
-        trips = {
-            key.removeprefix(f"{TRIPS.name}/"): [trip for row in measured.rounds for trip in row[key]]
-            for key in measured.rounds[0]
-            if key.startswith(f"{TRIPS.name}/")
-        }
-        costs = [fit_sync(name, found) for name, found in trips.items()]
-        gpu_s, npu_s, fast_s, slow_s = (rounds_of(measured, point, "total_s") for point in _splits(plan))
+        trips_s = _trips_s(measured)
+        costs = [fit_sync(name, found) for name, found in trips_s.items()]
+        gpu_s, npu_s, fast_s, slow_s = (total_s(measured, point) for point in _splits(plan))
         single_s = min(gpu_s, npu_s, key=statistics.median)
         fast = ratio_metric("fast_speedup", single_s, fast_s)
         slow = ratio_metric("slow_speedup", single_s, slow_s)
@@ -55,17 +74,30 @@ class SyncCostKind(PairExperiment):
                     for cost in costs
                 ),
             ),
-            detail={
-                "mechanisms": [
-                    {"mechanism": cost.mechanism, "p50_s": cost.p50_s, "p99_s": cost.p99_s, "num_trips": len(found)}
-                    for cost, found in zip(costs, trips.values(), strict=True)
-                ],
-                "fast_speedup": fast.value,
-                "slow_speedup": slow.value,
-                "operator": [matmul.rows, matmul.cols, matmul.tokens],
-                "published": "HeteroInfer, section 3.1: clFinish about 400 us; section 4.3: a few us by polling a flag",
-            },
+            detail=SyncCostDetail(
+                mechanisms=tuple(
+                    MechanismDetail(
+                        mechanism=cost.mechanism,
+                        p50_s=cost.p50_s,
+                        p99_s=cost.p99_s,
+                        num_trips=len(trips_s[cost.mechanism]),
+                    )
+                    for cost in costs
+                ),
+                fast_speedup=fast.value,
+                slow_speedup=slow.value,
+                operator=(matmul.rows, matmul.cols, matmul.tokens),
+            ),
         )
+
+
+def _trips_s(measured: Measured) -> dict[str, list[float]]:
+    """Seconds of all trips, by mechanism."""
+    found: dict[str, list[float]] = {}
+    for visit in all_visits(measured, TRIPS, RoundTripVisit):
+        for mechanism, trips_s in visit.trips_s.items():
+            found.setdefault(mechanism, []).extend(trips_s)
+    return found
 
 
 def _splits(plan: PartitionPlan) -> tuple[SplitPoint, ...]:

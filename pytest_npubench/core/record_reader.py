@@ -1,0 +1,357 @@
+"""Tables of TOML and objects of JSON, read into records that say themselves what they may hold.
+
+A record is a frozen dataclass; its fields are the keys of its table. A field with a default may be left out. The types
+say what is allowed: msgspec.Meta holds limits and, as its description, what an error says is wanted; a function behind
+it takes what was read and returns what to keep, or raises. `__post_init__` compares fields. A field that is not read
+from the key of its name says so by `field(metadata=...)`: key(...), GIVEN, TABLE_NAME, SAME_TABLE.
+
+Worked example: with `set: Counts` in the record at "buckets", {"set": [256, 128]} raises WrongEntryError("buckets.set",
+"256 is followed by 128; want a list of one or more whole numbers of at least 1, each larger than the one before").
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import lru_cache
+from itertools import pairwise
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from pytest_npubench.errors import NpubenchError
+
+RecordT = TypeVar("RecordT")
+ValuesT = TypeVar("ValuesT", bound=Collection[Any])
+
+GIVEN: Mapping[str, object] = {"key": None}
+"""Metadata of a field that whoever reads the table gives, or that nobody reads."""
+TABLE_NAME: Mapping[str, object] = {"key": None, "table_name": True}
+"""Metadata of a field that is given its table's own name: several such records are read from a table of tables, and not
+from a list of them."""
+SAME_TABLE: Mapping[str, object] = {"same_table": True}
+"""Metadata of a field that is a record of some keys of the table that it stands in."""
+
+
+class WrongEntryError(ValueError):
+    """An entry that is not allowed. `key` is dotted and begins inside the record or value that was being made."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key}: {problem}" if key else problem)
+        self.key, self.problem = key, problem
+
+
+def key(name: str) -> Mapping[str, object]:
+    """Metadata of a field that is read from another key: `name`, or `table.name`."""
+    return {"key": name}
+
+
+def at_least(smallest: int) -> Meta:
+    return Meta(ge=smallest, description=f"a whole number of at least {smallest}")
+
+
+def up_to(largest: float) -> Meta:
+    return Meta(gt=0, le=largest, description=f"a finite number above 0 and up to {largest:g}")
+
+
+def text(what: str) -> Meta:
+    return Meta(pattern=r"\S", description=what)
+
+
+def tables(name: str) -> Meta:
+    """Of a list of records."""
+    return Meta(min_length=1, description=f"one or more [[{name}]] tables")
+
+
+def one_of(allowed: Collection[str]) -> Meta:
+    return Meta(pattern=rf"^({'|'.join(map(re.escape, allowed))})\Z", description=f"one of {listed(allowed)}")
+
+
+def unique(values: ValuesT) -> ValuesT:
+    if len(set(values)) < len(values):
+        raise ValueError(f"{next(value for value in values if list(values).count(value) > 1)!r} stands twice")
+    return values
+
+
+def increasing(values: ValuesT) -> ValuesT:
+    for left, right in pairwise(values):
+        if right <= left:
+            raise ValueError(f"{left} is followed by {right}")
+    return values
+
+
+def within(allowed: Collection[object]) -> Callable[[ValuesT], ValuesT]:
+    """Values that are each one of those allowed."""
+
+    def check(values: ValuesT) -> ValuesT:
+        check_within("", values, allowed)
+        return values
+
+    return check
+
+
+def check_within(name: str, values: Collection[object], allowed: Collection[object]) -> None:
+    """Raises WrongEntryError where a list has a value that is not allowed."""
+    if unknown := [value for value in values if value not in allowed]:
+        raise WrongEntryError(name, f"unknown {listed(unknown)}; allowed: {listed(allowed)}")
+
+
+def check_keys(name: str, keys: Collection[str], allowed: Collection[str]) -> None:
+    """Raises WrongEntryError where a table has a key that is not allowed."""
+    for found in keys:
+        if found not in allowed:
+            problem = f"unknown key{_hint(found, allowed)}; allowed: {listed(allowed)}"
+            raise WrongEntryError(dotted(name, found), problem)
+
+
+def dotted(table: str, name: str) -> str:
+    """The key of an entry of a table, or of an item `[0]` of a list."""
+    return f"{table}.{name}" if table and name and not name.startswith("[") else table + name
+
+
+def listed(values: Collection[object]) -> str:
+    return ", ".join(map(str, values))
+
+
+_TEXTS = "a list of one or more texts, none empty, none twice"
+_INCREASING = "a list of one or more whole numbers of at least 1, each larger than the one before"
+
+Text = Annotated[str, text("a text that is not empty")]
+Texts = Annotated[tuple[Text, ...], Meta(min_length=1, description=_TEXTS), unique]
+Count = Annotated[int, at_least(1)]
+Counts = Annotated[tuple[Count, ...], Meta(min_length=1, description=_INCREASING), increasing]
+Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max, description="a finite number above 0")]
+Fraction = Annotated[float, up_to(1)]
+
+
+KINDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordReader:
+    """How the values of TOML or JSON become records. A table of JSON has every key, and null is a value; of its lists
+    an error names the item, of TOML's, which people write, the key. Where it is open, a table may have other keys than
+    the record's, and lack those with a default."""
+
+    is_json: bool
+    is_open: bool = False
+
+    def record(
+        self,
+        of: Callable[..., RecordT],
+        entries: object,
+        place: str = "",
+        *,
+        given: Mapping[str, object] = MappingProxyType({}),
+        others: Collection[str] = (),
+    ) -> RecordT:
+        """The record of the table at a place. `given` are values of GIVEN fields by name, `others` keys that the table
+        has for somebody else. Raises WrongEntryError."""
+        table = self.table(entries, place)
+        tables = {"": table}
+        for outer, names in _keys(of).items():
+            if outer:
+                tables[outer] = self.table(table.get(outer, {}), dotted(place, outer))
+            if not self.is_open:
+                check_keys(dotted(place, outer), tables[outer], names if outer else (*names, *others))
+        values = dict(given)
+        for field, kind, where in _fields(of):
+            outer, _, name = where.rpartition(".")
+            if "same_table" in field.metadata:
+                own = {name: table[name] for name in _keys(kind)[""] if name in table}
+                values[field.name] = self.record(kind, own, place)
+            elif name in tables[outer]:
+                values[field.name] = self.value(kind, tables[outer][name], dotted(place, where))
+            elif (self.is_json and not self.is_open) or (field.default is MISSING and field.default_factory is MISSING):
+                missing, want = (where, self._want(kind)) if outer in ("", *table) else (outer, self._table_name)
+                raise WrongEntryError(dotted(place, missing), f"missing; want {want}")
+        try:
+            return of(**values)
+        except WrongEntryError as error:
+            raise WrongEntryError(dotted(place, error.key), error.problem) from None
+        except NpubenchError as error:
+            raise WrongEntryError(place, str(error)) from None
+
+    def value(self, kind: Any, value: object, place: str) -> Any:
+        """The entry at a place, as its field's type says. Raises WrongEntryError."""
+        if _is_leaf(kind):
+            try:
+                return msgspec.convert(value, kind)
+            except msgspec.ValidationError:
+                pass  # slower, what follows names the place
+        if value is None and NoneType in get_args(kind):
+            return None
+        one = self._alternative(kind, value)
+        made = self._made(one, kind, value, place)
+        try:
+            for refine in filter(callable, _parts(one)[1]):
+                made = refine(made)
+        except WrongEntryError as error:
+            raise WrongEntryError(dotted(place, error.key), error.problem) from None
+        except ValueError as error:
+            raise WrongEntryError(place, f"{error}; want {self._want(kind)}") from None
+        return made
+
+    def _made(self, one: Any, kind: Any, value: object, place: str) -> Any:
+        """What a value becomes; `one` is the alternative of its field's type `kind` that it is read as."""
+        plain, annotations = _parts(one)
+        item = _item(plain)
+        if is_dataclass(plain):
+            return self.record(cast(Any, plain), value, place)
+        if _is_table(one):
+            table = self.table(value, place)
+            self._check_length(table, annotations, kind, place)
+            if (named := _name_field(item)) is not None:
+                return tuple(self.record(item, table[each], dotted(place, each), given={named: each}) for each in table)
+            of_names, of_values = get_args(item if _is_pair(item) else plain)
+            pairs = [
+                (self._name(of_names, each, place), self.value(of_values, table[each], dotted(place, each)))
+                for each in table
+            ]
+            return tuple(pairs) if _is_pair(item) else dict(pairs)
+        if is_dataclass(item):
+            if not isinstance(value, list):
+                raise self._wrong(kind, value, place)
+            self._check_length(value, annotations, kind, place)
+            return tuple(self.value(item, each, f"{place}[{index}]") for index, each in enumerate(value))
+        return self._converted(one, kind, value, place)
+
+    def _converted(self, to: Any, kind: Any, value: object, place: str) -> Any:
+        try:
+            return msgspec.convert(value, to)
+        except msgspec.ValidationError:
+            plain, annotations = _parts(to)
+            item = _item(plain)
+            if isinstance(value, list) and item is not None and (self.is_json or not annotations):
+                for index, each in enumerate(value):  # the first that is wrong
+                    self.value(item, each, f"{place}[{index}]")
+            raise self._wrong(kind, value, place) from None
+
+    def _name(self, kind: Any, name: str, place: str) -> Any:
+        """The name of an entry, which numbers have as text."""
+        try:
+            return name if kind is str else next(iter(msgspec.convert({name: None}, dict[kind, None], str_keys=True)))
+        except msgspec.ValidationError:
+            raise WrongEntryError(dotted(place, name), f"want {self._want(kind)} for a name") from None
+
+    def _check_length(self, values: Collection[object], annotations: Collection[Any], kind: Any, place: str) -> None:
+        if len(values) < max([each.min_length or 0 for each in annotations if isinstance(each, Meta)], default=0):
+            raise self._wrong(kind, values, place)
+
+    def table(self, entries: object, place: str) -> Mapping[str, object]:
+        """Raises WrongEntryError where it is none."""
+        if not isinstance(entries, Mapping):
+            found = f"found {kind_of(entries)}" if self.is_json else f"not {entries!r}"
+            raise WrongEntryError(place, f"want {self._table_name}, {found}")
+        return entries
+
+    def _wrong(self, kind: Any, value: object, place: str) -> WrongEntryError:
+        found = f"found {kind_of(value)}" if self.is_json else f"not {value!r}"
+        return WrongEntryError(place, f"want {self._want(kind)}, {found}")
+
+    @property
+    def _table_name(self) -> str:
+        return "an object" if self.is_json else "a table"
+
+    def _alternative(self, kind: Any, value: object) -> Any:
+        """Of a union the type for a table, or what there is for other values."""
+        if get_origin(kind) not in (Union, UnionType):
+            return kind
+        kinds = [each for each in get_args(kind) if each is not NoneType]
+        fitting = [each for each in kinds if _is_table(each) is isinstance(value, Mapping)] or kinds
+        return fitting[0] if len(fitting) == 1 else Union[tuple(fitting)]  # noqa: UP007 - a union of a tuple
+
+    def _want(self, kind: Any) -> str:
+        """What an error says is wanted."""
+        if get_origin(kind) in (Union, UnionType):
+            return " or ".join(self._want(each) for each in get_args(kind) if self.is_json or each is not NoneType)
+        plain, annotations = _parts(kind)
+        if get_origin(plain) is Literal:
+            return f"one of {listed(get_args(plain))}"
+        if described := [each.description for each in annotations if isinstance(each, Meta) and each.description]:
+            return described[0]
+        return self._table_name if _is_table(plain) else KINDS.get(plain, "a list")
+
+
+TOML = RecordReader(is_json=False)
+JSON = RecordReader(is_json=True)
+OPEN_JSON = RecordReader(is_json=True, is_open=True)
+
+
+def kind_of(value: object) -> str:
+    """What a value of JSON is, in words."""
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        return "a whole number larger than any float"
+    return "an object" if isinstance(value, Mapping) else KINDS.get(type(value), "a list")
+
+
+@lru_cache(maxsize=1024)
+def _is_leaf(kind: Any) -> bool:
+    """Whether msgspec alone reads all that such a value may be."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else [kind]
+    return not any(
+        _is_table(each) or is_dataclass(_item(_parts(each)[0])) or any(map(callable, _parts(each)[1])) for each in kinds
+    )
+
+
+@lru_cache(maxsize=1024)
+def _is_table(kind: Any) -> bool:
+    plain, _ = _parts(kind)
+    item = _item(plain)
+    return is_dataclass(plain) or get_origin(plain) is Mapping or _name_field(item) is not None or _is_pair(item)
+
+
+def _is_pair(kind: Any) -> bool:
+    """Of a name and a value: such pairs are read from a table."""
+    return get_origin(kind) is tuple and get_args(kind)[0] is str and get_args(kind)[-1] is not Ellipsis
+
+
+@lru_cache(maxsize=256)
+def _fields(of: Any) -> tuple[tuple[Field[Any], Any, str], ...]:
+    """The fields that are read for a record, each with its type and its key."""
+    kinds = get_type_hints(of, include_extras=True)
+    found = ((field, kinds[field.name], field.metadata.get("key", field.name)) for field in fields(of))
+    return tuple((field, kind, where) for field, kind, where in found if where is not None)
+
+
+@lru_cache(maxsize=256)
+def _keys(of: Any) -> Mapping[str, tuple[str, ...]]:
+    """The keys that a record's table may have, under "", and those of each table in it whose keys are fields too."""
+    keys: dict[str, dict[str, None]] = {"": {}}
+    for field, kind, where in _fields(of):
+        outer, _, name = where.rpartition(".")
+        if outer:
+            keys[""][outer] = None
+            keys.setdefault(outer, {})
+        keys[outer].update(dict.fromkeys(_keys(kind)[""] if "same_table" in field.metadata else [name]))
+    return {outer: tuple(names) for outer, names in keys.items()}
+
+
+def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A type without its annotations, and these."""
+    return (get_args(kind)[0], get_args(kind)[1:]) if get_origin(kind) is Annotated else (kind, ())
+
+
+@lru_cache(maxsize=1024)
+def _item(plain: Any) -> Any:
+    """The type of what a list or a table of names holds; None for other types."""
+    found = get_args(plain)
+    return found[0] if get_origin(plain) is tuple else found[1] if get_origin(plain) is Mapping else None
+
+
+@lru_cache(maxsize=1024)
+def _name_field(kind: Any) -> str | None:
+    """The field of such a record that is given its table's name."""
+    own = fields(kind) if is_dataclass(kind) else ()
+    return next((each.name for each in own if each.metadata == TABLE_NAME), None)
+
+
+def _hint(name: str, allowed: Collection[str]) -> str:
+    from difflib import get_close_matches  # only an error needs it, and every import is paid by every pytest run
+
+    close = get_close_matches(name, allowed, n=1)
+    return f", did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,332 @@
+"""Hugging Face's config.json and decoder shapes, both ways: the shape that a file describes, and the file of a shape.
+
+Read are Llama, Mistral, Mixtral, Qwen2, Qwen3, Qwen3-MoE and gpt-oss, as transformers 4 and 5 write them. What a shape
+does not know (another activation, a window on every layer, layers without experts between those with) is refused by
+key, so that a figure is never one of another model.
+
+Worked example: a file that says `"num_experts": 64` where qwen3-30b-a3b wants 128 is refused with path, key, value and
+what was wanted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
+from pytest_npubench.engines import shapes
+from pytest_npubench.engines.shapes import Architecture, DecoderShape, ExpertShape, RopeScaling
+from pytest_npubench.errors import ConfigError
+
+Config = Mapping[str, Any]
+CONFIG_FILE = "config.json"
+TORCH_DTYPE = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+MAX_POSITIONS = 131_072
+WRITTEN = ("llama", "qwen3", "qwen3_moe")  # model types that config_of() writes
+MOST = 10**8  # the largest figure of a config that is taken for one
+MISSING = "missing"
+# what a key means that is not there
+DEFAULTS: dict[str, object] = {
+    "rope_type|type": "default",
+    "use_sliding_window": False,
+    "sliding_window": None,
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "mlp_only_layers": [],
+    "decoder_sparse_step": 1,
+    "swiglu_limit": shapes.SWIGLU_LIMIT,
+    "swiglu_alpha": shapes.SWIGLU_ALPHA,
+}
+# a shape's figures and their keys; "a|b": either, versions having renamed it
+FIGURES = {
+    "vocab_size": "vocab_size",
+    "hidden": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "num_kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+}
+REALS = {"rms_eps": "rms_norm_eps", "rope_theta": "rope_theta"}
+LLAMA3_ROPE = {
+    "factor": "factor",
+    "low_freq_factor": "low_freq_factor",
+    "high_freq_factor": "high_freq_factor",
+    "original_context": "original_max_position_embeddings",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFamily:
+    """What all models of one class of transformers have in common. `experts` are the keys of their number."""
+
+    model_type: str
+    prefix: str
+    qk_norm: bool = False
+    qkv_bias: bool = False
+    architecture: Architecture = "llama"
+    experts: str = ""
+    width: str = "intermediate_size"
+
+    @property
+    def class_name(self) -> str:
+        return f"{self.prefix}ForCausalLM"
+
+    def holds(self, shape: DecoderShape) -> bool:
+        """Whether a shape is one of this family, but for its figures."""
+        own = (self.qk_norm, self.qkv_bias, self.architecture, bool(self.experts))
+        return own == (shape.qk_norm, shape.qkv_bias, shape.architecture, not shape.is_dense)
+
+
+FAMILIES = (
+    ModelFamily(model_type="llama", prefix="Llama"),
+    ModelFamily(model_type="mistral", prefix="Mistral"),
+    ModelFamily(model_type="mixtral", prefix="Mixtral", experts="num_local_experts|num_experts"),
+    ModelFamily(model_type="qwen2", prefix="Qwen2", qkv_bias=True),
+    ModelFamily(model_type="qwen3", prefix="Qwen3", qk_norm=True),
+    ModelFamily(
+        model_type="qwen3_moe",
+        prefix="Qwen3Moe",
+        qk_norm=True,
+        experts="num_experts|num_local_experts",
+        width="moe_intermediate_size",
+    ),
+    ModelFamily(model_type="gpt_oss", prefix="GptOss", architecture="gpt-oss", experts="num_local_experts|num_experts"),
+)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Raises ConfigError where the file is missing or holds no JSON object."""
+    try:
+        content = json.loads(read_text(path, SMALL_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: cannot be read as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: holds a {type(content).__name__}; want an object")
+    return content
+
+
+def named_or_read(model: str) -> DecoderShape:
+    """The shape of that name, or of a path to a model's folder or .json. Raises as decoder_shape and read_shape."""
+    is_path = model.endswith(".json") or "/" in model or os.sep in model
+    return read_shape(Path(model)) if is_path else shapes.decoder_shape(model)
+
+
+def read_shape(path: Path) -> DecoderShape:
+    """The shape of a model's folder or of its config.json, named after the folder.
+
+    Raises ConfigError for a file that is none, and for a model that no shape describes, by the key that says so.
+    """
+    file = path / CONFIG_FILE if path.is_dir() else path
+    return shape_of(read_config(file), file.resolve().parent.name, file)
+
+
+def shape_of(config: Config, name: str, path: Path) -> DecoderShape:
+    """The shape that a config.json describes, under that name. Raises ConfigError naming path, key, value and the
+    one wanted."""
+    family = _family(config, path)
+    figures = {field: _whole(config, key, path) for field, key in FIGURES.items()}
+    if figures["num_heads"] % figures["num_kv_heads"]:
+        wanted = f"a divisor of num_attention_heads, {figures['num_heads']}"
+        raise _refusal(path, "num_key_value_heads", figures["num_kv_heads"], wanted)
+    experts = None
+    if family.experts:
+        chosen = "num_experts_per_tok|experts_per_token"
+        experts = ExpertShape(
+            num_experts=_whole(config, family.experts, path), experts_per_token=_whole(config, chosen, path)
+        )
+        if experts.experts_per_token > experts.num_experts:
+            wanted = f"{experts.num_experts} at most, the number of experts"
+            raise _refusal(path, chosen, experts.experts_per_token, wanted)
+    shape = DecoderShape(
+        name=name,
+        source=f"{CONFIG_FILE} of {name}",
+        **figures,
+        intermediate=_whole(config, family.width, path),
+        rms_eps=_real(config, REALS["rms_eps"], path),
+        rope_theta=_real(config, REALS["rope_theta"], path),
+        tied_embeddings=_truth(config, "tie_word_embeddings", path),
+        qk_norm=family.qk_norm,
+        qkv_bias=family.qkv_bias,
+        architecture=family.architecture,
+        rope_scaling=_rope_scaling(config, family, path),
+        sliding_window=_whole(config, "sliding_window", path) if family.architecture == "gpt-oss" else None,
+        experts=experts,
+    )
+    for key, wanted_value in _fixed(family, shape).items():
+        found = _figure(config, key)
+        if found != wanted_value:
+            raise ConfigError(f"{path}: {_shown(key)} is {found!r}; {name} wants {wanted_value!r}")
+    return shape
+
+
+def check_config(config: Config, shape: DecoderShape, path: Path) -> None:
+    """That a checkpoint is one of the shape, unquantised. Raises ConfigError naming the path, the first key that
+    disagrees, its value and the one wanted."""
+    if "quantization_config" in config:
+        method = dict(config["quantization_config"] or {}).get("quant_method", "some method")
+        raise ConfigError(f"{path}: the tensors are quantised ({method}); want unquantised ones")
+    classes = [family.class_name for family in FAMILIES if family.holds(shape)]
+    if config.get("architectures") not in [[name] for name in classes]:
+        wanted = " or ".join(repr([name]) for name in classes)
+        raise ConfigError(
+            f"{path}: architectures is {config.get('architectures', MISSING)!r}; {shape.name} wants {wanted}"
+        )
+    found, family = shape_of(config, shape.name, path), _family(config, path)
+    keys = {**FIGURES, **REALS, "intermediate": family.width, "tied_embeddings": "tie_word_embeddings"}
+    keys |= {"num_experts": family.experts, "experts_per_token": "num_experts_per_tok"} if family.experts else {}
+    for field, key in {**keys, "rope_scaling": "rope_scaling", "sliding_window": "sliding_window"}.items():
+        read, wanted = getattr(found, field), getattr(shape, field)
+        if read != wanted:
+            raise ConfigError(f"{path}: {_shown(key)} is {read!r}; {shape.name} wants {wanted!r}")
+
+
+def config_of(shape: DecoderShape, dtype: str) -> dict[str, Any]:
+    """config.json of the shape, in the form that transformers 4 and 5 both read. Raises ConfigError for a shape or
+    dtype that has none."""
+    written = [family for family in FAMILIES if family.model_type in WRITTEN]
+    family = next((family for family in written if family.holds(shape)), None)
+    if family is None:
+        known = ", ".join(family.class_name for family in written)
+        raise ConfigError(f"{shape.name}: no random directory of architecture {shape.architecture}; want {known}")
+    if dtype not in TORCH_DTYPE:
+        raise ConfigError(f"dtype {dtype!r}; weights are written in {', '.join(TORCH_DTYPE)}")
+    return {
+        "architectures": [family.class_name],
+        "model_type": family.model_type,
+        family.width: shape.intermediate,
+        **_kind(family, shape),
+        **{key: getattr(shape, field) for field, key in FIGURES.items()},
+        "hidden_act": "silu",
+        "rms_norm_eps": shape.rms_eps,
+        **_rope(shape),
+        "max_position_embeddings": MAX_POSITIONS,
+        "tie_word_embeddings": shape.tied_embeddings,
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "use_cache": True,
+        "torch_dtype": TORCH_DTYPE[dtype],
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+    }
+
+
+def _kind(family: ModelFamily, shape: DecoderShape) -> dict[str, Any]:
+    if not family.model_type.startswith("qwen"):
+        return {}
+    sliding = {"use_sliding_window": False, "sliding_window": None}
+    if not family.experts:
+        return sliding
+    return {
+        "intermediate_size": shape.intermediate * shape.experts_per_token,  # of dense layers: there are none
+        "num_experts": shape.num_experts,
+        "num_experts_per_tok": shape.experts_per_token,
+        "norm_topk_prob": True,
+        "mlp_only_layers": [],
+        "decoder_sparse_step": 1,
+        **sliding,
+    }
+
+
+def _rope(shape: DecoderShape) -> dict[str, Any]:
+    """transformers 4 reads rope_theta and rope_scaling, 5 reads rope_parameters."""
+    scaling = shape.rope_scaling
+    kind: dict[str, Any] = {"rope_type": "default"}
+    older: dict[str, Any] = {}
+    if scaling is not None:
+        kind = {"rope_type": "llama3", **{key: getattr(scaling, field) for field, key in LLAMA3_ROPE.items()}}
+        older = {"rope_scaling": kind}
+    return {"rope_theta": shape.rope_theta, **older, "rope_parameters": {**kind, "rope_theta": shape.rope_theta}}
+
+
+def _family(config: Config, path: Path) -> ModelFamily:
+    for family in FAMILIES:
+        if config.get("model_type") == family.model_type or config.get("architectures") == [family.class_name]:
+            return family
+    known = ", ".join(family.model_type for family in FAMILIES)
+    raise ConfigError(f"{path}: model_type is {config.get('model_type', MISSING)!r}; want one of {known}")
+
+
+def _fixed(family: ModelFamily, shape: DecoderShape) -> dict[str, object]:
+    """Figures that every shape of the family has, by key."""
+    always: dict[str, object] = {"hidden_act": "silu"}
+    if family.architecture == "gpt-oss":
+        kinds = ("sliding_attention", "full_attention")
+        return {
+            **always,
+            "attention_bias": True,
+            "layer_types": [kinds[layer % 2] for layer in range(shape.num_layers)],
+            "swiglu_limit": shapes.SWIGLU_LIMIT,
+            "swiglu_alpha": shapes.SWIGLU_ALPHA,
+            "factor": shapes.YARN_FACTOR,
+            "beta_fast": shapes.YARN_BETA_FAST,
+            "beta_slow": shapes.YARN_BETA_SLOW,
+            "original_max_position_embeddings": shapes.YARN_ORIGINAL_CONTEXT,
+            "truncate": False,
+        }
+    if not family.model_type.startswith("qwen"):
+        return {**always, "attention_bias": False, "mlp_bias": False, "sliding_window": None}
+    always |= {"use_sliding_window": False}
+    always |= {} if family.qkv_bias else {"attention_bias": False}
+    if family.experts:
+        always |= {"norm_topk_prob": True, "mlp_only_layers": [], "decoder_sparse_step": 1}
+    return always
+
+
+def _rope_scaling(config: Config, family: ModelFamily, path: Path) -> RopeScaling | None:
+    kind = _figure(config, "rope_type|type")
+    if family.architecture == "gpt-oss":
+        if kind != "yarn":
+            raise _refusal(path, "rope_type", kind, "'yarn'")
+        return None
+    if kind == "default":
+        return None
+    if kind != "llama3":
+        raise _refusal(path, "rope_type", kind, "'default' or 'llama3'")
+    figures: dict[str, Any] = {field: _real(config, key, path) for field, key in LLAMA3_ROPE.items()}
+    return RopeScaling(**figures | {"original_context": int(figures["original_context"])})
+
+
+def _figure(config: Config, names: str) -> Any:
+    """A key's value, wherever in the file it stands: rope's figures moved into an object of their own, twice."""
+    for name in names.split("|"):
+        for place in (config, config.get("rope_parameters"), config.get("rope_scaling")):
+            if isinstance(place, Mapping) and place.get(name) is not None:
+                return place[name]
+    if names == "head_dim":
+        hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
+        return hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 else MISSING
+    return _figure(config, "num_attention_heads") if names == "num_key_value_heads" else DEFAULTS.get(names, MISSING)
+
+
+def _whole(config: Config, key: str, path: Path) -> int:
+    found = _figure(config, key)
+    if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= MOST:
+        raise _refusal(path, key, found, f"a whole number from 1 to {MOST}")
+    return found
+
+
+def _real(config: Config, key: str, path: Path) -> float:
+    found = _figure(config, key)
+    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 < found < 1e12:
+        raise _refusal(path, key, found, "a number above 0")
+    return float(found)
+
+
+def _truth(config: Config, key: str, path: Path) -> bool:
+    found = _figure(config, key)
+    if not isinstance(found, bool):
+        raise _refusal(path, key, found, "true or false")
+    return found
+
+
+def _refusal(path: Path, key: str, found: object, wanted: str) -> ConfigError:
+    return ConfigError(f"{path}: {_shown(key)} is {found!r}; want {wanted}")
+
+
+def _shown(key: str) -> str:
+    return key.split("|")[0]

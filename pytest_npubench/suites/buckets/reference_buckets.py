@@ -1,0 +1,34 @@
+"""The bucket suite on the reference decoders, each compiled for the plan's buckets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.engines import shapes
+from pytest_npubench.engines.protocol import Engine
+from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.service import BucketService
+
+
+class ReferenceBuckets(BucketService):
+    def engine(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Engine:
+        return static_bucket_engine(runtime, plan)
+
+
+def static_bucket_engine(runtime: Runtime, plan: BucketPlan) -> Engine:
+    """The reference decoder of a plan's family."""
+    shape = shapes.decoder_shape(plan.model)
+    settings: dict[str, Any] = {
+        "buckets": plan.buckets,
+        "batch_size": plan.batch_size,
+        "dtype": plan.spec.dtype,
+    }
+    if plan.spec.family == "openvino":
+        from pytest_npubench.engines.openvino_dense.engine import OpenVinoBucketEngine
+
+        return OpenVinoBucketEngine(shape, runtime, **settings)
+    from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
+
+    return StaticBucketEngine(shape, runtime, **settings)

@@ -1,0 +1,418 @@
+"""What prediction cases show: predicted against measured, by workload and by batch, rivals beside LENS, and how much
+of a workload's work is padding.
+
+Worked example: a case whose sum is 3 % below the measured one while its batches miss by 5 % on average has error -0.03
+and gated_error -0.05: it is held to the larger, and the sign is that of the sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pytest_npubench.core.measurement import CostRecord
+from pytest_npubench.reports import build, number_text
+from pytest_npubench.reports.page import Chart, Table
+from pytest_npubench.reports.plot_parts import (
+    BAND,
+    BLUE,
+    COLORS,
+    GREEN,
+    GREY,
+    NOISE,
+    ORANGE,
+    SERIES,
+    SYMBOLS,
+    Part,
+    axis,
+    category_axis,
+    label,
+    log_axis,
+    percents,
+    round_ticks,
+    vertical_band,
+)
+from pytest_npubench.stats.error import summarise
+from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail, RivalDetail
+from pytest_npubench.suites.buckets.report.profile import cost_words, session
+from pytest_npubench.verdict.case_record import CaseRecord
+
+PREDICTION_ERROR = (
+    "Prediction error: (predicted - measured) / measured; a case is held to the larger of the error of the sum over "
+    "its batches and the mean of the absolute errors of its batches."
+)
+REPEAT_ERROR = (
+    "Repeat error: the relative standard error of the measured mean over the rounds; a prediction error of that size "
+    "cannot be told from noise."
+)
+RIVALS = (
+    "Rivals of LENS are fitted on the same profile points and held against the same batches; no case is held to their "
+    "errors."
+)
+BATCHES = "One mark a drawn batch: its measured and its predicted end-to-end time; on the diagonal they agree."
+PREFILL_PADDING = (
+    "Prefill padding fraction: the share of prefilled positions that are padding, (bucket - true length) / bucket "
+    "over many requests of the workload."
+)
+DECODE_PADDING = (
+    "Decode padding fraction: the share of attended KV positions that are padding, over the decode steps of the same "
+    "requests, each alone."
+)
+DROPPED = "Dropped: requests of the workload that no bucket holds, drawn and left out."
+
+Predictions = Sequence[CaseRecord[PredictionDetail]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A prediction case that was measured: seconds of all its batches together, and the signed relative error."""
+
+    case: CaseRecord[PredictionDetail]
+    measured_s: float
+    predicted_s: float
+    error: float
+
+    @property
+    def workload(self) -> str:
+        return self.case.detail.workload
+
+    @property
+    def gated_error(self) -> float:
+        """What the case is held to, with the sign of the sum's error."""
+        gate = self.case.detail.gate_error
+        return self.error if gate is None else math.copysign(gate, self.error)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return self.case.judgement.error_interval or (self.error, self.error)
+
+    @property
+    def repeat_error(self) -> float | None:
+        return self.case.judgement.repeat_error
+
+    @property
+    def limit(self) -> float | None:
+        return self.case.limits.get("case_error")
+
+    @property
+    def batches(self) -> tuple[tuple[float, float], ...]:
+        """Measured and predicted seconds of each that a logarithmic axis can hold."""
+        pairs = zip(self.case.detail.measured_s, self.case.detail.predicted_s, strict=False)
+        return tuple((measured, predicted) for measured, predicted in pairs if measured > 0 and predicted > 0)
+
+
+def judged(found: Predictions) -> tuple[Judged, ...]:
+    """Of the cases those with a measured time; on graphs nothing runs."""
+    times = ((case, case.judgement) for case in found)
+    return tuple(
+        Judged(case=case, measured_s=said.measured_s, predicted_s=said.predicted_s, error=said.error)
+        for case, said in times
+        if said.measured_s is not None and said.predicted_s is not None and said.error is not None
+    )
+
+
+def common_limit(found: Iterable[Judged]) -> float | None:
+    """The limit these cases were held to; None where it is not said, or where they differ."""
+    limits = {item.limit for item in found}
+    return limits.pop() if len(limits) == 1 else None
+
+
+def prediction_charts(found: Sequence[Judged]) -> tuple[Chart | None, ...]:
+    return (_error_chart(found), _batch_chart(found), _padding_chart(found)) if found else ()
+
+
+def error_lines(found: Sequence[Judged]) -> list[str]:
+    """Of LENS."""
+    if not found:
+        return []
+    repeats = [item.repeat_error for item in found if item.repeat_error is not None]
+    repeated = f"repeat error of the measured side (standard error): mean {sum(repeats) / max(1, len(repeats)):.2%}"
+    return [_error_line("LENS", [item.gated_error for item in found]), *([repeated] if repeats else [])]
+
+
+def rival_lines(found: Predictions) -> list[str]:
+    """Of each predictor that was asked for beside LENS its error and its cost, or why it has none."""
+    by_name: dict[str, list[tuple[CaseRecord[PredictionDetail], RivalDetail]]] = {}
+    for case in found:
+        for name, rival in case.detail.predictors.items():
+            by_name.setdefault(name, []).append((case, rival))
+    return [line for name, rivals in by_name.items() for line in _rival_lines(name, rivals)]
+
+
+def padding_lines(found: Predictions) -> list[str]:
+    """Each workload once: it depends on lengths and buckets, not on the batch size."""
+    waste = {
+        case.detail.workload: f"{case.detail.prefill_padding_fraction:.0%} and "
+        f"{case.detail.decode_padding_fraction or 0.0:.0%}"
+        for case in found
+        if case.detail.prefill_padding_fraction is not None
+    }
+    said = "; ".join(f"{workload} {shares}" for workload, shares in waste.items())
+    return [f"padding waste, prefill and decode: {said}"] if said else []
+
+
+def _error_line(predictor: str, signed: Sequence[float]) -> str:
+    summary = summarise(signed)
+    return (
+        f"{predictor} prediction error over {summary.num_cases} cases: mean {summary.mean:.2%}, signed "
+        f"{summary.signed_mean:+.2%}, median {summary.median:.2%}, p90 {summary.p90:.2%}, max {summary.max:.2%}, "
+        f"{summary.under_5_percent_fraction:.0%} under 5 %"
+    )
+
+
+def _rival_lines(name: str, found: Sequence[tuple[CaseRecord[PredictionDetail], RivalDetail]]) -> list[str]:
+    reasons = Counter(rival.reason for _, rival in found if rival.reason is not None)
+    lines = [f"{name} predicted nothing in {number} cases: {reason}" for reason, number in reasons.items()]
+    errors = [error for _, rival in found if (error := _gated(rival)) is not None]
+    if not errors:
+        return lines
+    widest: dict[object, CostRecord] = {}
+    for case, rival in found:  # of a campaign the case that used most points
+        if rival.cost is not None and rival.cost.points >= widest.get(session(case), rival.cost).points:
+            widest[session(case)] = rival.cost
+    costs = f"{name} profiling cost: {len(widest)} sessions, {cost_words(list(widest.values()))}"
+    return [_error_line(name, errors), costs, *lines]
+
+
+def _gated(rival: RivalDetail) -> float | None:
+    """The error that a case would be held to, with the sign of the sum's; None where the rival made nothing."""
+    if rival.error is None or rival.gate_error is None:
+        return rival.error
+    return math.copysign(rival.gate_error, rival.error)
+
+
+def _error_chart(found: Sequence[Judged]) -> Chart:
+    """The error of each workload with its interval, the repeat error and the limit; rivals' errors beside it."""
+    names, limit = [label(item.workload) for item in found], common_limit(found)
+    errors = percents(item.error for item in found)
+    ends = [(100 * low, 100 * high) for low, high in (item.interval for item in found)]
+    span = 110 * max([limit or 0.0, 0.01, *(reach for item in found for reach in _reach(item))])
+    shown = "" if limit is None else f"; the limit is {limit:.4g} either way"
+    rivals = any(item.case.detail.predictors for item in found)
+    held, summed = "held to the limit", "error of the sum, 95 % interval"
+    return build.chart(
+        "Prediction error by workload",
+        f"Signed prediction errors of {len(found)} workloads, from {min(item.error for item in found):+.2%} to "
+        f"{max(item.error for item in found):+.2%}{shown}.",
+        (
+            PREDICTION_ERROR,
+            REPEAT_ERROR,
+            *_limit_note(limit),
+            *((RIVALS,) if rivals else ()),
+        ),
+        [
+            _repeat_bars(names, found),
+            build.marks(
+                held,
+                percents(item.gated_error for item in found),
+                names,
+                f"%{{y}}: %{{x:+.2f}} %<extra>{held}</extra>",
+                color=ORANGE,
+                symbol="diamond-open",
+                size=13,
+            ),
+            build.marks(
+                summed,
+                errors,
+                names,
+                "%{y}: %{x:+.2f} %<extra>error of the sum</extra>",
+                color=BLUE,
+                error_x=build.error_bars(errors, ends),
+            ),
+            *_rival_marks(names, found),
+        ],
+        (axis("prediction error, %", zeroline=True, range=[-span, span]), category_axis(names)),
+        Table(
+            caption="Prediction by workload",
+            header=("workload", "measured ms", "predicted ms", "error %", "95 % interval %", "held to %", "± repeat %"),
+            rows=tuple(row for item in found for row in _error_rows(item)),
+        ),
+        rows=len(found),
+        shapes=[] if limit is None else [vertical_band(-100 * limit, 100 * limit)],
+    )
+
+
+def _reach(item: Judged) -> tuple[float, ...]:
+    """How far from zero each thing drawn for a workload lies."""
+    low, high = item.interval
+    rivals = (abs(rival.error) for rival in item.case.detail.predictors.values() if rival.error is not None)
+    return abs(low), abs(high), abs(item.gated_error), abs(item.repeat_error or 0.0), *rivals
+
+
+def _repeat_bars(names: list[str], found: Sequence[Judged]) -> Part:
+    """From minus to plus the repeat error: within it an error is noise."""
+    repeats = [100 * (item.repeat_error or 0.0) for item in found]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": "± repeat error",
+        "y": names,
+        "x": [2 * repeat for repeat in repeats],
+        "base": [-repeat for repeat in repeats],
+        "width": 0.5,
+        "marker": {"color": NOISE},
+        "hoverinfo": "skip",
+    }
+
+
+def _rival_marks(names: list[str], found: Sequence[Judged]) -> list[Part]:
+    """A trace for each rival, over the workloads for which it has an error."""
+    errors: dict[str, dict[str, float]] = {}
+    for name, item in zip(names, found, strict=True):
+        for predictor, rival in item.case.detail.predictors.items():
+            if rival.error is not None:
+                errors.setdefault(predictor, {})[name] = rival.error
+    return [
+        build.marks(
+            predictor,
+            percents(known.values()),
+            list(known),
+            "%{y}: %{x:+.2f} %",
+            color=COLORS[-1 - index % 4],
+            symbol=SYMBOLS[1 + index % 5],
+        )
+        for index, (predictor, known) in enumerate(errors.items())
+    ]
+
+
+def _error_rows(item: Judged) -> list[tuple[str, ...]]:
+    """The workload's row, and one for each rival under the same measured time."""
+    measured, interval = number_text.milliseconds(item.measured_s), item.case.judgement.error_interval
+    own = (
+        item.workload,
+        measured,
+        number_text.milliseconds(item.predicted_s),
+        number_text.percent(item.error, signed=True),
+        _interval(interval),
+        number_text.percent(item.gated_error, signed=True),
+        number_text.percent(item.repeat_error),
+    )
+    rivals = [
+        (
+            f"{item.workload}, {name}{f': {rival.reason}' if rival.reason else ''}",
+            measured,
+            number_text.milliseconds(sum(rival.predicted_s) if rival.predicted_s else None),
+            number_text.percent(rival.error, signed=True),
+            _interval(_around(rival.error, rival.half_width)),
+            number_text.percent(_gated(rival), signed=True),
+            number_text.UNKNOWN,
+        )
+        for name, rival in item.case.detail.predictors.items()
+    ]
+    return [own, *rivals]
+
+
+def _around(error: float | None, half: float | None) -> tuple[float, float] | None:
+    return None if error is None or half is None else (error - half, error + half)
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    return number_text.UNKNOWN if ends is None else " to ".join(number_text.percent(end, signed=True) for end in ends)
+
+
+def _batch_chart(found: Sequence[Judged]) -> Chart | None:
+    """Every drawn batch: predicted over measured, with the line of equality and the limit around it."""
+    found = [item for item in found if item.batches]
+    if not found:
+        return None
+    times_ms = [1e3 * seconds for item in found for batch in item.batches for seconds in batch]
+    low, high = min(times_ms) / 1.3, max(times_ms) * 1.3
+    ticks, span = round_ticks(low, high), [math.log10(low), math.log10(high)]
+    rows = [(item.workload, index, *batch) for item in found for index, batch in enumerate(item.batches)]
+    limit = common_limit(found)
+    return build.chart(
+        "Predicted and measured by batch",
+        f"{len(rows)} batches of {len(found)} workloads; nearer to the diagonal is a better prediction.",
+        (BATCHES, *_limit_note(limit)),
+        [
+            *_equality(low, high, limit),
+            *(
+                build.marks(
+                    item.workload,
+                    [1e3 * measured for measured, _ in item.batches],
+                    [1e3 * predicted for _, predicted in item.batches],
+                    "measured %{x:.4g} ms, predicted %{y:.4g} ms",
+                    color=SERIES[index % len(SERIES)],
+                    symbol=SYMBOLS[index % len(SYMBOLS)],
+                    size=9,
+                )
+                for index, item in enumerate(found)
+            ),
+        ],
+        (log_axis("measured, ms", ticks, range=span), log_axis("predicted, ms", ticks, range=span)),
+        build.table(
+            "Batches",
+            (
+                ("workload", lambda row: row[0]),
+                ("batch", lambda row: str(row[1])),
+                ("measured ms", lambda row: number_text.milliseconds(row[2])),
+                ("predicted ms", lambda row: number_text.milliseconds(row[3])),
+                ("error %", lambda row: number_text.percent(row[3] / row[2] - 1, signed=True)),
+            ),
+            rows,
+        ),
+    )
+
+
+def _equality(low: float, high: float, limit: float | None) -> list[Part]:
+    """The diagonal, and the band (1 - limit) to (1 + limit) around it."""
+    ends = [low, high]
+    traces: list[Part] = []
+    if limit is not None and limit < 1:
+        edge = {"color": GREEN, "width": 1, "dash": "dash"}
+        lower = {"y": [end * (1 - limit) for end in ends], "showlegend": False}
+        upper = {"y": [end * (1 + limit) for end in ends], "fill": "tonexty", "fillcolor": BAND}
+        traces = [{**_line("within the limit", ends, edge), **part} for part in (lower, upper)]
+    return [*traces, {**_line("equal", ends, {"color": GREY, "width": 1}), "y": ends}]
+
+
+def _line(name: str, x: list[float], line: Part) -> Part:
+    return {"type": "scatter", "mode": "lines", "name": name, "x": x, "line": line, "hoverinfo": "skip"}
+
+
+def _limit_note(limit: float | None) -> tuple[str, ...]:
+    return () if limit is None else (f"The green band is the limit, {100 * limit:.4g} % either way.",)
+
+
+def _padding_chart(found: Sequence[Judged]) -> Chart | None:
+    """Padding fractions of prefill and decode by workload; the table says how many requests no bucket held."""
+    details = [item.case.detail for item in found if item.case.detail.prefill_padding_fraction is not None]
+    if not details:
+        return None
+    names = [detail.workload for detail in details]
+    return build.chart(
+        "Padding waste by workload",
+        f"Share of padding in prefill and in decode of {len(details)} workloads.",
+        (PREFILL_PADDING, DECODE_PADDING, DROPPED),
+        [
+            _padding_bars("prefill", names, [detail.prefill_padding_fraction for detail in details], BLUE),
+            _padding_bars("decode", names, [detail.decode_padding_fraction for detail in details], ORANGE, "/"),
+        ],
+        (axis("padding, %", range=[0, 100]), category_axis([label(name) for name in names])),
+        build.table(
+            "Padding and dropped requests",
+            (
+                ("workload", lambda detail: detail.workload),
+                ("prefill padding %", lambda detail: number_text.percent(detail.prefill_padding_fraction)),
+                ("decode padding %", lambda detail: number_text.percent(detail.decode_padding_fraction)),
+                ("dropped", lambda detail: number_text.count(detail.num_dropped)),
+                ("of drawn", lambda detail: number_text.count(detail.num_drawn)),
+            ),
+            details,
+        ),
+        rows=len(details),
+        barmode="group",
+    )
+
+
+def _padding_bars(
+    name: str, workloads: Sequence[str], fractions: Sequence[float | None], color: str, pattern: str = ""
+) -> Part:
+    return {
+        **build.bars(name, workloads, percents(fractions), "%{y}: %{x:.1f} %", color=color, pattern=pattern),
+        "text": ["" if fraction is None else f"{fraction:.0%}" for fraction in fractions],
+        "textposition": "outside",
+        "cliponaxis": False,
+    }

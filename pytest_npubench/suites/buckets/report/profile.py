@@ -1,0 +1,124 @@
+"""What profile cases show: TTFT_b and TBT_b by bucket, and what the LENS profile cost. Equations are those of LENS,
+arXiv 2606.18042."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pytest_npubench.core.measurement import CostRecord
+from pytest_npubench.reports import build, definitions, number_text
+from pytest_npubench.reports.page import Chart, Table
+from pytest_npubench.reports.plot_parts import BLUE, ORANGE, axis, log_axis, milliseconds
+from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
+from pytest_npubench.verdict.case_record import CaseRecord
+
+TTFT = (
+    "TTFT_b, time to first token of bucket b: the time to prefill one prompt that is padded to b tokens "
+    "(LENS, Eq. 14 and 15)."
+)
+TBT = (
+    "TBT_b, time between tokens of bucket b: the time of one decode step while the longest KV cache of the batch "
+    "lies in b (LENS, Eq. 14 and 15)."
+)
+COST = (
+    "What the LENS profile took: binaries compiled, points measured (two a bucket), and samples of the point that has "
+    "most."
+)
+
+Profiles = Sequence[CaseRecord[ProfileDetail]]
+Times = dict[int, tuple[float, float | None]]
+"""By bucket, seconds and their standard error."""
+
+
+def bucket_charts(found: Profiles) -> tuple[Chart, ...]:
+    """A chart of each of the two times."""
+    details = sorted((case.detail for case in found), key=lambda detail: detail.bucket)
+    if not details:
+        return ()
+    ttft: Times = {detail.bucket: (detail.ttft_s, detail.ttft_error_s) for detail in details}
+    tbt: Times = {detail.bucket: (detail.tbt_s, detail.tbt_error_s) for detail in details}
+    return (
+        _time_chart("TTFT_b", TTFT, BLUE, ttft),
+        _time_chart("TBT_b", TBT, ORANGE, tbt),
+    )
+
+
+def cost_table(found: Profiles) -> Table | None:
+    """LENS profiling cost by bucket and in all."""
+    costs = {case.detail.bucket: case.detail.cost for case in found if case.detail.cost is not None}
+    if not costs:
+        return None
+    rows = [(str(bucket), costs[bucket]) for bucket in sorted(costs)]
+    columns: tuple[tuple[str, Callable[[tuple[str, CostRecord]], str]], ...] = (
+        ("bucket", lambda row: row[0]),
+        ("binaries", lambda row: number_text.count(row[1].binaries)),
+        ("compiling, s", lambda row: number_text.seconds(row[1].compile_s)),
+        ("points", lambda row: number_text.count(row[1].points)),
+        ("repeats", lambda row: number_text.count(row[1].repeats)),
+        ("measuring, s", lambda row: number_text.seconds(row[1].measure_s)),
+    )
+    return build.table("LENS profiling cost", columns, [*rows, ("all", _total(list(costs.values())))], note=COST)
+
+
+def cost_lines(found: Profiles) -> list[str]:
+    """Of LENS: one session compiles all buckets of a device, model and batch size."""
+    costs = [case.detail.cost for case in found if case.detail.cost is not None]
+    sessions = {session(case) for case in found if case.detail.cost is not None}
+    return (
+        [f"LENS profiling cost: {len(sessions)} sessions, {len(costs)} buckets, {cost_words(costs)}"] if costs else []
+    )
+
+
+def cost_words(costs: Sequence[CostRecord]) -> str:
+    """What several profiles took together."""
+    total = _total(costs)
+    return (
+        f"{total.points} points, {total.binaries} binaries, "
+        f"{total.compile_s:.1f} s compiling, {total.measure_s:.1f} s measuring"
+    )
+
+
+def session(case: CaseRecord[Any]) -> tuple[str, str, str, int]:
+    """What one session of profiling is about."""
+    return case.device, case.hardware, case.model, case.batch_size
+
+
+def _total(costs: Sequence[CostRecord]) -> CostRecord:
+    """All of them; the repeats are of the point that has most."""
+    return CostRecord(
+        sessions=sum(cost.sessions for cost in costs),
+        binaries=sum(cost.binaries for cost in costs),
+        compile_s=sum(cost.compile_s for cost in costs),
+        points=sum(cost.points for cost in costs),
+        repeats=max((cost.repeats for cost in costs), default=0),
+        measure_s=sum(cost.measure_s for cost in costs),
+        total_s=sum(cost.total_s for cost in costs),
+    )
+
+
+def _time_chart(name: str, note: str, color: str, times: Times) -> Chart:
+    buckets, title, y_title = list(times), f"{name} by bucket", f"{name}, ms"
+    seconds = [value for value, _ in times.values()]
+    values = milliseconds(seconds)
+    ends = [
+        None if error is None else (1e3 * (value - error), 1e3 * (value + error)) for value, error in times.values()
+    ]
+    return build.chart(
+        title,
+        f"{name} of buckets {', '.join(map(str, buckets))}: {number_text.milliseconds(seconds[0])} ms in the smallest, "
+        f"{number_text.milliseconds(seconds[-1])} ms in the largest.",
+        (note, definitions.STANDARD_ERROR),
+        [build.line(name, buckets, values, "bucket %{x}: %{y:.4g} ms<extra></extra>", color=color, width=2, ends=ends)],
+        (log_axis("bucket b, tokens", buckets), axis(y_title, rangemode="tozero")),
+        build.table(
+            title,
+            (
+                ("bucket", lambda bucket: str(bucket)),
+                (f"{name} ms", lambda bucket: number_text.milliseconds(times[bucket][0])),
+                ("± standard error ms", lambda bucket: number_text.milliseconds(times[bucket][1])),
+            ),
+            buckets,
+        ),
+        showlegend=False,
+    )

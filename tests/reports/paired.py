@@ -1,0 +1,66 @@
+"""Case records of the suites on pairs of units: a kind's own detail, as a journal gives it back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.result import JudgedCase, Judgement
+
+Json = dict[str, Any]
+PASSED = Verdict(kind=VerdictKind.PASSED, reason="within its limits")
+LOST = Verdict(kind=VerdictKind.INVALID, reason="the unit was lost")
+
+
+def pair_record(
+    suite: str,
+    kind: str,
+    model: str,
+    detail: object,
+    *,
+    axes: Axes = (),
+    campaign: str,
+    device: str = "cpu:0",
+    **judged: Any,
+) -> Json:
+    """`judged` are fields of its judgement, the verdict "passed" where it is not among them."""
+    case = Case(suite=suite, kind=kind, hardware="cpu", family="cpu", model=model, batch_size=1, axes=axes)
+    record = JudgedCase(
+        case=case,
+        digest="0123456789ab",
+        node_id=f"suites/{suite}/test_{kind}.py::test[{case.id}]",
+        device=device,
+        fingerprint=None,
+        duration_s=2.0,
+        judgement=Judgement(**{"verdict": PASSED, "what": kind, "detail": detail, **judged}),
+        campaign=campaign,
+    ).to_json()
+    found: Json = json.loads(json.dumps(record))
+    return found
+
+
+def unmeasured(record: Json) -> Json:
+    """The same case where it could not be judged."""
+    verdict = {"kind": LOST.kind.value, "reason": LOST.reason, "ratio": None, "interval": None, "mde": None}
+    nothing = dict.fromkeys(("measured_s", "predicted_s", "error"))
+    return {**record, "verdict": verdict, "detail": {}, "metrics": {}, **nothing}
+
+
+def damaged(record: Json) -> Iterator[Json]:
+    """The record with each figure of its detail in turn as an object, as no version of ours writes it."""
+    for *path, last in _leaves(record["detail"]):
+        changed = json.loads(json.dumps(record))
+        inner = changed["detail"]
+        for key in path:
+            inner = inner[key]
+        inner[last] = {"of": "text"}
+        yield changed
+
+
+def _leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from _leaves(inner, (*path, key)) if isinstance(inner, (dict, list)) else [(*path, key)]
