@@ -29,6 +29,8 @@ from pytest_npubench.serving.result import ServingResult
 
 DIGITS = 6  # microseconds: a journal is read by people and kept for years
 GAP_S = 1.0
+RUN = "run"
+"""The column that every block has, and nothing else: when it ran, at which rate, under which limits."""
 REQUEST_COLUMNS = ("arrival_s", "dispatched_s", "scheduled_s", "prompt_tokens", "output_tokens", "num_preemptions")
 NUM_BEFORE_TOKENS = 2  # time points of a request before its tokens: dispatched, scheduled
 ABORTED = "aborted/"  # and the reason
@@ -159,7 +161,7 @@ class ServedBlock(Visit):
         for name, values in self.log.columns().items():
             if name != "energy_j":
                 columns[f"iteration.{name}"] = [round(value, DIGITS) for value in values]
-        columns["run"] = [self.started_s, self.ended_s, self.num_layers, self.rate_per_s, *limits]
+        columns[RUN] = [self.started_s, self.ended_s, self.num_layers, self.rate_per_s, *limits]
         columns["energy_j"] = () if self.energy_j is None else (self.energy_j,)
         columns["handover_s"] = [round(value, DIGITS) for value in self.handover_s]
         columns["handover_bytes"] = self.handover_bytes
@@ -170,7 +172,7 @@ class ServedBlock(Visit):
     @classmethod
     def of_columns(cls: type[BlockT], columns: Columns) -> tuple[BlockT, ...]:
         try:
-            started_s, ended_s, num_layers, rate_per_s, *limits = columns["run"]
+            started_s, ended_s, num_layers, rate_per_s, *limits = columns[RUN]
             records, log = _records(columns), IterationLog()
         except (KeyError, IndexError, ValueError, TypeError) as error:
             raise MeasurementError(f"columns that are no block of requests: {type(error).__name__} {error}") from error
@@ -239,8 +241,8 @@ def _records(columns: Columns) -> tuple[RequestRecord, ...]:
     num_times = list(map(int, columns.get("request.num_times", [NUM_BEFORE_TOKENS + number for number in num_output])))
     ends = [0, *accumulate(max(0, number - NUM_BEFORE_TOKENS) for number in num_times)]
     times_s = columns.get("request.token_times_s", ())
-    if ends[-1] != len(times_s):
-        raise ValueError(f"{len(times_s)} token times; want {ends[-1]}")
+    if ends[-1] != len(times_s) or not {len(values) for values in own.values()} <= {0, len(num_output)}:
+        raise ValueError(f"{len(times_s)} token times of {len(num_output)} requests; want {ends[-1]} of as many")
     reasons = {
         int(index): name.removeprefix(ABORTED)
         for name, indices in columns.items()

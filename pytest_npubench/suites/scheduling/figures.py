@@ -25,7 +25,9 @@ def blocks(measured: Measured, point: ServedPoint) -> tuple[ServedBlock, ...]:
     return tuple(block for (block,) in measured.visits(point.name, ServedBlock))
 
 
-def metrics_of(found: Sequence[ServedBlock], shape: DecoderShape) -> tuple[tuple[Metric, ...], Mapping[str, ServedFigure]]:
+def metrics_of(
+    found: Sequence[ServedBlock], shape: DecoderShape
+) -> tuple[tuple[Metric, ...], Mapping[str, ServedFigure]]:
     """The metrics that have a value, and all figures by name."""
     return reported(
         found, lambda block: summarize(block, block.slo, num_experts=shape.num_experts, energy_j=block.energy_j)
