@@ -1,12 +1,15 @@
 """Metrics of served requests as a case reports them, whoever served them.
 
-Counters of a wall-clock run follow its timing, so they are compared by their ratio and not exactly.
+A metric's value is that of all blocks as one run, its samples those of each block: blocks are what differs between
+sessions. Counters of a wall-clock run follow its timing, so they are compared by their ratio and not exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+from pytest_npubench.campaign.served_block import BlockT, pooled
 from pytest_npubench.serving.metrics import ServingMetric
 from pytest_npubench.verdict.result import GateKind, Metric
 
@@ -14,14 +17,39 @@ NOT_GATED = ("p50", "p90", "p95", "p99")
 """Percentiles of blocks this small are nearly their extremes: shown, and judged by their means."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedFigure:
+    """One figure of a served run, in its own unit; value is None where it is not known, and note says why."""
+
+    unit: str
+    value: float | None
+    definition: str
+    num_samples: int
+    interval: tuple[float, float] | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloDetail:
+    """The limits that a case's requests were held to, in seconds; None where there were none."""
+
+    ttft_s: float | None = None
+    tbt_s: float | None = None
+
+
 def reported(
-    whole: Sequence[ServingMetric], of_blocks: Sequence[Sequence[ServingMetric]]
-) -> tuple[tuple[Metric, ...], Mapping[str, object]]:
-    """Figures of all blocks as one run, and of each block: the metrics that have a value, and all else about them as
-    plain data (definitions, intervals, notes)."""
-    of_each = [{metric.name: metric.value for metric in own} for own in of_blocks]
-    metrics = tuple(_metric(metric, [values[metric.name] for values in of_each]) for metric in whole)
-    return tuple(metric for metric in metrics if metric is not None), {metric.name: _about(metric) for metric in whole}
+    found: Sequence[BlockT], summary: Callable[[BlockT], Sequence[ServingMetric]]
+) -> tuple[tuple[Metric, ...], Mapping[str, ServedFigure]]:
+    """The metrics that have a value, and by name all figures, with their definitions, intervals and notes."""
+    whole = summary(pooled(found))
+    of_each = [{metric.name: metric.value for metric in summary(block)} for block in found]
+    metrics = (_metric(metric, [values[metric.name] for values in of_each]) for metric in whole)
+    return tuple(metric for metric in metrics if metric is not None), {metric.name: _figure(metric) for metric in whole}
+
+
+def missed(metrics: Iterable[Metric]) -> float:
+    """The share of the arrived requests that missed their limits, of metrics of requests that had any."""
+    return 1 - next(metric.value for metric in metrics if metric.name == "slo_attainment")
 
 
 def _metric(metric: ServingMetric, values: Sequence[float | None]) -> Metric | None:
@@ -43,12 +71,12 @@ def _metric(metric: ServingMetric, values: Sequence[float | None]) -> Metric | N
     )
 
 
-def _about(metric: ServingMetric) -> dict[str, object]:
-    return {
-        "unit": metric.unit,
-        "value": metric.value,
-        "definition": metric.definition,
-        "num_samples": metric.num_samples,
-        "interval": metric.interval,
-        "note": metric.note,
-    }
+def _figure(metric: ServingMetric) -> ServedFigure:
+    return ServedFigure(
+        unit=metric.unit,
+        value=metric.value,
+        definition=metric.definition,
+        num_samples=metric.num_samples,
+        interval=metric.interval,
+        note=metric.note,
+    )

@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import sys
-from collections import Counter
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +102,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was asked for and what came out, as plain data. Raises NpubenchError."""
     from pytest_npubench.backends.server_facts import ask_server
-    from pytest_npubench.suites.server.blocks import of_columns, to_columns
+    from pytest_npubench.suites.server.blocks import load_block
     from pytest_npubench.suites.server.loader import Loader
 
     slo, address, asking = _slo(arguments), _address(arguments), _asking(arguments)
@@ -114,7 +113,7 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     span_s = requests[-1].arrival_s
     print(f"sending {len(requests)} requests in {span_s:.0f} s to {plain(model.name)}", file=sys.stderr, flush=True)
     run = loader.send(requests, str(arguments.seed))
-    block = of_columns(to_columns(run, requests, rate_per_s=arguments.rate, slo=slo))
+    block = load_block(run, requests, rate_per_s=arguments.rate, slo=slo)
     return {
         "clock": "wall",
         "server": {"url": address.url, "software": facts.software, **asdict(model)},
@@ -129,24 +128,19 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _outcome(block: LoadBlock, wanted: float) -> dict[str, Any]:
-    from pytest_npubench.serving.metrics import slo_attainment
-    from pytest_npubench.suites.server.failures import by_name
     from pytest_npubench.suites.server.figures import seen_from_outside
-    from pytest_npubench.suites.server.lateness import dispatch_lag_p99_s, why_late
+    from pytest_npubench.suites.server.kinds.open_load import ClientDetail
+    from pytest_npubench.suites.server.lateness import why_late
 
-    slo = block.slo
+    slo, metrics = block.slo, seen_from_outside(block)
+    attained = next(metric.value for metric in metrics if metric.name == "slo_attainment")
     return {
         "slo": None if slo is None else {**asdict(slo), "attainment": wanted},
-        "attained": None if slo is None else slo_attainment(block.records, slo) >= wanted,
-        "failures": by_name(block.failures),
-        "counted_by": dict(Counter(filter(None, block.counted_by))),
-        "client": {
-            "dispatch_lag_p99_s": dispatch_lag_p99_s(block),
-            "loop_stall_p99_s": block.stalls_s[1],
-            "loop_stall_worst_s": block.stalls_s[2],
-            "late": why_late(block),
-        },
-        "metrics": [asdict(metric) for metric in seen_from_outside(block)],
+        "attained": None if attained is None else attained >= wanted,
+        "failures": block.failures,
+        "counted_by": block.num_counted_by,
+        "client": {**asdict(ClientDetail.of(block)), "late": why_late(block)},
+        "metrics": [asdict(metric) for metric in metrics],
     }
 
 

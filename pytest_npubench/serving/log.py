@@ -1,15 +1,15 @@
 """What every iteration ran and cost, by columns: a run has hundreds of thousands of them.
 
-num_decode, num_prefill_tokens and num_prefill_layers describe the plan: decode rows, prompt tokens of the pass that has
-them, and the layers that these ran through. num_running counts all admitted requests, in flight or decoding, and
-num_waiting the queue, both while the iteration ran.
+The fields of IterationLog are the one list of these columns: what an iteration cost is taken over from its outcome by
+name, and journals and metrics read the columns by their names.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan
 
@@ -24,7 +24,13 @@ def _whole() -> array[int]:
 
 @dataclass(slots=True)
 class IterationLog:
-    """One entry an iteration in each column; only ever appended to."""
+    """One entry an iteration in each column; only ever appended to.
+
+    num_decode, num_prefill_tokens and num_prefill_layers describe the plan: decode rows, prompt tokens of the pass that
+    has them, and the layers that these ran through. num_running counts all admitted requests, in flight or decoding,
+    and num_waiting the queue, both while the iteration ran. The others are those of IterationOutcome; energy_j is None
+    where nothing told it.
+    """
 
     start_s: array[float] = field(default_factory=_seconds)
     end_s: array[float] = field(default_factory=_seconds)
@@ -53,32 +59,52 @@ class IterationLog:
         num_running: int,
         num_waiting: int,
     ) -> None:
-        """One iteration more."""
+        """One iteration more, as it was planned."""
         num_tokens = num_layers = 0
         for group, prefill in plan.passes:
             if prefill:
                 num_tokens = max(num_tokens, sum(row.num_tokens for row in prefill))
                 num_layers += group.stop - group.first
-        self.start_s.append(start_s)
-        self.end_s.append(end_s)
-        self.num_decode.append(len(plan.decode))
-        self.num_prefill_tokens.append(num_tokens)
-        self.num_prefill_layers.append(num_layers)
-        self.num_running.append(num_running)
-        self.num_waiting.append(num_waiting)
-        self.expert_activations.append(outcome.expert_activations)
-        self.padded_expert_activations.append(outcome.padded_expert_activations)
-        self.expert_load_bytes.append(outcome.expert_load_bytes)
-        self.kv_bytes.append(outcome.kv_bytes)
-        self.hidden_bytes.append(outcome.hidden_bytes)
-        self.energy_j.append(outcome.energy_j)
+        self.add(
+            outcome,
+            start_s=start_s,
+            end_s=end_s,
+            num_decode=len(plan.decode),
+            num_prefill_tokens=num_tokens,
+            num_prefill_layers=num_layers,
+            num_running=num_running,
+            num_waiting=num_waiting,
+        )
+
+    def add(self, outcome: IterationOutcome, **others: float) -> None:
+        """One iteration more: what it cost, and its entries in the other columns by name."""
+        for name in _COST:
+            getattr(self, name).append(getattr(outcome, name))
+        for name, value in others.items():
+            getattr(self, name).append(value)
+
+    def extend(self, columns: Mapping[str, Sequence[float | None]], by_s: float = 0.0) -> None:
+        """Iterations more, by column; their times so much later. What no column says is 0, and energy unknown."""
+        unknown = dict.fromkeys(_NAMES, 0) | {"energy_j": None}
+        for name, column in self.columns().items():
+            values: Iterable[Any] = columns.get(name) or [unknown[name]] * len(columns.get("end_s", ()))
+            if name in _TIMES:
+                values = [value + by_s for value in values]
+            column.extend(values if name == "energy_j" or name in _TIMES else map(int, values))
+
+    def columns(self) -> dict[str, Any]:
+        """Each column by its name."""
+        return {name: getattr(self, name) for name in _NAMES}
+
+
+_NAMES = tuple(column.name for column in fields(IterationLog))
+_TIMES = ("start_s", "end_s")
+_COST = tuple(column.name for column in fields(IterationOutcome) if column.name in _NAMES)
 
 
 def merged(logs: Sequence[IterationLog]) -> IterationLog:
     """The iterations of several devices as one log, in the order in which they ended."""
     order = sorted((log.end_s[index], which, index) for which, log in enumerate(logs) for index in range(len(log)))
-    whole = IterationLog()
-    for column in fields(IterationLog):
-        columns = [getattr(log, column.name) for log in logs]
-        getattr(whole, column.name).extend([columns[which][index] for _, which, index in order])
+    found, whole = [log.columns() for log in logs], IterationLog()
+    whole.extend({name: [found[which][name][index] for _, which, index in order] for name in _NAMES})
     return whole

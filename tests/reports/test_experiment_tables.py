@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,23 @@ from pytest_npubench.reports.reported import conditions, label, model_of, report
 from pytest_npubench.reports.terminal import _folded
 from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import shown
-from pytest_npubench.suites.scheduling.report.experiment_tables import experiment_tables
+from pytest_npubench.suites.scheduling.report.section import parts
+from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.case_record import Cases
 
 from .page import read, table_of
 from .served import (
-    RATE,
+    ATTAINMENT,
+    CHUNK_RATES,
+    DENSE,
+    ENERGY,
+    LOADS,
+    RELAXED,
     WORKLOAD,
     apart_record,
     case_record,
-    chunk_rate_record,
     metric,
-    ratio_record,
+    ratios,
     served_records,
 )
 
@@ -32,14 +39,14 @@ SPACE = "\u00a0"
 
 def only(record: dict[str, Any]) -> tuple[dict[str, list[str]], str]:
     """Rows of the record's one table by their first cell, and the note; the header is the row "figure"."""
-    (made,) = experiment_tables([record])
+    _, (made,), _ = parts(Cases.read([record]), ())
+    assert made is not None
     rows = [made.header, *made.rows]
     return {row[0]: [cell.replace(SPACE, " ") for cell in row[1:]] for row in rows}, made.note
 
 
-def energy_record(**detail: Any) -> dict[str, Any]:
+def energy_record(model: str = "small-moe") -> dict[str, Any]:
     values = {
-        "energy_ratio": 0.9,
         "layered_mj_per_prompt_and_output_token": 45.0,
         "chunked_mj_per_prompt_and_output_token": 50.0,
         "layered_mj_per_output_token": 1800.0,
@@ -47,10 +54,12 @@ def energy_record(**detail: Any) -> dict[str, Any]:
         "layered_mj_above_idle_per_prompt_and_output_token": 30.0,
         "chunked_mj_above_idle_per_prompt_and_output_token": 36.0,
     }
-    metrics = {name: metric(value, "mJ") for name, value in values.items()}
-    metrics["energy_ratio"]["samples"] = [0.8, 1.0125]
-    known = {"rate_per_s": RATE, "power_w": {"layered": 95.5, "chunked": 99.5}, "idle_power_w": 40.25, **detail}
-    return case_record("energy", WORKLOAD, "u0.7", metrics=metrics, detail=known)
+    metrics = [
+        metric("energy_ratio", 0.9, samples=(0.8, 1.0125)),
+        *(metric(name, value, "mJ") for name, value in values.items()),
+    ]
+    detail = replace(ENERGY, power_w={"layered": 95.5, "chunked": 99.5}, idle_power_w=40.25)
+    return case_record("energy", detail, metrics=metrics, model=model)
 
 
 def test_energy_has_both_denominators_and_idle_apart() -> None:
@@ -77,7 +86,7 @@ def test_energy_has_both_denominators_and_idle_apart() -> None:
 
 
 def test_gpt_oss_stands_beside_its_own_rows() -> None:
-    rows, note = only(energy_record() | {"model": "gpt-oss-20b"})
+    rows, note = only(energy_record("gpt-oss-20b"))
     assert rows["energy per prompt and output token, mJ"][3:] == ["34.3", "37.4", "0.917"]
     assert "gpt-oss-20b on 2 x nvidia-h100, layered-arxiv at 2.1 req/s" in note
 
@@ -91,19 +100,19 @@ def test_energy_that_could_not_be_read_says_why() -> None:
 
 
 def test_expert_loads() -> None:
-    record = ratio_record("expert_loads", expert_load_ratio=0.62, ttft_ratio=0.55)
-    record["detail"] |= {"layered_bytes": 62e9, "chunked_bytes": 100e9}
-    rows, note = only(record)
+    measured = ratios(expert_load_ratio=0.62, ttft_ratio=0.55)
+    rows, note = only(case_record("expert_loads", LOADS, metrics=measured))
     blocks = "0.62 (blocks 0.62 to 0.62)"
     assert rows["expert bytes, GB"] == ["62", "100", blocks, "21,700", "35,600", "0.61"]  # Table 7
     assert rows["mean TTFT"] == ["–", "–", "0.55 (blocks 0.55 to 0.55)", "–", "–", "–"]
     assert "layered-arxiv; totals of 100 requests" in note
-    record["axes"]["workload"] = "layered-sharegpt-div8"
-    assert only(record)[0]["expert bytes, GB"][3:] == ["25,100", "28,500", "0.881"]
+    sharegpt = case_record("expert_loads", LOADS, metrics=measured, axes=(("workload", "layered-sharegpt-div8"),))
+    _, (loads,), _ = parts(Cases.read([sharegpt]), ())
+    assert list(loads.rows[0][1:])[3:] == ["25,100", "28,500", "0.881"]
 
 
 def test_the_dense_control_has_no_columns_without_figures() -> None:
-    rows, note = only(ratio_record("dense_control", "small-dense", ttft_ratio=1.12, tbt_ratio=1.004))
+    rows, note = only(case_record("dense_control", DENSE, metrics=ratios(ttft_ratio=1.12, tbt_ratio=1.004)))
     assert rows["figure"][0] == "layered / chunked"
     assert rows["mean TTFT, ms"] == ["1.12 (blocks 1.12 to 1.12)", "1,450", "955", "1.52"]  # section 5.13
     assert rows["mean TBT, ms"][1:] == ["20.3", "16.2", "1.25"]
@@ -111,9 +120,9 @@ def test_the_dense_control_has_no_columns_without_figures() -> None:
 
 
 def test_the_dense_control_s_interval_stands_where_it_is_known() -> None:
-    record = ratio_record("dense_control", "small-dense", ttft_ratio=1.12)
-    record["detail"]["ttft_ratio_interval"] = [0.98, 1.3]
-    assert only(record)[0]["mean TTFT, ms"][0] == "1.12 (95 % 0.98 to 1.3)"
+    detail = replace(DENSE, ttft_ratio_interval=(0.98, 1.3))
+    rows, _ = only(case_record("dense_control", detail, metrics=ratios(ttft_ratio=1.12)))
+    assert rows["mean TTFT, ms"][0] == "1.12 (95 % 0.98 to 1.3)"
 
 
 def test_prefill_and_decode_apart() -> None:
@@ -127,7 +136,7 @@ def test_prefill_and_decode_apart() -> None:
 
 
 def test_chunk_sizes_at_one_ttft() -> None:
-    rows, note = only(chunk_rate_record())
+    rows, note = only(case_record("chunk_rate", CHUNK_RATES))
     assert rows["64 tokens"] == ["2 (1.9 to 2.2)", "600", "20", "50", "2", "unavailable"]
     assert rows["1,024 tokens"][0] == "3"
     theirs = f"1,024{SPACE}tokens,{SPACE}reported"
@@ -137,29 +146,24 @@ def test_chunk_sizes_at_one_ttft() -> None:
 
 
 def test_chunk_sizes_without_a_crossing_say_why() -> None:
-    record = chunk_rate_record()
-    del record["detail"]["rows"], record["detail"]["as_published"]
-    record["verdict"] = {**record["verdict"], "reason": "attainment does not cross 50%"}
-    rows, note = only(record)
+    verdict = Verdict(kind=VerdictKind.INCONCLUSIVE, reason="attainment does not cross 50%")
+    rows, note = only(case_record("chunk_rate", replace(CHUNK_RATES, rows=(), as_published={}), verdict=verdict))
     assert rows["64 tokens"] == ["unavailable"] * 6
     assert "Attainment does not cross 50%. Reported (" in note
 
 
 def test_offline_throughput_is_turned_the_right_way_up() -> None:
-    record = ratio_record("relaxed_slo", throughput_chunked_over_layered=0.8)
-    record["metrics"]["throughput_chunked_over_layered"]["samples"] = [0.5, 1.25]
-    record["metrics"]["layered_output_tokens_per_s"] = metric(50.0)
-    record["detail"]["relaxed_factor"] = 4
-    rows, note = only(record)
+    ratio = metric("throughput_chunked_over_layered", 0.8, samples=(0.5, 1.25))
+    metrics = [ratio, metric("layered_output_tokens_per_s", 50.0, "tokens/s")]
+    rows, note = only(case_record("relaxed_slo", RELAXED, metrics=metrics))
     assert rows["output tokens/s"] == ["50", "unavailable", "1.25 (blocks 0.8 to 2)", "391.6", "315.4", "1.24"]
     assert "output tokens/s, 4 times the work an iteration" in rows
     assert "2.47 s mean TTFT and 78.6 ms mean TBT" in note
 
 
 def test_capacities_have_their_intervals() -> None:
-    (record,) = (record for record in served_records() if "/attainment/" in record["case"])
-    record["detail"]["why"] = {"layered": "crosses 90%", "chunked": ""}
-    rows, note = only(record)
+    why = {"layered": "crosses 90%", "chunked": ""}
+    rows, note = only(case_record("attainment", replace(ATTAINMENT, why=why)))
     assert rows["capacity at 90 % attainment, req/s"] == [
         "1.5 (1.4 to 1.6)",
         "1.2",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,18 @@ from hypothesis import strategies as st
 from plotly.graph_objects import Figure
 
 from pytest_npubench.reports import html
-from pytest_npubench.reports.served_loads import served_loads
 from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import shown
-from pytest_npubench.suites.scheduling.report.charts import scheduling_charts
-from pytest_npubench.suites.scheduling.report.section import served_rounds
-from pytest_npubench.suites.scheduling.report.sweep_charts import REPORTED_COVERAGE
+from pytest_npubench.suites.scheduling.kinds.policy import PolicyDetail
+from pytest_npubench.suites.scheduling.points import figures_in
+from pytest_npubench.suites.scheduling.report.expert_coverage import REPORTED as REPORTED_COVERAGE
+from pytest_npubench.suites.scheduling.report.policy import served_loads
+from pytest_npubench.suites.scheduling.report.section import parts
+from pytest_npubench.verdict.case_record import Cases
 
 from .conftest import Rendered
 from .page import Element, figures, read, rows, table_of
-from .served import LAYERED, policy_record, round_points, served_journal, served_records
+from .served import LAYERED, WORKLOAD, policy_detail, policy_record, round_points, served_journal, served_records
 from .test_report_gaps import JUNK, _places, check_rows, readable
 
 LOAD = "layered-arxiv-div32 at 0.853 req/s"
@@ -106,8 +109,10 @@ def test_the_table_of_policies_has_every_figure_with_its_meaning(page: Element) 
 
 
 def test_policies_that_rest_on_different_numbers_say_so(small: None) -> None:
-    records = [policy_record("chunked", 30), policy_record("layered", 20), policy_record("static", 20)]
-    records[2]["detail"]["figures"]["ttft_mean_s"]["note"] = "4 of 24 arrived requests are not counted: no token"
+    static = policy_detail("static", 20)
+    noted = replace(static.figures["ttft_mean_s"], note="4 of 24 arrived requests are not counted: no token")
+    detail = replace(static, figures={**static.figures, "ttft_mean_s": noted})
+    records = [policy_record("chunked", 30), policy_record("layered", 20), policy_record("static", detail=detail)]
     page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
     rows_of = {(row[0], row[1]): row for row in table_of(page, f"Latencies under {LOAD}")}
     assert [rows_of["TTFT", policy][6] for policy in ("chunked", "layered", "static")] == ["30", "20", "20"]
@@ -130,11 +135,15 @@ def test_bars_are_the_means_with_their_intervals(page: Element) -> None:
 
 
 def test_two_loads_are_two_tables_and_two_rows_of_bars(small: None) -> None:
-    records = [policy_record("chunked"), policy_record("layered"), policy_record("chunked")]
-    records[2]["axes"]["rate"], records[2]["detail"]["rate_per_s"] = "u0.9", 1.1
-    first, second = served_loads(records)
+    faster = policy_record(
+        "chunked",
+        axes=(("policy", "chunked"), ("workload", WORKLOAD), ("rate", "u0.9")),
+        detail=replace(policy_detail("chunked"), rate_per_s=1.1),
+    )
+    cases = Cases.read([policy_record("chunked"), policy_record("layered"), faster])
+    first, second = served_loads(cases.of("policy", PolicyDetail))
     assert (first.name, second.name) == (LOAD, "layered-arxiv-div32 at 1.1 req/s")
-    charts = {chart.title: chart for chart in scheduling_charts(records)}
+    charts = {chart.title: chart for chart in parts(cases, ())[0]}
     one, other = charts["Mean TTFT by policy"].figure["data"]
     assert (one["name"], one["y"]) == (LOAD, ["chunked", "layered"])
     assert (other["name"], other["y"]) == ("layered-arxiv-div32 at 1.1 req/s", ["chunked"])
@@ -190,7 +199,7 @@ def test_attainment_by_rate(page: Element) -> None:
         [pytest.approx(0.1)],
         [pytest.approx(0.1)],
     )
-    assert marks[1]["error_x"]["array"] == []
+    assert "error_x" not in marks[1]  # its interval is not known
     assert (layered["name"], chunked["name"]) == ("layered", "chunked")
     assert layered["x"] == chunked["x"] == [0.8, 1.6]
     assert layered["y"] == pytest.approx([100, 75])
@@ -204,13 +213,6 @@ def test_attainment_by_rate(page: Element) -> None:
         ["1.6", "75.00", "80.00", "90.00", "50.00", "50.00", "100.00"],
     ]
     assert "layered / chunked 1.25 (95 % interval 1.1 to 1.4)" in page.text
-
-
-def test_rates_without_their_attainment_make_no_chart() -> None:
-    records = [record for record in served_records() if "/attainment/" in record["case"]]
-    assert len(scheduling_charts(records)) == 1
-    del records[0]["detail"]["attainment"]["chunked"][1]
-    assert scheduling_charts(records) == ()
 
 
 def test_a_timeline_steps_up_at_each_token(page: Element) -> None:
@@ -250,8 +252,7 @@ def _drift(page: Element) -> list[Mapping[str, Any]]:
 
 
 def test_a_rounds_figures_are_mean_ttft_by_policy_and_load() -> None:
-    (found,) = served_rounds([{"round": 0, "points": round_points(1.0)}])
-    assert found["points"] == {
+    assert figures_in(round_points(1.0)) == {
         "decode/8/16": (0.02, 0.02),
         "layered/layered-arxiv-div32@u0.7 (tokens_per_iteration=64,merge_cap_tokens=1024)": (pytest.approx(0.3),),
         "chunked/layered-arxiv-div32@u0.7 (chunk_size_tokens=64)": (pytest.approx(0.6),),
@@ -264,16 +265,15 @@ def test_a_rounds_figures_are_mean_ttft_by_policy_and_load() -> None:
         ("request.output_tokens", [3, 2]),
         ("request.output_tokens", [0, 4]),
         ("request.output_tokens", [4]),
-        ("request.arrival_s", [0.0, None]),
-        ("request.token_times_s", []),
-        ("request.token_times_s", "text"),
+        ("request.arrival_s", [0.0]),
+        ("request.token_times_s", [0.3]),
+        ("aborted/the engine died", [1]),
     ],
 )
-def test_columns_that_do_not_fit_together_are_left_out(column: str, values: object) -> None:
-    points = {**round_points(1.0), f"{LAYERED}/{column}": values}
-    (found,) = served_rounds([{"round": 0, "points": points}])
-    assert [len(values) for name, values in found["points"].items() if name.startswith("layered")] == [0]
-    assert [len(values) for name, values in found["points"].items() if name.startswith("chunked")] == [1]
+def test_columns_that_do_not_fit_together_and_failed_blocks_are_left_out(column: str, values: list[float]) -> None:
+    found = figures_in({**round_points(1.0), f"{LAYERED}/{column}": values})
+    assert not any(own for name, own in found.items() if name.startswith("layered"))
+    assert [len(own) for name, own in found.items() if name.startswith("chunked")] == [1]
 
 
 def test_buckets_and_scheduling_of_one_model_never_mix(run: Rendered, small: None) -> None:
@@ -309,7 +309,7 @@ def test_names_of_policies_and_workloads_stay_text(small: None) -> None:
         record["detail"] |= {"policy": nasty, "workload": nasty}
     page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
     assert not page.all("b")
-    for chart in scheduling_charts(records):
+    for chart in parts(Cases.read(records), ())[0]:
         assert "<b" not in json.dumps(chart.figure)
 
 

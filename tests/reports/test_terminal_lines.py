@@ -6,10 +6,11 @@ import pytest
 
 from pytest_npubench.reports.terminal import render_table, summary_lines
 from pytest_npubench.suites import shown
-from pytest_npubench.suites.scheduling.report.lines import comparison_lines
+from pytest_npubench.suites.scheduling.report.section import lines
+from pytest_npubench.verdict.case_record import Cases
 
 from .conftest import Rendered
-from .served import policy_record, ratio_record, served_records
+from .served import LOADS, case_record, policy_record, ratios, served_records
 
 LAYERED = [
     "layered / chunked: expert bytes -38 %, mean TTFT -45 %, mean TBT -17 %, mean E2E -39 %,",
@@ -43,16 +44,15 @@ def test_a_policy_case_has_no_padding_to_tell() -> None:
 
 @pytest.mark.parametrize(("ratio", "shown"), [(0.9951, "+0 %"), (1.006, "+1 %"), (2.0, "+100 %"), (0.55, "-45 %")])
 def test_changes_are_rounded_to_whole_percents(ratio: float, shown: str) -> None:
-    (line,) = comparison_lines([ratio_record("expert_loads", ttft_ratio=ratio)])
+    (line,) = lines(Cases.read([case_record("expert_loads", LOADS, metrics=ratios(ttft_ratio=ratio))]))
     assert line.startswith(f"layered / chunked: mean TTFT {shown}, at 0.853 req/s (")
 
 
 def test_another_device_is_named_and_an_unmeasured_case_has_no_line() -> None:
-    record = {**ratio_record("expert_loads", ttft_ratio=0.5), "device": "cuda:1"}
-    (line,) = comparison_lines([record])
+    record = case_record("expert_loads", LOADS, metrics=ratios(ttft_ratio=0.5), device="cuda:1")
+    (line,) = lines(Cases.read([record]))
     assert line.endswith("(layered-arxiv-div32, small-moe, 3 blocks, cuda:1)")
-    assert comparison_lines([{**record, "metrics": {}, "detail": {}}]) == []
-    assert comparison_lines([{**record, "case": "own/expert_loads/x"}]) == []
+    assert lines(Cases.read([case_record("expert_loads")])) == []
 
 
 @pytest.mark.parametrize("width", [80, 160])

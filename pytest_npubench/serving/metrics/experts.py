@@ -19,8 +19,9 @@ from __future__ import annotations
 import numpy as np
 
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.metrics.metric import ServingMetric
-from pytest_npubench.serving.metrics.served import IterationColumns, ServedRun, column
+from pytest_npubench.serving.metrics.served import ServedRun, column
 from pytest_npubench.stats.checks import BoolArray, FloatArray
 
 COVERAGE = "distinct experts activated / experts of the layer, mean over (iteration, layer) pairs that had rows"
@@ -123,12 +124,12 @@ def _counter(
     )
 
 
-def _layers_with_rows(log: IterationColumns, num_layers: int) -> FloatArray:
+def _layers_with_rows(log: IterationLog, num_layers: int) -> FloatArray:
     decodes = column("num_decode", log.num_decode) > 0
     return np.where(decodes, float(num_layers), column("num_prefill_layers", log.num_prefill_layers))
 
 
-def _only_decode(log: IterationColumns) -> BoolArray:
+def _only_decode(log: IterationLog) -> BoolArray:
     decodes = column("num_decode", log.num_decode) > 0
     return np.asarray(decodes & (column("num_prefill_tokens", log.num_prefill_tokens) == 0))
 

@@ -11,39 +11,9 @@ from typing import Protocol
 import numpy as np
 
 from pytest_npubench.errors import MeasurementError
+from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.metrics.record import RequestRecord
 from pytest_npubench.stats.checks import FloatArray
-
-
-class IterationColumns(Protocol):
-    """One entry an iteration, as IterationPlan and IterationOutcome have it (pytest_npubench.serving.iteration).
-
-    num_prefill_layers: layers in which some prompt ran. kv_bytes and hidden_bytes: held when the iteration ended.
-    energy_j: None, or NaN, where nothing told it.
-    """
-
-    @property
-    def start_s(self) -> Sequence[float]: ...
-    @property
-    def end_s(self) -> Sequence[float]: ...
-    @property
-    def num_decode(self) -> Sequence[int]: ...
-    @property
-    def num_prefill_tokens(self) -> Sequence[int]: ...
-    @property
-    def num_prefill_layers(self) -> Sequence[int]: ...
-    @property
-    def expert_activations(self) -> Sequence[int]: ...
-    @property
-    def padded_expert_activations(self) -> Sequence[int]: ...
-    @property
-    def expert_load_bytes(self) -> Sequence[int]: ...
-    @property
-    def kv_bytes(self) -> Sequence[int]: ...
-    @property
-    def hidden_bytes(self) -> Sequence[int]: ...
-    @property
-    def energy_j(self) -> Sequence[float | None]: ...
 
 
 class ServedRun(Protocol):
@@ -53,7 +23,7 @@ class ServedRun(Protocol):
     @property
     def records(self) -> Sequence[RequestRecord]: ...
     @property
-    def log(self) -> IterationColumns: ...
+    def log(self) -> IterationLog: ...
     @property
     def clock(self) -> str: ...
     @property

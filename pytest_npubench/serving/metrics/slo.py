@@ -72,21 +72,17 @@ def attainment_split(
     arrived = len(records) if num_arrived is None else num_arrived
     if arrived < 1 or arrived < len(records):
         raise MeasurementError(f"{len(records)} records of {arrived} arrived requests; want 1 <= arrived >= records")
-    columns = columns_of(records)
-    in_time, smooth = meets_ttft(columns, slo), meets_tbt(columns, slo)
-    both, ttft, tbt = (int(met.sum()) / arrived for met in (in_time & smooth, in_time, smooth))
+    both, ttft, tbt = (int(met.sum()) / arrived for met in meets(columns_of(records), slo))
     return both, ttft, tbt
 
 
-def meets_ttft(columns: RequestColumns, slo: Slo) -> BoolArray:
-    """Of each request, [N]: its first token is there and was in time."""
-    return np.asarray(columns.ttft_s <= slo.ttft_s + SLACK_S)  # a NaN compares false
-
-
-def meets_tbt(columns: RequestColumns, slo: Slo) -> BoolArray:
-    """Of each request, [N]: it is finished, and none of its gaps is over the limit."""
+def meets(columns: RequestColumns, slo: Slo) -> tuple[BoolArray, BoolArray, BoolArray]:
+    """(both, TTFT, TBT) of each request, [N]: its first token is there and was in time; it is finished, and none of
+    its gaps is over the limit."""
+    in_time = np.asarray(columns.ttft_s <= slo.ttft_s + SLACK_S)  # a NaN compares false
     late = columns.gap_request[columns.gaps_s > slo.tbt_s + SLACK_S]
-    return np.asarray(columns.finished & (np.bincount(late, minlength=columns.num_requests) == 0))
+    smooth = np.asarray(columns.finished & (np.bincount(late, minlength=columns.num_requests) == 0))
+    return in_time & smooth, in_time, smooth
 
 
 def _check_limit(name: str, value: object) -> None:

@@ -17,7 +17,7 @@ from pytest_npubench.serving.metrics.memory import memory_metrics
 from pytest_npubench.serving.metrics.metric import ServingMetric
 from pytest_npubench.serving.metrics.offered import offered_metrics
 from pytest_npubench.serving.metrics.served import ServedRun
-from pytest_npubench.serving.metrics.slo import Slo, meets_tbt, meets_ttft
+from pytest_npubench.serving.metrics.slo import Slo, meets
 from pytest_npubench.serving.metrics.smoothness import smoothness_metrics
 from pytest_npubench.serving.metrics.throughput import throughput_metrics
 from pytest_npubench.stats.checks import BoolArray
@@ -50,13 +50,8 @@ def summarize(
 
 def attainment_metrics(columns: RequestColumns, slo: Slo | None) -> tuple[ServingMetric, ...]:
     """Attainment of both limits, of TTFT alone and of TBT alone, over arrived requests."""
-    if slo is None:
-        in_time = smooth = None
-        limits = "TTFT", "TBT"
-    else:
-        in_time, smooth = meets_ttft(columns, slo), meets_tbt(columns, slo)
-        limits = f"TTFT <= {slo.ttft_s:g} s", f"every TBT <= {slo.tbt_s:g} s"
-    both = None if in_time is None or smooth is None else in_time & smooth
+    both, in_time, smooth = (None, None, None) if slo is None else meets(columns, slo)
+    limits = ("TTFT", "TBT") if slo is None else (f"TTFT <= {slo.ttft_s:g} s", f"every TBT <= {slo.tbt_s:g} s")
     return (
         _attainment("slo_attainment", f"{limits[0]} and {limits[1]}, and finished", both, columns.num_requests),
         _attainment("ttft_attainment", limits[0], in_time, columns.num_requests),

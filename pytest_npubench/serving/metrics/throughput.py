@@ -12,7 +12,7 @@ from __future__ import annotations
 from pytest_npubench.serving.metrics.columns import RequestColumns
 from pytest_npubench.serving.metrics.metric import ServingMetric
 from pytest_npubench.serving.metrics.served import ServedRun, column
-from pytest_npubench.serving.metrics.slo import Slo, meets_tbt, meets_ttft
+from pytest_npubench.serving.metrics.slo import Slo, meets
 
 
 def throughput_metrics(run: ServedRun, columns: RequestColumns, slo: Slo | None) -> tuple[ServingMetric, ...]:
@@ -37,7 +37,7 @@ def throughput_metrics(run: ServedRun, columns: RequestColumns, slo: Slo | None)
 def _goodput(columns: RequestColumns, slo: Slo | None, seconds: float) -> ServingMetric:
     value = None
     if slo is not None and seconds > 0:
-        value = int((meets_ttft(columns, slo) & meets_tbt(columns, slo)).sum()) / seconds
+        value = int(meets(columns, slo)[0].sum()) / seconds
     return ServingMetric(
         name="goodput_requests_per_s",
         unit="requests/s",

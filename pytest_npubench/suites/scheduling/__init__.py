@@ -87,12 +87,12 @@ class Scheduling(Suite):
     def parts(self, cases: Cases, rounds: Rounds) -> Parts:
         from pytest_npubench.suites.scheduling.report.section import parts
 
-        return parts(cases.sources, rounds)
+        return parts(cases, rounds)
 
     def lines(self, cases: Cases) -> Sequence[str]:
-        from pytest_npubench.suites.scheduling.report.lines import comparison_lines
+        from pytest_npubench.suites.scheduling.report.section import lines
 
-        return comparison_lines(cases.sources)
+        return lines(cases)
 
 
 SUITE = Scheduling()

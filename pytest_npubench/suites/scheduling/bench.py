@@ -18,9 +18,11 @@ from pytest_npubench.backends.telemetry import open_telemetry
 from pytest_npubench.backends.telemetry.round_state import between
 from pytest_npubench.backends.telemetry.state import DeviceState
 from pytest_npubench.campaign.rounds import failure_reason
+from pytest_npubench.campaign.served_block import Calibration, ServedBlock, failures_of
 from pytest_npubench.campaign.served_load import block, lengths
+from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.core.hardware import SloSpec
-from pytest_npubench.errors import ConfigError
+from pytest_npubench.errors import ConfigError, MeasurementError
 from pytest_npubench.serving.clock import WallClock
 from pytest_npubench.serving.iteration import Executor
 from pytest_npubench.serving.load import OpenLoad
@@ -30,12 +32,20 @@ from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers import make_scheduler
 from pytest_npubench.serving.two_devices import TwoDevices
 from pytest_npubench.suites.scheduling import pair
-from pytest_npubench.suites.scheduling.blocks import to_samples, whole
-from pytest_npubench.suites.scheduling.calibration import TBT_BATCH_SIZE, Calibration, is_stated, limits, rate_per_s
-from pytest_npubench.suites.scheduling.decoding import DecodeSteps, decode_steps
-from pytest_npubench.suites.scheduling.held_to import CALIBRATION, calibrations_in
+from pytest_npubench.suites.scheduling.calibration import TBT_BATCH_SIZE, is_stated, limits, rate_per_s
+from pytest_npubench.suites.scheduling.decoding import decode_steps
+from pytest_npubench.suites.scheduling.held_to import calibrations_in
 from pytest_npubench.suites.scheduling.plan import ServingPlan
-from pytest_npubench.suites.scheduling.points import DecodePoint, IdlePoint, PromptPoint, ServedPoint, ServingPoint
+from pytest_npubench.suites.scheduling.points import (
+    DecodePoint,
+    DecodeSteps,
+    IdlePoint,
+    IdleVisit,
+    PromptPoint,
+    PromptVisit,
+    ServedPoint,
+    ServingPoint,
+)
 from pytest_npubench.suites.scheduling.policies import prompt_in_chunks, served
 from pytest_npubench.suites.scheduling.service import BlockServer
 from pytest_npubench.suites.scheduling.spec import LoadSpec
@@ -111,57 +121,49 @@ class ServingBench:
             self.sample(point, CALIBRATION_ROUND)
         return perf_counter() - started_s, True
 
-    def sample(self, point: ServingPoint, round_index: int) -> Mapping[str, Sequence[float]]:
-        """A block, a prompt or decode steps, each with its own figures under the point's name."""
-        if isinstance(point, PromptPoint):
-            return self._prompt(point)
-        if isinstance(point, DecodePoint):
-            return self._decode(point)
-        if isinstance(point, IdlePoint):
-            return self._idle(point)
+    def sample(self, point: ServingPoint, round_index: int) -> Visit:
+        """A block, a prompt, decode steps or the power of the device at rest."""
+        match point:
+            case PromptPoint():
+                return self._prompt(point)
+            case DecodePoint():
+                return self._decode_steps(point.batch_size, point.context_tokens)
+            case IdlePoint():
+                return self._idle()
+            case ServedPoint():
+                return self._block(point, round_index)
+
+    def _block(self, point: ServedPoint, round_index: int) -> ServedBlock:
         requests = self._requests(point, round_index)
         with self._server(point) as serve_them:
             before = self._state()
             result = serve_them(requests)
             after = self._state()
-        samples = to_samples(
-            point.name,
+        calibration = self._calibrations.get(point.load.workload)
+        return ServedBlock.of_result(
             result,
             rate_per_s=0.0 if point.at_once else self._rate_per_s(point),
-            slo=limits(self._stated(point), self._calibrations.get(point.load.workload)),
+            slo=limits(self._stated(point), calibration),
             energy_j=between(before, after).energy_j,
+            calibration=calibration,
         )
-        if (known := self._calibrations.get(point.load.workload)) is not None:
-            samples[f"{point.name}/{CALIBRATION}"] = [known.full_rate_per_s, known.decode_step_s]
-        return samples
 
-    def _prompt(self, point: PromptPoint) -> Mapping[str, Sequence[float]]:
+    def _prompt(self, point: PromptPoint) -> PromptVisit:
         request = ServingRequest(id=0, arrival_s=0.0, prompt_tokens=point.prompt_tokens, output_tokens=1)
         result = whole(self._serve(prompt_in_chunks(self._plan, point), (request,)))
-        return {
-            f"{point.name}/prefill_s": (result.records[0].ttft_s,),
-            f"{point.name}/expert_load_bytes": (sum(result.log.expert_load_bytes),),
-        }
+        return PromptVisit(prefill_s=result.records[0].ttft_s, expert_load_bytes=sum(result.log.expert_load_bytes))
 
-    def _idle(self, point: IdlePoint) -> Mapping[str, Sequence[float]]:
+    def _idle(self) -> IdleVisit:
         """Its mean power; nothing, and no time, where no energy counter can be read."""
         if self._state().energy_j is None:
-            return {}
+            return IdleVisit()
         sleep(SETTLE_S)
         before = self._state()
         sleep(IDLE_S)
-        power_w = between(before, self._state()).power_w
-        return {} if power_w is None else {f"{point.name}/power_w": (power_w,)}
+        return IdleVisit(power_w=between(before, self._state()).power_w)
 
     def _state(self) -> DeviceState:
         return DeviceState.now() if self._telemetry is None else self._telemetry.read()
-
-    def _decode(self, point: DecodePoint) -> Mapping[str, Sequence[float]]:
-        steps = self._decode_steps(point.batch_size, point.context_tokens)
-        return {
-            f"{point.name}/step_s": steps.step_s,
-            f"{point.name}/expert_activations": steps.expert_activations,
-        }
 
     def _rate_per_s(self, point: ServedPoint) -> float:
         return rate_per_s(point.load, self._calibrations.get(point.load.workload))
@@ -251,6 +253,13 @@ class ServingBench:
     def _ready(self) -> Executor:
         assert self._executor is not None, "load() comes first"
         return self._executor
+
+
+def whole(result: ServingResult) -> ServingResult:
+    """The same. Raises MeasurementError where a request failed: what is left of such a run measures something else."""
+    if reason := failures_of(result.records):
+        raise MeasurementError(reason)
+    return result
 
 
 def num_calibration_requests(plan: ServingPlan) -> int:

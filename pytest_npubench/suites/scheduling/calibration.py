@@ -10,8 +10,7 @@ TTFT limit = 15 x the seconds between requests at that full rate: the paper's 10
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from pytest_npubench.campaign.served_block import Calibration
 from pytest_npubench.core.hardware import SloSpec
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.suites.scheduling.spec import LoadSpec
@@ -19,14 +18,6 @@ from pytest_npubench.suites.scheduling.spec import LoadSpec
 TBT_STEPS = 5.0
 TBT_BATCH_SIZE = 32
 TTFT_REQUESTS = 15.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """Of one load on one device: full_rate_per_s of chunked prefill, decode_step_s of 32 requests."""
-
-    full_rate_per_s: float
-    decode_step_s: float
 
 
 def is_stated(load: LoadSpec, published: SloSpec | None) -> bool:

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import count
 from time import perf_counter
 
 from pytest_npubench.serving.iteration import Executor, IterationPlan, LayerGroup, LayerPass, PrefillRow
+from pytest_npubench.suites.scheduling.points import DecodeSteps
 
 FIRST_ID = 1_000_000  # not those of any block; the same prompts on every machine and in every session
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeSteps:
-    """Seconds and distinct experts, summed over layers, of each step."""
-
-    step_s: tuple[float, ...]
-    expert_activations: tuple[int, ...]
 
 
 def decode_steps(executor: Executor, batch_size: int, context_tokens: int, num_steps: int) -> DecodeSteps:

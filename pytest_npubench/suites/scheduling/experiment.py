@@ -1,12 +1,32 @@
-"""What the experiments of the scheduling suite have in common: a case for each load, for the profile's rounds."""
+"""What the experiments of the scheduling suite have in common: a case for each load, for the profile's rounds, and what
+its detail says of the rate and the limits that it was held to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.suites.scheduling.plan import ServingPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldTo:
+    """Where rate and limits are from, and the calibration that they follow from; None where the file states both."""
+
+    rate: str
+    limits: str
+    in_words: str
+    full_rate_per_s: float | None = None
+    decode_step_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingDetail:
+    """What a case says of itself for reports. held_to is None where nothing arrives at a rate."""
+
+    held_to: HeldTo | None = None
 
 
 class LoadExperiment:

@@ -15,21 +15,23 @@ Worked example: night 1 measures a full rate of 0.88 requests/s and is accepted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import cast
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import chain
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.protocol import PointSamples
+from pytest_npubench.campaign.served_block import Calibration
+from pytest_npubench.errors import MeasurementError
 from pytest_npubench.store.baselines import OTHER_STACK, Baselines, FoundFrozen
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.suites.scheduling import SUITE
-from pytest_npubench.suites.scheduling.calibration import Calibration
+from pytest_npubench.suites.scheduling.experiment import HeldTo, ServingDetail
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint, ServingPoint
 from pytest_npubench.verdict.result import Judgement
 
-CALIBRATION = "calibration"
-"""The column of a served point with the values of its calibration."""
-VALUES = ("full_rate_per_s", "decode_step_s")
+VALUES = tuple(field.name for field in fields(Calibration))
 STATED, MEASURED = "stated in the hardware file", "measured in this campaign"
 
 
@@ -68,17 +70,16 @@ def _of(found: FoundFrozen, key: FingerprintKey) -> FrozenCalibration:
     )
 
 
-def calibrations_in(
-    points: Iterable[ServingPoint], rounds: Sequence[Mapping[str, Sequence[float]]]
-) -> Mapping[str, Calibration]:
+def calibrations_in(points: Iterable[ServingPoint], rounds: Iterable[PointSamples]) -> Mapping[str, Calibration]:
     """The calibrations under which rounds were served, by workload."""
     found: dict[str, Calibration] = {}
+    measured = Measured(rounds=[{name: tuple(values) for name, values in row.items()} for row in rounds])
     for point in points:
         if isinstance(point, ServedPoint) and point.load.workload not in found:
-            column = f"{point.name}/{CALIBRATION}"
-            values = next((row[column] for row in rounds if column in row), None)
-            if values is not None:
-                found[point.load.workload] = Calibration(**dict(zip(VALUES, values, strict=True)))
+            with suppress(MeasurementError):  # no round visited it
+                known = chain.from_iterable(measured.visits(point.name, Calibration))
+                if (first := next(known, None)) is not None:
+                    found[point.load.workload] = first
     return found
 
 
@@ -106,9 +107,10 @@ def with_held_to(
     if rate == of_limits == STATED:
         values = {}  # what was frozen before the file said so holds nothing now
     in_words = f"rate and limits {rate}" if rate == of_limits else f"rate {rate}, limits {of_limits}"
-    told = {"rate": rate, "limits": of_limits, "in_words": in_words, **values}
+    held_to = HeldTo(rate=rate, limits=of_limits, in_words=in_words, **values)
     verdict = judgement.verdict
     if verdict.failing and values:
         verdict = replace(verdict, reason=f"{verdict.reason}; {in_words}")
-    detail = {**cast(Mapping[str, object], judgement.detail), "held_to": told}
+    assert isinstance(judgement.detail, ServingDetail)  # the detail of every kind of the suite
+    detail = replace(judgement.detail, held_to=held_to)
     return replace(judgement, verdict=verdict, detail=detail, frozen=values)

@@ -1,11 +1,18 @@
 """What a serving campaign measures: a block of requests under a policy, one prompt alone, one decode step,
-the device at rest."""
+the device at rest; and what a visit of each leaves."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from statistics import fmean
 
-from pytest_npubench.campaign.points import VisitedOnce
+from pytest_npubench.campaign.points import Measured, Round, VisitedOnce
+from pytest_npubench.campaign.served_block import RUN, ServedBlock, failures_of
+from pytest_npubench.campaign.visits import Visit
+from pytest_npubench.errors import MeasurementError
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 
 Settings = tuple[tuple[str, int | None], ...]
@@ -45,6 +52,14 @@ class PromptPoint(VisitedOnce):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptVisit(Visit):
+    """Seconds from its arrival to its first token, and the bytes of experts that its chunks loaded."""
+
+    prefill_s: float
+    expert_load_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecodePoint(VisitedOnce):
     """One decode step of a batch of requests with one context length (Layered Prefill, Table 1 and section 5.1)."""
 
@@ -57,6 +72,14 @@ class DecodePoint(VisitedOnce):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeSteps(Visit):
+    """Seconds and distinct experts, summed over layers, of each step."""
+
+    step_s: tuple[float, ...]
+    expert_activations: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IdlePoint(VisitedOnce):
     """The device with weights on it and nothing to do: the power it draws beside the blocks that were served."""
 
@@ -65,4 +88,53 @@ class IdlePoint(VisitedOnce):
         return "idle"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleVisit(Visit):
+    """Its mean power; None where no energy counter can be read."""
+
+    power_w: float | None = None
+
+
 ServingPoint = ServedPoint | PromptPoint | DecodePoint | IdlePoint
+
+SERVED = re.compile(r"([^(/]+)\((.*?)\)/(.+)")
+FOLLOWED: Mapping[type[Visit], str] = {ServedBlock: RUN, PromptVisit: "prefill_s", DecodeSteps: "step_s"}
+"""The visits that can be followed from round to round, with a column by which each is known."""
+
+
+def figures_in(points: Round) -> Mapping[str, tuple[float, ...]]:
+    """Of a round of a journal the figure of each point, in seconds, for the chart of their drift: of a block the mean
+    TTFT of its requests, of a prompt its prefill, of a decode batch its steps. A block of which requests failed has
+    none, nor have columns that do not fit together.
+
+    Worked example: the block of "layered(tokens_per_iteration=64)/arxiv@r1.3" with arrivals (0, 1) and first tokens at
+    0.5 and 2.0 s makes "layered/arxiv@r1.3 (tokens_per_iteration=64)" of 0.75 s.
+    """
+    measured, found = Measured(rounds=[points]), dict[str, tuple[float, ...]]()
+    known = ((name, of) for name in points for of, column in FOLLOWED.items() if name.endswith(f"/{column}"))
+    for name, of in known:
+        point = name.removesuffix(f"/{FOLLOWED[of]}")
+        with suppress(MeasurementError):
+            for (visit,) in measured.visits(point, of):
+                found[_policy_first(point)] = _figures(visit)
+    return found
+
+
+def _figures(visit: Visit) -> tuple[float, ...]:
+    match visit:
+        case ServedBlock(records=records, ttfts_s=ttfts_s):
+            return () if failures_of(records) else (fmean(ttfts_s),)
+        case PromptVisit(prefill_s=prefill_s):
+            return (prefill_s,)
+        case DecodeSteps(step_s=step_s):
+            return step_s
+    raise AssertionError(visit)
+
+
+def _policy_first(point: str) -> str:
+    """The policy gives a line its colour; its settings stand last."""
+    match = SERVED.fullmatch(point)
+    if match is None:
+        return point
+    policy, settings, load = match.groups()
+    return f"{policy}/{load} ({settings})" if settings else f"{policy}/{load}"

@@ -6,7 +6,7 @@ server schedules by itself, under settings that mean the same policies (BlockSer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from pytest_npubench.serving.iteration import Executor
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.result import ServingResult
-    from pytest_npubench.suites.scheduling.decoding import DecodeSteps
     from pytest_npubench.suites.scheduling.plan import ServingPlan
-    from pytest_npubench.suites.scheduling.points import ServedPoint
+    from pytest_npubench.suites.scheduling.points import DecodeSteps, ServedPoint
 
 
 class BlockServer(Protocol):
@@ -53,9 +52,9 @@ class ServingService:
         """What a run says of the policies that were served, a line each."""
         return ()
 
-    def detail(self, plan: ServingPlan, point: ServedPoint) -> Mapping[str, str]:
-        """What the record of a policy says of the engine's own settings."""
-        return {}
+    def own_settings(self, plan: ServingPlan, point: ServedPoint) -> str | None:
+        """In words, for the record of a policy: the settings of an engine that schedules by itself; None of others."""
+        return None
 
     def executor(self, plan: ServingPlan, device: str) -> Executor:
         """What runs our schedulers' plans. Asked only where there is no server."""

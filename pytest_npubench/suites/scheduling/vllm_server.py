@@ -21,13 +21,14 @@ from pytest_npubench.engines.vllm.model_directory import write_model_directory
 from pytest_npubench.engines.vllm.process import VllmProcess, VllmProcesses
 from pytest_npubench.engines.vllm.settings import DTYPE_BYTES, EngineSettings
 from pytest_npubench.errors import ConfigError, MeasurementError, NpubenchError
+from pytest_npubench.serving.iteration import IterationOutcome
 from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.metrics import RequestRecord
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
-from pytest_npubench.suites.scheduling.decoding import FIRST_ID, DecodeSteps
+from pytest_npubench.suites.scheduling.decoding import FIRST_ID
 from pytest_npubench.suites.scheduling.plan import ServingPlan
-from pytest_npubench.suites.scheduling.points import ServedPoint
+from pytest_npubench.suites.scheduling.points import DecodeSteps, ServedPoint
 from pytest_npubench.suites.scheduling.policies import all_at_once
 from pytest_npubench.suites.scheduling.vllm_policies import settings_of, started_with
 
@@ -139,19 +140,21 @@ class VllmServer:
         log = IterationLog()
         for item in run.iterations:
             activations = item.expert_activations or 0
-            log.start_s.append(item.start_s)
-            log.end_s.append(item.end_s)
-            log.num_decode.append(item.num_decode)
-            log.num_prefill_tokens.append(item.num_prefill_tokens)
-            log.num_prefill_layers.append(_prefill_layers(item, shape.num_layers))
-            log.num_running.append(item.num_running)
-            log.num_waiting.append(item.num_waiting)
-            log.expert_activations.append(activations)
-            log.padded_expert_activations.append(activations)
-            log.expert_load_bytes.append(activations * shape.expert_bytes(dtype_bytes))
-            log.kv_bytes.append(round(item.kv_fraction * capacity_bytes))
-            log.hidden_bytes.append(0)
-            log.energy_j.append(None)
+            log.add(
+                IterationOutcome(
+                    expert_activations=activations,
+                    padded_expert_activations=activations,
+                    expert_load_bytes=activations * shape.expert_bytes(dtype_bytes),
+                    kv_bytes=round(item.kv_fraction * capacity_bytes),
+                ),
+                start_s=item.start_s,
+                end_s=item.end_s,
+                num_decode=item.num_decode,
+                num_prefill_tokens=item.num_prefill_tokens,
+                num_prefill_layers=_prefill_layers(item, shape.num_layers),
+                num_running=item.num_running,
+                num_waiting=item.num_waiting,
+            )
         return log
 
 

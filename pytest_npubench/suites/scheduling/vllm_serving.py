@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from pytest_npubench.backends.protocol import Runtime
@@ -24,9 +24,8 @@ class VllmServing(ServingService):
     def remarks(self, plan: ServingPlan, points: Iterable[CampaignPoint]) -> Sequence[str]:
         return [f"vLLM, {plan.model}, {line}" for line in mapping_lines(plan, points)]
 
-    def detail(self, plan: ServingPlan, point: ServedPoint) -> Mapping[str, str]:
-        """Its settings in words."""
-        return {"vllm": str(map_policy(settings_of(plan, point)))}
+    def own_settings(self, plan: ServingPlan, point: ServedPoint) -> str:
+        return str(map_policy(settings_of(plan, point)))
 
     def server(
         self,

@@ -37,14 +37,14 @@ class Server(Suite):
         return ServerBench(runtime, plan)
 
     def parts(self, cases: Cases, rounds: Rounds) -> Parts:
-        from pytest_npubench.suites.server.report.section import parts
+        from pytest_npubench.suites.server.report.open_load import parts
 
-        return parts(cases.sources, rounds)
+        return parts(cases, rounds)
 
     def lines(self, cases: Cases) -> Sequence[str]:
-        from pytest_npubench.suites.server.report.lines import server_lines
+        from pytest_npubench.suites.server.report.open_load import lines
 
-        return server_lines(cases.sources)
+        return lines(cases)
 
 
 SUITE = Server()

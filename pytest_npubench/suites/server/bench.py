@@ -12,7 +12,7 @@ from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.errors import ConfigError, WorkloadError
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.serving.request import ServingRequest
-from pytest_npubench.suites.server.blocks import to_columns
+from pytest_npubench.suites.server.blocks import LoadBlock, load_block
 from pytest_npubench.suites.server.loader import Loader
 from pytest_npubench.suites.server.plan import ServerPlan
 from pytest_npubench.suites.server.points import LoadPoint
@@ -57,18 +57,13 @@ class ServerBench:
         self._loader.send(requests, f"{point.name}/{WARM_UP_ROUND}")
         return perf_counter() - started_s, True
 
-    def sample(self, point: LoadPoint, round_index: int) -> Mapping[str, Sequence[float]]:
-        """A block, its columns under the point's name. Raises MeasurementError where no request was answered."""
+    def sample(self, point: LoadPoint, round_index: int) -> LoadBlock:
+        """A block. Raises MeasurementError where no request was answered."""
         requests = self._requests(point, round_index)
         run = self._loader.send(requests, f"{point.name}/{round_index}")
         limits = self._plan.spec.slo_for(self._model, point.load.workload)
-        columns = to_columns(
-            run,
-            requests,
-            rate_per_s=point.load.rate_per_s,
-            slo=Slo(ttft_s=limits.ttft_s, tbt_s=limits.tbt_s) if limits else None,
-        )
-        return {f"{point.name}/{name}": values for name, values in columns.items()}
+        slo = Slo(ttft_s=limits.ttft_s, tbt_s=limits.tbt_s) if limits else None
+        return load_block(run, requests, rate_per_s=point.load.rate_per_s, slo=slo)
 
     def _requests(self, point: LoadPoint, round_index: int) -> tuple[ServingRequest, ...]:
         load = point.load

@@ -1,15 +1,17 @@
-"""Why requests fail, in classes that can be counted and kept: a journal holds a number a request, no server's words.
+"""Why requests fail, in classes that can be counted and kept: a journal holds the class, no server's words.
 
-A code of 100 or more is the HTTP status that refused the request; 0 is a whole answer; those below 100 stand in NAMES.
+Journals of before held a code for each request: one of 100 or more is the HTTP status that refused it, 0 is a whole
+answer, and those below 100 stand in NAMES.
 
-Worked example: codes (0, 429, 429, 2) read "2 of 4: HTTP 429; 1 of 4: disconnected".
+Worked example: "HTTP 429 Too Many Requests: later" is of class "HTTP 429", and of 4 requests {"HTTP 429": 2} reads
+"2 of 4: HTTP 429".
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -43,23 +45,22 @@ WINDOW = 8
 MAX_CHARS = 300
 
 
-def code_of(reason: str | None) -> int:
-    """The class of a request's failure; 0 for None."""
+def class_of(reason: str | None) -> str | None:
+    """The class of a request's failure; None of None."""
     if reason is None:
-        return 0
-    if status := re.match(r"HTTP (\d{3})\b", reason):
-        return int(status[1])
-    return next((code for pattern, code in PATTERNS if re.match(pattern, reason)), OTHER)
+        return None
+    if status := re.match(r"HTTP \d{3}\b", reason):
+        return status[0]
+    return name_of(next((code for pattern, code in PATTERNS if re.match(pattern, reason)), OTHER))
 
 
 def name_of(code: int) -> str:
     return f"HTTP {code}" if code >= 100 else NAMES.get(code, NAMES[OTHER])
 
 
-def by_name(codes: Sequence[int]) -> dict[str, int]:
-    """How many requests failed for each reason, the most common first."""
-    counts = Counter(name_of(code) for code in codes if code)
-    return dict(counts.most_common())
+def by_name(classes: Iterable[str | None]) -> dict[str, int]:
+    """How many requests failed for each reason, the most common first; None is one that did not fail."""
+    return dict(Counter(filter(None, classes)).most_common())
 
 
 def in_words(failures: Mapping[str, int], num_arrived: int) -> str:

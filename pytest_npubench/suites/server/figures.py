@@ -1,17 +1,9 @@
-"""Metrics of blocks that a server answered: those of serving.metrics that can be seen from outside, and the client's.
-
-A metric's value is that of all blocks as one run, its samples those of each block: blocks are what differs between
-sessions.
-"""
+"""Metrics of blocks that a server answered: those of serving.metrics that are seen from outside, and the client's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from pytest_npubench.campaign.served_metrics import reported
 from pytest_npubench.serving.metrics import ServingMetric, summarize
-from pytest_npubench.suites.server.blocks import LoadBlock, pooled
-from pytest_npubench.verdict.result import Metric
+from pytest_npubench.suites.server.blocks import LoadBlock
 
 INSIDE = (
     "queue_delay",
@@ -27,11 +19,6 @@ INSIDE = (
 STALLS = ("p50", "p99", "worst")
 
 
-def metrics_of(found: Sequence[LoadBlock]) -> tuple[tuple[Metric, ...], Mapping[str, object]]:
-    """The metrics that have a value, and everything else about them as plain data: definitions, intervals, notes."""
-    return reported(seen_from_outside(pooled(found)), [seen_from_outside(block) for block in found])
-
-
 def seen_from_outside(block: LoadBlock) -> tuple[ServingMetric, ...]:
     """Always the same names in the same order; None and the reason for what is not known. The last ones, the longest
     gap and the client's stalls, are shown and gated by nothing."""
@@ -40,7 +27,7 @@ def seen_from_outside(block: LoadBlock) -> tuple[ServingMetric, ...]:
 
 
 def _longest_gap(block: LoadBlock) -> ServingMetric:
-    gaps_s = [gap for record in block.records for gap in record.tbt_s]
+    gaps_s = block.gaps_s
     return ServingMetric(
         name="tbt_worst_s",
         unit="s",

@@ -53,8 +53,7 @@ def why_late(block: LoadBlock) -> str | None:
 def _parts(block: LoadBlock) -> Iterator[tuple[str, float, str, float]]:
     """What the client adds, in seconds, and the figure that it is added to."""
     lags_s = [record.dispatch_lag_s for record in block.records]
-    ttfts_s = [record.ttft_s for record in block.records if record.num_tokens]
-    gaps_s = [gap for record in block.records for gap in record.tbt_s]
+    ttfts_s, gaps_s = block.ttfts_s, block.gaps_s
     if ttfts_s:
         yield "mean dispatch lag", float(np.mean(lags_s)), "mean TTFT", float(np.mean(ttfts_s))
         yield "dispatch lag at p99", p99(lags_s), "TTFT at p99", p99(ttfts_s)

@@ -12,7 +12,7 @@ from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.request import ServingRequest
-from pytest_npubench.suites.server.failures import by_name, code_of, in_words, without_key
+from pytest_npubench.suites.server.failures import by_name, class_of, in_words, without_key
 from pytest_npubench.suites.server.prompts import Prompts
 from pytest_npubench.suites.server.spec import Asking
 
@@ -71,7 +71,7 @@ class Loader:
         )
 
     def _why(self, answers: Sequence[HttpAnswer]) -> str:
-        counted = in_words(by_name([code_of(answer.failed) for answer in answers]), len(answers))
+        counted = in_words(by_name(class_of(answer.failed) for answer in answers), len(answers))
         first = without_key(answers[0].failed or "", self._address.key())
         return f"{counted} ({first})"
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_npubench.engines.http.answer import HttpRequest
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.http.load_run import run_load
-from pytest_npubench.suites.server.failures import WINDOW, by_name, code_of, in_words, name_of, without_key
+from pytest_npubench.suites.server.failures import WINDOW, by_name, class_of, in_words, name_of, without_key
 
 from .stand_in import TOKEN, StandIn, refuses, streams
 
@@ -46,7 +46,7 @@ def test_every_way_to_fail_of_the_real_client_has_its_class(fault, name):
         (answer,) = run_load(endpoint, [HttpRequest(id=0, arrival_s=0.0, prompt=(1,), output_tokens=4)]).answers
     finally:
         server.stop()
-    assert name_of(code_of(answer.failed)) == name, answer.failed
+    assert class_of(answer.failed) == name, answer.failed
 
 
 def test_nobody_there_and_a_retried_request_have_their_classes():
@@ -54,23 +54,21 @@ def test_nobody_there_and_a_retried_request_have_their_classes():
     server.stop()
     request = HttpRequest(id=0, arrival_s=0.0, prompt=(1,), output_tokens=2)
     (answer,) = run_load(Endpoint(url=server.url, model="m"), [request]).answers
-    assert name_of(code_of(answer.failed)) == "no connection"
-    assert (
-        name_of(code_of("answered after 2 retries, which is a failure: HTTP 429 : later")) == "answered after retries"
-    )
+    assert class_of(answer.failed) == "no connection"
+    assert class_of("answered after 2 retries, which is a failure: HTTP 429 : later") == "answered after retries"
 
 
-def test_a_whole_answer_has_no_code_and_an_unknown_reason_is_a_failure():
-    assert code_of(None) == 0
-    assert name_of(code_of("a reason of a later version")) == "failed"
+def test_a_whole_answer_has_no_class_and_an_unknown_reason_is_a_failure():
+    assert class_of(None) is None
+    assert class_of("a reason of a later version") == "failed"
     assert name_of(7000) == "HTTP 7000"
 
 
 def test_failures_are_named_by_count_the_most_common_first():
-    codes = (0, 2, 429, 429, 0)
-    assert by_name(codes) == {"HTTP 429": 2, "disconnected": 1}
-    assert in_words(by_name(codes), 5) == "2 of 5: HTTP 429; 1 of 5: disconnected"
-    assert in_words(by_name((0, 0)), 2) == ""
+    classes = (None, "disconnected", "HTTP 429", "HTTP 429", None)
+    assert by_name(classes) == {"HTTP 429": 2, "disconnected": 1}
+    assert in_words(by_name(classes), 5) == "2 of 5: HTTP 429; 1 of 5: disconnected"
+    assert in_words(by_name((None, None)), 2) == ""
 
 
 KEYS = st.text(alphabet=string.ascii_letters + string.digits + "-_.", min_size=1, max_size=60)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_block import pooled
+from pytest_npubench.campaign.served_metrics import reported
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.load_run import HttpRun
 from pytest_npubench.engines.http.token_times import EVENTS, RUNNING
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.serving.request import ServingRequest
-from pytest_npubench.suites.server.blocks import LoadBlock, blocks, of_columns, pooled, to_columns
-from pytest_npubench.suites.server.figures import metrics_of, seen_from_outside
+from pytest_npubench.suites.server.blocks import LoadBlock, load_block
+from pytest_npubench.suites.server.figures import seen_from_outside
 from pytest_npubench.suites.server.lateness import dispatch_lag_p99_s, why_late
 from pytest_npubench.suites.server.points import LoadPoint
 
@@ -50,7 +53,10 @@ def http_run(*, lag_s: float | tuple[float, ...] = 0.001, stalls_s: tuple[float,
 
 
 def block(slo: Slo | None = SLO, **run: object) -> LoadBlock:
-    return of_columns(to_columns(http_run(**run), REQUESTS, rate_per_s=1.0, slo=slo))
+    made = load_block(http_run(**run), REQUESTS, rate_per_s=1.0, slo=slo)
+    (found,) = LoadBlock.of_columns(json.loads(json.dumps(made.columns())))
+    assert found == made
+    return found
 
 
 def values(found: LoadBlock) -> dict[str, float | None]:
@@ -62,21 +68,40 @@ def test_a_block_comes_back_from_its_columns():
     assert [record.token_times_s for record in found.records] == [times_s for times_s, _, _ in ANSWERS]
     assert [record.aborted for record in found.records] == [None, None, "HTTP 429", "disconnected"]
     assert [record.prompt_tokens for record in found.records] == [7, 8, 9, 10]
-    assert found.counted_by == (RUNNING, RUNNING, "", EVENTS)
+    assert [record.scheduled_s for record in found.records] == [None] * 4
+    assert found.num_counted_by == {RUNNING: 2, EVENTS: 1}
     assert (found.slo, found.ended_s, found.rate_per_s) == (SLO, 4.0, 1.0)
-    assert all(
-        value >= 0 for values in to_columns(http_run(), REQUESTS, rate_per_s=1.0, slo=None).values() for value in values
+    assert all(value >= 0 for values in found.columns().values() for value in values)
+
+
+def test_a_block_of_a_journal_from_before_is_the_same():
+    """It held a code for each failure, the number of tokens of each request, and its limits apart."""
+    (found,) = LoadBlock.of_columns(
+        {
+            "request.arrival_s": [0.0, 1.0, 2.0, 3.0],
+            "request.dispatched_s": [0.001, 1.001, 2.001, 3.001],
+            "request.prompt_tokens": [7, 8, 9, 10],
+            "request.output_tokens": [3, 3, 3, 3],
+            "request.num_tokens": [3, 3, 0, 1],
+            "request.token_times_s": [0.4, 0.5, 0.6, 1.4, 1.7, 1.8, 3.3],
+            "request.failed": [0, 0, 429, 2],
+            "request.counted_by": [1, 1, 0, 4],
+            "client.stalls_s": [0.00025, 0.000495, 0.0005],
+            "run": [4.0, 1.0],
+            "slo": [0.5, 0.2],
+        }
     )
+    assert found == block()
 
 
 def test_a_column_that_would_be_empty_is_left_out():
     """The journal's samples are never empty: a block whose requests all failed has no token times."""
     run = http_run()
     gone = tuple(replace(answer, token_times_s=(), failed="no connection: x") for answer in run.answers)
-    columns = to_columns(replace(run, answers=gone), REQUESTS, rate_per_s=1.0, slo=None)
+    columns = load_block(replace(run, answers=gone), REQUESTS, rate_per_s=1.0, slo=None).columns()
     assert all(columns.values())
     assert "request.token_times_s" not in columns
-    assert [record.num_tokens for record in of_columns(columns).records] == [0, 0, 0, 0]
+    assert [record.num_tokens for record in LoadBlock.of_columns(columns)[0].records] == [0, 0, 0, 0]
 
 
 def test_figures_are_those_done_by_hand():
@@ -98,7 +123,7 @@ def test_without_limits_there_is_no_attainment():
 
 
 def test_two_blocks_are_one_run_and_each_is_a_sample():
-    metrics = {metric.name: metric for metric in metrics_of([block(), block()])[0]}
+    metrics = {metric.name: metric for metric in reported([block(), block()], seen_from_outside)[0]}
     assert metrics["slo_attainment"].value == 1 / 4
     assert metrics["slo_attainment"].samples == (1 / 4, 1 / 4)
     assert metrics["ttft_mean_s"].gate == "ratio"
@@ -106,18 +131,18 @@ def test_two_blocks_are_one_run_and_each_is_a_sample():
     whole = pooled([block(), block()])
     assert len(whole.records) == 8
     assert whole.records[4].arrival_s == whole.records[0].arrival_s + 5.0
-    assert whole.failures.count(429) == 2
+    assert whole.failures == {"HTTP 429": 2, "disconnected": 2}
 
 
 def test_rounds_of_a_point_are_its_blocks_and_another_points_are_not():
     point = LoadPoint(load=LOAD)
-    columns = to_columns(http_run(), REQUESTS, rate_per_s=1.0, slo=SLO)
+    columns = block().columns()
     row = {f"{name}/{column}": tuple(own) for name in (point.name, point.name + "5") for column, own in columns.items()}
-    assert len(blocks(Measured(rounds=[row, row, {}]), point)) == 2
+    assert Measured(rounds=[row, row, {}]).visits(point.name, LoadBlock) == ((block(),), (block(),))
     with pytest.raises(MeasurementError, match="no round has samples of it"):
-        blocks(Measured(rounds=[{}]), point)
+        Measured(rounds=[{}]).visits(point.name, LoadBlock)
     with pytest.raises(MeasurementError, match="HTTP 404"):
-        blocks(Measured(rounds=[row], failures={point.name: "4 of 4: HTTP 404"}), point)
+        Measured(rounds=[row], failures={point.name: "4 of 4: HTTP 404"}).visits(point.name, LoadBlock)
 
 
 @pytest.mark.parametrize(

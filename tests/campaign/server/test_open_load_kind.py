@@ -12,7 +12,7 @@ from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.hardware_files import load_all
-from pytest_npubench.suites.server.blocks import to_columns
+from pytest_npubench.suites.server.blocks import load_block
 from pytest_npubench.suites.server.plan import server_plans
 from pytest_npubench.suites.server.points import LoadPoint
 from pytest_npubench.verdict import VerdictKind
@@ -28,8 +28,8 @@ SLO = Slo(ttft_s=0.5, tbt_s=0.4)
 def judged(plan, *runs, slo=SLO):
     (case,) = (plan.case(KIND.suite, KIND.name, axes) for axes in KIND.axes(plan))
     rows = [
-        {f"{LoadPoint(load=LOAD).name}/{name}": tuple(values) for name, values in columns.items()}
-        for columns in (to_columns(run, REQUESTS, rate_per_s=100.0, slo=slo) for run in runs)
+        {f"{LoadPoint(load=LOAD).name}/{name}": tuple(values) for name, values in block.columns().items()}
+        for block in (load_block(run, REQUESTS, rate_per_s=100.0, slo=slo) for run in runs)
     ]
     return KIND.judge(case, plan, Measured(rounds=rows))
 
@@ -51,8 +51,8 @@ def test_failed_requests_count_against_attainment_and_are_named():
     assert found.verdict.reason == (
         "requests that miss the SLO 50.00 % > 10.00 %; 2 of 8: HTTP 429; 2 of 8: disconnected"
     )
-    assert found.detail["failures"] == {"HTTP 429": 2, "disconnected": 2}
-    assert found.detail["counted_by"] == {"running usage": 4, "events with text": 2}
+    assert found.detail.failures == {"HTTP 429": 2, "disconnected": 2}
+    assert found.detail.counted_by == {"running usage": 4, "events with text": 2}
     assert judged(server_plan(attainment=0.5), http_run()).verdict.kind is VerdictKind.PASSED
 
 
@@ -67,7 +67,7 @@ def test_a_late_client_makes_the_case_invalid_and_still_shows_its_figures():
     found = judged(server_plan(), http_run(lag_s=0.2))
     assert found.verdict.kind is VerdictKind.INVALID
     assert "the client was late itself: its mean dispatch lag" in found.verdict.reason
-    assert found.detail["client"]["dispatch_lag_p99_s"] == pytest.approx(0.2)
+    assert found.detail.client.dispatch_lag_p99_s == pytest.approx(0.2)
     assert {metric.name for metric in found.metrics} >= {"ttft_mean_s", "tbt_p99_s", "tbt_worst_s", "e2e_mean_s"}
 
 

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import measure_round
 from pytest_npubench.engines.http import load_run, session
 from pytest_npubench.errors import ConfigError, MeasurementError
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.suites.server.bench import ServerBench
-from pytest_npubench.suites.server.blocks import of_columns
+from pytest_npubench.suites.server.blocks import LoadBlock
 from pytest_npubench.suites.server.points import LoadPoint
 
 from .conftest import LENGTHS, LOAD, NUM_REQUESTS, server_plan
@@ -23,17 +24,13 @@ from .stand_in import StandIn, after, refuses, sometimes
 POINT = LoadPoint(load=LOAD)
 
 
-def block_of(samples):
-    return of_columns({name.removeprefix(f"{POINT.name}/"): values for name, values in samples.items()})
-
-
 def test_the_server_is_asked_for_the_workloads_lengths_with_new_token_ids(runtime, plan):
     stand_in = StandIn()
     bench = ServerBench(runtime(stand_in), plan)
     assert bench.load((POINT,), (), lambda text: None) == {}
     rows, failed, _ = measure_round([POINT], {POINT.name: 1.0}, bench.sample, 0, lambda: None)
     assert failed == {}
-    found = block_of(rows)
+    ((found,),) = Measured(rounds=[rows]).visits(POINT.name, LoadBlock)
     asked = [(len(body["prompt"]), body["max_tokens"]) for body in stand_in.bodies]
     assert asked == [(record.prompt_tokens, record.output_tokens) for record in found.records]
     assert set(asked) <= set(LENGTHS)
@@ -47,7 +44,7 @@ def test_the_server_is_asked_for_the_workloads_lengths_with_new_token_ids(runtim
 def test_a_round_has_the_same_arrivals_on_every_machine_and_prompts_of_its_own(runtime, plan):
     stand_in = StandIn()
     opened = runtime(stand_in)
-    blocks = [block_of(ServerBench(opened, plan).sample(POINT, index)) for index in (0, 0, 1)]
+    blocks = [ServerBench(opened, plan).sample(POINT, index) for index in (0, 0, 1)]
     arrivals = [[record.arrival_s for record in block.records] for block in blocks]
     assert arrivals[0] == arrivals[1] != arrivals[2]
     prompts = [tuple(body["prompt"]) for body in stand_in.bodies]
@@ -57,7 +54,7 @@ def test_a_round_has_the_same_arrivals_on_every_machine_and_prompts_of_its_own(r
 def test_the_chat_api_is_asked_with_as_many_words(runtime):
     stand_in = StandIn()
     bench = ServerBench(runtime(stand_in), server_plan(api="chat", prompt="words", extra_body={}))
-    found = block_of(bench.sample(POINT, 0))
+    found = bench.sample(POINT, 0)
     words = [len(body["messages"][0]["content"].split(" ")) for body in stand_in.bodies]
     assert words == [record.prompt_tokens for record in found.records]
     assert "ignore_eos" not in stand_in.bodies[0]
@@ -78,15 +75,15 @@ def test_a_workload_that_does_not_fit_fails_its_point_alone(runtime, plan):
 
 def test_failed_requests_stay_in_the_block_by_their_class(runtime, plan):
     bench = ServerBench(runtime(StandIn(fault=sometimes(refuses(429), every=3))), plan)
-    found = block_of(bench.sample(POINT, 0))
+    found = bench.sample(POINT, 0)
     assert [record.aborted for record in found.records].count("HTTP 429") == 2
     assert sum(record.finished for record in found.records) == 4
 
 
 def test_a_server_that_goes_away_keeps_what_it_answered(runtime, plan):
     bench = ServerBench(runtime(StandIn(fault=after(4, refuses(500)))), plan)
-    found = block_of(bench.sample(POINT, 0))
-    assert found.failures == (0, 0, 0, 0, 500, 500)
+    found = bench.sample(POINT, 0)
+    assert [record.aborted for record in found.records] == [None] * 4 + ["HTTP 500"] * 2
     with pytest.raises(MeasurementError, match=r"no request was answered: 6 of 6: HTTP 500 \(HTTP 500 .*: no\)"):
         bench.sample(POINT, 1)
 
@@ -127,7 +124,7 @@ def test_collecting_garbage_before_a_block_puts_no_request_off(runtime, plan, mo
         yield
 
     monkeypatch.setattr(load_run, "no_collection", slow_collection)
-    found = block_of(ServerBench(runtime(StandIn()), plan).sample(POINT, 0))
+    found = ServerBench(runtime(StandIn()), plan).sample(POINT, 0)
     assert found.records[0].arrival_s < 1.0
     assert found.records[0].dispatch_lag_s < 1.0 - found.records[0].arrival_s
 

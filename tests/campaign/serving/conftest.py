@@ -71,6 +71,11 @@ def serving_plan(model: str = "qwen3-30b-a3b", **changes) -> ServingPlan:
     return ServingPlan(spec=SPECS["nvidia-h100"], serving=serving, size=replace(size, **changes), model=model)
 
 
+def kept(point, visit):
+    """A visit as a round keeps it."""
+    return {f"{point.name}/{name}": tuple(values) for name, values in visit.columns().items()}
+
+
 @pytest.fixture
 def make_bench(monkeypatch):
     """A bench whose engine is the cost model of two H100; returns it loaded for some points, and what failed."""

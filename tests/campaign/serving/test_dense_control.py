@@ -1,6 +1,7 @@
 """The dense control fails where layered prefill is proven to win, and says so where it is ahead without a proof."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -27,7 +28,7 @@ def test_a_proven_win_of_layered_prefill_fails(judged):
     """t(0.975, 2) = 4.303: logs of mean -0.2231 and a standard error of 0.0144 reach up to -0.161, a ratio of 0.851."""
     judgement = judged(0.78, 0.80, 0.82)
     assert judgement.verdict.kind is VerdictKind.FAILED
-    assert judgement.detail["ttft_ratio_interval"] == pytest.approx((0.752, 0.851), abs=1e-3)
+    assert judgement.detail.ttft_ratio_interval == pytest.approx((0.752, 0.851), abs=1e-3)
     assert "0.800 (0.752 to 0.851), 1 req/s" in judgement.what
 
 
@@ -43,11 +44,11 @@ def test_where_layered_prefill_is_slower_it_passes(judged, ratios):
     judgement = judged(*ratios)
     assert judgement.verdict.kind is VerdictKind.PASSED
     assert "ahead" not in judgement.what
-    assert judgement.detail["tokens_per_iteration"] == 512
+    assert judgement.detail.tokens_per_iteration == 512
 
 
 def test_one_block_proves_nothing_and_can_be_written_down(judged):
     judgement = judged(0.1)
     assert judgement.verdict.kind is VerdictKind.PASSED
-    assert judgement.detail["ttft_ratio_interval"] is None
-    json.dumps(judgement.detail, allow_nan=False)
+    assert judgement.detail.ttft_ratio_interval is None
+    json.dumps(asdict(judgement.detail), allow_nan=False)

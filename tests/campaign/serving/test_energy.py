@@ -11,11 +11,11 @@ from pytest_npubench.campaign.watch import Watched
 from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.scheduling import bench as bench_module
 from pytest_npubench.suites.scheduling.bench import ServingBench
-from pytest_npubench.suites.scheduling.blocks import blocks
+from pytest_npubench.suites.scheduling.figures import blocks
 from pytest_npubench.suites.scheduling.points import IdlePoint
 from pytest_npubench.verdict import VerdictKind
 
-from .conftest import serving_plan
+from .conftest import kept, serving_plan
 
 PLAN = serving_plan()
 KIND = case_kind("energy")
@@ -55,7 +55,11 @@ def make(make_bench, monkeypatch):
 
 def rows(bench, num_rounds=2):
     return [
-        {name: values for point in (LAYERED, CHUNKED, IDLE) for name, values in bench.sample(point, index).items()}
+        {
+            name: values
+            for point in (LAYERED, CHUNKED, IDLE)
+            for name, values in kept(point, bench.sample(point, index)).items()
+        }
         for index in range(num_rounds)
     ]
 
@@ -81,8 +85,8 @@ def test_energy_by_token_and_above_idle_by_hand(make):
             [1e3 * (100 - 50 * took_s) / n for took_s, n in zip(durations_s, tokens, strict=True)]
         )
         assert above.gate == "none"
-        assert found.detail["power_w"][policy] == pytest.approx(200 / sum(durations_s))
-    assert found.detail["idle_power_w"] == 50.0
+        assert found.detail.power_w[policy] == pytest.approx(200 / sum(durations_s))
+    assert found.detail.idle_power_w == 50.0
 
 
 def test_where_nothing_can_be_read_the_case_says_why_and_nobody_waits(make):
@@ -104,7 +108,7 @@ def test_without_idle_power_there_is_no_figure_above_it(make):
     found = [{name: values for name, values in row.items() if name != "idle/power_w"} for row in rows(bench)]
     judgement = KIND.judge(CASE, PLAN, Measured(rounds=found))
     assert judgement.verdict.kind is VerdictKind.PASSED
-    assert judgement.detail["idle_power_w"] is None
+    assert judgement.detail.idle_power_w is None
     assert not any("above_idle" in metric.name for metric in judgement.metrics)
 
 

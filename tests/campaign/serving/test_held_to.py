@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_metrics import SloDetail
 from pytest_npubench.campaign.watch import Watched
 from pytest_npubench.core.hardware import SloSpec
 from pytest_npubench.plugin.campaigns import within_limits
@@ -22,14 +23,15 @@ from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.scheduling import SUITE
 from pytest_npubench.suites.scheduling import bench as bench_module
 from pytest_npubench.suites.scheduling.calibration import Calibration
-from pytest_npubench.suites.scheduling.decoding import DecodeSteps
+from pytest_npubench.suites.scheduling.experiment import HeldTo
 from pytest_npubench.suites.scheduling.held_to import MEASURED, frozen_calibrations
 from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.points import DecodeSteps
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 from pytest_npubench.suites.scheduling.torch_serving import TorchServing
 from pytest_npubench.verdict import VerdictKind
 
-from .conftest import serving_plan
+from .conftest import kept, serving_plan
 
 KEY = FingerprintKey(
     accelerator="Virtual", device_class="two", driver="570.86", runtime="torch", compiler=None, power_policy=None
@@ -103,7 +105,7 @@ def device(monkeypatch, make_bench):
                 row = {}
                 for point in points:
                     bench._executor._executor._iteration = 0
-                    row |= bench.sample(point, index)
+                    row |= kept(point, bench.sample(point, index))
                 measured.add(row, Watched())
             return cases, measured
 
@@ -164,7 +166,7 @@ def test_without_a_baseline_the_gate_is_scale_free(device, tmp_path, factor):
         found = of_policy(judged, policy)
         assert found.verdict.kind is VerdictKind.NO_BASELINE
         assert found.verdict.reason.startswith("requests that miss the SLO 0 % <= 10.00 %")
-        assert found.detail["held_to"]["rate"] == found.detail["held_to"]["limits"] == MEASURED
+        assert found.detail.held_to.rate == found.detail.held_to.limits == MEASURED
 
 
 def test_a_device_that_became_slower_fails_and_one_that_did_not_stays_green(device, tmp_path):
@@ -172,7 +174,7 @@ def test_a_device_that_became_slower_fails_and_one_that_did_not_stays_green(devi
     first = of_policy(nights.night(plan, accept=True), "chunked")
     same = of_policy(nights.night(plan), "chunked")
     assert same.verdict.kind is VerdictKind.NO_BASELINE  # one accepted session is too few for the rest
-    assert same.detail["held_to"]["rate"] == "frozen on 2026-01-01 in night1"
+    assert same.detail.held_to.rate == "frozen on 2026-01-01 in night1"
     assert same.frozen == first.frozen
     for factor in (2, 4):
         slow = nights.night(plan, factor)
@@ -181,8 +183,8 @@ def test_a_device_that_became_slower_fails_and_one_that_did_not_stays_green(devi
             assert found.verdict.kind is VerdictKind.FAILED
             assert "requests that miss the SLO" in found.verdict.reason
             assert found.verdict.reason.endswith("; rate and limits frozen on 2026-01-01 in night1")
-            assert found.detail["rate_per_s"] == first.detail["rate_per_s"]
-            assert found.detail["slo"] == first.detail["slo"]
+            assert found.detail.rate_per_s == first.detail.rate_per_s
+            assert found.detail.slo == first.detail.slo
         # static and continuous batching are not meant to keep it
         assert of_policy(slow, "continuous").verdict.kind is VerdictKind.NO_BASELINE
 
@@ -199,14 +201,14 @@ def test_another_driver_is_held_to_what_the_old_one_was(device, tmp_path):
     first = of_policy(nights.night(plan, accept=True), "chunked")
     upgraded = of_policy(nights.night(plan, 4, key=NEWER, accept=True), "chunked")
     assert upgraded.verdict.kind is VerdictKind.FAILED
-    assert upgraded.detail["held_to"]["limits"] == (
+    assert upgraded.detail.held_to.limits == (
         "frozen on 2026-01-01 in night1 under another stack (driver 570.86 -> 580.12)"
     )
     again = of_policy(nights.night(plan, key=NEWER), "chunked")
     assert again.frozen == first.frozen
-    assert again.detail["held_to"]["limits"] == "frozen on 2026-01-02 in night2"
+    assert again.detail.held_to.limits == "frozen on 2026-01-02 in night2"
     elsewhere = replace(KEY, device_class="four")
-    assert of_policy(nights.night(plan, 2, key=elsewhere), "chunked").detail["held_to"]["rate"] == MEASURED
+    assert of_policy(nights.night(plan, 2, key=elsewhere), "chunked").detail.held_to.rate == MEASURED
 
 
 def baselines_with(directory, *sessions):
@@ -253,11 +255,11 @@ def test_rounds_of_a_resumed_campaign_come_before_what_is_frozen(device, tmp_pat
     point = case_kind("policy").points(next(iter(_cases(plan))), plan)[0]
     frozen = {"layered-arxiv": Calibration(full_rate_per_s=2.0, decode_step_s=0.02)}
     bench, _ = make_bench(plan, [point], (), frozen)
-    row = bench.sample(point, 0)
-    assert row[f"{point.name}/calibration"] == [2.0, 0.02]
-    assert row[f"{point.name}/run"][3:] == [0.9 * 2.0, 15 / 2.0, pytest.approx(5 * 0.02)]
+    row = kept(point, bench.sample(point, 0))
+    assert row[f"{point.name}/calibration"] == (2.0, 0.02)
+    assert row[f"{point.name}/run"][3:] == (0.9 * 2.0, 15 / 2.0, pytest.approx(5 * 0.02))
     resumed, _ = make_bench(plan, [point], [{f"{point.name}/calibration": (4.0, 0.01)}], frozen)
-    assert resumed.sample(point, 0)[f"{point.name}/run"][3] == 0.9 * 4.0
+    assert resumed.sample(point, 0).rate_per_s == 0.9 * 4.0
 
 
 def _cases(plan):
@@ -273,13 +275,13 @@ def test_a_file_that_states_rate_and_limits_is_an_absolute_gate_from_the_first_n
     for factor, kind in ((1, VerdictKind.NO_BASELINE), (4, VerdictKind.FAILED)):
         found = of_policy(nights.night(plan, factor), "chunked")
         assert found.verdict.kind is kind
-        assert found.detail["held_to"] == {
-            "rate": "stated in the hardware file",
-            "limits": "stated in the hardware file",
-            "in_words": "rate and limits stated in the hardware file",
-        }
+        assert found.detail.held_to == HeldTo(
+            rate="stated in the hardware file",
+            limits="stated in the hardware file",
+            in_words="rate and limits stated in the hardware file",
+        )
         assert found.frozen == {}
-        assert (found.detail["rate_per_s"], found.detail["slo"]) == (1.1, {"ttft_s": 12.0, "tbt_s": 0.125})
+        assert (found.detail.rate_per_s, found.detail.slo) == (1.1, SloDetail(ttft_s=12.0, tbt_s=0.125))
 
 
 def test_limits_of_the_file_come_before_frozen_ones_and_the_rate_stays_frozen(device, tmp_path):
@@ -288,9 +290,9 @@ def test_limits_of_the_file_come_before_frozen_ones_and_the_rate_stays_frozen(de
     plan = replace(plan, spec=replace(plan.spec, slos=(slo,)))
     nights = device(tmp_path / "b")
     first = of_policy(nights.night(plan, accept=True), "chunked")
-    assert first.detail["held_to"]["limits"] == "stated in the hardware file"
+    assert first.detail.held_to.limits == "stated in the hardware file"
     found = of_policy(nights.night(plan, 4), "chunked")
-    assert found.detail["rate_per_s"] == first.detail["rate_per_s"]
+    assert found.detail.rate_per_s == first.detail.rate_per_s
     assert found.verdict.reason.endswith("; rate frozen on 2026-01-01 in night1, limits stated in the hardware file")
 
 
@@ -316,7 +318,7 @@ def test_the_capacity_of_a_slower_device_is_smaller_and_is_judged(device, tmp_pa
     for policy, found in capacities(slower).items():
         assert found.value < 0.85 * capacities(first)[policy].value
         assert len(found.samples) == 2
-    lowest = slow.detail["rate_per_s"][0]
+    lowest = slow.detail.rate_per_s[0]
     assert slow.verdict.kind is VerdictKind.FAILED
     assert slow.verdict.reason.startswith(
         f"capacity of layered and chunked below the lowest rate tried, {lowest:.3g} requests/s"

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.metrics import RequestRecord, Slo
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.suites import case_kind
-from pytest_npubench.suites.scheduling.blocks import to_samples
 from pytest_npubench.verdict import VerdictKind
 
-from .conftest import serving_plan
+from .conftest import kept, serving_plan
 
 KIND = case_kind("identical_tokens")
 SLO = Slo(ttft_s=1.0, tbt_s=1.0)
@@ -68,7 +68,7 @@ def judged(plan, *rounds, without=()):
         for point in KIND.points(case, plan):
             given = tokens.get(point.policy, tokens["chunked"])
             served = given if isinstance(given, ServingResult) else result(point.policy, given)
-            row |= to_samples(point.name, served, rate_per_s=1.0, slo=SLO, energy_j=None)
+            row |= kept(point, ServedBlock.of_result(served, rate_per_s=1.0, slo=SLO))
         rows.append({name: values for name, values in row.items() if name.rpartition("/")[2] not in without})
     return KIND.judge(case, plan, Measured(rounds=json.loads(json.dumps(rows))))
 
@@ -90,14 +90,14 @@ def test_in_fp32_one_other_token_fails(other):
     assert found.verdict.kind is VerdictKind.FAILED
     assert "requests with other tokens than under chunked 1 > 0" in found.verdict.reason
     index = 0 if other[0] != (1, 2, 3) else 1
-    assert found.detail["round_and_request"] == {"layered": [], "hybrid": [(1, index)]}
+    assert found.detail.round_and_request == {"layered": (), "hybrid": ((1, index),)}
 
 
 def test_in_bf16_it_is_shown_with_the_reason_and_not_judged():
     found = judged(plan_in("bf16"), {**ROUND, "layered": [(1, 2, 9), (4, 9)]})
     assert found.verdict.kind is VerdictKind.PASSED
     assert "layered differs in 2; not judged: in bf16 the rows that are computed together change" in found.what
-    assert found.detail["is_judged"] is False
+    assert found.detail.is_judged is False
 
 
 def test_the_policies_that_a_profile_serves_and_layered_in_any():

@@ -7,16 +7,18 @@ from itertools import pairwise
 import pytest
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_block import pooled
 from pytest_npubench.campaign.served_load import block, lengths
 from pytest_npubench.errors import WorkloadError
+from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.suites.scheduling.bench import num_calibration_requests
-from pytest_npubench.suites.scheduling.blocks import ITERATION_COLUMNS, blocks, pooled
+from pytest_npubench.suites.scheduling.figures import blocks
 from pytest_npubench.suites.scheduling.plan import serving_plans
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 
-from .conftest import SPECS, serving_plan
+from .conftest import SPECS, kept, serving_plan
 
 PLAN = serving_plan()
 (LOAD, _) = PLAN.serving.loads
@@ -26,8 +28,11 @@ LAYERED, CHUNKED = (served(policy, PLAN, LOAD) for policy in ("layered", "chunke
 def test_policies_of_a_round_serve_the_same_requests_and_rounds_do_not(make_bench):
     bench, failures = make_bench(PLAN, [LAYERED, CHUNKED])
     assert failures == {}
-    rows = [{**bench.sample(LAYERED, index), **bench.sample(CHUNKED, index)} for index in range(2)]
-    again = bench.sample(LAYERED, 0)
+    rows = [
+        {**kept(LAYERED, bench.sample(LAYERED, index)), **kept(CHUNKED, bench.sample(CHUNKED, index))}
+        for index in range(2)
+    ]
+    again = kept(LAYERED, bench.sample(LAYERED, 0))
     for column in ("request.arrival_s", "request.prompt_tokens", "request.output_tokens"):
         assert again[f"{LAYERED.name}/{column}"] == rows[0][f"{LAYERED.name}/{column}"]
         for row in rows:
@@ -37,20 +42,21 @@ def test_policies_of_a_round_serve_the_same_requests_and_rounds_do_not(make_benc
 
 def test_a_block_comes_back_from_the_journal(make_bench):
     bench, _ = make_bench(PLAN, [LAYERED])
-    row = json.loads(json.dumps(bench.sample(LAYERED, 3)))
+    row = json.loads(json.dumps(kept(LAYERED, bench.sample(LAYERED, 3))))
     (found,) = blocks(Measured(rounds=[row]), LAYERED)
     assert [record.arrival_s for record in found.records] == row[f"{LAYERED.name}/request.arrival_s"]
     assert sum(record.num_tokens for record in found.records) == len(row[f"{LAYERED.name}/request.token_times_s"])
     assert all(record.finished and record.scheduled_s >= record.arrival_s for record in found.records)
-    for column in ITERATION_COLUMNS:
-        assert list(getattr(found.log, column)) == row[f"{LAYERED.name}/iteration.{column}"]
+    logged = {name: list(values) for name, values in found.log.columns().items() if name != "energy_j"}
+    assert logged == {name: row[f"{LAYERED.name}/iteration.{name}"] for name in logged}
+    assert len(logged) == len(IterationLog.__dataclass_fields__) - 1
     assert found.rate_per_s == 1.3
     assert (found.slo.ttft_s, found.slo.tbt_s) == (10.0, 0.125)  # Layered Prefill, Table 5
 
 
 def test_pooled_blocks_follow_one_another_and_keep_every_figure(make_bench):
     bench, _ = make_bench(PLAN, [LAYERED])
-    found = blocks(Measured(rounds=[bench.sample(LAYERED, index) for index in range(3)]), LAYERED)
+    found = blocks(Measured(rounds=[kept(LAYERED, bench.sample(LAYERED, index)) for index in range(3)]), LAYERED)
     whole = pooled(found)
     assert [record.ttft_s for record in whole.records] == pytest.approx(
         [record.ttft_s for one in found for record in one.records], abs=1e-9
@@ -65,12 +71,12 @@ def test_a_utilisation_is_a_rate_of_what_was_measured_and_resumed_at_the_same(ma
     load = LoadSpec(model=PLAN.model, workload="layered-arxiv", utilisation=0.5)
     point = served("chunked", PLAN, load)
     bench, _ = make_bench(PLAN, [point])
-    row = bench.sample(point, 0)
+    row = kept(point, bench.sample(point, 0))
     full_rate = row[f"{point.name}/calibration"][0]
     assert row[f"{point.name}/run"][3] == pytest.approx(0.5 * full_rate)
     earlier = {f"{point.name}/calibration": (4.0, 0.01)}
     resumed, _ = make_bench(PLAN, [point], [earlier])
-    assert resumed.sample(point, 0)[f"{point.name}/run"][3] == 2.0
+    assert resumed.sample(point, 0).rate_per_s == 2.0
 
 
 @pytest.mark.parametrize(

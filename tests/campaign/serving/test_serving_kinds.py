@@ -86,7 +86,7 @@ def test_layered_prefill_loads_less_and_the_reduction_is_that_of_the_counters(me
     (loads,) = [metric for metric in judgement.metrics if metric.name == "expert_load_ratio"]
     assert loads.samples == pytest.approx(ratios)
     assert loads.value == pytest.approx((ratios[0] * ratios[1]) ** 0.5)
-    assert judgement.detail["reduction"] == pytest.approx(1 - loads.value)
+    assert judgement.detail.reduction == pytest.approx(1 - loads.value)
     assert loads.value < 0.8
 
 

@@ -11,17 +11,18 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_block import pooled
 from pytest_npubench.errors import DeviceError, DeviceUnavailableError
 from pytest_npubench.serving.two_devices import ServingSide
 from pytest_npubench.suites.scheduling import bench as bench_module
 from pytest_npubench.suites.scheduling import pair
 from pytest_npubench.suites.scheduling.bench import ServingBench
-from pytest_npubench.suites.scheduling.blocks import blocks, pooled
+from pytest_npubench.suites.scheduling.figures import blocks
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.policies import served
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 
-from .conftest import SPECS, serving_plan
+from .conftest import SPECS, kept, serving_plan
 
 MODEL = "small-gpt-oss"
 LOAD = LoadSpec(model=MODEL, workload="layered-arxiv-div64", rate_per_s=50)
@@ -102,8 +103,8 @@ def test_a_process_that_dies_fails_its_block_and_the_next_one_is_served(torch_be
         serve_and_kill()
     assert len(killed) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in killed)
-    row = torch_bench.sample(APART, 0)
-    assert len(row[f"{APART.name}/handover_s"]) == len(row[f"{APART.name}/handover_bytes"]) > 0
+    block = torch_bench.sample(APART, 0)
+    assert len(block.handover_s) == len(block.handover_bytes) > 0
 
 
 @pytest.mark.parametrize(
@@ -140,8 +141,8 @@ def test_the_handover_comes_back_from_the_journal(make_bench):
     point = served(pair.POLICY, plan, plan.loads[0])
     bench, failures = make_bench(plan, [point])
     assert failures == {}
-    row = bench.sample(point, 0)
-    found = blocks(Measured(rounds=[row, bench.sample(point, 1)]), point)
+    row, other = (kept(point, bench.sample(point, index)) for index in range(2))
+    found = blocks(Measured(rounds=[row, other]), point)
     assert found[0].handover_s == tuple(row[f"{point.name}/handover_s"])
     assert pooled(found).handover_bytes == found[0].handover_bytes + found[1].handover_bytes
     prompts = [record.prompt_tokens for record in found[0].records if record.num_tokens > 1]

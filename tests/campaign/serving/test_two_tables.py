@@ -57,15 +57,15 @@ def test_larger_chunks_bear_a_higher_rate_at_a_larger_tbt_and_load_less(table_2)
     judgement = kind.judge(case, plan, measured)
     assert judgement.verdict.kind is VerdictKind.PASSED
     detail = judgement.detail
-    assert detail["ttft_limit_s"] == 2.5  # a quarter of Table 5's 10 s, as in the paper
-    assert detail["chunk_size_tokens"] == [512, 1024, 2048]
-    assert set(detail["as_published"].values()) == {True}
-    assert "mj_per_prompt_and_output_token" not in detail["as_published"]  # no energy on a virtual clock
-    rates = [row["rate_per_s"] for row in detail["rows"]]
+    assert detail.ttft_limit_s == 2.5  # a quarter of Table 5's 10 s, as in the paper
+    assert detail.chunk_size_tokens == (512, 1024, 2048)
+    assert set(detail.as_published.values()) == {True}
+    assert "mj_per_prompt_and_output_token" not in detail.as_published  # no energy on a virtual clock
+    rates = [row.rate_per_s for row in detail.rows]
     assert rates == sorted(rates)
-    for row, printed_rate in zip(detail["rows"], (1.3, 1.7, 2.6), strict=True):
-        assert row["rate_per_s"] == pytest.approx(printed_rate, rel=0.4)
-        assert row["ttft_mean_s"] == pytest.approx(2.5, rel=0.6)
+    for row, printed_rate in zip(detail.rows, (1.3, 1.7, 2.6), strict=True):
+        assert row.rate_per_s == pytest.approx(printed_rate, rel=0.4)
+        assert row.ttft_mean_s == pytest.approx(2.5, rel=0.6)
 
 
 def lower_rate(row, name):
@@ -104,7 +104,7 @@ def test_what_points_the_other_way_fails_by_name(table_2, change, column, reason
     assert judgement.verdict.kind is VerdictKind.FAILED
     assert judgement.verdict.reason.startswith(reason)
     assert ";" not in judgement.verdict.reason  # the other two still pass
-    assert [name for name, good in judgement.detail["as_published"].items() if not good][:1] == [column]
+    assert [name for name, good in judgement.detail.as_published.items() if not good][:1] == [column]
 
 
 def test_without_a_crossing_nothing_is_said(measure):
@@ -142,23 +142,26 @@ def test_energy_is_that_of_the_counter(table_2):
         for point in kind.points(case, plan):
             tokens = sum(row[f"{point.name}/request.prompt_tokens"]) + sum(row[f"{point.name}/request.output_tokens"])
             row[f"{point.name}/energy_j"] = (0.05 * tokens,)
-    rows = kind.judge(case, plan, measured).detail["rows"]
-    assert [row["mj_per_prompt_and_output_token"] for row in rows] == pytest.approx([50.0] * 3)
+    rows = kind.judge(case, plan, measured).detail.rows
+    assert [row.mj_per_prompt_and_output_token for row in rows] == pytest.approx([50.0] * 3)
 
 
 def test_decode_on_a_device_of_its_own_is_smoother(table_10):
     kind, case, plan, measured = table_10
     judgement = kind.judge(case, plan, measured)
     assert judgement.verdict.kind is VerdictKind.PASSED
-    found = judgement.detail["policies"]
+    found = judgement.detail.policies
     for column in ("tbt_mean_s", "tbt_p99_s"):
-        assert found["disaggregated"][column] < found["layered"][column] < found["chunked"][column]
-    moved = judgement.detail["handover"]
-    assert moved["num_requests"] == NUM_ROUNDS * 40
+        disaggregated, layered, chunked = (
+            getattr(found[name], column) for name in ("disaggregated", "layered", "chunked")
+        )
+        assert disaggregated < layered < chunked
+    moved = judgement.detail.handover
+    assert moved.num_requests == NUM_ROUNDS * 40
     prompts = [
         row[f"{point.name}/request.prompt_tokens"] for row in measured.rounds for point in kind.points(case, plan)
     ]
-    assert moved["bytes"] == 98_304 * sum(map(sum, prompts)) / 4  # all four policies serve the same prompts
+    assert moved.bytes == 98_304 * sum(map(sum, prompts)) / 4  # all four policies serve the same prompts
 
 
 def test_a_pair_that_is_slower_fails_and_so_does_layered_prefill_without_its_lead(table_10):
@@ -177,7 +180,7 @@ def test_a_hardware_file_may_name_it_among_its_policies(measure):
     kind, (case,), measured = measure(plan, "policy")
     judgement = kind.judge(case, plan, measured)
     assert judgement.verdict.kind is VerdictKind.PASSED
-    assert judgement.detail["settings"] == {"max_prefill_tokens": 8192}
+    assert judgement.detail.settings == {"max_prefill_tokens": 8192}
 
 
 def test_bounds_of_a_ratio():
@@ -188,10 +191,10 @@ def test_bounds_of_a_ratio():
 
 
 def test_the_paper_s_tables_stand_beside():
-    assert printed("2")["rows"][0] == [512, 1.3, 2.68, 8.05, 29.0, 48.4, 955, 60.2]
-    assert printed("10")["rows"] == [
-        ["chunked", 3.00, 9.15, 32.1, 49.3],
-        ["disaggregated", 3.94, 11.2, 16.4, 25.8],
-        ["layered", 1.24, 4.59, 19.8, 35.9],
-    ]
-    assert printed("10")["units"] == ["", "s", "s", "ms", "ms"]
+    assert printed("2").rows[0] == (512, 1.3, 2.68, 8.05, 29.0, 48.4, 955, 60.2)
+    assert printed("10").rows == (
+        ("chunked", 3.00, 9.15, 32.1, 49.3),
+        ("disaggregated", 3.94, 11.2, 16.4, 25.8),
+        ("layered", 1.24, 4.59, 19.8, 35.9),
+    )
+    assert printed("10").units == ("", "s", "s", "ms", "ms")

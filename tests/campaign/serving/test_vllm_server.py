@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_block import ServedBlock, failures_of, pooled
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.engines.shapes import SHAPES, DecoderShape, ExpertShape
 from pytest_npubench.engines.vllm.answer import Iteration, VllmAnswer, VllmRequest, VllmRun
@@ -20,15 +21,16 @@ from pytest_npubench.serving.metrics import RequestRecord, Slo
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.suites.scheduling import vllm_server
-from pytest_npubench.suites.scheduling.bench import ServingBench
-from pytest_npubench.suites.scheduling.blocks import blocks, failures_of, pooled, to_samples, whole
-from pytest_npubench.suites.scheduling.figures import metrics_of
+from pytest_npubench.suites.scheduling.bench import ServingBench, whole
+from pytest_npubench.suites.scheduling.figures import blocks, metrics_of
 from pytest_npubench.suites.scheduling.plan import serving_plans
 from pytest_npubench.suites.scheduling.points import DecodePoint, PromptPoint, ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
 from pytest_npubench.suites.scheduling.spec import LoadSpec, ServingSpec
 from pytest_npubench.suites.scheduling.vllm_policies import mapping_lines, why_unsupported
 from pytest_npubench.suites.scheduling.vllm_server import VllmServer
+
+from .conftest import kept
 
 SHAPE = DecoderShape(
     name="test-served-moe",
@@ -194,8 +196,8 @@ def test_chunks_of_all_sizes_and_decode_steps_have_one_engine(plan, server):
     engine = _engine(server, "chunked")
     assert [chunk for _, _, chunk in engine.asked] == [32, 256, 2048, 64]
     assert engine.settings.room_tokens == 2048
-    assert found["decode/4/16/step_s"] == pytest.approx([0.1] * 4)
-    assert found["decode/4/16/expert_activations"] == (10,) * 4
+    assert found.step_s == pytest.approx([0.1] * 4)
+    assert found.expert_activations == (10,) * 4
 
 
 def _bench(plan, server) -> ServingBench:
@@ -284,8 +286,8 @@ def test_an_engine_that_dies_leaves_a_block_of_failed_requests(plan, server):
     server.serve(one, REQUESTS)
     _engine(server, "chunked").dies = True
     result = server.serve(one, REQUESTS)
-    row = to_samples(one.name, result, rate_per_s=5.0, slo=SLO, energy_j=None)
-    assert row[f"{one.name}/aborted/the engine died"] == [0, 1]
+    row = kept(one, ServedBlock.of_result(result, rate_per_s=5.0, slo=SLO))
+    assert row[f"{one.name}/aborted/the engine died"] == (0, 1)
     assert all(row.values())  # the rounds of a campaign take no empty column
     (found,) = blocks(Measured(rounds=[json.loads(json.dumps(row))]), one)
     assert [record.aborted for record in found.records] == ["the engine died"] * 2
@@ -308,7 +310,7 @@ def test_a_request_that_failed_among_others_keeps_what_it_has(plan):
         records=records, log=vllm_server.IterationLog(), started_s=0.0, ended_s=1.0, num_layers=4, handover_s=()
     )
     one = ServedPoint(policy="chunked", load=LoadSpec(model=SHAPE.name, workload="w", rate_per_s=1.0))
-    row = json.loads(json.dumps(to_samples(one.name, result, rate_per_s=1.0, slo=SLO, energy_j=None)))
+    row = json.loads(json.dumps(kept(one, ServedBlock.of_result(result, rate_per_s=1.0, slo=SLO))))
     assert row[f"{one.name}/request.num_times"] == [3, 4, 1]
     (found,) = blocks(Measured(rounds=[row]), one)
     assert found.records == (records[0], records[1], replace(records[2], aborted="too long"))

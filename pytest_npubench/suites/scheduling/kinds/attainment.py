@@ -18,16 +18,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.core.case import Case
 from pytest_npubench.serving.attainment_curve import fit_curve
 from pytest_npubench.serving.capacity import Capacity, CapacityRatio, CapacityRun, capacity_ratio, estimate
 from pytest_npubench.serving.metrics import attainment_split
-from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import LoadExperiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
+from pytest_npubench.suites.scheduling.figures import blocks
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
@@ -39,6 +40,21 @@ POLICIES = ("layered", "chunked")
 TARGET = 0.9
 MARGIN = 0.10
 FACTORS = (0.8, 1.2, 1.6, 2.0, 2.6, 3.2)  # of the load's own rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttainmentDetail(ServingDetail):
+    """Of each policy the shares that attained both limits, TTFT and TBT, by rate; its capacity with the 95 % interval,
+    an end None where it is not known, and why. Rates are requests a second."""
+
+    factors: tuple[float, ...]
+    rate_per_s: tuple[float, ...]
+    attainment: Mapping[str, tuple[tuple[float, float, float], ...]]
+    capacity: Mapping[str, tuple[float | None, tuple[float | None, float | None] | None]]
+    capacity_ratio: float | None
+    capacity_ratio_interval: tuple[float, float] | None
+    why: Mapping[str, str] = field(default_factory=dict)
+    published: str
 
 
 class AttainmentKind(LoadExperiment):
@@ -61,16 +77,16 @@ class AttainmentKind(LoadExperiment):
                 *((_ratio(ratio.value, by_round),) if ratio.value is not None else ()),
                 *(_rate(policy, capacities[policy], by_round[policy]) for policy in POLICIES),
             ),
-            detail={
-                "factors": FACTORS,
-                "rate_per_s": [served_at[0].rate_per_s for served_at in by_policy["layered"]],
-                "attainment": {policy: list(map(_split, served_at)) for policy, served_at in by_policy.items()},
-                "capacity": {policy: [found.rate_per_s, found.interval] for policy, found in capacities.items()},
-                "capacity_ratio": ratio.value,
-                "capacity_ratio_interval": ratio.interval,
-                "why": {policy: capacity.why for policy, capacity in capacities.items()},
-                "published": "Layered Prefill, Fig. 3: capacities in a ratio of 1.14 to 1.45",
-            },
+            detail=AttainmentDetail(
+                factors=FACTORS,
+                rate_per_s=tuple(served_at[0].rate_per_s for served_at in by_policy["layered"]),
+                attainment={policy: tuple(map(_split, served_at)) for policy, served_at in by_policy.items()},
+                capacity={policy: (found.rate_per_s, found.interval) for policy, found in capacities.items()},
+                capacity_ratio=ratio.value,
+                capacity_ratio_interval=ratio.interval,
+                why={policy: capacity.why for policy, capacity in capacities.items()},
+                published="Layered Prefill, Fig. 3: capacities in a ratio of 1.14 to 1.45",
+            ),
         )
 
 
@@ -81,7 +97,7 @@ def scaled(load: LoadSpec, factor: float) -> LoadSpec:
     return replace(load, utilisation=load.utilisation * factor)
 
 
-def _verdict(by_policy: Mapping[str, Sequence[tuple[Block, ...]]], ratio: CapacityRatio) -> Verdict:
+def _verdict(by_policy: Mapping[str, Sequence[tuple[ServedBlock, ...]]], ratio: CapacityRatio) -> Verdict:
     below = [policy for policy, served_at in by_policy.items() if _is_below(served_at)]
     if below:
         lowest = by_policy[below[0]][0][0].rate_per_s
@@ -93,17 +109,17 @@ def _verdict(by_policy: Mapping[str, Sequence[tuple[Block, ...]]], ratio: Capaci
     return judge_gates((Gate(metric="capacity, chunked / layered at the least", value=1 / highest, limit=1.0),))
 
 
-def _is_below(served_at: Sequence[tuple[Block, ...]]) -> bool:
+def _is_below(served_at: Sequence[tuple[ServedBlock, ...]]) -> bool:
     return all(_attained(block) < TARGET for block in served_at[0])
 
 
-def _capacity(served_at: Sequence[tuple[Block, ...]]) -> Capacity:
+def _capacity(served_at: Sequence[tuple[ServedBlock, ...]]) -> Capacity:
     runs = _runs(served_at)
     rates = [run.rate_per_s for run in runs]
     return estimate(runs, low=min(rates), high=max(rates), target=TARGET)
 
 
-def _by_round(served_at: Sequence[tuple[Block, ...]]) -> tuple[float, ...]:
+def _by_round(served_at: Sequence[tuple[ServedBlock, ...]]) -> tuple[float, ...]:
     """Each round's capacity from its blocks alone, within the rates tried."""
     return tuple(_within(_runs([(block,) for block in row])) for row in zip(*served_at, strict=True))
 
@@ -118,27 +134,27 @@ def _within(runs: Sequence[CapacityRun]) -> float:
     return math.exp(fit_curve(runs, TARGET, (math.log(min(rates)), math.log(max(rates)))).log_capacity)
 
 
-def _runs(served_at: Sequence[tuple[Block, ...]]) -> list[CapacityRun]:
+def _runs(served_at: Sequence[tuple[ServedBlock, ...]]) -> list[CapacityRun]:
     return [
         CapacityRun(
             rate_per_s=block.rate_per_s,
             seed=index,
             num_attained=round(_attained(block) * len(block.records)),
             num_arrived=len(block.records),
-            spent_s=block.ended_s - block.started_s,
+            spent_s=block.duration_s,
         )
         for found in served_at
         for index, block in enumerate(found)
     ]
 
 
-def _attained(block: Block) -> float:
-    return attainment_split(block.records, block.slo)[0]
+def _attained(block: ServedBlock) -> float:
+    return attainment_split(block.records, block.limits)[0]
 
 
-def _split(found: tuple[Block, ...]) -> tuple[float, float, float]:
+def _split(found: tuple[ServedBlock, ...]) -> tuple[float, float, float]:
     """Attainment of both limits, of TTFT and of TBT, over the requests of all rounds at one rate."""
-    return attainment_split([record for block in found for record in block.records], found[0].slo)
+    return attainment_split([record for block in found for record in block.records], found[0].limits)
 
 
 def _ratio(value: float, by_round: Mapping[str, Sequence[float]]) -> Metric:

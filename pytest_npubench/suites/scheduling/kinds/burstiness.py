@@ -6,14 +6,15 @@ The paper's direction: layered prefill keeps its lead in TTFT (2.55 s against 5.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_block import ServedBlock, pooled
 from pytest_npubench.core.case import Case
 from pytest_npubench.serving.arrivals import realised
-from pytest_npubench.suites.scheduling.blocks import blocks, pooled
-from pytest_npubench.suites.scheduling.experiment import LoadExperiment
-from pytest_npubench.suites.scheduling.figures import mean_ttft_s, metrics_of, paired_ratios, ratio_metric
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
+from pytest_npubench.suites.scheduling.figures import blocks, mean_ttft_s, metrics_of, paired_ratios, ratio_metric
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import layered_and_chunked
@@ -34,6 +35,18 @@ SHOWN = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstinessDetail(ServingDetail):
+    """The CV of the gaps asked for and the one that came; under each policy the figures that are shown, by name."""
+
+    rate_per_s: float
+    cv: float
+    realised_cv: float | None
+    published: str
+    layered: Mapping[str, float]
+    chunked: Mapping[str, float]
+
+
 class BurstinessKind(LoadExperiment):
     name = "burstiness"
 
@@ -43,23 +56,24 @@ class BurstinessKind(LoadExperiment):
     def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
         layered, chunked = (blocks(measured, point) for point in self.points(case, plan))
         ttft = ratio_metric("ttft_ratio", paired_ratios(layered, chunked, mean_ttft_s))
-        shown = {
-            name: {metric.name: metric.value for metric in metrics_of(found, plan.shape)[0] if metric.name in SHOWN}
-            for name, found in (("layered", layered), ("chunked", chunked))
-        }
         times = [record.arrival_s for record in pooled(layered[:1]).records]
         return Judgement(
             verdict=judge_gates((Gate(metric="mean TTFT, layered / chunked", value=ttft.value, limit=1.0),)),
             what=f"bursty arrivals, CV {CV}, {layered[0].rate_per_s:.3g} req/s",
             metrics=(ttft,),
-            detail={
-                "rate_per_s": layered[0].rate_per_s,
-                "cv": CV,
-                "realised_cv": realised(times)[1],
-                "published": "Layered Prefill, Table 12",
-                **shown,
-            },
+            detail=BurstinessDetail(
+                rate_per_s=layered[0].rate_per_s,
+                cv=CV,
+                realised_cv=realised(times)[1],
+                published="Layered Prefill, Table 12",
+                layered=_shown(layered, plan),
+                chunked=_shown(chunked, plan),
+            ),
         )
+
+
+def _shown(found: Sequence[ServedBlock], plan: ServingPlan) -> Mapping[str, float]:
+    return {metric.name: metric.value for metric in metrics_of(found, plan.shape)[0] if metric.name in SHOWN}
 
 
 KIND = BurstinessKind()

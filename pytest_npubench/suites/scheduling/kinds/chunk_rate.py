@@ -14,18 +14,19 @@ inconclusive where the rates tried do not hold a crossing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.core.case import Case
 from pytest_npubench.serving.capacity import Capacity, CapacityRun, capacity_ratio, estimate
-from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import LoadExperiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
 from pytest_npubench.suites.scheduling.figures import (
+    blocks,
     loaded_bytes,
     mean_tbt_s,
     mean_ttft_s,
@@ -36,7 +37,7 @@ from pytest_npubench.suites.scheduling.kinds.attainment import FACTORS, scaled
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
-from pytest_npubench.suites.scheduling.printed import printed
+from pytest_npubench.suites.scheduling.printed import PrintedTable, printed
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
@@ -47,7 +48,39 @@ LARGER_FACTORS = (*FACTORS[1:], 4.0, 5.0)
 TTFT_SHARE = 0.25
 TARGET = 0.5
 
-Served = Sequence[tuple[Block, ...]]
+Served = Sequence[tuple[ServedBlock, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkRateRow:
+    """The columns of Table 2 of one chunk size at the rate that it bears, each the mean over rounds; energy is None
+    where it is not known."""
+
+    chunk_size_tokens: int
+    rate_per_s: float
+    rate_interval: tuple[float | None, float | None] | None
+    ttft_mean_s: float
+    tbt_mean_s: float
+    tbt_p99_s: float
+    expert_load_bytes_per_request: float
+    mj_per_prompt_and_output_token: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkRateDetail(ServingDetail):
+    """By chunk size; without a crossing there are no rows, and `why` says so. as_published: whether a column goes the
+    paper's way from row to row."""
+
+    ttft_limit_s: float
+    chunk_size_tokens: tuple[int, ...]
+    rates_tried_per_s: tuple[tuple[float, ...], ...]
+    num_blocks: int
+    why: tuple[str, ...]
+    published: str
+    published_table: PrintedTable
+    rows: tuple[ChunkRateRow, ...] = ()
+    as_published: Mapping[str, bool] = field(default_factory=dict)
+    rate_ratio_interval: tuple[float, float] | None = None
 
 
 class ChunkRateKind(LoadExperiment):
@@ -63,31 +96,28 @@ class ChunkRateKind(LoadExperiment):
         )
 
     def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
-        by_size: dict[object, list[tuple[Block, ...]]] = {}
+        by_size: dict[object, list[tuple[ServedBlock, ...]]] = {}
         for point in self.points(case, plan):
             by_size.setdefault(dict(point.settings)["chunk_size_tokens"], []).append(blocks(measured, point))
         by_chunk = list(by_size.values())
         capacities = [_capacity(served_at) for served_at in by_chunk]
         sizes = _sizes(plan, plan.load(case))
-        limit_s = TTFT_SHARE * by_chunk[0][0][0].slo.ttft_s
-        detail: dict[str, object] = {
-            "ttft_limit_s": limit_s,
-            "chunk_size_tokens": sizes,
-            "rates_tried_per_s": [[found[0].rate_per_s for found in served_at] for served_at in by_chunk],
-            "num_blocks": len(by_chunk[0][0]),
-            "why": [capacity.why for capacity in capacities],
-            "published": "Layered Prefill, Table 2",
-            "published_table": printed("2"),
-        }
+        limit_s = TTFT_SHARE * by_chunk[0][0][0].limits.ttft_s
+        detail = ChunkRateDetail(
+            ttft_limit_s=limit_s,
+            chunk_size_tokens=sizes,
+            rates_tried_per_s=tuple(tuple(found[0].rate_per_s for found in served_at) for served_at in by_chunk),
+            num_blocks=len(by_chunk[0][0]),
+            why=tuple(capacity.why for capacity in capacities),
+            published="Layered Prefill, Table 2",
+            published_table=printed("2"),
+        )
         what = f"chunks of {sizes[0]} to {sizes[-1]} tokens at a median TTFT of {limit_s:.3g} s"
         if unknown := [_missing(size, one) for size, one in zip(sizes, capacities, strict=True) if not one.reached]:
             verdict = Verdict(kind=VerdictKind.INCONCLUSIVE, reason="; ".join(unknown))
             return Judgement(verdict=verdict, what=what, detail=detail)
-        rows = [
-            _row(size, capacity, served_at)
-            for size, capacity, served_at in zip(sizes, capacities, by_chunk, strict=True)
-        ]
-        detail |= {"rows": rows, "as_published": _as_published(rows)}
+        rows = tuple(map(_row, sizes, capacities, by_chunk))
+        detail = replace(detail, rows=rows, as_published=_as_published(rows))
         return _judgement(what, by_chunk, capacities, detail)
 
 
@@ -96,19 +126,18 @@ def _in_chunks(point: ServedPoint, size: int) -> ServedPoint:
     return replace(point, settings=tuple(dict(point.settings, chunk_size_tokens=size).items()))
 
 
-def _sizes(plan: ServingPlan, load: LoadSpec) -> list[int]:
-    return [chunk * plan.tokens_per_iteration(load) for chunk in CHUNKS]
+def _sizes(plan: ServingPlan, load: LoadSpec) -> tuple[int, ...]:
+    return tuple(chunk * plan.tokens_per_iteration(load) for chunk in CHUNKS)
 
 
 def _judgement(
-    what: str, by_chunk: Sequence[Served], capacities: Sequence[Capacity], detail: dict[str, object]
+    what: str, by_chunk: Sequence[Served], capacities: Sequence[Capacity], detail: ChunkRateDetail
 ) -> Judgement:
     rate = capacity_ratio(capacities[-1], capacities[0])
     assert rate.value is not None  # both are reached
     ends = (by_chunk[0], capacities[0]), (by_chunk[-1], capacities[-1])
     tbt, loads = (_ratios(*ends, figure) for figure in (mean_tbt_s, _loads_per_request))
     highest_rate = rate.interval[1] if rate.interval else rate.value
-    detail["rate_ratio_interval"] = rate.interval
     return Judgement(
         verdict=judge_gates(
             (
@@ -129,7 +158,7 @@ def _judgement(
             ratio_metric("tbt_largest_over_smallest", tbt),
             ratio_metric("expert_load_largest_over_smallest", loads),
         ),
-        detail=detail,
+        detail=replace(detail, rate_ratio_interval=rate.interval),
     )
 
 
@@ -139,9 +168,9 @@ def _capacity(served_at: Served) -> Capacity:
         CapacityRun(
             rate_per_s=block.rate_per_s,
             seed=index,
-            num_attained=sum(record.ttft_s <= TTFT_SHARE * block.slo.ttft_s for record in block.records),
+            num_attained=sum(record.ttft_s <= TTFT_SHARE * block.limits.ttft_s for record in block.records),
             num_arrived=len(block.records),
-            spent_s=block.ended_s - block.started_s,
+            spent_s=block.duration_s,
         )
         for found in served_at
         for index, block in enumerate(found)
@@ -154,26 +183,25 @@ def _missing(size: int, capacity: Capacity) -> str:
     return f"chunk of {size}: {capacity.why}"
 
 
-def _row(size: int, capacity: Capacity, served_at: Served) -> dict[str, object]:
-    """The columns of Table 2 at the rate that was found, each the mean over rounds; None: not known here."""
-
-    def mean(figure: Callable[[Block], float]) -> float:
+def _row(size: int, capacity: Capacity, served_at: Served) -> ChunkRateRow:
+    def mean(figure: Callable[[ServedBlock], float]) -> float:
         return float(np.mean(_at_rate(served_at, capacity, figure)))
 
+    assert capacity.rate_per_s is not None
     knows_energy = all(block.energy_j for found in served_at for block in found)
-    return {
-        "chunk_size_tokens": size,
-        "rate_per_s": capacity.rate_per_s,
-        "rate_interval": capacity.interval,
-        "ttft_mean_s": mean(mean_ttft_s),
-        "tbt_mean_s": mean(mean_tbt_s),
-        "tbt_p99_s": mean(_tbt_p99_s),
-        "expert_load_bytes_per_request": mean(_loads_per_request),
-        "mj_per_prompt_and_output_token": mean(_mj_per_token) if knows_energy else None,
-    }
+    return ChunkRateRow(
+        chunk_size_tokens=size,
+        rate_per_s=capacity.rate_per_s,
+        rate_interval=capacity.interval,
+        ttft_mean_s=mean(mean_ttft_s),
+        tbt_mean_s=mean(mean_tbt_s),
+        tbt_p99_s=mean(_tbt_p99_s),
+        expert_load_bytes_per_request=mean(_loads_per_request),
+        mj_per_prompt_and_output_token=mean(_mj_per_token) if knows_energy else None,
+    )
 
 
-def _at_rate(served_at: Served, capacity: Capacity, figure: Callable[[Block], float]) -> tuple[float, ...]:
+def _at_rate(served_at: Served, capacity: Capacity, figure: Callable[[ServedBlock], float]) -> tuple[float, ...]:
     """The figure at the capacity in each round, between the rates on either side."""
     assert capacity.rate_per_s is not None
     rounds = zip(*served_at, strict=True)
@@ -190,36 +218,35 @@ def _at_rate(served_at: Served, capacity: Capacity, figure: Callable[[Block], fl
 
 
 def _ratios(
-    smallest: tuple[Served, Capacity], largest: tuple[Served, Capacity], figure: Callable[[Block], float]
+    smallest: tuple[Served, Capacity], largest: tuple[Served, Capacity], figure: Callable[[ServedBlock], float]
 ) -> tuple[float, ...]:
     pairs = zip(_at_rate(*largest, figure), _at_rate(*smallest, figure), strict=True)
     return tuple(large / small for large, small in pairs)
 
 
-def _as_published(rows: Sequence[dict[str, object]]) -> dict[str, bool]:
+def _as_published(rows: Sequence[ChunkRateRow]) -> dict[str, bool]:
     """Whether each column goes the paper's way from row to row; those that are not known are left out."""
     rising = {"rate_per_s": True, "tbt_mean_s": True, "tbt_p99_s": True}
     falling = {"expert_load_bytes_per_request": False, "mj_per_prompt_and_output_token": False}
-    columns = {name: [row[name] for row in rows] for name in (rising | falling)}
+    columns = {name: [getattr(row, name) for row in rows] for name in (rising | falling)}
     return {
-        name: all((after > before) is (rising | falling)[name] for before, after in pairwise(values))  # type: ignore[operator]
+        name: all((after > before) is (rising | falling)[name] for before, after in pairwise(values))
         for name, values in columns.items()
         if None not in values
     }
 
 
-def _loads_per_request(block: Block) -> float:
+def _loads_per_request(block: ServedBlock) -> float:
     return loaded_bytes(block) / len(block.records)
 
 
-def _tbt_p99_s(block: Block) -> float:
-    return float(np.quantile([gap for record in block.records for gap in record.tbt_s], 0.99))
+def _tbt_p99_s(block: ServedBlock) -> float:
+    return float(np.quantile(block.gaps_s, 0.99))
 
 
-def _mj_per_token(block: Block) -> float:
+def _mj_per_token(block: ServedBlock) -> float:
     assert block.energy_j is not None
-    num_tokens = sum(record.num_tokens + (record.prompt_tokens or 0) for record in block.records)
-    return 1e3 * block.energy_j / num_tokens
+    return 1e3 * block.energy_j / block.num_tokens
 
 
 KIND = ChunkRateKind()

@@ -7,17 +7,28 @@ of 512 to 8,192 tokens of a prompt of 8,192.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.stats.error import repeat_error
-from pytest_npubench.suites.scheduling.experiment import LoadExperiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
 from pytest_npubench.suites.scheduling.plan import ServingPlan
-from pytest_npubench.suites.scheduling.points import PromptPoint
+from pytest_npubench.suites.scheduling.points import PromptPoint, PromptVisit
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 CHUNKS = (1, 2, 4, 8, 16)  # times tokens_per_iteration; the longest is the whole prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkSweepDetail(ServingDetail):
+    """The bytes of experts that one prompt loads in chunks of a size."""
+
+    chunk_size_tokens: int
+    prompt_tokens: int
+    expert_load_bytes: int
+    published: str
 
 
 class ChunkSweepKind(LoadExperiment):
@@ -34,9 +45,9 @@ class ChunkSweepKind(LoadExperiment):
 
     def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
         (point,) = self.points(case, plan)
-        measured.check(point.name)
-        loaded = [row[f"{point.name}/expert_load_bytes"][0] for row in measured.rounds]
-        prefill_s = [row[f"{point.name}/prefill_s"][0] for row in measured.rounds]
+        visits = [visit for (visit,) in measured.visits(point.name, PromptVisit)]
+        loaded = [visit.expert_load_bytes for visit in visits]
+        prefill_s = [visit.prefill_s for visit in visits]
         changed = Gate(metric="rounds with another count", value=sum(value != loaded[0] for value in loaded), limit=0)
         mean_s = sum(prefill_s) / len(prefill_s)
         return Judgement(
@@ -48,12 +59,12 @@ class ChunkSweepKind(LoadExperiment):
             ),
             measured_s=mean_s,
             repeat_error=repeat_error(prefill_s),
-            detail={
-                "chunk_size_tokens": point.chunk_size_tokens,
-                "prompt_tokens": point.prompt_tokens,
-                "expert_load_bytes": loaded[0],
-                "published": "Layered Prefill, Fig. 2",
-            },
+            detail=ChunkSweepDetail(
+                chunk_size_tokens=point.chunk_size_tokens,
+                prompt_tokens=point.prompt_tokens,
+                expert_load_bytes=loaded[0],
+                published="Layered Prefill, Fig. 2",
+            ),
         )
 
 

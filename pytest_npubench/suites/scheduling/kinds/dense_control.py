@@ -8,16 +8,19 @@ below 1. The ratio stands in the case's line with its interval, and so does a le
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
-from pytest_npubench.suites.scheduling.blocks import blocks
-from pytest_npubench.suites.scheduling.experiment import LoadExperiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
 from pytest_npubench.suites.scheduling.figures import (
+    blocks,
     mean_e2e_s,
     mean_tbt_s,
     mean_ttft_s,
     paired_ratios,
     ratio_bounds,
+    ratio_interval,
     ratio_metric,
 )
 from pytest_npubench.suites.scheduling.plan import ServingPlan
@@ -25,6 +28,17 @@ from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import layered_and_chunked
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseControlDetail(ServingDetail):
+    """The 95 % interval of the TTFT ratio is None where one block alone was served."""
+
+    rate_per_s: float
+    num_blocks: int
+    tokens_per_iteration: int | None = None
+    ttft_ratio_interval: tuple[float, float] | None = None
+    published: str
 
 
 class DenseControlKind(LoadExperiment):
@@ -47,13 +61,13 @@ class DenseControlKind(LoadExperiment):
             what=f"dense: mean TTFT, layered / chunked, {_in_words(ttft.value, bounds)}, "
             f"{layered[0].rate_per_s:.3g} req/s",
             metrics=(ttft, *ratios),
-            detail={
-                "rate_per_s": layered[0].rate_per_s,
-                "num_blocks": len(layered),
-                "tokens_per_iteration": plan.tokens_per_iteration(plan.load(case)),
-                "ttft_ratio_interval": bounds if len(ratios_of_blocks) > 1 else None,
-                "published": "Layered Prefill, section 5.13: mean TTFT 1.45 s layered, 0.955 s chunked",
-            },
+            detail=DenseControlDetail(
+                rate_per_s=layered[0].rate_per_s,
+                num_blocks=len(layered),
+                tokens_per_iteration=plan.tokens_per_iteration(plan.load(case)),
+                ttft_ratio_interval=ratio_interval(ratios_of_blocks),
+                published="Layered Prefill, section 5.13: mean TTFT 1.45 s layered, 0.955 s chunked",
+            ),
         )
 
 

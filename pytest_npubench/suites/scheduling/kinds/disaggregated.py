@@ -14,30 +14,86 @@ prefill device hangs on how nearly that is saturated, and the paper prints no ra
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.core.case import Case
-from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import LoadExperiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
 from pytest_npubench.suites.scheduling.figures import (
+    blocks,
     mean_e2e_s,
     mean_tbt_s,
     mean_ttft_s,
     paired_ratios,
     ratio_bounds,
+    ratio_interval,
     ratio_metric,
 )
 from pytest_npubench.suites.scheduling.pair import POLICY
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
-from pytest_npubench.suites.scheduling.printed import printed
+from pytest_npubench.suites.scheduling.printed import PrintedTable, printed
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement
 
 POLICIES = ("chunked", "layered", "hybrid", POLICY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latencies:
+    """As the paper's columns, in seconds, over the requests of all blocks."""
+
+    ttft_mean_s: float
+    ttft_p99_s: float
+    tbt_mean_s: float
+    tbt_p99_s: float
+
+    @classmethod
+    def of(cls, found: Sequence[ServedBlock]) -> Latencies:
+        ttft_s = [ttft_s for block in found for ttft_s in block.ttfts_s]
+        tbt_s = [gap_s for block in found for gap_s in block.gaps_s]
+        return cls(
+            ttft_mean_s=float(np.mean(ttft_s)),
+            ttft_p99_s=float(np.quantile(ttft_s, 0.99)),
+            tbt_mean_s=float(np.mean(tbt_s)),
+            tbt_p99_s=float(np.quantile(tbt_s, 0.99)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """What moved, and the seconds from asking for it until the decode side had it; None where nothing moved."""
+
+    num_requests: int
+    bytes: int | None = None
+    mean_s: float | None = None
+    longest_s: float | None = None
+
+    @classmethod
+    def of(cls, found: Sequence[ServedBlock]) -> Handover:
+        seconds = [value for block in found for value in block.handover_s]
+        num_bytes = sum(value for block in found for value in block.handover_bytes)
+        if not seconds:
+            return cls(num_requests=0)
+        return cls(num_requests=len(seconds), bytes=num_bytes, mean_s=float(np.mean(seconds)), longest_s=max(seconds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisaggregatedDetail(ServingDetail):
+    """Intervals are those of the ratios apart / layered, 95 %; None where one block alone was served."""
+
+    rate_per_s: float
+    num_blocks: int
+    policies: Mapping[str, Latencies]
+    tbt_interval: tuple[float, float] | None
+    ttft_interval: tuple[float, float] | None
+    handover: Handover
+    published: str
+    published_table: PrintedTable
 
 
 class DisaggregatedKind(LoadExperiment):
@@ -65,43 +121,17 @@ class DisaggregatedKind(LoadExperiment):
                 ratio_metric("e2e_apart_over_layered", paired_ratios(apart, layered, mean_e2e_s)),
                 ratio_metric("ttft_layered_over_chunked", lead),
             ),
-            detail={
-                "rate_per_s": layered[0].rate_per_s,
-                "num_blocks": len(layered),
-                "policies": {policy: _latencies(served_at) for policy, served_at in found.items()},
-                "tbt_interval": ratio_bounds(tbt),
-                "ttft_interval": ratio_bounds(paired_ratios(apart, layered, mean_ttft_s)),
-                "handover": _handover(apart),
-                "published": "Layered Prefill, Table 10",
-                "published_table": printed("10"),
-            },
+            detail=DisaggregatedDetail(
+                rate_per_s=layered[0].rate_per_s,
+                num_blocks=len(layered),
+                policies={policy: Latencies.of(served_at) for policy, served_at in found.items()},
+                tbt_interval=ratio_interval(tbt),
+                ttft_interval=ratio_interval(paired_ratios(apart, layered, mean_ttft_s)),
+                handover=Handover.of(apart),
+                published="Layered Prefill, Table 10",
+                published_table=printed("10"),
+            ),
         )
-
-
-def _latencies(found: Sequence[Block]) -> dict[str, float]:
-    """As the paper's columns, in seconds, over the requests of all blocks."""
-    ttft_s = [record.ttft_s for block in found for record in block.records]
-    tbt_s = [gap for block in found for record in block.records for gap in record.tbt_s]
-    return {
-        "ttft_mean_s": float(np.mean(ttft_s)),
-        "ttft_p99_s": float(np.quantile(ttft_s, 0.99)),
-        "tbt_mean_s": float(np.mean(tbt_s)),
-        "tbt_p99_s": float(np.quantile(tbt_s, 0.99)),
-    }
-
-
-def _handover(found: Sequence[Block]) -> Mapping[str, float | int]:
-    """What moved, and the seconds from asking for it until the decode side had it."""
-    seconds = [value for block in found for value in block.handover_s]
-    num_bytes = [value for block in found for value in block.handover_bytes]
-    if not seconds:
-        return {"num_requests": 0}
-    return {
-        "num_requests": len(seconds),
-        "bytes": sum(num_bytes),
-        "mean_s": float(np.mean(seconds)),
-        "longest_s": max(seconds),
-    }
 
 
 KIND = DisaggregatedKind()

@@ -13,18 +13,33 @@ Where no energy counter can be read the case is inconclusive and says which path
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.core.case import Case
-from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import LoadExperiment
-from pytest_npubench.suites.scheduling.figures import paired_ratios, ratio_metric
+from pytest_npubench.errors import MeasurementError
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
+from pytest_npubench.suites.scheduling.figures import blocks, paired_ratios, ratio_metric
 from pytest_npubench.suites.scheduling.plan import ServingPlan
-from pytest_npubench.suites.scheduling.points import IdlePoint, ServedPoint
+from pytest_npubench.suites.scheduling.points import IdlePoint, IdleVisit, ServedPoint
 from pytest_npubench.suites.scheduling.policies import layered_and_chunked
 from pytest_npubench.verdict import Verdict, VerdictKind, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 NO_COUNTER = "unavailable: this device offers no energy counter that can be read"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyDetail(ServingDetail):
+    """Mean power in watts, by policy and at rest; empty and None where nothing tells it."""
+
+    rate_per_s: float
+    num_blocks: int | None = None
+    power_w: Mapping[str, float] = field(default_factory=dict)
+    idle_power_w: float | None = None
+    published: str = "Layered Prefill, Table 8: 51.7 / 56.6 mJ per prompt and output token at 1.3 req/s"
 
 
 class EnergyKind(LoadExperiment):
@@ -36,7 +51,7 @@ class EnergyKind(LoadExperiment):
     def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
         layered, chunked = (blocks(measured, point) for point in layered_and_chunked(case, plan))
         what = f"energy, layered / chunked, {layered[0].rate_per_s:.3g} req/s"
-        detail: dict[str, object] = {"rate_per_s": layered[0].rate_per_s, "num_blocks": len(layered)}
+        detail = EnergyDetail(rate_per_s=layered[0].rate_per_s, num_blocks=len(layered))
         if any(not block.energy_j for block in (*layered, *chunked)):
             verdict = Verdict(kind=VerdictKind.INCONCLUSIVE, reason=f"energy {_why_unknown(measured)}")
             return Judgement(verdict=verdict, what=what, detail=detail)
@@ -51,12 +66,11 @@ class EnergyKind(LoadExperiment):
                 *(() if idle_w is None else (_above_idle("layered", layered, idle_w),)),
                 *(() if idle_w is None else (_above_idle("chunked", chunked, idle_w),)),
             ),
-            detail={
-                **detail,
-                "power_w": {name: _power_w(found) for name, found in (("layered", layered), ("chunked", chunked))},
-                "idle_power_w": idle_w,
-                "published": "Layered Prefill, Table 8: 51.7 / 56.6 mJ per prompt and output token at 1.3 req/s",
-            },
+            detail=replace(
+                detail,
+                power_w={name: _power_w(found) for name, found in (("layered", layered), ("chunked", chunked))},
+                idle_power_w=idle_w,
+            ),
         )
 
 
@@ -68,43 +82,39 @@ def _why_unknown(measured: Measured) -> str:
 
 def _idle_w(measured: Measured) -> float | None:
     """Mean over the rounds; None where it was not measured."""
-    known = [value for row in measured.rounds for value in row.get(f"{IdlePoint().name}/power_w", ())]
+    try:
+        visits = [visit for (visit,) in measured.visits(IdlePoint().name, IdleVisit)]
+    except MeasurementError:
+        return None
+    known = [visit.power_w for visit in visits if visit.power_w is not None]
     return sum(known) / len(known) if known else None
 
 
-def _joules(block: Block) -> float:
+def _joules(block: ServedBlock) -> float:
     assert block.energy_j is not None
     return block.energy_j
 
 
-def _power_w(found: tuple[Block, ...]) -> float:
-    return sum(map(_joules, found)) / sum(block.ended_s - block.started_s for block in found)
+def _power_w(found: tuple[ServedBlock, ...]) -> float:
+    return sum(map(_joules, found)) / sum(block.duration_s for block in found)
 
 
-def _per_token(policy: str, found: tuple[Block, ...]) -> tuple[Metric, Metric]:
+def _per_token(policy: str, found: tuple[ServedBlock, ...]) -> tuple[Metric, Metric]:
     """mJ a token, by both denominators."""
-    of_all = [1e3 * _joules(block) / _num_tokens(block) for block in found]
-    of_output = [1e3 * _joules(block) / _num_output(block) for block in found]
+    of_all = [1e3 * _joules(block) / block.num_tokens for block in found]
+    of_output = [1e3 * _joules(block) / block.num_output_tokens for block in found]
     return (
         _mean(f"{policy}_mj_per_prompt_and_output_token", of_all),
         _mean(f"{policy}_mj_per_output_token", of_output),
     )
 
 
-def _above_idle(policy: str, found: tuple[Block, ...], idle_w: float) -> Metric:
+def _above_idle(policy: str, found: tuple[ServedBlock, ...], idle_w: float) -> Metric:
     """Held against nothing: a difference of two measurements, below 0 where the device drew less than at rest."""
-    above_j = [_joules(block) - idle_w * (block.ended_s - block.started_s) for block in found]
-    values = [1e3 * joules / _num_tokens(block) for joules, block in zip(above_j, found, strict=True)]
+    above_j = [_joules(block) - idle_w * block.duration_s for block in found]
+    values = [1e3 * joules / block.num_tokens for joules, block in zip(above_j, found, strict=True)]
     name = f"{policy}_mj_above_idle_per_prompt_and_output_token"
     return Metric(name=name, unit="mJ", value=sum(values) / len(values), samples=tuple(values), gate="none")
-
-
-def _num_output(block: Block) -> int:
-    return sum(record.num_tokens for record in block.records)
-
-
-def _num_tokens(block: Block) -> int:
-    return _num_output(block) + sum(record.prompt_tokens or 0 for record in block.records)
 
 
 def _mean(name: str, values: list[float]) -> Metric:

@@ -7,18 +7,29 @@ counting. The paper's column for 128 experts, 8 of them a token, rises from 6.25
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.stats.error import repeat_error
-from pytest_npubench.suites.scheduling.experiment import LoadExperiment
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
 from pytest_npubench.suites.scheduling.plan import ServingPlan
-from pytest_npubench.suites.scheduling.points import DecodePoint
+from pytest_npubench.suites.scheduling.points import DecodePoint, DecodeSteps
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 CONTEXT_TOKENS = 16
 PUBLISHED = {1: 0.0625, 2: 0.117, 4: 0.213, 8: 0.290, 16: 0.445, 32: 0.547, 64: 0.694, 128: 0.863, 256: 0.934}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertCoverageDetail(ServingDetail):
+    """Distinct experts of a decode step / experts of a layer, here and in the paper."""
+
+    batch_size: int
+    coverage: float
+    published_coverage: float
+    published: str
 
 
 class ExpertCoverageKind(LoadExperiment):
@@ -34,9 +45,9 @@ class ExpertCoverageKind(LoadExperiment):
 
     def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
         (point,) = self.points(case, plan)
-        measured.check(point.name)
-        counted = [row[f"{point.name}/expert_activations"] for row in measured.rounds]
-        step_s = [min(row[f"{point.name}/step_s"]) for row in measured.rounds]
+        visits = [steps for (steps,) in measured.visits(point.name, DecodeSteps)]
+        counted = [steps.expert_activations for steps in visits]
+        step_s = [min(steps.step_s) for steps in visits]
         first, shape = counted[0], plan.shape
         coverage = sum(first) / (len(first) * shape.num_layers * shape.num_experts)
         changed = Gate(metric="rounds with another count", value=sum(row != first for row in counted), limit=0)
@@ -49,12 +60,12 @@ class ExpertCoverageKind(LoadExperiment):
             ),
             measured_s=sum(step_s) / len(step_s),
             repeat_error=repeat_error(step_s),
-            detail={
-                "batch_size": point.batch_size,
-                "coverage": coverage,
-                "published_coverage": PUBLISHED[point.batch_size],
-                "published": "Layered Prefill, Table 1, 128 experts, 8 a token",
-            },
+            detail=ExpertCoverageDetail(
+                batch_size=point.batch_size,
+                coverage=coverage,
+                published_coverage=PUBLISHED[point.batch_size],
+                published="Layered Prefill, Table 1, 128 experts, 8 a token",
+            ),
         )
 
 

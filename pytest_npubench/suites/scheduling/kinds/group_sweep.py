@@ -7,18 +7,30 @@ requests, and fails where either goes the other way.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.serving.settings import MERGE_CHUNKS
-from pytest_npubench.suites.scheduling.blocks import blocks
-from pytest_npubench.suites.scheduling.experiment import LoadExperiment
-from pytest_npubench.suites.scheduling.figures import mean_ttft_s, paired_ratios, ratio_metric, worst_tbt_s
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
+from pytest_npubench.suites.scheduling.figures import blocks, mean_ttft_s, paired_ratios, ratio_metric, worst_tbt_s
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement
 
 GROUPS = (2, 4, 8, 16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSweepDetail(ServingDetail):
+    """By number of layer groups: mean TTFT over the blocks' means, and the worst TBT of any request."""
+
+    rate_per_s: float
+    groups: tuple[int, ...]
+    ttft_mean_s: tuple[float, ...]
+    worst_tbt_s: tuple[float, ...]
+    published: str
 
 
 class GroupSweepKind(LoadExperiment):
@@ -38,10 +50,10 @@ class GroupSweepKind(LoadExperiment):
 
     def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
         points = self.points(case, plan)
+        groups = tuple(groups for groups in GROUPS if groups <= plan.shape.num_layers)
         served = [blocks(measured, point) for point in points]
         ttft = ratio_metric("ttft_most_over_fewest", paired_ratios(served[-1], served[0], mean_ttft_s))
         tail = ratio_metric("worst_tbt_most_over_fewest", paired_ratios(served[-1], served[0], worst_tbt_s))
-        groups = [dict(point.settings)["num_layer_groups"] for point in points]
         span = f"{groups[0]} / {groups[-1]} groups"
         return Judgement(
             verdict=judge_gates(
@@ -52,13 +64,13 @@ class GroupSweepKind(LoadExperiment):
             ),
             what=f"layer groups {groups[0]} to {groups[-1]}, {served[0][0].rate_per_s:.3g} req/s",
             metrics=(ttft, tail),
-            detail={
-                "rate_per_s": served[0][0].rate_per_s,
-                "groups": groups,
-                "ttft_mean_s": [sum(map(mean_ttft_s, found)) / len(found) for found in served],
-                "worst_tbt_s": [max(map(worst_tbt_s, found)) for found in served],
-                "published": "Layered Prefill, Table 11",
-            },
+            detail=GroupSweepDetail(
+                rate_per_s=served[0][0].rate_per_s,
+                groups=groups,
+                ttft_mean_s=tuple(sum(map(mean_ttft_s, found)) / len(found) for found in served),
+                worst_tbt_s=tuple(max(map(worst_tbt_s, found)) for found in served),
+                published="Layered Prefill, Table 11",
+            ),
         )
 
 

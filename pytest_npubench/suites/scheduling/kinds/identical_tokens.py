@@ -10,14 +10,15 @@ rounding that goes the other way makes another token, from which on all are othe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.core.case import Case
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import LoadExperiment
-from pytest_npubench.suites.scheduling.figures import check_whole
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
+from pytest_npubench.suites.scheduling.figures import blocks, check_whole
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
@@ -29,6 +30,18 @@ COMPARED = ("layered", "hybrid")
 EXACT_DTYPE = "fp32"
 NOT_JUDGED = "not judged: in {dtype} the rows that are computed together change how sums are rounded"
 NUM_NAMED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdenticalTokensDetail(ServingDetail):
+    """By policy (round, index in its block) of the first requests whose tokens differ."""
+
+    rate_per_s: float
+    num_blocks: int
+    num_requests: int
+    dtype: str
+    is_judged: bool
+    round_and_request: Mapping[str, tuple[tuple[int, int], ...]]
 
 
 class IdenticalTokensKind(LoadExperiment):
@@ -55,18 +68,18 @@ class IdenticalTokensKind(LoadExperiment):
                 Metric(name=f"{policy}_requests_with_other_tokens", unit="", value=len(found), gate="none")
                 for policy, found in different.items()
             ),
-            detail={
-                "rate_per_s": chunked[1][0].rate_per_s,
-                "num_blocks": len(chunked[1]),
-                "num_requests": num_requests,
-                "dtype": dtype,
-                "is_judged": is_exact,
-                "round_and_request": {policy: found[:NUM_NAMED] for policy, found in different.items()},
-            },
+            detail=IdenticalTokensDetail(
+                rate_per_s=chunked[1][0].rate_per_s,
+                num_blocks=len(chunked[1]),
+                num_requests=num_requests,
+                dtype=dtype,
+                is_judged=is_exact,
+                round_and_request={policy: tuple(found[:NUM_NAMED]) for policy, found in different.items()},
+            ),
         )
 
 
-def _different(found: Sequence[Block], against: Sequence[Block]) -> list[tuple[int, int]]:
+def _different(found: Sequence[ServedBlock], against: Sequence[ServedBlock]) -> list[tuple[int, int]]:
     """Round and index of each request whose tokens differ. Raises MeasurementError where requests failed, or where a
     journal of an earlier version kept no checksums."""
     check_whole(found)

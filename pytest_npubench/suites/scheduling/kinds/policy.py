@@ -8,17 +8,17 @@ requests with a first token.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_metrics import ServedFigure, SloDetail, missed
 from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.serving.metrics import slo_attainment
 from pytest_npubench.serving.schedulers import keeps_slo
 from pytest_npubench.stats.error import repeat_error
-from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import LoadExperiment
-from pytest_npubench.suites.scheduling.figures import failures_in, mean_of_first_tokens, metrics_of
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
+from pytest_npubench.suites.scheduling.figures import blocks, failures_in, mean_of_first_tokens, mean_ttft_s, metrics_of
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
@@ -26,6 +26,23 @@ from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement
 
 MAX_MISSED = 0.10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDetail(ServingDetail):
+    """`failed` says how many requests failed and why, empty where none did; `vllm` are the settings, in words, of an
+    engine with schedulers of its own; figures are by name."""
+
+    policy: str
+    settings: Mapping[str, Any]
+    workload: str
+    rate_per_s: float
+    clock: str
+    slo: SloDetail
+    num_blocks: int
+    failed: str = ""
+    vllm: str | None = None
+    figures: Mapping[str, ServedFigure]
 
 
 class PolicyKind(LoadExperiment):
@@ -46,35 +63,28 @@ class PolicyKind(LoadExperiment):
     def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
         (point,) = self.points(case, plan)
         found = blocks(measured, point)
-        records = [record for block in found for record in block.records]
-        attained = slo_attainment(records, found[0].slo)
-        missed = Gate(metric="requests that miss the SLO", value=1 - attained, limit=MAX_MISSED, unit="%")
-        metrics, about = metrics_of(found, plan.shape)
-        ttft_s = [mean_of_first_tokens([block]) for block in found if _has_tokens(block)]
-        verdict, failed = judge_gates((missed,) if keeps_slo(point.policy) else ()), failures_in(found)
+        metrics, figures = metrics_of(found, plan.shape)
+        kept = Gate(metric="requests that miss the SLO", value=missed(metrics), limit=MAX_MISSED, unit="%")
+        verdict, failed = judge_gates((kept,) if keeps_slo(point.policy) else ()), failures_in(found)
         return Judgement(
             verdict=replace(verdict, reason=f"{verdict.reason}; {failed}") if failed else verdict,
             what=f"mean TTFT, {point.policy}, {found[0].rate_per_s:.3g} req/s",
             metrics=metrics,
             measured_s=mean_of_first_tokens(found),
-            repeat_error=repeat_error(ttft_s),
-            detail={
-                "policy": point.policy,
-                "settings": dict(point.settings),
-                "workload": point.load.workload,
-                "rate_per_s": found[0].rate_per_s,
-                "clock": "wall",
-                "slo": {"ttft_s": found[0].slo.ttft_s, "tbt_s": found[0].slo.tbt_s},
-                "num_blocks": len(found),
-                "failed": failed,
-                **plan.service.detail(plan, point),
-                "figures": about,
-            },
+            repeat_error=repeat_error([mean_ttft_s(block) for block in found if block.ttfts_s]),
+            detail=PolicyDetail(
+                policy=point.policy,
+                settings=dict(point.settings),
+                workload=point.load.workload,
+                rate_per_s=found[0].rate_per_s,
+                clock="wall",
+                slo=SloDetail(ttft_s=found[0].limits.ttft_s, tbt_s=found[0].limits.tbt_s),
+                num_blocks=len(found),
+                failed=failed,
+                vllm=plan.service.own_settings(plan, point),
+                figures=figures,
+            ),
         )
-
-
-def _has_tokens(block: Block) -> bool:
-    return any(record.token_times_s for record in block.records)
 
 
 KIND = PolicyKind()

@@ -8,13 +8,13 @@ serves at least as many tokens a second as chunked prefill; its lead with the la
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.core.case import Case
-from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import LoadExperiment
-from pytest_npubench.suites.scheduling.figures import output_tokens_per_s, paired_ratios, ratio_metric
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
+from pytest_npubench.suites.scheduling.figures import blocks, output_tokens_per_s, paired_ratios, ratio_metric
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import layered_and_chunked
@@ -22,6 +22,16 @@ from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 RELAXED = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelaxedSloDetail(ServingDetail):
+    """relaxed_factor: by how much the larger iterations are larger."""
+
+    workload: str
+    num_blocks: int
+    relaxed_factor: int
+    published: str
 
 
 class RelaxedSloKind(LoadExperiment):
@@ -48,16 +58,16 @@ class RelaxedSloKind(LoadExperiment):
                 _speed("relaxed_layered_output_tokens_per_s", wide_layered),
                 _speed("relaxed_chunked_output_tokens_per_s", wide_chunked),
             ),
-            detail={
-                "workload": plan.load(case).workload,
-                "num_blocks": len(layered),
-                "relaxed_factor": RELAXED,
-                "published": "Layered Prefill, section 5.9: 315.36 / 391.59 = 0.805 offline; alike when relaxed",
-            },
+            detail=RelaxedSloDetail(
+                workload=plan.load(case).workload,
+                num_blocks=len(layered),
+                relaxed_factor=RELAXED,
+                published="Layered Prefill, section 5.9: 315.36 / 391.59 = 0.805 offline; alike when relaxed",
+            ),
         )
 
 
-def _speed(name: str, found: Sequence[Block]) -> Metric:
+def _speed(name: str, found: Sequence[ServedBlock]) -> Metric:
     speeds = [output_tokens_per_s(block) for block in found]
     value = sum(speeds) / len(speeds)
     return Metric(name=name, unit="tokens/s", value=value, better="higher", samples=tuple(speeds))

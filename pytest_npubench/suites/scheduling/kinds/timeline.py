@@ -6,16 +6,28 @@ The request with the median E2E under chunked prefill in the first block. The pa
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.core.case import Case
-from pytest_npubench.suites.scheduling.blocks import Block, blocks
-from pytest_npubench.suites.scheduling.experiment import LoadExperiment
-from pytest_npubench.suites.scheduling.figures import mean_e2e_s, paired_ratios, ratio_metric
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
+from pytest_npubench.suites.scheduling.figures import blocks, mean_e2e_s, paired_ratios, ratio_metric
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import layered_and_chunked
 from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineDetail(ServingDetail):
+    """When each token of one request came under each policy, in seconds from its arrival."""
+
+    rate_per_s: float
+    layered_s: tuple[float, ...]
+    chunked_s: tuple[float, ...]
+    published: str
 
 
 class TimelineKind(LoadExperiment):
@@ -33,19 +45,19 @@ class TimelineKind(LoadExperiment):
             verdict=judge_gates(()),
             what=f"E2E, layered / chunked, {layered[0].rate_per_s:.3g} req/s",
             metrics=(ratio,),
-            detail={
-                "rate_per_s": layered[0].rate_per_s,
-                "layered_s": _since_arrival(layered[0], middle),
-                "chunked_s": _since_arrival(chunked[0], middle),
-                "published": "Layered Prefill, Fig. 5: mean E2E 9.4 s chunked, 5.5 s layered",
-            },
+            detail=TimelineDetail(
+                rate_per_s=layered[0].rate_per_s,
+                layered_s=_since_arrival(layered[0], middle),
+                chunked_s=_since_arrival(chunked[0], middle),
+                published="Layered Prefill, Fig. 5: mean E2E 9.4 s chunked, 5.5 s layered",
+            ),
         )
 
 
-def _since_arrival(block: Block, index: int) -> list[float]:
+def _since_arrival(block: ServedBlock, index: int) -> tuple[float, ...]:
     """When each token of a request came, in seconds from its arrival."""
     record = block.records[index]
-    return [at_s - record.arrival_s for at_s in record.token_times_s]
+    return tuple(at_s - record.arrival_s for at_s in record.token_times_s)
 
 
 KIND = TimelineKind()

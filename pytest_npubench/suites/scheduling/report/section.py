@@ -1,150 +1,139 @@
-"""What a serving campaign's section of a report shows."""
+"""What a serving campaign's section of a report shows, and what the suite says at the end of a run.
+
+Worked example: an expert_load_ratio of 0.62 and a ttft_ratio of 0.55 make "layered / chunked: expert bytes -38 %, mean
+TTFT -45 %, at 0.85 req/s (layered-arxiv-div32, small-moe, 3 blocks)", and attainments of 0.96 and 0.83
+"SLO attainment 96 % against 83 %" between them.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
-from statistics import fmean
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from pytest_npubench.reports import definitions, number_text
+from pytest_npubench.engines import title_of
 from pytest_npubench.reports.campaign_sections import sentences
 from pytest_npubench.reports.drift import drift_chart
-from pytest_npubench.reports.page import Parts, Table
-from pytest_npubench.reports.record_fields import Record, numbers, table
-from pytest_npubench.reports.reported import conditions, label, reported
-from pytest_npubench.reports.served_loads import ServedFigure, ServedLoad, ServedPolicy, served_loads
-from pytest_npubench.suites.scheduling.report.charts import scheduling_charts
-from pytest_npubench.suites.scheduling.report.experiment_tables import experiment_tables
-from pytest_npubench.suites.scheduling.report.lines import comparison_lines, vllm_policy_lines
-from pytest_npubench.suites.scheduling.report.policy_tables import burst_tables, policy_table
+from pytest_npubench.reports.page import Parts
+from pytest_npubench.suites.scheduling.kinds.attainment import AttainmentDetail
+from pytest_npubench.suites.scheduling.kinds.burstiness import BurstinessDetail
+from pytest_npubench.suites.scheduling.kinds.chunk_rate import ChunkRateDetail
+from pytest_npubench.suites.scheduling.kinds.chunk_sweep import ChunkSweepDetail
+from pytest_npubench.suites.scheduling.kinds.dense_control import DenseControlDetail
+from pytest_npubench.suites.scheduling.kinds.disaggregated import DisaggregatedDetail
+from pytest_npubench.suites.scheduling.kinds.energy import EnergyDetail
+from pytest_npubench.suites.scheduling.kinds.expert_coverage import ExpertCoverageDetail
+from pytest_npubench.suites.scheduling.kinds.expert_loads import ExpertLoadsDetail
+from pytest_npubench.suites.scheduling.kinds.group_sweep import GroupSweepDetail
+from pytest_npubench.suites.scheduling.kinds.identical_tokens import IdenticalTokensDetail
+from pytest_npubench.suites.scheduling.kinds.policy import PolicyDetail
+from pytest_npubench.suites.scheduling.kinds.relaxed_slo import RelaxedSloDetail
+from pytest_npubench.suites.scheduling.kinds.timeline import TimelineDetail
+from pytest_npubench.suites.scheduling.points import figures_in
+from pytest_npubench.suites.scheduling.report.attainment import attainment_chart, capacity_table
+from pytest_npubench.suites.scheduling.report.burstiness import burst_table
+from pytest_npubench.suites.scheduling.report.cells import workload_of
+from pytest_npubench.suites.scheduling.report.chunk_rate import chunk_rate_table
+from pytest_npubench.suites.scheduling.report.chunk_sweep import chunk_charts
+from pytest_npubench.suites.scheduling.report.dense_control import dense_table
+from pytest_npubench.suites.scheduling.report.disaggregated import apart_table
+from pytest_npubench.suites.scheduling.report.energy import energy_table
+from pytest_npubench.suites.scheduling.report.expert_coverage import coverage_chart
+from pytest_npubench.suites.scheduling.report.expert_loads import loads_table
+from pytest_npubench.suites.scheduling.report.group_sweep import group_chart
+from pytest_npubench.suites.scheduling.report.policy import latency_table, policy_charts, policy_table, served_loads
+from pytest_npubench.suites.scheduling.report.relaxed_slo import relaxed_table
+from pytest_npubench.suites.scheduling.report.timeline import timeline_chart
+from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
-
-def parts(records: Sequence[Record], rounds: Sequence[Record]) -> Parts:
-    drift = drift_chart(served_rounds(rounds), definitions.SERVING_DRIFT)
-    charts = (*scheduling_charts(records), *(() if drift is None else (drift,)))
-    loads = served_loads(records)
-    of_loads = (made for load in loads for made in (latency_table(load), policy_table(load)))
-    tables = (*of_loads, *experiment_tables(records), *burst_tables(records))
-    return charts, tables, sentences([*comparison_lines(records), *vllm_policy_lines(records)])
-
-
-TOKEN_TIMES = "request.token_times_s"
-REPEATED = ("prefill_s", "step_s")
-SERVED = re.compile(r"([^(/]+)\((.*?)\)/(.+)")
-
-
-def served_rounds(rounds: Iterable[Record]) -> tuple[Record, ...]:
-    """The rounds with one figure a point, for the chart of their drift.
-
-    A round holds every time point of every request; what can be followed from round to round is the mean TTFT of a
-    block, the prefill of a prompt and a decode step.
-
-    Worked example: "layered(tokens_per_iteration=64)/layered-arxiv@r1.3/request.arrival_s" of (0, 1), output tokens
-    (2, 1) and token times (0.5, 0.6, 2.0) make the point "layered/layered-arxiv@r1.3 (tokens_per_iteration=64)" of
-    0.75 s.
-    """
-    return tuple({"round": record["round"], "points": _points(table(record, "points"))} for record in rounds)
-
-
-def _points(columns: Record) -> dict[str, Sequence[float]]:
-    found: dict[str, Sequence[float]] = {}
-    for column in columns:
-        point, _, name = column.rpartition("/")
-        if name == TOKEN_TIMES:
-            found[_shown(point)] = _mean_ttft_s(columns, point)
-        elif name in REPEATED:
-            found[point] = numbers(columns, column)
-    return found
-
-
-def _mean_ttft_s(columns: Record, point: str) -> tuple[float, ...]:
-    """One value, none where the columns do not fit together; tokens of all requests stand in one row, in order."""
-    arrivals_s, counts = (numbers(columns, f"{point}/request.{name}") for name in ("arrival_s", "output_tokens"))
-    times_s = numbers(columns, f"{point}/{TOKEN_TIMES}")
-    if not counts or min(counts) < 1 or len(counts) != len(arrivals_s) or sum(counts) != len(times_s):
-        return ()
-    firsts = [0, *accumulate(map(int, counts))]
-    mean_s = fmean(times_s[first] - at_s for first, at_s in zip(firsts, arrivals_s, strict=False))
-    return (mean_s,) if mean_s > 0 else ()
-
-
-def _shown(point: str) -> str:
-    """The policy first, which gives the line its colour, its settings last."""
-    match = SERVED.fullmatch(point)
-    if match is None:
-        return point
-    policy, settings, load = match.groups()
-    return f"{policy}/{load} ({settings})" if settings else f"{policy}/{load}"
-
-
-PARTS = ("mean", "p50", "p95", "p99")
-TIMES = ("ttft", "tbt", "e2e")
-REPORTED = {  # of Table 6, and of section 5.5: the column and what makes milliseconds of it
-    "ttft": ("6", "ttft_{}", 1e3),
-    "tbt": ("6", "tbt_{}", 1.0),
-    "e2e": ("5.5", "e2e_{}", 1e3),
+DRIFT = (
+    "Figure of each point in a round over its mean in all rounds: of a block the mean TTFT of its requests, which are "
+    "others in each round but the same for every policy; of a prompt its prefill and of a decode batch its step, which "
+    "repeat the same work and show the machine alone."
+)
+RATIOS = {
+    "expert_load_ratio": "expert bytes",
+    "ttft_ratio": "mean TTFT",
+    "tbt_ratio": "mean TBT",
+    "e2e_ratio": "mean E2E",
 }
-NO_BREAK = "\u00a0"  # a cell breaks before its interval, not inside
 
 
-def latency_table(load: ServedLoad) -> Table | None:
-    """A row for each latency and policy, and one more where the paper reports that policy; None without latencies."""
-    rows = [row for time in TIMES for row in _rows(time, load.policies)]
-    if not rows:
-        return None
-    theirs = label(conditions("6"), conditions("5.5"), definitions.POLICY_REPORTED)
-    return Table(
-        caption=f"Latencies under {load.name}",
-        note=f"{definitions.LATENCY} {theirs}",
-        header=("latency, ms", "policy", *PARTS, "n", "rests on"),
-        rows=tuple(rows),
+def parts(cases: Cases, rounds: Sequence[Mapping[str, Any]]) -> Parts:
+    policies, attainments = cases.of("policy", PolicyDetail), cases.of("attainment", AttainmentDetail)
+    expert_loads, dense = cases.of("expert_loads", ExpertLoadsDetail), cases.of("dense_control", DenseControlDetail)
+    tokens = cases.of("identical_tokens", IdenticalTokensDetail)
+    loads = served_loads(policies)
+    charts = (
+        *policy_charts(loads),
+        *chunk_charts(cases.of("chunk_sweep", ChunkSweepDetail)),
+        coverage_chart(cases.of("expert_coverage", ExpertCoverageDetail)),
+        *map(group_chart, cases.of("group_sweep", GroupSweepDetail)),
+        *map(attainment_chart, attainments),
+        *map(timeline_chart, cases.of("timeline", TimelineDetail)),
+        drift_chart([{**record, "points": figures_in(record["points"])} for record in rounds], DRIFT),
+    )
+    tables = (
+        *(made for load in loads for made in (latency_table(load), policy_table(load))),
+        *map(capacity_table, attainments),
+        *map(chunk_rate_table, cases.of("chunk_rate", ChunkRateDetail)),
+        *map(dense_table, dense),
+        *map(apart_table, cases.of("disaggregated", DisaggregatedDetail)),
+        *map(energy_table, cases.of("energy", EnergyDetail)),
+        *map(loads_table, expert_loads),
+        *map(relaxed_table, cases.of("relaxed_slo", RelaxedSloDetail)),
+        *map(burst_table, cases.of("burstiness", BurstinessDetail)),
+    )
+    own_settings = dict.fromkeys(case.detail.vllm for case in policies if case.detail.vllm)
+    remarks = [*_lines(expert_loads, dense, tokens), *(f"Settings of vLLM, {settings}" for settings in own_settings)]
+    return tuple(made for made in charts if made is not None), tables, sentences(remarks)
+
+
+def lines(cases: Cases) -> list[str]:
+    """One line for each expert_loads, dense_control and identical_tokens case that was measured, in that order."""
+    return _lines(
+        cases.of("expert_loads", ExpertLoadsDetail),
+        cases.of("dense_control", DenseControlDetail),
+        cases.of("identical_tokens", IdenticalTokensDetail),
     )
 
 
-def _rows(time: str, policies: Sequence[ServedPolicy]) -> list[tuple[str, ...]]:
-    rows = []
-    for item in policies:
-        figures = [item.figures.get(f"{time}_{part}_s") for part in PARTS]
-        known = [figure for figure in figures if figure is not None]
-        if known:
-            rows.append(
-                (
-                    time.upper(),
-                    item.policy,
-                    *map(_cell, figures),
-                    number_text.count(known[0].num_samples),
-                    _notes(dict(zip(PARTS, figures, strict=True))),
-                )
-            )
-            rows += _reported(time, item.policy)
-    return rows
+def _lines(
+    expert_loads: Sequence[CaseRecord[ExpertLoadsDetail]],
+    dense: Sequence[CaseRecord[DenseControlDetail]],
+    tokens: Sequence[CaseRecord[IdenticalTokensDetail]],
+) -> list[str]:
+    return [
+        *map(_loads_line, expert_loads),
+        *(
+            _changes("dense control, layered / chunked", case, case.detail.rate_per_s, case.detail.num_blocks)
+            for case in dense
+        ),
+        *(f"{case.what} ({_about(case, case.detail.num_blocks)})" for case in tokens),
+    ]
 
 
-def _reported(time: str, policy: str) -> list[tuple[str, ...]]:
-    if time not in REPORTED:
-        return []
-    number, column, factor = REPORTED[time]
-    cells = [reported(number, column.format(part), factor, policy=policy) for part in PARTS]
-    if set(cells) == {number_text.UNKNOWN}:
-        return []
-    return [(time.upper(), f"{policy},{NO_BREAK}reported", *cells, number_text.UNKNOWN, "")]
+def _loads_line(case: CaseRecord[ExpertLoadsDetail]) -> str:
+    attained = [f"{100 * share:.0f} %" for share in case.detail.slo_attainment.values()]
+    more = [f"SLO attainment {' against '.join(attained)}"] if attained else []
+    return _changes("layered / chunked", case, case.detail.rate_per_s, case.detail.num_blocks, more)
 
 
-def _cell(figure: ServedFigure | None) -> str:
-    if figure is None or figure.value is None:
-        return "unavailable" if figure is not None else number_text.UNKNOWN
-    if figure.interval is None:
-        return number_text.milliseconds(figure.value)
-    low, high = map(number_text.milliseconds, figure.interval)
-    return f"{number_text.milliseconds(figure.value)} ({low}{NO_BREAK}to{NO_BREAK}{high})"
+def _changes(
+    beginning: str, case: CaseRecord[Any], rate_per_s: float, num_blocks: int, more: Sequence[str] = ()
+) -> str:
+    ratios = ((called, case.metric(name)) for name, called in RATIOS.items())
+    changes = [f"{called} {round(100 * (ratio.value - 1)):+d} %" for called, ratio in ratios if ratio is not None]
+    return f"{beginning}: {', '.join((*changes, *more))}, at {rate_per_s:.3g} req/s ({_about(case, num_blocks)})"
 
 
-def _notes(figures: dict[str, ServedFigure | None]) -> str:
-    """Each note once, with the columns it is about: "p99: the maximum: fewer than 100 samples"."""
-    parts: dict[str, list[str]] = {}
-    for part, figure in figures.items():
-        for note in (figure.note if figure is not None else "").split("; "):
-            if note:
-                parts.setdefault(note, []).append(part)
-    return "; ".join(note if len(own) == len(PARTS) else f"{', '.join(own)}: {note}" for note, own in parts.items())
+def _about(case: CaseRecord[Any], num_blocks: int) -> str:
+    engine, device = case.judgement.engine, case.device
+    return ", ".join(
+        (
+            workload_of(case),
+            case.model,
+            f"{num_blocks:,} blocks",
+            *([title_of(engine)] if engine else ()),
+            *([device] if device and not device.endswith(":0") else ()),
+        )
+    )

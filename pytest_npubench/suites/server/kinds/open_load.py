@@ -6,22 +6,54 @@ the hardware file wants, and is invalid where the client itself was late or no r
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_block import pooled
+from pytest_npubench.campaign.served_metrics import ServedFigure, SloDetail, missed, reported
 from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.serving.metrics import slo_attainment
 from pytest_npubench.stats.error import repeat_error
-from pytest_npubench.suites.server.blocks import LoadBlock, blocks, pooled
-from pytest_npubench.suites.server.failures import by_name, in_words
-from pytest_npubench.suites.server.figures import metrics_of
+from pytest_npubench.suites.server.blocks import LoadBlock
+from pytest_npubench.suites.server.failures import in_words
+from pytest_npubench.suites.server.figures import seen_from_outside
 from pytest_npubench.suites.server.lateness import dispatch_lag_p99_s, why_late
 from pytest_npubench.suites.server.plan import ServerPlan
 from pytest_npubench.suites.server.points import LoadPoint
 from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
-from pytest_npubench.verdict.result import Judgement
+from pytest_npubench.verdict.result import Judgement, Metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientDetail:
+    """How late the client itself was, in seconds."""
+
+    dispatch_lag_p99_s: float
+    loop_stall_p99_s: float
+    loop_stall_worst_s: float
+
+    @classmethod
+    def of(cls, block: LoadBlock) -> ClientDetail:
+        _, p99_s, worst_s = block.stalls_s
+        return cls(dispatch_lag_p99_s=dispatch_lag_p99_s(block), loop_stall_p99_s=p99_s, loop_stall_worst_s=worst_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenLoadDetail:
+    """What was asked of the server and how; `failures` and `counted_by` are numbers of requests, by name."""
+
+    workload: str
+    rate_per_s: float
+    clock: str
+    api: str
+    slo: SloDetail
+    num_blocks: int
+    num_arrived: int
+    failures: Mapping[str, int]
+    counted_by: Mapping[str, int]
+    client: ClientDetail
+    figures: Mapping[str, ServedFigure]
 
 
 class OpenLoadKind:
@@ -40,53 +72,40 @@ class OpenLoadKind:
 
     def judge(self, case: Case, plan: ServerPlan, measured: Measured) -> Judgement:
         (point,) = self.points(case, plan)
-        found = blocks(measured, point)
+        found = [block for (block,) in measured.visits(point.name, LoadBlock)]
         whole = pooled(found)
-        metrics, about = metrics_of(found)
-        ttft_s = [record.ttft_s for record in whole.records if record.num_tokens]
-        failures = by_name(whole.failures)
+        metrics, figures = reported(found, seen_from_outside)
         return Judgement(
-            verdict=_verdict(whole, in_words(failures, len(whole.records)), plan.server.attainment),
+            verdict=_verdict(whole, metrics, plan.server.attainment),
             what=f"mean TTFT at {whole.rate_per_s:g} req/s",
             metrics=metrics,
-            measured_s=sum(ttft_s) / len(ttft_s),
-            repeat_error=repeat_error(_mean_ttfts_s(found)),
-            detail={
-                "workload": point.load.workload,
-                "rate_per_s": whole.rate_per_s,
-                "clock": "wall",
-                "api": plan.server.asking.api,
-                "slo": {} if whole.slo is None else {"ttft_s": whole.slo.ttft_s, "tbt_s": whole.slo.tbt_s},
-                "num_blocks": len(found),
-                "num_arrived": len(whole.records),
-                "failures": failures,
-                "counted_by": dict(Counter(filter(None, whole.counted_by))),
-                "client": {
-                    "dispatch_lag_p99_s": dispatch_lag_p99_s(whole),
-                    "loop_stall_p99_s": whole.stalls_s[1],
-                    "loop_stall_worst_s": whole.stalls_s[2],
-                },
-                "figures": about,
-            },
+            measured_s=fmean(whole.ttfts_s),
+            repeat_error=repeat_error([fmean(block.ttfts_s) for block in found if block.ttfts_s]),
+            detail=OpenLoadDetail(
+                workload=point.load.workload,
+                rate_per_s=whole.rate_per_s,
+                clock="wall",
+                api=plan.server.asking.api,
+                slo=SloDetail() if whole.slo is None else SloDetail(ttft_s=whole.slo.ttft_s, tbt_s=whole.slo.tbt_s),
+                num_blocks=len(found),
+                num_arrived=len(whole.records),
+                failures=whole.failures,
+                counted_by=whole.num_counted_by,
+                client=ClientDetail.of(whole),
+                figures=figures,
+            ),
         )
 
 
-def _verdict(whole: LoadBlock, failures: str, attainment: float) -> Verdict:
+def _verdict(whole: LoadBlock, metrics: Sequence[Metric], attainment: float) -> Verdict:
     """A client that was late says nothing of a server. Failures are named whatever the verdict."""
     if late := why_late(whole):
         return Verdict(kind=VerdictKind.INVALID, reason=late)
     gates: tuple[Gate, ...] = ()
     if whole.slo is not None:
-        missed = 1 - slo_attainment(whole.records, whole.slo)
-        gates = (Gate(metric="requests that miss the SLO", value=missed, limit=1 - attainment, unit="%"),)
-    verdict = judge_gates(gates)
+        gates = (Gate(metric="requests that miss the SLO", value=missed(metrics), limit=1 - attainment, unit="%"),)
+    verdict, failures = judge_gates(gates), in_words(whole.failures, len(whole.records))
     return replace(verdict, reason=f"{verdict.reason}; {failures}") if failures else verdict
-
-
-def _mean_ttfts_s(found: Sequence[LoadBlock]) -> list[float]:
-    """Of each block that has a token; one whose requests all failed is not among them."""
-    of_blocks = [[record.ttft_s for record in block.records if record.num_tokens] for block in found]
-    return [sum(ttft_s) / len(ttft_s) for ttft_s in of_blocks if ttft_s]
 
 
 KIND = OpenLoadKind()

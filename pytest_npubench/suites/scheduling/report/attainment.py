@@ -1,0 +1,126 @@
+"""SLO attainment by rate as a chart, and the rate at which 90 % attain as a table, layered beside chunked prefill."""
+
+from __future__ import annotations
+
+from pytest_npubench.reports import number_text
+from pytest_npubench.reports.build import chart, error_bars, line, marks, table
+from pytest_npubench.reports.page import Chart, Table
+from pytest_npubench.reports.plot_parts import BLUE, ORANGE, Part, axis, horizontal_line, percents
+from pytest_npubench.reports.reported import conditions, label, model_of, reported
+from pytest_npubench.suites.scheduling.kinds.attainment import AttainmentDetail
+from pytest_npubench.suites.scheduling.report.cells import UNAVAILABLE, ends, workload_of
+from pytest_npubench.suites.scheduling.report.comparison import POLICIES, Row, comparison_table
+from pytest_npubench.verdict.case_record import CaseRecord
+
+ATTAINMENT = (
+    "SLO attainment: requests whose TTFT and every TBT keep their limits, over arrived requests; in the table also "
+    "each limit alone. A block is short, so its queue is not that of a lasting service: for comparing policies only."
+)
+ATTAINMENT_REPORTED = (
+    "reported (Layered Prefill, section 5.2, Fig. 3): layered prefill improves performance by about 14 to 45 %, "
+    "depending on the workload."
+)
+CAPACITY = (
+    "Capacity: the rate at which 90 % of the arrived requests attain their SLO, from a curve through all blocks, with "
+    "its 95 % interval where there are enough blocks near it."
+)
+CAPACITY_REPORTED = "the highest rates that meet its limits"
+PARTS = ("TTFT and TBT", "TTFT", "TBT")
+STYLES = {"layered": (BLUE, "circle"), "chunked": (ORANGE, "square")}
+HIGHEST_REPORTED = {"qwen3-30b-a3b": (1.6, 1.3), "gpt-oss-20b": (2.7, 2.1)}
+"""Of Table 8 by model: the highest rate under each policy."""
+
+
+def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
+    """SLO attainment of both policies by the rate; the table has its two parts."""
+    detail, workload = case.detail, workload_of(case)
+    title, rates = f"SLO attainment by rate, {workload}", detail.rate_per_s
+    attained = {policy: detail.attainment[policy] for policy in STYLES}
+    spans = (f"{name} {rows[0][0]:.0%} to {rows[-1][0]:.0%}" for name, rows in attained.items())
+    columns = [(policy, place) for policy in attained for place in range(len(PARTS))]
+    return chart(
+        title,
+        f"Share of requests that attain their SLO under {workload} at {rates[0]:.3g} to {rates[-1]:.3g} req/s: "
+        f"{', '.join(spans)}.",
+        (ATTAINMENT, _in_words(detail), ATTAINMENT_REPORTED),
+        [
+            *(
+                line(
+                    policy,
+                    rates,
+                    percents(both for both, _, _ in rows),
+                    "%{x:.3g} req/s: %{y:.1f} %",
+                    color=STYLES[policy][0],
+                    symbol=STYLES[policy][1],
+                    width=2,
+                )
+                for policy, rows in attained.items()
+            ),
+            *(_capacity_mark(policy, *detail.capacity[policy]) for policy in attained),
+        ],
+        (axis("rate, requests/s", rangemode="tozero"), axis("attainment, %", range=[0, 105])),
+        table(
+            title,
+            [
+                ("requests/s", lambda index: f"{rates[index]:.3g}"),
+                *(
+                    (
+                        f"{policy}, {PARTS[place]} %",
+                        lambda index, policy=policy, place=place: number_text.percent(attained[policy][index][place]),
+                    )
+                    for policy, place in columns
+                ),
+            ],
+            range(len(rates)),
+        ),
+        shapes=[horizontal_line(90)],
+    )
+
+
+def capacity_table(case: CaseRecord[AttainmentDetail]) -> Table:
+    """The rate at which 90 % attain, by policy."""
+    detail, model = case.detail, model_of("8", case.model)
+    highest = zip(POLICIES, HIGHEST_REPORTED.get(model, ()), strict=False)
+    theirs = [reported("8", "rate", model=model, policy=policy, rate=rate) for policy, rate in highest]
+    ours = [
+        UNAVAILABLE if rate is None else f"{rate:.3g}{ends(interval)}"
+        for rate, interval in (detail.capacity[policy] for policy in POLICIES)
+    ]
+    ratio = detail.capacity_ratio
+    shown = "" if ratio is None else f"{ratio:.3g}{ends(detail.capacity_ratio_interval)}"
+    reasons = "; ".join(f"{name}: {why}" for name, why in detail.why.items() if why)
+    note = f"{CAPACITY} {f'{reasons}. ' if reasons else ''}{label(conditions('8', model=model), CAPACITY_REPORTED)}"
+    row = Row("capacity at 90 % attainment, req/s", ours, shown, theirs)
+    return comparison_table(f"Capacity: {workload_of(case)}", note, [row])
+
+
+def _capacity_mark(policy: str, rate: float | None, interval: tuple[float | None, float | None] | None) -> Part:
+    """On the line of 90 %; nothing where no capacity is known."""
+    color, known = STYLES[policy][0], [] if rate is None else [rate]
+    low, high = interval or (None, None)
+    bars = {}
+    if known and low is not None and high is not None:
+        bars = {"error_x": {**error_bars(known, [(low, high)]), "color": color}}
+    return marks(
+        f"{policy}, capacity",
+        known,
+        [90.0] * len(known),
+        "capacity %{x:.3g} req/s",
+        color=color,
+        symbol="diamond-open",
+        size=12,
+        showlegend=bool(known),
+        **bars,
+    )
+
+
+def _in_words(detail: AttainmentDetail) -> str:
+    """What the curves come to."""
+    if detail.capacity_ratio is None:
+        return "The dotted line is 90 %; no capacity is known, since not both curves surely cross it."
+    low_high = detail.capacity_ratio_interval
+    interval = f" (95 % interval {low_high[0]:.3g} to {low_high[1]:.3g})" if low_high else ""
+    return (
+        "The dotted line is 90 %: a curve crosses it at its capacity, layered / chunked "
+        f"{detail.capacity_ratio:.3g}{interval}."
+    )
