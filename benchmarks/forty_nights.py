@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--noise", type=float, default=1.0, help="times the 0.4 %% between processes of nights (1)")
     parser.add_argument("--folder", type=Path, help="where everything stays (default: a temporary folder)")
     parser.add_argument("--no-ab", action="store_true", help="leave `npubench ab` out")
-    parser.add_argument("--json", action="store_true", help="print what a script can read")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     if arguments.folder is not None:
         arguments.folder.mkdir(parents=True)

@@ -30,7 +30,7 @@ def add_parser(commands: Commands) -> None:
         action="append",
         default=[],
         help="what was upgraded (driver, runtime, compiler, git_revision, device, ...): one side is split by it, and "
-        "the rest of the stack must be equal; may stand several times",
+        "the rest of the stack must be equal; may be repeated",
     )
     parser.add_argument("--from", dest="from_value", metavar="VALUE", help="of that part before (default: the oldest)")
     parser.add_argument("--to", dest="to_value", metavar="VALUE", help="of that part after (default: the newest)")

@@ -23,7 +23,11 @@ INCONCLUSIVE_SHARE = 0.5
 
 def add_gate_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--margin", metavar="FRACTION", type=_margin, default=MARGIN, help="change that nobody minds (default: 0.01)"
+        "--margin",
+        metavar="FRACTION",
+        type=_margin,
+        default=MARGIN,
+        help="a change up to this does not matter (default: 0.01)",
     )
     parser.add_argument(
         "--q", metavar="FRACTION", type=_q, default=Q, help="share of false alarms among the alarms (default: 0.05)"
@@ -36,9 +40,9 @@ def add_gate_options(parser: argparse.ArgumentParser) -> None:
         help="exit with 3 where more than this share could not be decided (default: 0.5)",
     )
     parser.add_argument(
-        "--metric", metavar="NAME", action="append", default=[], help="only this metric; may stand several times"
+        "--metric", metavar="NAME", action="append", default=[], help="only this metric; may be repeated"
     )
-    parser.add_argument("--json", action="store_true", help="print what a script can read")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("-o", "--output", metavar="PAGE.html", type=Path, help="write the findings as a page too")
 
 

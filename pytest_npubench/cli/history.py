@@ -68,9 +68,9 @@ def add_parser(commands: Commands) -> None:
             type=part,
             action="append",
             default=[],
-            help="only this driver, runtime, compiler, host, git_revision, ...; may stand several times",
+            help="only this driver, runtime, compiler, host, git_revision, ...; may be repeated",
         )
-        action.add_argument("--json", action="store_true", help="print what a script can read")
+        action.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_upload(arguments: argparse.Namespace) -> int:

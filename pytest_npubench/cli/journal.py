@@ -25,7 +25,7 @@ def add_parser(commands: Commands) -> None:
         actions, "check", "say which sessions are whole and what is damaged; exit status 1 if any", EXAMPLE
     )
     check.add_argument("journals", metavar="JOURNAL", nargs="+", type=Path, help="a journal")
-    check.add_argument("--json", action="store_true", help="print what a script can read")
+    check.add_argument("--json", action="store_true", help="print JSON")
     check.set_defaults(run=run_check)
     salvage = add_command(
         actions,

@@ -102,7 +102,7 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
         "--require-judged",
         metavar="FRACTION",
         default=JUDGED_FRACTION,
-        help="share of the cases that has to be held against a baseline; 0 asks for none (default: %(default)s)",
+        help="share of the cases that has to be compared with a baseline; 0 asks for none (default: %(default)s)",
     )
     parser.add_argument("arguments", metavar="ARGUMENT", nargs="*", help="after --: for pytest (default: suites/)")
 

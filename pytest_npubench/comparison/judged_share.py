@@ -50,10 +50,10 @@ class JudgedShare:
         A run without a judgeable case lacks it, however little is required: it has looked at nothing.
         """
         if not self.num_judgeable:
-            return f"no case could be held against a baseline; want {required:.0%} of them"
+            return f"no case could be compared with a baseline; want {required:.0%} of them"
         if self.num_judged >= required * self.num_judgeable:
             return None
-        counts = f"{self.num_judged} of {self.num_judgeable} cases were held against a baseline, want {required:.0%}"
+        counts = f"{self.num_judged} of {self.num_judgeable} cases were compared with a baseline, want {required:.0%}"
         return f"{counts}; {self.unjudged}"
 
     @property

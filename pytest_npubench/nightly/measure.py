@@ -61,7 +61,7 @@ def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, st
     for record in records:
         kinds[record["verdict"]["kind"]] = kinds.get(record["verdict"]["kind"], 0) + 1
     said = ", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "no case"
-    lines = [f"{said}; {share.num_judged} of {share.num_judgeable} held against a baseline"]
+    lines = [f"{said}; {share.num_judged} of {share.num_judgeable} compared with a baseline"]
     if status:
         meaning = MEANING.get(status, ending(status) if status < 0 else "an error")
         lines.insert(0, f"exit status {status}: {meaning}{f': {last}' if last else ''}")

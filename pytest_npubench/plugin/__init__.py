@@ -216,6 +216,14 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         from pytest_npubench.plugin.outcome import write_summary
 
         write_summary(terminalreporter, _session(config), records)
+    elif not records and (skipped := [report for report in terminalreporter.getreports("skipped") if _is_case(report)]):
+        from pytest_npubench.plugin.outcome import write_skips
+
+        write_skips(terminalreporter, skipped)
+
+
+def _is_case(report: Any) -> bool:
+    return "npubench_cases" in getattr(report, "keywords", ())
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Record = Mapping[str, Any]
 UPLOAD_TIMEOUT_S = 30.0
 PIPE_WIDTH = 160
+MOST_REASONS = 10
 NOTHING_ACCEPTED = "nothing accepted: no case ran"
 
 
@@ -100,6 +102,19 @@ def write_report(path: Path, records: Sequence[Record], journal: Path) -> str:
     beside.write_text(render_html(records, read_journal(journal), shown), encoding="utf-8")
     beside.replace(path)
     return f"HTML report: {path}"
+
+
+def write_skips(reporter: Any, reports: Sequence[Any]) -> None:
+    """Why nothing was measured: each reason with the number of cases that were skipped for it, the most frequent first.
+    Not where `-rs` prints them."""
+    if reporter.hasopt("skipped"):
+        return
+    reasons = Counter(plain(report.longrepr[2]).removeprefix("Skipped: ") for report in reports)
+    reporter.section("npubench", sep="=")
+    for reason, number in reasons.most_common(MOST_REASONS):
+        reporter.write_line(f"{number} case{'s' if number > 1 else ''} skipped: {reason}")
+    if (others := len(reasons) - MOST_REASONS) > 0:
+        reporter.write_line(f"{others} more reason{'s' if others > 1 else ''}: pytest -rs prints all")
 
 
 def write_summary(reporter: Any, session: BenchSession, records: Sequence[Mapping[str, Any]]) -> None:

@@ -26,7 +26,7 @@ def judge_exact(sessions: Sequence[Session], current: Session, *, better: Better
     except UnusableError as error:
         return Verdict(kind=VerdictKind.INVALID, reason=str(error))
     if not sessions:
-        return Verdict(kind=VerdictKind.NO_BASELINE, reason="0 accepted sessions under this key; want 1 or more")
+        return Verdict(kind=VerdictKind.NO_BASELINE, reason="0 accepted sessions on this stack; want 1 or more")
     try:
         accepted = [_worst(session, better) for session in sessions[-NUM_NEWEST:]]
     except UnusableError as error:

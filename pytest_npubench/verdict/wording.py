@@ -48,12 +48,12 @@ def reason(found: Finding, rule: Rule) -> str:
         parts.append(f"measured in {found.num_processes} processes{apart}")
     if found.suite is not None:
         moved = f"the suite as a whole is {_change(found.suite)}"
-        parts.append(f"{moved}, taken off" if found.taken_off else moved)
+        parts.append(f"{moved}, which is subtracted" if found.taken_off else moved)
     return "; ".join(parts)
 
 
 def too_few(num_sessions: int, wanted: int) -> str:
-    return f"{_count(num_sessions, 'accepted session')} under this key; want {wanted} or more"
+    return f"{_count(num_sessions, 'accepted session')} on this stack; want {wanted} or more"
 
 
 def suite_verdict(shift: SuiteShift | None, rule: Rule) -> Verdict | None:

@@ -95,12 +95,12 @@ def test_a_slope_without_an_end_is_over_the_same_limit(on_vllm: BucketPlan) -> N
         or "> 10" in (judgement.verdict.reason)
     )
     assert judgement.verdict.reason.endswith(
-        "vLLM has no buckets here: latency is continuous, so a stair is held against a slope)"
+        "vLLM has no buckets here: latency is continuous, so LENS's staircase is compared with a slope)"
     )
     mean = judge(on_vllm, "mean_error", measured).verdict
     assert mean.kind is VerdictKind.FAILED
     assert mean.reason.endswith(
-        "% (vLLM has no buckets here: latency is continuous, so a stair is held against a slope)"
+        "% (vLLM has no buckets here: latency is continuous, so LENS's staircase is compared with a slope)"
     )
 
 

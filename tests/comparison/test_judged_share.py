@@ -29,7 +29,7 @@ def test_counts_and_the_most_frequent_reason() -> None:
     assert (share.num_judged, share.num_judgeable) == (15, 56)
     assert share.lack(15 / 56) is None
     assert share.lack(0.9) == (
-        "15 of 56 cases were held against a baseline, want 90%; "
+        "15 of 56 cases were compared with a baseline, want 90%; "
         "40 of 56 incomparable: because incomparable; 1 more for other reasons"
     )
 
@@ -63,4 +63,4 @@ def test_a_metric_that_was_never_compared_is_not_judged() -> None:
 
 
 def test_a_run_that_looked_at_nothing_lacks_whatever_is_required() -> None:
-    assert JudgedShare.of([]).lack(0.01) == "no case could be held against a baseline; want 1% of them"
+    assert JudgedShare.of([]).lack(0.01) == "no case could be compared with a baseline; want 1% of them"

@@ -93,7 +93,7 @@ def test_each_fault_is_told_by_its_name(season: Season) -> None:
     assert "File too large" in full
     upgraded = season.of("a new driver, and +5 %")
     assert "8 of 12 incomparable: accepted under another key: driver driver 1 -> driver 2" in upgraded.output
-    assert "3 of 12 cases were held against a baseline, want 90%" in upgraded.output
+    assert "3 of 12 cases were compared with a baseline, want 90%" in upgraded.output
 
 
 def test_a_change_that_is_meant_begins_anew_with_its_reason(season: Season) -> None:

@@ -23,9 +23,9 @@ SLOW = {"FAKE_FACTOR": "1.1"}
 def test_three_nights_build_what_the_fourth_is_judged_by(nights: Nights) -> None:
     assert [one.status for one in nights.done] == [1, 1, 1, 0], nights.done[3]
     for number, one in enumerate(nights.done[:3]):
-        assert f"0 of {CASES} cases were held against a baseline, want 90%; {CASES} of {CASES} no-baseline" in one.out
+        assert f"0 of {CASES} cases were compared with a baseline, want 90%; {CASES} of {CASES} no-baseline" in one.out
         assert f"{number} accepted session" in one.out
-    assert f"measure: {CASES} unchanged; {CASES} of {CASES} held against a baseline" in nights.done[3].out
+    assert f"measure: {CASES} unchanged; {CASES} of {CASES} compared with a baseline" in nights.done[3].out
 
 
 def test_what_was_measured_is_on_the_branch_session_by_session(nights: Nights, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_new_driver_that_makes_all_incomparable_is_not_green(nights: Nights, t
     runner = nights.copy(tmp_path)
     done = runner.night(env={"FAKE_DRIVER": "fake driver 2"})
     assert done.status == 1
-    assert f"0 of {CASES} cases were held against a baseline" in done.out
+    assert f"0 of {CASES} cases were compared with a baseline" in done.out
     assert (
         f"{CASES} of {CASES} incomparable: accepted under another key: driver fake driver 1 -> fake driver 2"
         in done.out

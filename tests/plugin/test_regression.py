@@ -66,7 +66,7 @@ def test_below_three_accepted_sessions_there_is_no_baseline(nights):
         for record in nights.project.cases(session=number).values():
             assert record["verdict"]["kind"] == "no-baseline"
             count = f"{number} accepted session{'' if number == 1 else 's'}"
-            assert record["verdict"]["reason"].endswith(f"; {count} under this key; want 3 or more")
+            assert record["verdict"]["reason"].endswith(f"; {count} on this stack; want 3 or more")
             assert {metric["verdict"]["kind"] for metric in record["metrics"].values()} == {"no-baseline"}
     assert [result.ret for result in nights.results] == [0, 0, 0, 0]
 

@@ -16,7 +16,7 @@ def test_a_first_run_is_red_and_accepted(project):
     result.stdout.fnmatch_lines(
         [
             "accepted 1 cases into *",
-            "error: --npubench-require-judged: 0 of 1 cases were held against a baseline, want 90%; 1 of 1 no-b*",
+            "error: --npubench-require-judged: 0 of 1 cases were compared with a baseline, want 90%; 1 of 1 no-b*",
         ]
     )
     (path,) = (project.root / "baselines").glob("*/*.json")
@@ -36,4 +36,4 @@ def test_a_device_that_is_absent_is_no_green_run(project):
     project.fake("absent='no fake accelerator today'")
     result = project.run(*ONE, REQUIRED)
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["error: --npubench-require-judged: no case could be held against a baseline; *"])
+    result.stdout.fnmatch_lines(["error: --npubench-require-judged: no case could be compared with a baseline; *"])

@@ -187,3 +187,14 @@ def test_help_lists_the_options(absent):
     result = absent.run("--help")
     assert result.ret == 0
     result.stdout.fnmatch_lines_random(["*--npubench-require=NAME?,NAME?*", "*npubench_profile (string):*"])
+
+
+def test_a_run_that_measures_nothing_says_why(absent):
+    """Each reason with its number of cases, also where pytest's own list of them is not asked for."""
+    result = absent.run("-m", "tpu or neuron")
+    said = [line for line in result.outlines if "cases skipped: " in line]
+    numbers = [int(line.split()[0]) for line in said]
+    assert len(said) == 2
+    assert sum(numbers) == result.parseoutcomes()["skipped"]
+    assert numbers == sorted(numbers, reverse=True)
+    assert not [line for line in absent.run("-m", "tpu or neuron", "-rs").outlines if "cases skipped: " in line]

@@ -39,7 +39,7 @@ def test_a_slow_night_among_nights_that_differ_alarms_nobody(seed):
     quiet = judge_jointly(baseline, current)
     assert not any(verdict.failing for verdict in quiet.verdicts.values())
     assert quiet.suite.kind is VerdictKind.UNCHANGED
-    assert "taken off" in quiet.verdicts["case-0"].reason
+    assert "subtracted" in quiet.verdicts["case-0"].reason
     current["case-7"] = slower(current["case-7"], 0.08)
     planted = judge_jointly(baseline, current).verdicts
     assert [case for case, verdict in planted.items() if verdict.failing] == ["case-7"]

@@ -21,7 +21,7 @@ def continuous_words(plan: BucketPlan) -> str:
 
 
 def nominal_words(plan: BucketPlan) -> str:
-    return f"{continuous_words(plan)}, so a stair is held against a slope"
+    return f"{continuous_words(plan)}, so LENS's staircase is compared with a slope"
 
 
 def is_continuous(plan: BucketPlan, measured: Measured) -> bool:
