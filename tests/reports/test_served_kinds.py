@@ -100,7 +100,7 @@ def test_a_key_of_another_name_is_told_and_not_shown_half(request: pytest.Fixtur
     record["detail"][f"{key}_of_later"] = record["detail"].pop(key)
     cases = Cases.read([record])
     assert scheduling.SUITE.parts(cases, ()) == ((), (), ()) != own
-    (unread,) = cases.unread
+    (unread,) = set(cases.unread)
     assert unread.startswith(f"{record['id']} is not shown: its record is of another version (")
     assert f"`{key}`" in unread
 

@@ -7,13 +7,13 @@ TTFT -45 %, at 0.85 req/s (layered-arxiv-div32, small-moe, 3 blocks)", and attai
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pytest_npubench.engines import title_of
 from pytest_npubench.reports.campaign_sections import sentences
 from pytest_npubench.reports.drift import drift_chart
-from pytest_npubench.reports.page import Parts
+from pytest_npubench.reports.page import Parts, Rounds
 from pytest_npubench.suites.scheduling.kinds.attainment import AttainmentDetail
 from pytest_npubench.suites.scheduling.kinds.burstiness import BurstinessDetail
 from pytest_npubench.suites.scheduling.kinds.chunk_rate import ChunkRateDetail
@@ -58,10 +58,8 @@ RATIOS = {
 }
 
 
-def parts(cases: Cases, rounds: Sequence[Mapping[str, Any]]) -> Parts:
+def parts(cases: Cases, rounds: Rounds) -> Parts:
     policies, attainments = cases.of("policy", PolicyDetail), cases.of("attainment", AttainmentDetail)
-    expert_loads, dense = cases.of("expert_loads", ExpertLoadsDetail), cases.of("dense_control", DenseControlDetail)
-    tokens = cases.of("identical_tokens", IdenticalTokensDetail)
     loads = served_loads(policies)
     charts = (
         *policy_charts(loads),
@@ -76,45 +74,37 @@ def parts(cases: Cases, rounds: Sequence[Mapping[str, Any]]) -> Parts:
         *(made for load in loads for made in (latency_table(load), policy_table(load))),
         *map(capacity_table, attainments),
         *map(chunk_rate_table, cases.of("chunk_rate", ChunkRateDetail)),
-        *map(dense_table, dense),
+        *map(dense_table, cases.of("dense_control", DenseControlDetail)),
         *map(apart_table, cases.of("disaggregated", DisaggregatedDetail)),
         *map(energy_table, cases.of("energy", EnergyDetail)),
-        *map(loads_table, expert_loads),
+        *map(loads_table, cases.of("expert_loads", ExpertLoadsDetail)),
         *map(relaxed_table, cases.of("relaxed_slo", RelaxedSloDetail)),
         *map(burst_table, cases.of("burstiness", BurstinessDetail)),
     )
     own_settings = dict.fromkeys(case.detail.vllm for case in policies if case.detail.vllm)
-    remarks = [*_lines(expert_loads, dense, tokens), *(f"Settings of vLLM, {settings}" for settings in own_settings)]
+    remarks = [*lines(cases), *(f"Settings of vLLM, {settings}" for settings in own_settings)]
     return tuple(made for made in charts if made is not None), tables, sentences(remarks)
 
 
 def lines(cases: Cases) -> list[str]:
     """One line for each expert_loads, dense_control and identical_tokens case that was measured, in that order."""
-    return _lines(
-        cases.of("expert_loads", ExpertLoadsDetail),
-        cases.of("dense_control", DenseControlDetail),
-        cases.of("identical_tokens", IdenticalTokensDetail),
-    )
-
-
-def _lines(
-    expert_loads: Sequence[CaseRecord[ExpertLoadsDetail]],
-    dense: Sequence[CaseRecord[DenseControlDetail]],
-    tokens: Sequence[CaseRecord[IdenticalTokensDetail]],
-) -> list[str]:
     return [
-        *map(_loads_line, expert_loads),
+        *map(_loads_line, cases.of("expert_loads", ExpertLoadsDetail)),
         *(
             _changes("dense control, layered / chunked", case, case.detail.rate_per_s, case.detail.num_blocks)
-            for case in dense
+            for case in cases.of("dense_control", DenseControlDetail)
         ),
-        *(f"{case.what} ({_about(case, case.detail.num_blocks)})" for case in tokens),
+        *(
+            f"{case.what} ({_about(case, case.detail.num_blocks)})"
+            for case in cases.of("identical_tokens", IdenticalTokensDetail)
+        ),
     ]
 
 
 def _loads_line(case: CaseRecord[ExpertLoadsDetail]) -> str:
-    attained = [f"{100 * share:.0f} %" for share in case.detail.slo_attainment.values()]
-    more = [f"SLO attainment {' against '.join(attained)}"] if attained else []
+    attained, more = case.detail.slo_attainment, []
+    if attained:
+        more = [f"SLO attainment {100 * attained['layered']:.0f} % against {100 * attained['chunked']:.0f} %"]
     return _changes("layered / chunked", case, case.detail.rate_per_s, case.detail.num_blocks, more)
 
 
