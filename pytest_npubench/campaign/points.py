@@ -77,19 +77,6 @@ class Measured:
         values = (getattr(item.state, name) for item in self.watched if item.state is not None)
         return [value for value in values if value is not None]
 
-    def columns(self, name: str) -> tuple[Round, ...]:
-        """The samples that each round holds under a point's name, by what stands behind it ("POINT/what"); rounds
-        without any are left out. Raises MeasurementError with the reason where the point failed, or has none at all."""
-        self.check(name)
-        prefix = f"{name}/"
-        rounds = [
-            {key.removeprefix(prefix): values for key, values in row.items() if key.startswith(prefix)}
-            for row in self.rounds
-        ]
-        if not any(rounds):
-            raise MeasurementError(f"{name}: no round has samples of it")
-        return tuple(filter(None, rounds))
-
     def visits(self, name: str, of: type[VisitT]) -> tuple[tuple[VisitT, ...], ...]:
         """What the visits of a point left, by round; rounds without any are left out. Raises MeasurementError with the
         reason where the point failed, has no visit at all, or has visits of another class."""

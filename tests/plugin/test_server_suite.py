@@ -203,7 +203,7 @@ def test_a_server_that_goes_down_half_way_is_invalid_and_what_it_answered_is_kep
     assert run.ret == 1
     assert "invalid: no request was answered: 8 of 8: HTTP 503" in reason(project)
     rounds = project.records("round")
-    assert len(rounds[0]["points"]["lengths.csv@r40/request.num_tokens"]) == 8
+    assert len(rounds[0]["points"]["lengths.csv@r40/request.arrival_s"]) == 8
     assert rounds[-1]["failures"]
 
 

@@ -123,7 +123,7 @@ def figures_in(points: Round) -> Mapping[str, tuple[float, ...]]:
 def _figures(visit: Visit) -> tuple[float, ...]:
     match visit:
         case ServedBlock(records=records, ttfts_s=ttfts_s):
-            return () if failures_of(records) else (fmean(ttfts_s),)
+            return () if failures_of(records) or not ttfts_s else (fmean(ttfts_s),)
         case PromptVisit(prefill_s=prefill_s):
             return (prefill_s,)
         case DecodeSteps(step_s=step_s):

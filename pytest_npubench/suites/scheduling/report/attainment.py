@@ -9,7 +9,7 @@ from pytest_npubench.reports.plot_parts import BLUE, ORANGE, Part, axis, horizon
 from pytest_npubench.reports.reported import conditions, label, model_of, reported
 from pytest_npubench.suites.scheduling.kinds.attainment import AttainmentDetail
 from pytest_npubench.suites.scheduling.report.cells import UNAVAILABLE, ends, workload_of
-from pytest_npubench.suites.scheduling.report.comparison import POLICIES, Row, comparison_table
+from pytest_npubench.suites.scheduling.report.comparison import POLICIES, FigureRow, comparison_table
 from pytest_npubench.verdict.case_record import CaseRecord
 
 ATTAINMENT = (
@@ -90,7 +90,7 @@ def capacity_table(case: CaseRecord[AttainmentDetail]) -> Table:
     shown = "" if ratio is None else f"{ratio:.3g}{ends(detail.capacity_ratio_interval)}"
     reasons = "; ".join(f"{name}: {why}" for name, why in detail.why.items() if why)
     note = f"{CAPACITY} {f'{reasons}. ' if reasons else ''}{label(conditions('8', model=model), CAPACITY_REPORTED)}"
-    row = Row("capacity at 90 % attainment, req/s", ours, shown, theirs)
+    row = FigureRow("capacity at 90 % attainment, req/s", ours, shown, theirs)
     return comparison_table(f"Capacity: {workload_of(case)}", note, [row])
 
 

@@ -21,7 +21,7 @@ Pair = Sequence[str]
 """A cell for each of the two policies; none where there is nothing to say."""
 
 
-class Row(NamedTuple):
+class FigureRow(NamedTuple):
     """A figure under both policies, the ratio of the two, and what the paper reports."""
 
     figure: str
@@ -43,7 +43,7 @@ def _column(of: str, place: int) -> Any:
     return lambda row: (getattr(row, of) or (number_text.UNKNOWN,) * 2)[place]
 
 
-COLUMNS: Columns[Row] = (
+COLUMNS: Columns[FigureRow] = (
     ("figure", lambda row: row.figure),
     *((policy, _column("ours", place)) for place, policy in enumerate(POLICIES)),
     ("layered / chunked", lambda row: row.ratio or number_text.UNKNOWN),
@@ -52,7 +52,7 @@ COLUMNS: Columns[Row] = (
 )
 
 
-def comparison_table(caption: str, note: str, rows: Sequence[Row]) -> Table:
+def comparison_table(caption: str, note: str, rows: Sequence[FigureRow]) -> Table:
     """Without the columns that no row has anything in."""
     return table(caption, COLUMNS, rows, note=note, without_unknown=True)
 

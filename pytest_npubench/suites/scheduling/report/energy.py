@@ -8,7 +8,7 @@ from pytest_npubench.suites.scheduling.kinds.energy import EnergyDetail
 from pytest_npubench.suites.scheduling.report.cells import UNAVAILABLE, available, load_name, reason
 from pytest_npubench.suites.scheduling.report.comparison import (
     POLICIES,
-    Row,
+    FigureRow,
     by_policy,
     comparison_table,
     ratio_of,
@@ -30,16 +30,16 @@ def energy_table(case: CaseRecord[EnergyDetail]) -> Table:
     theirs = reported_by_policy("8", "energy", model=model, rate=rate)
     ratio, by_all = ratio_of(case, "energy_ratio"), by_policy(case, "{}_mj_per_prompt_and_output_token")
     rows = [
-        Row("energy per prompt and output token, mJ", by_all, ratio, theirs),
-        Row("energy per output token, mJ", by_policy(case, "{}_mj_per_output_token"), ratio),
+        FigureRow("energy per prompt and output token, mJ", by_all, ratio, theirs),
+        FigureRow("energy per output token, mJ", by_policy(case, "{}_mj_per_output_token"), ratio),
     ]
     above = by_policy(case, "{}_mj_above_idle_per_prompt_and_output_token")
     if above != [UNAVAILABLE, UNAVAILABLE]:
-        rows.append(Row("above idle power, per prompt and output token, mJ", above))
+        rows.append(FigureRow("above idle power, per prompt and output token, mJ", above))
     if detail.power_w:
-        rows.append(Row("mean power, W", [available(detail.power_w.get(policy)) for policy in POLICIES]))
+        rows.append(FigureRow("mean power, W", [available(detail.power_w.get(policy)) for policy in POLICIES]))
     if detail.idle_power_w is not None:
-        rows.append(Row("idle power, W", [available(detail.idle_power_w)] * 2))
+        rows.append(FigureRow("idle power, W", [available(detail.idle_power_w)] * 2))
     why = "" if ratio else reason(case)
     note = f"{why}{ENERGY} {label(conditions('8', model=model, rate=rate), REPORTED)}"
     return comparison_table(f"Energy: {load_name(case, detail.rate_per_s)}", note, rows)

@@ -7,7 +7,12 @@ from pytest_npubench.reports.reported import conditions, label
 from pytest_npubench.reports.reported import workload_of as workload_in
 from pytest_npubench.suites.scheduling.kinds.expert_loads import ExpertLoadsDetail
 from pytest_npubench.suites.scheduling.report.cells import available, load_name, workload_of
-from pytest_npubench.suites.scheduling.report.comparison import Row, comparison_table, ratio_of, reported_by_policy
+from pytest_npubench.suites.scheduling.report.comparison import (
+    FigureRow,
+    comparison_table,
+    ratio_of,
+    reported_by_policy,
+)
 from pytest_npubench.verdict.case_record import CaseRecord
 
 EXPERT_LOADS = (
@@ -22,8 +27,8 @@ def loads_table(case: CaseRecord[ExpertLoadsDetail]) -> Table:
     theirs = reported_by_policy("7", "expert_load", 1e3, workload=workload)
     ratios = {"mean TTFT": "ttft_ratio", "mean TBT": "tbt_ratio", "mean E2E": "e2e_ratio"}
     rows = [
-        Row("expert bytes, GB", loaded, ratio_of(case, "expert_load_ratio"), theirs),
-        *(Row(called, (), ratio_of(case, name)) for called, name in ratios.items()),
+        FigureRow("expert bytes, GB", loaded, ratio_of(case, "expert_load_ratio"), theirs),
+        *(FigureRow(called, (), ratio_of(case, name)) for called, name in ratios.items()),
     ]
     theirs_of = label(f"{conditions('7')}, {workload}", "totals of 100 requests")
     caption = f"Expert loads: {load_name(case, detail.rate_per_s)}"

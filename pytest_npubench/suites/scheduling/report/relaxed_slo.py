@@ -7,7 +7,7 @@ from pytest_npubench.reports.reported import conditions, label
 from pytest_npubench.suites.scheduling.kinds.relaxed_slo import RelaxedSloDetail
 from pytest_npubench.suites.scheduling.report.cells import workload_of
 from pytest_npubench.suites.scheduling.report.comparison import (
-    Row,
+    FigureRow,
     by_policy,
     comparison_table,
     ratio_of,
@@ -24,13 +24,13 @@ REPORTED = "under a relaxed limit on TBT at 2.5 req/s both have 2.47 s mean TTFT
 
 def relaxed_table(case: CaseRecord[RelaxedSloDetail]) -> Table:
     rows = [
-        Row(
+        FigureRow(
             "output tokens/s",
             by_policy(case, "{}_output_tokens_per_s"),
             ratio_of(case, "throughput_chunked_over_layered", inverse=True),
             reported_by_policy("5.9 offline", "throughput"),
         ),
-        Row(
+        FigureRow(
             f"output tokens/s, {case.detail.relaxed_factor} times the work an iteration",
             by_policy(case, "relaxed_{}_output_tokens_per_s"),
             ratio_of(case, "relaxed_throughput_chunked_over_layered", inverse=True),
