@@ -15,7 +15,7 @@ from pytest_npubench.processes import guarded
 
 _QUESTION = """
 import json, jax
-from pytest_npubench.backends.cuda_identity import identity
+from pytest_npubench.backends.cuda import identity
 devices = jax.devices()
 memory = lambda device: (device.memory_stats() or {}).get("bytes_limit")
 named = lambda device: identity(device.local_hardware_id) if device.platform in ("gpu", "cuda") else (None, "")

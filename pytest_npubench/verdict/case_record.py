@@ -21,8 +21,7 @@ KeyT = TypeVar("KeyT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRecord(Generic[DetailT]):
-    """`key` is suite/kind/id; texts that a record lacks are empty, batch_size 0. `detail` is the kind's own,
-    `source` the record as the journal has it."""
+    """`key` is suite/kind/id; texts that a record lacks are empty, batch_size 0. `detail` is the kind's own."""
 
     key: str
     id: str
@@ -40,7 +39,6 @@ class CaseRecord(Generic[DetailT]):
     session: str = ""
     duration_s: float | None = None
     resumed: bool = False
-    source: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def shown_id(self) -> str:
@@ -99,11 +97,6 @@ class Cases:
             groups.setdefault(key(record), []).append(record)
         return {name: Cases(tuple(own)) for name, own in groups.items()}
 
-    @property
-    def sources(self) -> tuple[Mapping[str, Any], ...]:
-        """The records as the journal has them."""
-        return tuple(record.source for record in self.records)
-
     def of(self, kind: str, detail: type[DetailT]) -> list[CaseRecord[DetailT]]:
         """The cases of that kind that left a detail, with the detail as a record of that class; an invalid case has
         none."""
@@ -156,5 +149,4 @@ def _case_record(record: Mapping[str, Any]) -> CaseRecord[Mapping[str, Any]]:
         session=record.get("session") or "",
         duration_s=record.get("duration_s"),
         resumed=record.get("resumed") or False,
-        source=record,
     )

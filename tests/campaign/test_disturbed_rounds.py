@@ -162,7 +162,7 @@ def test_the_cap_counts_over_an_interruption(bench, plan):
     points = profile(plan, 16)
     with pytest.raises(KeyboardInterrupt):
         bench.campaign(
-            points, with_size(plan, max_rounds=1), telemetry=_Interrupting({0, 1}, after=2), settled=lambda _: True
+            points, with_size(plan, max_rounds=2), telemetry=_Interrupting({0, 1}, after=2), settled=lambda _: True
         ).measured()
     assert ["disturbed" in record for record in bench.records("round")] == [True, True]
     telemetry = FakeTelemetry({0})

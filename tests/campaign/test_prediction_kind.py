@@ -9,6 +9,7 @@ import pytest
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError
+from pytest_npubench.predictors import predictor
 from pytest_npubench.predictors.protocol import Predictor
 from pytest_npubench.stats.error import student_quantile
 from pytest_npubench.suites.buckets.kinds.mean_error import KIND as MEAN_ERROR
@@ -252,7 +253,10 @@ class Broken(Predictor):
     ids=["bug", "nan", "named"],
 )
 def test_a_rival_that_fails_says_why_and_the_case_is_judged(plan, monkeypatch, outcome, reason):
-    monkeypatch.setattr("pytest_npubench.suites.buckets.kinds.prediction.predictor", lambda name: Broken(outcome))
+    monkeypatch.setattr(
+        "pytest_npubench.suites.buckets.kinds.prediction.predictor",
+        lambda name: Broken(outcome) if name == "broken" else predictor(name),
+    )
     own = measured(KIND.points(of_workload(plan, "long"), plan), plan)
     found, same = beside(replace(plan, rivals=("broken",)), own)
     assert found == {"broken": RivalDetail(reason=reason)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,19 @@ from pytest_npubench.suites.offload.kinds.out_of_order import OutOfOrderDetail
 from pytest_npubench.suites.offload.kinds.pruning import PruningDetail
 from pytest_npubench.suites.offload.kinds.shadow_outlier import ShadowOutlierDetail
 from pytest_npubench.suites.offload.report.section import lines, parts
+from pytest_npubench.verdict.case_record import Cases
 
 from .journals import make_fingerprint, open_journal
 from .page import Element, figures, read, rows, table_of
 from .paired import damaged, pair_record, unmeasured
+
+
+def section_of(records: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
+    """Charts, tables and remarks, those of records that cannot be read among these, as the page has them."""
+    cases = Cases.read(records)
+    charts, tables, remarks = parts(cases, ())
+    return charts, tables, (*remarks, *dict.fromkeys(cases.unread))
+
 
 NO_JOURNAL = Journal(path=Path("j"), sessions=(), records=(), torn=())
 SPACE = "\u00a0"
@@ -324,7 +334,7 @@ def test_what_the_paper_has_is_apart(page: Element) -> None:
 def test_the_lines_stand_in_the_page_and_in_the_terminal(page: Element) -> None:
     orders = "C / FIFO 0.93 calm, 1.03 hog"
     alone = "time sharing -4 %, shadow +17 %, out_of_order -36 %; error shadow -82 %; weights sharing -75 %"
-    assert lines(offload_records()) == [f"offload: {orders}", f"offload, each alone: {alone}"]
+    assert lines(Cases.read(offload_records())) == [f"offload: {orders}", f"offload, each alone: {alone}"]
     assert f"Offload: {orders}. Offload, each alone: {alone}." in page.all("section")[2].text
     last = summary_lines(offload_records(), shown)
     assert last[0] == f"offload: {orders}"
@@ -333,9 +343,9 @@ def test_the_lines_stand_in_the_page_and_in_the_terminal(page: Element) -> None:
 
 def test_without_contention_the_calm_orders_are_told() -> None:
     records = [record for record in offload_records() if "/contention/" not in record["case"]]
-    assert lines(records)[0] == "offload: C / FIFO 0.93 calm"
-    assert lines(offload_records("cuda:1"))[0] == "offload: C / FIFO 0.93 calm, 1.03 hog (cuda:1)"
-    assert lines([{**record, "detail": {}} for record in records]) == []
+    assert lines(Cases.read(records))[0] == "offload: C / FIFO 0.93 calm"
+    assert lines(Cases.read(offload_records("cuda:1")))[0] == "offload: C / FIFO 0.93 calm, 1.03 hog (cuda:1)"
+    assert lines(Cases.read([{**record, "detail": {}} for record in records])) == []
 
 
 def test_cases_that_measured_nothing_have_no_parts(small: None) -> None:
@@ -387,7 +397,7 @@ def test_names_stay_text(small: None) -> None:
         for row in record["detail"].get("arms", ()):
             row |= {"arm": nasty, "setting": nasty}
     assert not page_of(records).all("b")
-    for chart in parts(records, ())[0]:
+    for chart in section_of(records)[0]:
         assert "<b" not in json.dumps(chart.figure)
 
 
@@ -395,7 +405,7 @@ def test_a_record_of_another_version_is_named_and_the_others_are_shown(small: No
     """Whatever figure of its detail is none."""
     for record in offload_records():
         for changed in damaged(record):
-            *_, (said,) = parts([changed], ())
+            *_, (said,) = section_of([changed])
             assert said.startswith(f"{record['id']} is not shown: its record is of another version"), changed["detail"]
     *others, last = offload_records()
     page = page_of([{**last, "detail": {"cells": []}}, *others])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,21 @@ from pytest_npubench.suites.partition.kinds.solver import SolverDetail
 from pytest_npubench.suites.partition.kinds.solver_regret import SolverRegretDetail
 from pytest_npubench.suites.partition.kinds.sync_cost import MechanismDetail, SyncCostDetail
 from pytest_npubench.suites.partition.report.section import lines, parts
+from pytest_npubench.verdict.case_record import Cases
 from pytest_npubench.verdict.result import Metric
 
 from .journals import make_fingerprint, open_journal
 from .page import Element, figures, read, rows, table_of
 from .paired import damaged, pair_record, unmeasured
 from .served import policy_record
+
+
+def section_of(records: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
+    """Charts, tables and remarks, those of records that cannot be read among these, as the page has them."""
+    cases = Cases.read(records)
+    charts, tables, remarks = parts(cases, ())
+    return charts, tables, (*remarks, *dict.fromkeys(cases.unread))
+
 
 NO_JOURNAL = Journal(path=Path("j"), sessions=(), records=(), torn=())
 SPACE = "\u00a0"
@@ -298,7 +308,7 @@ def test_gpu_times_with_the_fitted_threshold(page: Element) -> None:
 def test_stages_are_drawn_where_operators_agree(page: Element) -> None:
     def edges(*widths: int | None) -> tuple[list[float], str]:
         records = [operator_case("npu_stage", f"o{place}", stages(width)) for place, width in enumerate(widths)]
-        (chart,), _, _ = parts(records, ())
+        (chart,), _, _ = section_of(records)
         return [line["x0"] for line in chart.figure["layout"]["shapes"]], chart.notes[1]
 
     assert edges(None, 32) == ([32, 64], "Stage width: o0 none found; o1 32 tokens, 1 ms each.")
@@ -389,7 +399,7 @@ def test_the_papers_decisions_are_apart_from_ours(page: Element) -> None:
     slow_and_fast = headlines["Fig. 16, section 5.5: llama-8b on Snapdragon 8 Gen 3"][1]
     assert slow_and_fast == "slow 196.44 tokens/s; fast 236.92 tokens/s"
     others = [record for record in partition_records() if "/solver/" not in record["case"]]
-    assert "Decisions reported by HeteroInfer" not in [made.caption for made in parts(others, ())[1] if made]
+    assert "Decisions reported by HeteroInfer" not in [made.caption for made in section_of(others)[1] if made]
 
 
 def test_lengths_across_the_edges(page: Element) -> None:
@@ -416,7 +426,7 @@ def test_a_decoder_layer_three_ways(page: Element) -> None:
 
 def test_the_line_stands_in_the_page_and_in_the_terminal(page: Element) -> None:
     line = "regret over 10 shapes median 2.1 %, p90 9 %, prediction error median 4.5 %, largest speed-up 1.39"
-    assert lines(partition_records()) == [f"partition: {line} (llama-8b-div4)"]
+    assert lines(Cases.read(partition_records())) == [f"partition: {line} (llama-8b-div4)"]
     assert f"Partition: {line} (llama-8b-div4)." in page.all("section")[2].text
     last = summary_lines(partition_records(), shown)
     assert last[:2] == [f"partition: {line.rpartition(',')[0]},", "  largest speed-up 1.39 (llama-8b-div4)"]
@@ -431,9 +441,9 @@ def test_the_line_stands_in_the_page_and_in_the_terminal(page: Element) -> None:
 def test_regrets_in_words(median: float, shown: str) -> None:
     record = split_case("solver_regret", regrets(median, largest_speedup=None))
     told = f"regret over 10 shapes median {shown}, p90 9 %, prediction error median 4.5 % (llama-8b-div4)"
-    assert lines([record]) == [f"partition: {told}"]
-    assert lines([{**record, "device": "cuda:1"}])[0].endswith("(llama-8b-div4, cuda:1)")
-    assert lines([unmeasured(record)]) == []
+    assert lines(Cases.read([record])) == [f"partition: {told}"]
+    assert lines(Cases.read([{**record, "device": "cuda:1"}]))[0].endswith("(llama-8b-div4, cuda:1)")
+    assert lines(Cases.read([unmeasured(record)])) == []
 
 
 def test_fractions_and_streams_in_the_table_of_all_metrics(page: Element) -> None:
@@ -496,7 +506,7 @@ def test_names_stay_text(small: None) -> None:
     nasty = "<b onclick='x()'>b</b>"
     records = [{**record, "axes": {**record["axes"], "operator": nasty}} for record in partition_records()]
     assert not page_of(records).all("b")
-    for chart in parts(records, ())[0]:
+    for chart in section_of(records)[0]:
         assert "<b" not in json.dumps(chart.figure)
 
 
@@ -504,11 +514,11 @@ def test_a_record_of_another_version_is_named_and_the_others_are_shown(small: No
     """Whatever figure of its detail is none."""
     for record in partition_records():
         for changed in damaged(record):
-            *_, (said,) = parts([changed], ())
+            *_, (said,) = section_of([changed])
             assert said.startswith(f"{record['id']} is not shown: its record is of another version"), changed["detail"]
         for name in record["detail"].keys() - {"published"}:
             lacking = {key: value for key, value in record["detail"].items() if key != name}
-            assert name in parts([{**record, "detail": lacking}], ())[2][0]
+            assert name in section_of([{**record, "detail": lacking}])[2][0]
     known, other = partition_records()[:2]
     page = page_of([known, {**other, "detail": {"tokens": [1]}}])
     assert f"{other['id']} is not shown: " in page.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.campaign.plan import DevicePlan
 from pytest_npubench.core.hardware import HardwareSpec, size_of
 from pytest_npubench.offload.chunk_graphs import ChunkSettings, chunk_points
 from pytest_npubench.offload.factorial import FactorialSettings, factorial_points
@@ -16,6 +16,7 @@ from pytest_npubench.suites.offload.spec import OffloadSize, OffloadSpec
 
 Settings = ChunkSettings | ShadowSettings | ReplaySettings | FactorialSettings
 
+MODEL = "seeded-decoder"
 KINDS_OF: Mapping[type[Settings], tuple[str, ...]] = {
     ChunkSettings: ("chunk_sharing",),
     ShadowSettings: ("shadow_outlier", "pruning"),
@@ -26,10 +27,10 @@ KINDS_OF: Mapping[type[Settings], tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffloadPlan:
+class OffloadPlan(DevicePlan):
     """One hardware file, experiment and run size. The decoder is a small seeded one, so there is no model."""
 
-    spec: HardwareSpec
+    model: str = MODEL
     offload: OffloadSpec
     size: OffloadSize
     experiment: Settings
@@ -64,17 +65,6 @@ class OffloadPlan:
         if isinstance(self.experiment, ReplaySettings):
             return replay_points(self.experiment)
         return factorial_points()
-
-    def case(self, suite: str, kind: str, axes: Axes) -> Case:
-        return Case(
-            suite=suite,
-            kind=kind,
-            hardware=self.spec.name,
-            family=self.spec.family,
-            model="seeded-decoder",
-            batch_size=1,
-            axes=axes,
-        )
 
 
 def offload_plans(spec: HardwareSpec, profile: str) -> Iterator[OffloadPlan]:

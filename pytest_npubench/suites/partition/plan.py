@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.campaign.plan import DevicePlan
 from pytest_npubench.core.families import declared
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.partition.matmul import Matmul
@@ -15,13 +15,11 @@ from pytest_npubench.suites.partition.spec import PartitionSize, PartitionSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionPlan:
+class PartitionPlan(DevicePlan):
     """One hardware file, model and run size."""
 
-    spec: HardwareSpec
     partition: PartitionSpec
     size: PartitionSize
-    model: str
 
     @property
     def key(self) -> str:
@@ -69,17 +67,6 @@ class PartitionPlan:
             tile=self.partition.tile,
             decode_shares=self.partition.decode_shares,
             prefill_shares=self.partition.prefill_shares,
-        )
-
-    def case(self, suite: str, kind: str, axes: Axes) -> Case:
-        return Case(
-            suite=suite,
-            kind=kind,
-            hardware=self.spec.name,
-            family=self.spec.family,
-            model=self.model,
-            batch_size=1,
-            axes=axes,
         )
 
 

@@ -6,47 +6,30 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pytest_npubench import engines
-from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.campaign.plan import EnginePlan
+from pytest_npubench.core.case import Case
 from pytest_npubench.core.hardware import HardwareSpec
-from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
 from pytest_npubench.suites.scheduling.service import ServingService
 from pytest_npubench.suites.scheduling.spec import LoadSpec, ServingSize, ServingSpec
 
-SUITE = "scheduling"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServingPlan:
-    """One hardware file, model and run size; the engine is the name of one that is registered."""
+class ServingPlan(EnginePlan):
+    """One hardware file, model and run size; the batch size of its cases is the largest batch."""
 
-    spec: HardwareSpec
+    suite = "scheduling"
     serving: ServingSpec
     size: ServingSize
-    model: str
-    engine: str = "reference"
-
-    @property
-    def runner(self) -> EngineDescriptor:
-        """The engine, as it stands for the plan's family."""
-        return engines.engine(self.engine, self.spec.family)
 
     @property
     def service(self) -> ServingService:
         """How the engine runs the suite; the defaults where it does not, and cases are skipped."""
-        return _service(self.runner)
-
-    @property
-    def is_reference(self) -> bool:
-        return self.runner.is_reference(self.spec.family)
+        return self.part(ServingService)
 
     @property
     def key(self) -> str:
-        return f"{self.spec.name}-{self.model}-serving" + ("" if self.is_reference else f"-{self.engine}")
-
-    @property
-    def framework(self) -> str:
-        return self.runner.framework(SUITE)
+        return f"{self.spec.name}-{self.model}-serving{self.engine_suffix}"
 
     @property
     def shape(self) -> DecoderShape:
@@ -60,9 +43,8 @@ class ServingPlan:
     @property
     def settings(self) -> Mapping[str, object]:
         serving = self.serving
-        engine = {"engine": self.engine} if not self.is_reference else {}  # what was measured before it was named
         return {
-            **engine,
+            **self.engine_settings,
             "dtype": serving.dtype,
             "max_batch_size": serving.max_batch_size,
             "kv_capacity_tokens": serving.kv_capacity_tokens,
@@ -88,29 +70,20 @@ class ServingPlan:
         wanted = case.axis("workload"), case.axis("rate")
         return next(load for load in self.loads if (load.workload, load.rate_name) == wanted)
 
-    def case(self, suite: str, kind: str, axes: Axes) -> Case:
-        return Case(
-            suite=suite,
-            kind=kind,
-            hardware=self.spec.name,
-            family=self.spec.family,
-            model=self.model,
-            batch_size=self.serving.max_batch_size,
-            axes=axes,
-        )
 
-
-def serving_plans(spec: HardwareSpec, profile: str, engine: str = "reference") -> Iterator[ServingPlan]:
+def serving_plans(spec: HardwareSpec, profile: str, engine: str = engines.REFERENCE) -> Iterator[ServingPlan]:
     """One for each model that the hardware file serves in this profile, with blocks that the engine takes."""
     serving = spec.section(ServingSpec)
     size = serving.size(profile) if serving else None
     if serving and size:
-        smallest = _service(engines.engine(engine, spec.family)).min_block_tokens
-        serving = replace(serving, block_size_tokens=max(serving.block_size_tokens, smallest))
         for model in size.models:
-            yield ServingPlan(spec=spec, serving=serving.for_model(model), size=size, model=model, engine=engine)
-
-
-def _service(engine: EngineDescriptor) -> ServingService:
-    found: ServingService = engine.part(SUITE) if SUITE in engine.parts else ServingService()
-    return found
+            plan = ServingPlan(
+                spec=spec,
+                model=model,
+                batch_size=serving.max_batch_size,
+                engine=engine,
+                serving=serving.for_model(model),
+                size=size,
+            )
+            block = max(serving.block_size_tokens, plan.service.min_block_tokens)
+            yield replace(plan, serving=replace(plan.serving, block_size_tokens=block))

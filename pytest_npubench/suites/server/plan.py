@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.campaign.plan import DevicePlan
+from pytest_npubench.core.case import Case
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.suites.server.spec import ServerLoad, ServerSize, ServerSpec
 
@@ -16,10 +17,10 @@ MODEL = "served"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerPlan:
+class ServerPlan(DevicePlan):
     """One hardware file and run size."""
 
-    spec: HardwareSpec
+    model: str = MODEL
     server: ServerSpec
     size: ServerSize
 
@@ -66,17 +67,6 @@ class ServerPlan:
         """The load that a case's axes name."""
         wanted = case.axis("workload"), case.axis("rate")
         return next(load for load in self.loads if (load.workload, load.rate_name) == wanted)
-
-    def case(self, suite: str, kind: str, axes: Axes) -> Case:
-        return Case(
-            suite=suite,
-            kind=kind,
-            hardware=self.spec.name,
-            family=self.spec.family,
-            model=MODEL,
-            batch_size=1,
-            axes=axes,
-        )
 
 
 def server_plans(spec: HardwareSpec, profile: str) -> Iterator[ServerPlan]:

@@ -68,7 +68,13 @@ def serving_plan(model: str = "qwen3-30b-a3b", **changes) -> ServingPlan:
         max_rounds=2,
         budget_s=1.0,
     )
-    return ServingPlan(spec=SPECS["nvidia-h100"], serving=serving, size=replace(size, **changes), model=model)
+    return ServingPlan(
+        spec=SPECS["nvidia-h100"],
+        model=model,
+        batch_size=serving.max_batch_size,
+        serving=serving,
+        size=replace(size, **changes),
+    )
 
 
 def kept(point, visit):

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.predictors.lens import BucketProfile, BucketTiming
-from pytest_npubench.predictors.profile import PointError
 from pytest_npubench.suites.buckets.aihub.plan import GraphPoint, GraphVisit, HubPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 

@@ -22,7 +22,7 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CostRecord
 from pytest_npubench.errors import NpubenchError
-from pytest_npubench.predictors import LENS, predictor
+from pytest_npubench.predictors import predictor
 from pytest_npubench.suites.buckets.declared_buckets import is_continuous, nominal_words
 from pytest_npubench.suites.buckets.plan import BucketPlan, many_requests
 from pytest_npubench.suites.buckets.points import BucketPoint
@@ -172,9 +172,10 @@ def prediction_error(
 ) -> PredictionError:
     """Predicted against measured for one workload, by LENS unless told. Raises MeasurementError where a point of either
     side failed."""
+    from pytest_npubench.predictors.lens import PREDICTOR as LENS
     from pytest_npubench.stats.error import case_error, repeat_error
 
-    of = of or predictor(LENS)
+    of = of or LENS
     predicted_s, measured_s = _seconds(plan, measured, workload, of)
     repeats = [repeat_error(measured.samples(batch.name).samples_s) for batch in plan.draws(workload)]
     known = [error * mean for error, mean in zip(repeats, measured_s, strict=True) if error is not None]
