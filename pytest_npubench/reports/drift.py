@@ -12,10 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean, median
 
 from pytest_npubench.reports import definitions
-from pytest_npubench.reports.page import Chart, Table
+from pytest_npubench.reports.page import Chart, Rounds, Table
 from pytest_npubench.reports.plot_parts import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, Part, axis, label, layout
-from pytest_npubench.reports.record_fields import Record, finite
 from pytest_npubench.store.journal_reader import Journal
+from pytest_npubench.verdict.case_record import LARGEST
 
 Drift = tuple[float | None, ...]
 
@@ -26,9 +26,7 @@ _OFFLOAD_COLORS = {"chunk_graphs": BLUE, "shadow": ORANGE, "replay": GREEN, "fac
 _COLORS = {**_BUCKET_COLORS, **_POLICY_COLORS, **_UNIT_COLORS, **_OFFLOAD_COLORS}
 
 
-def campaign_rounds(
-    journal: Journal, campaign: str, fingerprint: str | None, sessions: Collection[str]
-) -> tuple[Record, ...]:
+def campaign_rounds(journal: Journal, campaign: str, fingerprint: str | None, sessions: Collection[str]) -> Rounds:
     """The latest run of a campaign on this fingerprint among these sessions, whichever points it had."""
     digests = [
         (record["campaign"], record["campaign_digest"])
@@ -43,10 +41,11 @@ def campaign_rounds(
     return journal.rounds(*digests[-1], fingerprint, sessions=sessions)
 
 
-def drifts(rounds: Sequence[Record]) -> dict[str, Drift]:
+def drifts(rounds: Rounds) -> dict[str, Drift]:
     """Point name -> one ratio a round, None where the round has no sample of it."""
     means = [
-        {name: fmean(found) for name, values in item["points"].items() if (found := finite(values))} for item in rounds
+        {name: fmean(found) for name, values in item["points"].items() if (found := _reckonable(values))}
+        for item in rounds
     ]
     overall: dict[str, list[float]] = defaultdict(list)
     for row in means:
@@ -60,7 +59,7 @@ def drifts(rounds: Sequence[Record]) -> dict[str, Drift]:
     }
 
 
-def drift_chart(rounds: Sequence[Record], note: str = definitions.DRIFT) -> Chart | None:
+def drift_chart(rounds: Rounds, note: str = definitions.DRIFT) -> Chart | None:
     """Needs two rounds; with fewer there is no drift to see. `note` says what is followed."""
     ratios = drifts(rounds)
     if len(rounds) < 2 or not ratios:
@@ -95,6 +94,11 @@ def drift_chart(rounds: Sequence[Record], note: str = definitions.DRIFT) -> Char
             rows=tuple(_row(index, level) for index, level in zip(indexes, levels, strict=True)),
         ),
     )
+
+
+def _reckonable(values: Sequence[float]) -> list[float]:
+    """Those whose sums are finite too."""
+    return [value for value in values if abs(value) <= LARGEST]
 
 
 def _grouped(ratios: Mapping[str, Drift]) -> list[tuple[str, Drift, bool]]:

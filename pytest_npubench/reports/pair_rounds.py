@@ -8,10 +8,10 @@ the other says less of the machine than each alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_npubench.reports.record_fields import Record, as_number, numbers, table
+from pytest_npubench.reports.page import Rounds
 from pytest_npubench.verdict.case_record import CaseRecord
 
 TIME = "/total_s"
@@ -24,19 +24,17 @@ def other_device(record: CaseRecord[Any]) -> str:
     return "" if record.device.endswith(":0") else record.device
 
 
-def pair_rounds(rounds: Iterable[Record]) -> tuple[Record, ...]:
+def pair_rounds(rounds: Rounds) -> Rounds:
     """Rounds of one index become one, whichever campaign they are of; points have seconds only."""
-    merged: dict[int, dict[str, tuple[float, ...]]] = {}
+    merged: dict[int, dict[str, Sequence[float]]] = {}
     for record in rounds:
-        index = as_number(record.get("round"))
-        if index is not None:
-            merged.setdefault(int(index), {}).update(_points(table(record, "points")))
+        merged.setdefault(record["round"], {}).update(_points(record["points"]))
     return tuple({"round": index, "points": merged[index]} for index in sorted(merged))
 
 
-def _points(columns: Record) -> dict[str, tuple[float, ...]]:
-    named = ((_shown(column), column) for column in columns if column.endswith(TIME))
-    return {name: numbers(columns, column) for name, column in named if name}
+def _points(columns: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
+    named = ((_shown(column), values) for column, values in columns.items() if column.endswith(TIME))
+    return {name: values for name, values in named if name}
 
 
 def _shown(column: str) -> str:
