@@ -132,12 +132,15 @@ def _check_numbers(value: object) -> None:
 
 
 def _case_record(record: Mapping[str, Any]) -> CaseRecord[Mapping[str, Any]]:
+    batch_size = record.get("batch_size") or 0
+    if not isinstance(batch_size, int):
+        raise TypeError(f"batch_size is {batch_size!r}; want a whole number")
     return CaseRecord(
         key=record["case"],
         id=record["id"],
         hardware=record["hardware"],
         model=record.get("model") or "",
-        batch_size=record.get("batch_size") or 0,
+        batch_size=batch_size,
         axes=record.get("axes") or {},
         device=record.get("device") or "",
         fingerprint=record["fingerprint"],

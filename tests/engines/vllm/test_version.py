@@ -64,7 +64,7 @@ def test_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_heavy_is_imported() -> None:
     """All that pytest's process needs of this folder."""
-    modules = "bucket_engine", "platform", "process", "settings", "version", "worker", "expert_hooks"
+    modules = "bucket_engine", "platform", "process", "settings", "version", "worker"
     imports = "; ".join(f"import pytest_npubench.engines.vllm.{name}" for name in modules)
     code = f"{imports}; import sys; print([name for name in ('vllm', 'torch', 'safetensors') if name in sys.modules])"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
