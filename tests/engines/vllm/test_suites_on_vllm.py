@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SHAPE = """
 import dataclasses
 
-from .small_shapes import DENSE, MOE
+from tests.engines.vllm.small_shapes import DENSE, MOE
 
 
 def pytest_npubench_shapes():
