@@ -40,7 +40,7 @@ class ArmRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compared:
+class ComparedArm:
     """over: its time over that of the arm compared with, None for that arm itself. over_interval: at 95 %, its ends
     None below six rounds."""
 
@@ -49,17 +49,17 @@ class Compared:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShadowRow(Compared, ShadowFigures, ArmRow):
+class ShadowRow(ComparedArm, ShadowFigures, ArmRow):
     """Figures are medians over the rounds, as in all of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChunkRow(Compared, ChunkFigures, ArmRow):
+class ChunkRow(ComparedArm, ChunkFigures, ArmRow):
     pass
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayRow(Compared, ReplayFigures, ArmRow):
+class ReplayRow(ComparedArm, ReplayFigures, ArmRow):
     pass
 
 

@@ -28,7 +28,7 @@ Index = Annotated[int, Meta(ge=0, le=2**53, description="a whole number from 0 t
 
 
 @dataclass(kw_only=True)
-class SessionRecord:
+class SessionEntry:
     started_at: str
     worker: str | None
     host: Mapping[str, object]
@@ -47,13 +47,13 @@ class SessionRecord:
 
 
 @dataclass(kw_only=True)
-class DeviceRecord:
+class DeviceEntry:
     digest: str
     fingerprint: Mapping[str, object]
 
 
 @dataclass(kw_only=True)
-class CompileRecord:
+class CompileEntry:
     fingerprint: str
     name: str
     compile_s: float
@@ -63,7 +63,7 @@ class CompileRecord:
 
 
 @dataclass(kw_only=True)
-class RoundRecord:
+class RoundEntry:
     fingerprint: str
     campaign: str
     campaign_digest: str
@@ -98,7 +98,7 @@ class MetricEntry:
 
 
 @dataclass(kw_only=True)
-class CaseRecord:
+class CaseEntry:
     """`fingerprint` is None where the case never reached a device."""
 
     fingerprint: str | None
@@ -127,36 +127,36 @@ class CaseRecord:
 
 
 @dataclass(kw_only=True)
-class NoteRecord:
+class NoteEntry:
     text: str
 
 
 @dataclass(kw_only=True)
-class TornRecord:
+class TornEntry:
     num_bytes: Index
 
 
 @dataclass(kw_only=True)
-class SalvagedRecord:
+class SalvagedEntry:
     num_lost: Index
 
 
 @dataclass(kw_only=True)
-class EndRecord:
+class EndEntry:
     exit_status: int
     counts: Mapping[str, object]
 
 
 KINDS: Mapping[str, type] = {
-    "session": SessionRecord,
-    "device": DeviceRecord,
-    "compile": CompileRecord,
-    "round": RoundRecord,
-    "case": CaseRecord,
-    "note": NoteRecord,
-    "torn": TornRecord,
-    "salvaged": SalvagedRecord,
-    "end": EndRecord,
+    "session": SessionEntry,
+    "device": DeviceEntry,
+    "compile": CompileEntry,
+    "round": RoundEntry,
+    "case": CaseEntry,
+    "note": NoteEntry,
+    "torn": TornEntry,
+    "salvaged": SalvagedEntry,
+    "end": EndEntry,
 }
 """What a reader may rely on: every record may have more fields, and there may be more kinds."""
 

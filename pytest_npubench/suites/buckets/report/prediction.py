@@ -66,7 +66,7 @@ Predictions = Sequence[CaseRecord[PredictionDetail]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedWorkload:
     """A prediction case that was measured: seconds of all its batches together, and the signed relative error."""
 
     case: CaseRecord[PredictionDetail]
@@ -103,27 +103,27 @@ class Judged:
         return tuple((measured, predicted) for measured, predicted in pairs if measured > 0 and predicted > 0)
 
 
-def judged(found: Predictions) -> tuple[Judged, ...]:
+def judged(found: Predictions) -> tuple[JudgedWorkload, ...]:
     """Of the cases those with a measured time; on graphs nothing runs."""
     times = ((case, case.judgement) for case in found)
     return tuple(
-        Judged(case=case, measured_s=said.measured_s, predicted_s=said.predicted_s, error=said.error)
+        JudgedWorkload(case=case, measured_s=said.measured_s, predicted_s=said.predicted_s, error=said.error)
         for case, said in times
         if said.measured_s is not None and said.predicted_s is not None and said.error is not None
     )
 
 
-def common_limit(found: Iterable[Judged]) -> float | None:
+def common_limit(found: Iterable[JudgedWorkload]) -> float | None:
     """The limit these cases were held to; None where it is not said, or where they differ."""
     limits = {item.limit for item in found}
     return limits.pop() if len(limits) == 1 else None
 
 
-def prediction_charts(found: Sequence[Judged]) -> tuple[Chart | None, ...]:
+def prediction_charts(found: Sequence[JudgedWorkload]) -> tuple[Chart | None, ...]:
     return (_error_chart(found), _batch_chart(found), _padding_chart(found)) if found else ()
 
 
-def error_lines(found: Sequence[Judged]) -> list[str]:
+def error_lines(found: Sequence[JudgedWorkload]) -> list[str]:
     """Of LENS."""
     if not found:
         return []
@@ -183,7 +183,7 @@ def _gated(rival: RivalDetail) -> float | None:
     return math.copysign(rival.gate_error, rival.error)
 
 
-def _error_chart(found: Sequence[Judged]) -> Chart:
+def _error_chart(found: Sequence[JudgedWorkload]) -> Chart:
     """The error of each workload with its interval, the repeat error and the limit; rivals' errors beside it."""
     names, limit = [label(item.workload) for item in found], common_limit(found)
     errors = percents(item.error for item in found)
@@ -234,14 +234,14 @@ def _error_chart(found: Sequence[Judged]) -> Chart:
     )
 
 
-def _reach(item: Judged) -> tuple[float, ...]:
+def _reach(item: JudgedWorkload) -> tuple[float, ...]:
     """How far from zero each thing drawn for a workload lies."""
     low, high = item.interval
     rivals = (abs(rival.error) for rival in item.case.detail.predictors.values() if rival.error is not None)
     return abs(low), abs(high), abs(item.gated_error), abs(item.repeat_error or 0.0), *rivals
 
 
-def _repeat_bars(names: list[str], found: Sequence[Judged]) -> Part:
+def _repeat_bars(names: list[str], found: Sequence[JudgedWorkload]) -> Part:
     """From minus to plus the repeat error: within it an error is noise."""
     repeats = [100 * (item.repeat_error or 0.0) for item in found]
     return {
@@ -257,7 +257,7 @@ def _repeat_bars(names: list[str], found: Sequence[Judged]) -> Part:
     }
 
 
-def _rival_marks(names: list[str], found: Sequence[Judged]) -> list[Part]:
+def _rival_marks(names: list[str], found: Sequence[JudgedWorkload]) -> list[Part]:
     """A trace for each rival, over the workloads for which it has an error."""
     errors: dict[str, dict[str, float]] = {}
     for name, item in zip(names, found, strict=True):
@@ -277,7 +277,7 @@ def _rival_marks(names: list[str], found: Sequence[Judged]) -> list[Part]:
     ]
 
 
-def _error_rows(item: Judged) -> list[tuple[str, ...]]:
+def _error_rows(item: JudgedWorkload) -> list[tuple[str, ...]]:
     """The workload's row, and one for each rival under the same measured time."""
     measured, interval = number_text.milliseconds(item.measured_s), item.case.judgement.error_interval
     own = (
@@ -312,7 +312,7 @@ def _interval(ends: tuple[float, float] | None) -> str:
     return number_text.UNKNOWN if ends is None else " to ".join(number_text.percent(end, signed=True) for end in ends)
 
 
-def _batch_chart(found: Sequence[Judged]) -> Chart | None:
+def _batch_chart(found: Sequence[JudgedWorkload]) -> Chart | None:
     """Every drawn batch: predicted over measured, with the line of equality and the limit around it."""
     found = [item for item in found if item.batches]
     if not found:
@@ -376,7 +376,7 @@ def _limit_note(limit: float | None) -> tuple[str, ...]:
     return () if limit is None else (f"The green band is the limit, {100 * limit:.4g} % either way.",)
 
 
-def _padding_chart(found: Sequence[Judged]) -> Chart | None:
+def _padding_chart(found: Sequence[JudgedWorkload]) -> Chart | None:
     """Padding fractions of prefill and decode by workload; the table says how many requests no bucket held."""
     details = [item.case.detail for item in found if item.case.detail.prefill_padding_fraction is not None]
     if not details:

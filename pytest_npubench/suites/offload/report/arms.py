@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pytest_npubench.offload.summaries import Compared, RowT
+from pytest_npubench.offload.summaries import ComparedArm, RowT
 from pytest_npubench.reports.build import ratio
 
 ERROR = "Relative errors are numerical ones of made-up tensors against float32, no model's accuracy."
@@ -22,6 +22,6 @@ def settings_of(arms: Mapping[str, Mapping[str, object]]) -> list[str]:
     return list(dict.fromkeys(setting for rows in arms.values() for setting in rows))
 
 
-def over(row: Compared) -> str:
+def over(row: ComparedArm) -> str:
     low, high = row.over_interval or (None, None)
     return ratio(row.over, None if low is None or high is None else (low, high))
