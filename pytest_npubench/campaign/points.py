@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytest_npubench.campaign.visits import VisitT
+from pytest_npubench.campaign.visits import Round, VisitT
 from pytest_npubench.campaign.watch import Watched
 from pytest_npubench.core.measurement import CompileRecord, Samples
 from pytest_npubench.errors import MeasurementError
@@ -26,9 +25,6 @@ class VisitedOnce:
 
     def visits(self, duration_s: float) -> int:
         return 1
-
-
-Round = Mapping[str, tuple[float, ...]]
 
 
 @dataclass(slots=True, kw_only=True)

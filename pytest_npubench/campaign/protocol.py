@@ -11,12 +11,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from pytest_npubench.campaign.visits import Visit
+from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.hardware import HardwareSpec
-
-PointSamples = Mapping[str, Sequence[float]]
-"""What one visit of a point leaves, by name; a name belongs to one point of its campaign."""
 
 
 class CampaignSize(Protocol):
@@ -93,7 +90,7 @@ class Bench(Protocol[PointT]):
     def load(
         self,
         points: Sequence[PointT],
-        earlier: Sequence[Mapping[str, Sequence[float]]],
+        earlier: Sequence[Round],
         stage: Callable[[str], None],
     ) -> Mapping[str, str]:
         """Compile and allocate what the points need; tell by `stage` what is being done. `earlier` are the rounds of
@@ -104,7 +101,7 @@ class Bench(Protocol[PointT]):
         """The seconds of a warm visit, and whether it became steady."""
         ...
 
-    def sample(self, point: PointT, round_index: int) -> Visit | PointSamples:
+    def sample(self, point: PointT, round_index: int) -> Visit:
         """Visit a point once. Raises MeasurementError where what it left cannot be used."""
         ...
 

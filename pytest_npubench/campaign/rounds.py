@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
-from pytest_npubench.campaign.protocol import CampaignPoint, PointSamples
+from pytest_npubench.campaign.protocol import CampaignPoint
 from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.core.measurement import check_samples
 from pytest_npubench.errors import MeasurementError, NpubenchError
@@ -21,7 +21,7 @@ from pytest_npubench.errors import MeasurementError, NpubenchError
 def measure_round(
     points: Sequence[CampaignPoint],
     durations_s: Mapping[str, float],
-    sampler: Callable[[CampaignPoint, int], Visit | PointSamples],
+    sampler: Callable[[CampaignPoint, int], Visit],
     seed: int,
     on_sample: Callable[[], None],
 ) -> tuple[dict[str, tuple[float, ...]], dict[str, str], float]:
@@ -38,7 +38,8 @@ def measure_round(
     for point in order:
         if point.name not in failures:
             try:
-                for name, values in _samples(point, sampler(point, seed)).items():
+                for column, values in sampler(point, seed).columns().items():
+                    name = f"{point.name}/{column}" if column else point.name
                     check_samples(name, values)
                     samples.setdefault(point.name, {}).setdefault(name, []).extend(values)
             except Exception as error:  # noqa: BLE001 - whatever a vendor's runtime raises ends this point, not the run
@@ -47,13 +48,6 @@ def measure_round(
         on_sample()
     by_name = {name: tuple(values) for found in samples.values() for name, values in found.items()}
     return by_name, failures, perf_counter() - started_s
-
-
-def _samples(point: CampaignPoint, visit: Visit | PointSamples) -> PointSamples:
-    """A visit's columns, each under the point's name."""
-    if not isinstance(visit, Visit):
-        return visit
-    return {f"{point.name}/{name}" if name else point.name: values for name, values in visit.columns().items()}
 
 
 def failure_reason(name: str, error: Exception) -> str:

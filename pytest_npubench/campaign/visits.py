@@ -23,6 +23,8 @@ from pytest_npubench.errors import MeasurementError
 
 Columns = Mapping[str, Sequence[float]]
 """By what stands behind the point's name: a visit's field, or "" for samples under the name itself."""
+Round = Mapping[str, tuple[float, ...]]
+"""What all visits of a round left, by point and column: "POINT/FIELD", or "POINT"."""
 VisitT = TypeVar("VisitT", bound="Visit")
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from pytest_npubench.campaign.points import VisitedOnce
+from pytest_npubench.campaign.visits import Timing
 from pytest_npubench.core.case import Case
 from pytest_npubench.core.record_reader import Counts, Positive
 from pytest_npubench.suites.protocol import Suite
@@ -84,7 +85,7 @@ class PingBench:
         return PING_S, True
 
     def sample(self, point, round_index):
-        return {point.name: (point.size * PING_S * (1 + 1e-4 * (next(self._noise) % 7)),)}
+        return Timing(seconds=point.size * PING_S * (1 + 1e-4 * (next(self._noise) % 7)))
 
 
 class Pings(Suite):

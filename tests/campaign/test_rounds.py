@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_npubench.campaign.rounds import failure_reason, measure_round
+from pytest_npubench.campaign.visits import Timing
 from pytest_npubench.errors import DeviceUnavailableError, ImpureProfileError
 from pytest_npubench.suites.buckets.points import MAX_VISITS, BucketPoint
 
@@ -20,7 +21,7 @@ def run(points, durations_s, sampler, seed=0):
     def sample(point, round_index):
         assert round_index == seed
         order.append(point.name)
-        return {point.name: (sampler(point),)}
+        return Timing(seconds=sampler(point))
 
     samples, failures, duration_s = measure_round(points, durations_s, sample, seed, lambda: ticks.append(0))
     assert duration_s >= 0

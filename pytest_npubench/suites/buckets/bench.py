@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.rounds import failure_reason
+from pytest_npubench.campaign.visits import Round
 from pytest_npubench.campaign.warmup import warm_up
 from pytest_npubench.engines.protocol import Canaries, Engine
 from pytest_npubench.errors import MeasurementError
@@ -30,7 +31,7 @@ class BucketBench:
     def load(
         self,
         points: Sequence[BucketPoint],
-        earlier: Sequence[Mapping[str, Sequence[float]]],
+        earlier: Sequence[Round],
         stage: Callable[[str], None],
     ) -> Mapping[str, str]:
         """Compile every bucket that a point touches, small to large, every move, every canary. A bucket that cannot be

@@ -7,7 +7,7 @@ from time import perf_counter
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.lost_unit import LastWords
-from pytest_npubench.campaign.visits import Visit
+from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.offload.pair import OffloadPair
 from pytest_npubench.suites.offload.plan import OffloadPlan
@@ -28,7 +28,7 @@ class OffloadBench:
     def load(
         self,
         points: Sequence[VisitPoint],
-        earlier: Sequence[Mapping[str, Sequence[float]]],
+        earlier: Sequence[Round],
         stage: Callable[[str], None],
     ) -> Mapping[str, str]:
         """Arrays and graphs of the whole experiment."""

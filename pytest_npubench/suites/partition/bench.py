@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.lost_unit import LastWords
 from pytest_npubench.campaign.rounds import failure_reason
-from pytest_npubench.campaign.visits import Visit
+from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.errors import MeasurementError, PartitionError
 from pytest_npubench.partition.matmul import GPU, Matmul, Split
 from pytest_npubench.partition.model_shapes import operators
@@ -46,7 +46,7 @@ class PartitionBench:
     def load(
         self,
         points: Sequence[PairPoint],
-        earlier: Sequence[Mapping[str, Sequence[float]]],
+        earlier: Sequence[Round],
         stage: Callable[[str], None],
     ) -> Mapping[str, str]:
         """A profile, where anything is to be decided; then weights and graphs of each operator, and what the GPU alone

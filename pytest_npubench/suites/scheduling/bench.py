@@ -20,7 +20,7 @@ from pytest_npubench.backends.telemetry.state import DeviceState
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.served_block import Calibration, ServedBlock, failures_of
 from pytest_npubench.campaign.served_load import block, lengths
-from pytest_npubench.campaign.visits import Visit
+from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.core.hardware import SloSpec
 from pytest_npubench.errors import ConfigError, MeasurementError
 from pytest_npubench.serving.clock import WallClock
@@ -83,7 +83,7 @@ class ServingBench:
     def load(
         self,
         points: Sequence[ServingPoint],
-        earlier: Sequence[Mapping[str, Sequence[float]]],
+        earlier: Sequence[Round],
         stage: Callable[[str], None],
     ) -> Mapping[str, str]:
         """Weights and KV cache, then what each workload's points must know of the device: as earlier rounds knew it,

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.protocol import PointSamples
 from pytest_npubench.campaign.served_block import Calibration
+from pytest_npubench.campaign.visits import Round
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.store.baselines import OTHER_STACK, Baselines, FoundFrozen
 from pytest_npubench.store.fingerprint import FingerprintKey
@@ -70,10 +70,10 @@ def _of(found: FoundFrozen, key: FingerprintKey) -> FrozenCalibration:
     )
 
 
-def calibrations_in(points: Iterable[ServingPoint], rounds: Iterable[PointSamples]) -> Mapping[str, Calibration]:
+def calibrations_in(points: Iterable[ServingPoint], rounds: Sequence[Round]) -> Mapping[str, Calibration]:
     """The calibrations under which rounds were served, by workload."""
     found: dict[str, Calibration] = {}
-    measured = Measured(rounds=[{name: tuple(values) for name, values in row.items()} for row in rounds])
+    measured = Measured(rounds=list(rounds))
     for point in points:
         if isinstance(point, ServedPoint) and point.load.workload not in found:
             with suppress(MeasurementError):  # no round visited it

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean
 
-from pytest_npubench.campaign.points import Measured, Round, VisitedOnce
+from pytest_npubench.campaign.points import Measured, VisitedOnce
 from pytest_npubench.campaign.served_block import RUN, ServedBlock, failures_of
-from pytest_npubench.campaign.visits import Visit
+from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 

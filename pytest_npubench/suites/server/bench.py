@@ -9,6 +9,7 @@ from time import perf_counter
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.server import ServerRuntime
 from pytest_npubench.campaign.rounds import failure_reason
+from pytest_npubench.campaign.visits import Round
 from pytest_npubench.errors import ConfigError, WorkloadError
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.serving.request import ServingRequest
@@ -35,7 +36,7 @@ class ServerBench:
     def load(
         self,
         points: Sequence[LoadPoint],
-        earlier: Sequence[Mapping[str, Sequence[float]]],
+        earlier: Sequence[Round],
         stage: Callable[[str], None],
     ) -> Mapping[str, str]:
         """Nothing is sent. A workload that cannot be had, or not in the server's context, takes its points along."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.qualcomm import AiHubRuntime
 from pytest_npubench.campaign.rounds import failure_reason
+from pytest_npubench.campaign.visits import Round
 from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.engines.aihub.graph import GraphSpec
 from pytest_npubench.engines.aihub.jobs import GraphJobs
@@ -52,7 +53,7 @@ class GraphBench:
     def load(
         self,
         points: Sequence[GraphPoint],
-        earlier: Sequence[Mapping[str, Sequence[float]]],
+        earlier: Sequence[Round],
         stage: Callable[[str], None],
     ) -> Mapping[str, str]:
         """Compile every graph and submit every profile job. Returns why by name for the points that cannot be had.
