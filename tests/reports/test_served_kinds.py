@@ -105,6 +105,24 @@ def test_a_key_of_another_name_is_told_and_not_shown_half(request: pytest.Fixtur
     assert f"`{key}`" in unread
 
 
+@pytest.mark.parametrize("damage", ["capacity", "attainment", "a rate", "all rates"])
+def test_attainment_without_a_policy_or_a_rate_is_told_and_not_shown_half(
+    request: pytest.FixtureRequest, damage: str
+) -> None:
+    record = _records(request, "qwen3-30b-a3b", ("attainment",))[0]
+    detail = record["detail"]
+    if damage in detail:
+        detail[damage]["other"] = detail[damage].pop("layered")
+    elif damage == "a rate":
+        detail["rate_per_s"].pop()
+    else:
+        detail["rate_per_s"], detail["attainment"] = [], {"layered": [], "chunked": []}
+    cases = Cases.read([record])
+    assert scheduling.SUITE.parts(cases, ()) == ((), (), ())
+    assert all("layered: want a capacity, and its shares at each of the rates" in line for line in cases.unread)
+    assert cases.unread
+
+
 def test_identical_tokens_are_a_line_of_the_section() -> None:
     found = test_identical_tokens.judged(test_identical_tokens.plan_in("fp32"), test_identical_tokens.ROUND)
     case = test_identical_tokens.case_of(test_identical_tokens.plan_in("fp32"))
@@ -151,6 +169,12 @@ def test_a_server_without_limits_and_answers_says_so() -> None:
     assert dict(loads.rows)["limits"] == "none"
     assert dict(loads.rows)["SLO attainment"] == "–"
     assert "attainment" not in remark
+    for name in [name for name in record["detail"]["figures"] if name.startswith("tbt")]:
+        del record["detail"]["figures"][name]  # answers of one token
+    _, (latencies, _), _ = server.SUITE.parts(Cases.read([record]), ())
+    assert latencies is not None
+    (tbt,) = (row for row in latencies.rows if row[1] == "TBT")
+    assert (tbt[2:6], tbt[-1]) == (("–",) * 4, "0")
     record["detail"]["slo"] = {}  # as it was written before
     assert server.SUITE.parts(Cases.read([record]), ())[1][1] == loads
     assert server.SUITE.parts(Cases.read([{**record, "detail": {}, "metrics": {}}]), ()) == ((), (), ())

@@ -56,6 +56,13 @@ class AttainmentDetail(ServingDetail):
     why: Mapping[str, str] = field(default_factory=dict)
     published: str
 
+    def __post_init__(self) -> None:
+        """Raises ValueError where a policy has no capacity, or not its shares at every rate."""
+        for policy in POLICIES:
+            num_known = len(self.attainment.get(policy, ()))
+            if policy not in self.capacity or not 0 < num_known == len(self.rate_per_s):
+                raise ValueError(f"{policy}: want a capacity, and its shares at each of the rates, one or more")
+
 
 class AttainmentKind(LoadExperiment):
     name = "attainment"

@@ -57,17 +57,24 @@ def _latencies(loads: list[Load]) -> Table:
         (
             ("load", lambda row: _name(row[0])),
             ("latency, ms", lambda row: row[1].upper()),
-            *((part, lambda row, part=part: _cell(row[0].detail.figures[f"{row[1]}_{part}_s"])) for part in PARTS),
+            *((part, lambda row, part=part: _cell(_seen(row[0], row[1], part))) for part in PARTS),
             ("worst", lambda row: _milliseconds(row[0], "tbt_worst_s") if row[1] == "tbt" else ""),
-            ("n", lambda row: f"{row[0].detail.figures[f'{row[1]}_mean_s'].num_samples:,}"),
+            ("n", lambda row: f"{seen.num_samples:,}" if (seen := _seen(row[0], row[1], "mean")) else "0"),
         ),
         [(load, time) for load in loads for time in TIMES],
         note=SEEN,
     )
 
 
-def _cell(figure: ServedFigure) -> str:
-    """The value with its 95 % interval, in milliseconds."""
+def _seen(load: Load, time: str, part: str) -> ServedFigure | None:
+    """None where no request had that time: an answer of one token has no TBT."""
+    return load.detail.figures.get(f"{time}_{part}_s")
+
+
+def _cell(figure: ServedFigure | None) -> str:
+    """The value with its 95 % interval, in milliseconds; a dash where nothing was seen of it."""
+    if figure is None:
+        return number_text.UNKNOWN
     shown = number_text.milliseconds(figure.value)
     if figure.interval is None:
         return shown
