@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pytest_npubench.campaign.visits import Round, VisitT
+from pytest_npubench.campaign.visits import Round, VisitT, columns_of
 from pytest_npubench.campaign.watch import Watched
 from pytest_npubench.core.measurement import CompileRecord, Samples
 from pytest_npubench.errors import MeasurementError
@@ -77,7 +77,7 @@ class Measured:
         """What the visits of a point left, by round; rounds without any are left out. Raises MeasurementError with the
         reason where the point failed, has no visit at all, or has visits of another class."""
         self.check(name)
-        rounds = tuple(filter(None, (_columns(row, name) for row in self.rounds)))
+        rounds = tuple(filter(None, (columns_of(row, name) for row in self.rounds)))
         if not rounds:
             raise MeasurementError(f"{name}: no round has samples of it")
         return tuple(map(of.of_columns, rounds))
@@ -96,10 +96,3 @@ class Measured:
         """The mean of each round that visited the point."""
         self.samples(name)
         return tuple(sum(row[name]) / len(row[name]) for row in self.rounds if row.get(name))
-
-
-def _columns(row: Round, name: str) -> Round:
-    """What a round holds of the point of that name, by what stands behind the name."""
-    prefix = f"{name}/"
-    found = {key.removeprefix(prefix): values for key, values in row.items() if key.startswith(prefix)}
-    return {"": row[name], **found} if name in row else found

@@ -74,6 +74,13 @@ class Timing(Visit):
         return tuple(cls(seconds=seconds) for seconds in columns.get("", ()))
 
 
+def columns_of(row: Round, name: str) -> Round:
+    """What a round holds of the point of that name, by what stands behind the name."""
+    prefix = f"{name}/"
+    found = {key.removeprefix(prefix): values for key, values in row.items() if key.startswith(prefix)}
+    return {"": row[name], **found} if name in row else found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Field:
     """How a field is kept: as a series or a number, whether a visit may lack it, whether it is whole."""

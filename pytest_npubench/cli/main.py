@@ -28,6 +28,7 @@ from pytest_npubench.cli import (
     report,
     run,
     simulate,
+    trace,
     workloads,
 )
 from pytest_npubench.cli.arguments import Parser, print_error
@@ -45,6 +46,7 @@ COMMANDS = (
     load,
     partition,
     report,
+    trace,
     baseline,
     journal,
     history,

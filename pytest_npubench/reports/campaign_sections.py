@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from pytest_npubench.campaign.visits import Round
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import Columns, table
 from pytest_npubench.reports.drift import campaign_rounds, drift_chart
+from pytest_npubench.reports.lanes import Lane, plain_lanes
 from pytest_npubench.reports.page import CampaignSection, Parts, Rounds, ShownBy, Table
 from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
@@ -75,6 +77,9 @@ class PlainShown:
 
     def parts(self, cases: Cases, rounds: Rounds) -> Parts:
         return plain_parts(rounds)
+
+    def lanes(self, points: Round) -> Iterable[Lane]:
+        return plain_lanes(points)
 
     def lines(self, cases: Cases) -> Sequence[str]:
         return ()

@@ -15,7 +15,7 @@ from plotly.offline import get_plotlyjs
 
 from pytest_npubench.reports import definitions
 from pytest_npubench.reports.campaign_sections import campaign_sections
-from pytest_npubench.reports.overview import case_rows, device_table, overview, sessions_of
+from pytest_npubench.reports.overview import case_rows, device_table, overview, sessions_up_to
 from pytest_npubench.reports.page import ShownBy
 from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict.case_record import Cases
@@ -36,20 +36,12 @@ def render_html(records: Sequence[Mapping[str, Any]], journal: Journal, shown_by
         devices=devices,
         device_remarks=device_remarks,
         cases=case_rows(cases),
-        campaigns=campaign_sections(cases, journal, _sessions_up_to(cases, journal), shown_by),
+        campaigns=campaign_sections(cases, journal, sessions_up_to(cases, journal), shown_by),
         definitions=definitions,
         torn=(*journal.remarks, *cases.unread),
         plotly_js=get_plotlyjs(),
     )
     return page.encode("utf-8", errors="replace").decode("utf-8")  # JSON may hold half a surrogate pair, a file not
-
-
-def _sessions_up_to(cases: Cases, journal: Journal) -> frozenset[str]:
-    """The cases' sessions and all before them: a resumed campaign has its rounds in an earlier session."""
-    ids = [session.id for session in journal.sessions]
-    own = {session.id for session in sessions_of(cases, journal)}
-    last = max((place for place, name in enumerate(ids) if name in own), default=len(ids) - 1)
-    return frozenset(ids[: last + 1])
 
 
 def _environment() -> jinja2.Environment:

@@ -31,6 +31,14 @@ def sessions_of(cases: Cases, journal: Journal) -> tuple[Session, ...]:
     return tuple(session for session in journal.sessions if session.id in ids)
 
 
+def sessions_up_to(cases: Cases, journal: Journal) -> frozenset[str]:
+    """The cases' sessions and all before them: a resumed campaign has its rounds in an earlier session."""
+    ids = [session.id for session in journal.sessions]
+    own = {session.id for session in sessions_of(cases, journal)}
+    last = max((place for place, name in enumerate(ids) if name in own), default=len(ids) - 1)
+    return frozenset(ids[: last + 1])
+
+
 def overview(cases: Cases, journal: Journal) -> Overview:
     counts = Counter(record.judgement.verdict.kind for record in cases.records)
     num_cases, num_failing = len(cases.records), sum(counts[kind] for kind in counts if tone_of(kind) == "bad")

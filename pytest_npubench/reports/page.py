@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pytest_npubench.campaign.visits import Round
+from pytest_npubench.reports.lanes import Lane
 from pytest_npubench.verdict import FAILING, VerdictKind
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
@@ -48,6 +50,10 @@ class Shown(Protocol):
 
     def parts(self, cases: Cases, rounds: Rounds) -> Parts:
         """Of one campaign's section: its cases, and its rounds."""
+        ...
+
+    def lanes(self, points: Round) -> Iterable[Lane]:
+        """What one round becomes in a trace."""
         ...
 
     def lines(self, cases: Cases) -> Sequence[str]:

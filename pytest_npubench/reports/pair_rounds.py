@@ -1,4 +1,4 @@
-"""What reports on pairs of units share: rounds with one figure a point, for the chart of their drift, and devices.
+"""What reports on pairs of units share: rounds with one figure a point for the chart of their drift, lanes, devices.
 
 Worked example: "1024x1024x8/npu0:1024x0:8/8/total_s" is the point "npu/1024x1024x8 as 0:8/8", and
 "shadow/clip/8 outliers/total_s" is "shadow/clip/8 outliers". Splits over both units are left out: one that waits for
@@ -8,13 +8,17 @@ the other says less of the machine than each alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from pytest_npubench.campaign.visits import Round, columns_of
+from pytest_npubench.reports.lanes import Lane, in_turn
 from pytest_npubench.reports.page import Rounds
 from pytest_npubench.verdict.case_record import CaseRecord
 
 TIME = "/total_s"
+UNITS = ("gpu", "npu")
 ALONE = re.compile(r"(\d+x\d+x\d+)/(gpu|npu)\d+:\d+x([^+]*?)/total_s")
 OFFLOADED = re.compile(r"(?:chunk_graphs|shadow|replay|factorial)/.+/total_s")
 
@@ -44,3 +48,17 @@ def _shown(column: str) -> str:
         shape, unit, tokens = alone.groups()
         return "" if tokens.endswith("/online") else f"{unit}/{shape} as {tokens}"
     return column.removesuffix(TIME) if OFFLOADED.fullmatch(column) else ""
+
+
+def pair_lanes(points: Round) -> Iterator[Lane]:
+    """Of every point that was timed as a whole a lane of a trace: its visits in turn, under each the time that a unit
+    took for its part. A unit's part is drawn from where its visit begins; when it began is not measured."""
+    for name in (column.removesuffix(TIME) for column in points if column.endswith(TIME)):
+        columns = columns_of(points, name)
+        whole = tuple(in_turn("whole", "whole", columns["total_s"]))
+        units = [
+            replace(span, track=unit, name=unit, duration_s=own_s)
+            for unit in UNITS
+            for span, own_s in zip(whole, columns.get(f"{unit}_s", ()), strict=False)
+        ]
+        yield Lane(title=name, spans=(*whole, *units))

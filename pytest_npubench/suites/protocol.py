@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.memory import MemoryModel
     from pytest_npubench.campaign.points import Measured
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint, FrozenWorkload
+    from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.core.toml_table import TomlTable
     from pytest_npubench.engines.descriptor import EngineDescriptor
+    from pytest_npubench.reports.lanes import Lane
     from pytest_npubench.reports.page import Parts, Rounds
     from pytest_npubench.store.baselines import Baselines
     from pytest_npubench.store.fingerprint import FingerprintKey
@@ -158,6 +160,12 @@ class Suite:
         from pytest_npubench.reports.campaign_sections import plain_parts
 
         return plain_parts(rounds)
+
+    def lanes(self, points: Round) -> Iterable[Lane]:
+        """What one round of a campaign becomes in a trace."""
+        from pytest_npubench.reports.lanes import plain_lanes
+
+        return plain_lanes(points)
 
     def lines(self, cases: Cases) -> Sequence[str]:
         """What the end of a run says of these cases of the suite, a line each."""

@@ -28,6 +28,7 @@ NAMES = (
     "load",
     "partition",
     "report",
+    "trace",
     "baseline",
     "journal",
     "history",

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.memory import MemoryModel
     from pytest_npubench.campaign.points import Measured
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan, FrozenWorkload
+    from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.core.toml_table import TomlTable
     from pytest_npubench.engines.descriptor import EngineDescriptor
+    from pytest_npubench.reports.lanes import Lane
     from pytest_npubench.reports.page import Parts, Rounds
     from pytest_npubench.store.baselines import Baselines
     from pytest_npubench.store.fingerprint import FingerprintKey
@@ -88,6 +90,11 @@ class Scheduling(Suite):
         from pytest_npubench.suites.scheduling.report.section import parts
 
         return parts(cases, rounds)
+
+    def lanes(self, points: Round) -> Iterable[Lane]:
+        from pytest_npubench.reports.served_lanes import served_lanes
+
+        return served_lanes(points)
 
     def lines(self, cases: Cases) -> Sequence[str]:
         from pytest_npubench.suites.scheduling.report.section import lines

@@ -10,8 +10,10 @@ from pytest_npubench.suites.protocol import Choice, Site, Suite
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
+    from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.core.toml_table import TomlTable
+    from pytest_npubench.reports.lanes import Lane
     from pytest_npubench.reports.page import Parts, Rounds
     from pytest_npubench.verdict.case_record import Cases
 
@@ -40,6 +42,11 @@ class Server(Suite):
         from pytest_npubench.suites.server.report.open_load import parts
 
         return parts(cases, rounds)
+
+    def lanes(self, points: Round) -> Iterable[Lane]:
+        from pytest_npubench.reports.served_lanes import served_lanes
+
+        return served_lanes(points)
 
     def lines(self, cases: Cases) -> Sequence[str]:
         from pytest_npubench.suites.server.report.open_load import lines

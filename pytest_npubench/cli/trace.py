@@ -1,0 +1,49 @@
+"""`npubench trace`: the rounds of a run that a journal holds as a trace for Perfetto."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_npubench.cli.arguments import add_command, say
+from pytest_npubench.errors import StoreError
+
+if TYPE_CHECKING:
+    from pytest_npubench.cli.arguments import Commands
+
+EXAMPLE = "npubench trace .npubench/journal.jsonl -o trace.json"
+
+
+def add_parser(commands: Commands) -> None:
+    about = "write the rounds of a run as a trace for https://ui.perfetto.dev"
+    parser = add_command(commands, "trace", about, EXAMPLE)
+    parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
+    parser.add_argument("-o", "--output", metavar="TRACE.json", type=Path, required=True, help="the file to write")
+    parser.add_argument("--session", metavar="ID", help="this session only (default: the latest run that has cases)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Raises JournalError for a journal or session that cannot be used, StoreError where the trace cannot be
+    written."""
+    from pytest_npubench.reports.overview import sessions_up_to
+    from pytest_npubench.reports.trace import write_trace
+    from pytest_npubench.store.journal_reader import read_journal
+    from pytest_npubench.store.journal_runs import chosen_sessions
+    from pytest_npubench.suites import shown
+    from pytest_npubench.verdict.case_record import Cases
+
+    journal = read_journal(arguments.journal)
+    if arguments.output.exists() and arguments.output.samefile(arguments.journal):
+        raise StoreError(f"{arguments.output} is the journal itself; want another file for the trace")
+    sessions = chosen_sessions(journal, arguments.session)
+    cases = Cases.read(record for session in sessions for record in session.records if record["record"] == "case")
+    up_to = sessions_up_to(cases, journal)
+    try:
+        with arguments.output.open("w", encoding="utf-8") as file:
+            num_spans = write_trace(file, cases, journal, up_to, lambda suite: shown(suite).lanes)
+    except OSError as error:
+        raise StoreError(f"{arguments.output}: {error.strerror}") from error
+    say(f"wrote {arguments.output}: {num_spans:,} spans of {len(cases.records):,} cases")
+    return 0
