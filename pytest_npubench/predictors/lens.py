@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, get_args, overload
 
 import numpy as np
@@ -27,6 +28,7 @@ from pytest_npubench.predictors.band import Band, half_width_s
 from pytest_npubench.predictors.prediction import Prediction
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
 from pytest_npubench.predictors.protocol import Predictor, ProfileSamples
+from pytest_npubench.predictors.request_times import RequestTimes
 from pytest_npubench.predictors.transitions import Transitions
 from pytest_npubench.predictors.two_point import fit
 from pytest_npubench.predictors.work import (
@@ -81,10 +83,15 @@ class LensPredictor:
         than the largest bucket.
         """
         inputs, steps = self._checked(input_tokens, output_tokens)
+        flat_inputs, flat_steps = inputs.reshape(-1), steps.reshape(-1)
         prefill_s, decode_s = np.empty(inputs.size), np.empty(inputs.size)
         for chunk in _chunks(inputs.size):
-            part = self._seconds(self._request_work(inputs.reshape(-1)[chunk], steps.reshape(-1)[chunk]))
-            prefill_s[chunk], decode_s[chunk] = part.prefill_s, part.decode_s
+            own, its_steps = flat_inputs[chunk], flat_steps[chunk]
+            last = np.where(its_steps > 0, own + its_steps, 0)
+            prefill_s[chunk] = self._request_times.prefill_s(own)
+            decode_s[chunk] = self._request_times.decode_s(its_steps, last)
+            if self._transitions is not None:
+                decode_s[chunk] += self._transitions.decode_moves_s(own, last)
         if not inputs.ndim:
             return Prediction(prefill_s=prefill_s.item(), decode_s=decode_s.item())
         return Prediction(prefill_s=prefill_s.reshape(inputs.shape), decode_s=decode_s.reshape(inputs.shape))
@@ -139,6 +146,10 @@ class LensPredictor:
         low_s, high_s = self._interval(self._batch_work(requests, attention, finished), coverage)
         return Band(low_s=float(low_s), high_s=float(high_s), coverage=coverage)
 
+    @cached_property
+    def _request_times(self) -> RequestTimes:
+        return RequestTimes.of(self._prefill, self._ttft_s, self._decode, self._tbt_s)
+
     def _checked(self, input_tokens: npt.ArrayLike, output_tokens: npt.ArrayLike) -> tuple[IntArray, IntArray]:
         """Prompt lengths and numbers of decode steps, known to fit the buckets one by one."""
         inputs = check_lengths("input_tokens", input_tokens)
@@ -147,7 +158,8 @@ class LensPredictor:
             raise LengthError(f"input_tokens has shape {inputs.shape}, output_tokens {outputs.shape}; want one shape")
         steps = outputs if self.literal else outputs - 1
         check_fits("input_tokens", inputs, self._prefill.edges)
-        last_kv_tokens(self._decode.edges, inputs, steps)
+        if inputs.size and int(inputs.max()) + int(steps.max()) > self._decode.edges[-1]:
+            last_kv_tokens(self._decode.edges, inputs, steps)  # which looks at every request, and names one
         return inputs, steps
 
     def _request_work(self, inputs: IntArray, steps: IntArray) -> BucketWork:
