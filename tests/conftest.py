@@ -85,6 +85,10 @@ os.environ["NPUBENCH_LOCK_SCOPE"] = f"tests-{os.getpid()}"
 # Workers share the processors, and so do the processes of one; and one setting needs one stem of forked_python.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# What the tests have XLA compile runs for milliseconds: to make it faster takes most of its compile time.
+if forked_python.FRESH not in os.environ:
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+
 forked_python.install()
 
 if has_hypothesis:
@@ -103,6 +107,12 @@ def pytest_sessionstart() -> None:
             f"the project's own tests need packages that are not installed: {', '.join(missing_packages())}; "
             "`make test` installs them and runs the tests (the suites are `pytest -m cpu suites/` or `npubench run`)"
         )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: a test that waits leaves its own to another."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(optionalhook=True)
