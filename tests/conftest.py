@@ -84,6 +84,7 @@ os.environ["NPUBENCH_LOCK_SCOPE"] = f"tests-{os.getpid()}"
 
 # Workers share the processors, and so do the processes of one; and one setting needs one stem of forked_python.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # What the tests have XLA compile runs for milliseconds: to make it faster takes most of its compile time.
 if forked_python.FRESH not in os.environ:
@@ -96,7 +97,7 @@ if has_hypothesis:
 
     # A deadline is an absolute time, which says more about the machine's load than about the code.
     settings.register_profile("soak", deadline=None)
-    settings.register_profile("quick", deadline=None, max_examples=20)
+    settings.register_profile("quick", deadline=None, max_examples=10)
     settings.load_profile("quick")  # until --hypothesis-profile says otherwise
 
 
@@ -140,6 +141,8 @@ def pytest_collection_finish() -> None:
     """What was imported stays, and no collection of garbage looks through it again: the timed cases collect a lot."""
     gc.collect()
     gc.freeze()
+    # a run that a test starts has no use for these plugins, which take up to half a second of each of its processes
+    os.environ.setdefault("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -38,23 +38,32 @@ from typing import Any, NoReturn
 
 FRESH = "NPUBENCH_TESTS_FRESH"
 IMPORTED = (
+    "execnet",
     "jax.numpy",
     "numpy.random",
     "plotly.offline",
     "pytest",
     "pytest_benchmark.plugin",
     "pytest_npubench.cli.main",
+    "pytest_npubench.plugin.benchmark_bridge",
+    "pytest_npubench.plugin.campaign_child",
+    "pytest_npubench.plugin.campaign_process",
+    "pytest_npubench.plugin.campaigns",
+    "pytest_npubench.plugin.regression",
     "pytest_npubench.plugin.session",
     "pytest_npubench.reports.html",
     "pytest_npubench.reports.terminal",
+    "pytest_npubench.store.acceptance",
     "pytest_npubench.store.history.query",
     "pytest_npubench.store.history.upload",
     "pytest_npubench.suites.buckets.bench",
     "pytest_npubench.suites.buckets.reference_buckets",
+    "pytest_npubench.workloads.csv_traces",
     "scipy.special",
     "scipy.stats",
     "sqlalchemy.dialects.sqlite.pysqlite",
     "torch",
+    "xml.etree.ElementTree",
 )
 READ_ONCE = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "JAX_", "OMP_", "MKL_", "OPENBLAS_")
 """What the names of variables begin with that an interpreter or an imported package reads as it starts."""
