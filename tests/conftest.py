@@ -84,6 +84,11 @@ os.environ["NPUBENCH_LOCK_SCOPE"] = f"tests-{os.getpid()}"
 
 # Workers share the processors, and so do the processes of one; and one setting needs one stem of forked_python.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# What the tests have XLA compile runs for milliseconds: to make it faster takes most of its compile time.
+if forked_python.FRESH not in os.environ:
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 forked_python.install()
 
@@ -92,7 +97,7 @@ if has_hypothesis:
 
     # A deadline is an absolute time, which says more about the machine's load than about the code.
     settings.register_profile("soak", deadline=None)
-    settings.register_profile("quick", deadline=None, max_examples=20)
+    settings.register_profile("quick", deadline=None, max_examples=10)
     settings.load_profile("quick")  # until --hypothesis-profile says otherwise
 
 
@@ -103,6 +108,12 @@ def pytest_sessionstart() -> None:
             f"the project's own tests need packages that are not installed: {', '.join(missing_packages())}; "
             "`make test` installs them and runs the tests (the suites are `pytest -m cpu suites/` or `npubench run`)"
         )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: a test that waits leaves its own to another."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -130,6 +141,8 @@ def pytest_collection_finish() -> None:
     """What was imported stays, and no collection of garbage looks through it again: the timed cases collect a lot."""
     gc.collect()
     gc.freeze()
+    # a run that a test starts has no use for these plugins, which take up to half a second of each of its processes
+    os.environ.setdefault("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio")
 
 
 @pytest.hookimpl(wrapper=True)

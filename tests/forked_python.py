@@ -38,23 +38,32 @@ from typing import Any, NoReturn
 
 FRESH = "NPUBENCH_TESTS_FRESH"
 IMPORTED = (
+    "execnet",
     "jax.numpy",
     "numpy.random",
     "plotly.offline",
     "pytest",
     "pytest_benchmark.plugin",
     "pytest_npubench.cli.main",
+    "pytest_npubench.plugin.benchmark_bridge",
+    "pytest_npubench.plugin.campaign_child",
+    "pytest_npubench.plugin.campaign_process",
+    "pytest_npubench.plugin.campaigns",
+    "pytest_npubench.plugin.regression",
     "pytest_npubench.plugin.session",
     "pytest_npubench.reports.html",
     "pytest_npubench.reports.terminal",
+    "pytest_npubench.store.acceptance",
     "pytest_npubench.store.history.query",
     "pytest_npubench.store.history.upload",
     "pytest_npubench.suites.buckets.bench",
     "pytest_npubench.suites.buckets.reference_buckets",
+    "pytest_npubench.workloads.csv_traces",
     "scipy.special",
     "scipy.stats",
     "sqlalchemy.dialects.sqlite.pysqlite",
     "torch",
+    "xml.etree.ElementTree",
 )
 READ_ONCE = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "JAX_", "OMP_", "MKL_", "OPENBLAS_")
 """What the names of variables begin with that an interpreter or an imported package reads as it starts."""
@@ -82,27 +91,33 @@ SIZE = struct.Struct("!Q")
 
 _libc = ctypes.CDLL(None)
 _lock = threading.Lock()
+_stems: dict[frozenset[tuple[str, str]], socket.socket] = {}
+_execute = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
 def install(stem: socket.socket | None = None) -> None:
-    """Have subprocess.Popen fork from here on. Without a stem one starts with the first process that can be forked."""
+    """Have subprocess.Popen fork from here on. Without a stem one starts with the first process that can be forked.
+
+    A worker of the tests, which was forked itself, calls this again: it starts the tests' processes, from its own stem.
+    """
     if sys.platform != "linux":
         return
-    execute = subprocess.Popen._execute_child  # type: ignore[attr-defined]
-    signature = inspect.signature(execute)
+    signature = inspect.signature(_execute)
     limits = _limits()
-    stems = {} if stem is None else {_read_once(os.environ): stem}
+    is_ours = stem is not None
+    if stem is not None:
+        _stems[_read_once(os.environ)] = stem
 
     def forked(self: subprocess.Popen[Any], *arguments: Any) -> None:
         asked = signature.bind(self, *arguments).arguments
-        read_once = _read_once(_environment(asked)) if _can_fork(asked, is_ours=stem is not None) else None
-        if read_once is None or limits != _limits() or (stem is not None and read_once not in stems):
-            execute(self, *arguments)
+        read_once = _read_once(_environment(asked)) if _can_fork(asked, is_ours=is_ours) else None
+        if read_once is None or limits != _limits() or (is_ours and read_once not in _stems):
+            _execute(self, *arguments)
             return
         with _lock:
-            if read_once not in stems:
-                stems[read_once] = _new_stem(read_once)
-            self.pid = _start(stems[read_once], asked)
+            if read_once not in _stems:
+                _stems[read_once] = _new_stem(read_once)
+            self.pid = _start(_stems[read_once], asked)
         self._child_created = True  # type: ignore[attr-defined]
         ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(asked[end] for end in ends))  # type: ignore[attr-defined]
@@ -111,8 +126,8 @@ def install(stem: socket.socket | None = None) -> None:
 
 
 def _can_fork(asked: Mapping[str, Any], *, is_ours: bool) -> bool:
-    """Whether it is one of PROGRAMS on this interpreter, with nothing special. Code that a run of ours starts is the
-    package's own; a test's own code may ask what is imported."""
+    """Whether it is one of PROGRAMS or a worker on this interpreter, with nothing special. Code that a run of ours
+    starts is the package's own; a test's own code may ask what is imported."""
     command, environment = asked["args"], os.environ if asked["env"] is None else asked["env"]
     if not isinstance(command, (list, tuple)):
         return False
@@ -125,7 +140,8 @@ def _can_fork(asked: Mapping[str, Any], *, is_ours: bool) -> bool:
         program[: len(KILLED)] == KILLED
         or program[:3] in PROGRAMS
         or _is_unit(program)
-        or (is_ours and (program[:2] == CODE or program[:3] == WORKER))
+        or program[:3] == WORKER
+        or (is_ours and program[:2] == CODE)
     )
     special = (
         asked["shell"] or asked["preexec_fn"] or asked["executable"] or asked.get("process_group") not in (None, -1)
@@ -290,6 +306,7 @@ def _be(arguments: list[str], path: list[str]) -> NoReturn:
         _go_on(theirs, path)
     theirs.close()
     install(ours)
+    sys.modules["forked_python"] = sys.modules["__main__"]  # a worker's conftest.py imports it and installs it again
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _open_standard_streams()
     if arguments[0] == "-u":  # standard error is unbuffered anyway, and a worker writes to its files by number

@@ -96,7 +96,7 @@ def noisy(points, plan, rng, num_rounds, noise=0.03, drift=0.0):
     return Measured(rounds=rounds)
 
 
-@pytest.mark.parametrize("drift", [0.0, 0.1])
+@pytest.mark.parametrize("drift", [pytest.param(0.0, marks=pytest.mark.soak), 0.1])
 def test_the_interval_covers_the_true_error_as_often_as_it_says(plan, drift):
     """150 campaigns of 6 rounds. The true error is 0; 95 % +- 4 standard errors of 1.8 % is 0.88 to 1."""
     rng = np.random.default_rng(3)

@@ -1,7 +1,7 @@
 """npubench ab: order, retries, what is kept, and environments that cannot be used.
 
-The environments are stand-ins: scripts that answer as a python does, and that write a journal by the real JournalWriter
-in place of measuring. No pytest runs in them.
+The environments are stand-ins: scripts that answer as a python does, and that leave a journal written by the real
+JournalWriter in place of measuring. No pytest runs in them.
 """
 
 from __future__ import annotations
@@ -10,20 +10,25 @@ import json
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from comparison.made_nights import night, stack, write_session
 
 from pytest_npubench.comparison.ab_run import schedule
 
 from .conftest import Answer
 
 Run = Callable[..., Answer]
-TESTS = Path(__file__).parents[1]
+MOST_PROCESSES = 24
+"""That the stand-ins of one test have journals for."""
 
 STAND_IN = """\
 #!{python}
@@ -49,17 +54,23 @@ status = control["statuses"].get(f"{{journal.stem}}/{{number}}", control["status
 print(f"stand-in {{side}} ends with {{status}}")
 time.sleep(control["sleep_s"])
 if status in (0, 1) and not control["silent"]:
-    sys.path.insert(0, {tests!r})
-    import numpy as np
-    from comparison.made_nights import night, stack, write_session
-    rng = np.random.default_rng(number)
-    libraries = (("jax", "0.10.2"), ("jaxlib", control["jaxlib"][side]))
-    metrics = night(rng, planted=control["planted"].get(side))
-    write_session(journal, metrics, stack(libraries=libraries), digest=control["digests"].get(side, "5d41402abc4b"))
+    with journal.open("ab") as file:
+        file.write((log.parent / "journals" / side / str(number)).read_bytes())
 elif status not in (0, 1):
     journal.write_text("what a failed process left")
 sys.exit(status)
 """
+
+
+@cache
+def journal_of(number: int, jaxlib: str, planted: tuple[tuple[str, float], ...], digest: str) -> bytes:
+    """What the number-th process leaves."""
+    metrics = night(np.random.default_rng(number), planted=dict(planted))
+    libraries = (("jax", "0.10.2"), ("jaxlib", jaxlib))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.jsonl"
+        write_session(path, metrics, stack(libraries=libraries), digest=digest)
+        return path.read_bytes()
 
 
 @dataclass
@@ -81,11 +92,15 @@ class Stage:
         for side, path in (("A", self.folder / "env-a" / "bin" / "python"), ("B", self.folder / "python-b")):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(
-                STAND_IN.format(
-                    python=sys.executable, control=str(self.folder / "control.json"), side=side, tests=str(TESTS)
-                )
+                STAND_IN.format(python=sys.executable, control=str(self.folder / "control.json"), side=side)
             )
             path.chmod(0o755)
+            planted, digest = self.planted.get(side, {}), self.digests.get(side, "5d41402abc4b")
+            journals = self.folder / "journals" / side
+            journals.mkdir(parents=True, exist_ok=True)
+            for number in range(1, MOST_PROCESSES + 1):
+                text = journal_of(number, self.jaxlib[side], tuple(planted.items()), digest)
+                (journals / str(number)).write_bytes(text)
         control: dict[str, Any] = {**vars(self), "folder": "", "log": str(self.folder / "log.jsonl")}
         (self.folder / "control.json").write_text(json.dumps(control))
         return ["ab", "--env-a", self.folder / "env-a", "--env-b", self.folder / "python-b", *more]

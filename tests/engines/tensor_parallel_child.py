@@ -1,4 +1,4 @@
-"""Run by test_tensor_parallel.py in a process with four host devices: a decoder on as many of them as told, as JSON."""
+"""Run by test_tensor_parallel.py in a process with four host devices: a decoder on each number of them, as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LENGTHS = ((5, 9), (7, 3), (12, 2))  # the first row's steps cross from 8 to 16,
 
 
 def main() -> None:
-    sys.stdout.write(json.dumps(answer(int(sys.argv[1]))))
+    sys.stdout.write(json.dumps([answer(int(number)) for number in sys.argv[1:]]))
 
 
 def answer(num_devices: int) -> dict[str, Any]:

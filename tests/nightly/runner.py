@@ -153,7 +153,7 @@ class Runner:
             cwd=self.work,
             env={
                 **Project(self.work).environment(),
-                "PYTEST_ADDOPTS": "-p no:hypothesispytest",
+                "PYTEST_ADDOPTS": "-p no:hypothesispytest -p no:anyio",
                 **self.environment,
                 **(env or {}),
             },

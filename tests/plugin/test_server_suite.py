@@ -14,7 +14,7 @@ from campaign.server.stand_in import TOKEN, StandIn, after, refuses, sometimes, 
 
 from pytest_npubench.engines.http.known_answer import KnownAnswer
 
-from .project import Project
+from .project import OWN_HARDWARE, Project
 
 SUITE = Path(__file__).parents[2] / "suites" / "server" / "test_open_load.py"
 KEY = "sk-0123456789-abcdefghijklmnop"
@@ -57,7 +57,7 @@ def project(tmp_path: Path) -> Project:
     shutil.copy(SUITE, tmp_path)
     project.write("pytest.ini", "[pytest]\n")
     project.write("lengths.csv", LENGTHS)
-    project.write("conftest.py", CONFTEST.format(share=1e6))
+    project.write("conftest.py", OWN_HARDWARE + CONFTEST.format(share=1e6))
     write_hardware(project)
     return project
 
@@ -239,7 +239,7 @@ def test_without_usage_counts_tokens_are_counted_by_events_and_that_is_said(proj
 
 
 def test_a_client_that_was_late_itself_is_invalid(project, load):
-    project.write("conftest.py", CONFTEST.format(share=1e-9))
+    project.write("conftest.py", OWN_HARDWARE + CONFTEST.format(share=1e-9))
     run = load(StandIn(known=KNOWN))
     assert run.ret == 1
     assert reason(project).startswith("invalid: the client was late itself: its mean dispatch lag of ")

@@ -24,8 +24,17 @@ def at_least(share, num_trials, rate):
     return stats.binom.cdf(round(share * num_trials), num_trials, rate) > BELOW_CHANCE
 
 
-@pytest.mark.parametrize("num_nights", [20, pytest.param(40, marks=pytest.mark.soak)])
-@pytest.mark.parametrize(("noise", "power_at_5", "power_at_10"), [(S1, 0.95, 0.99), (S2, 0.80, 0.99), (S3, 0.25, 0.90)])
+@pytest.mark.parametrize(
+    ("noise", "power_at_5", "power_at_10", "num_nights"),
+    [
+        (S3, 0.25, 0.90, 20),
+        *(pytest.param(*bounds, 20, marks=pytest.mark.soak) for bounds in ((S1, 0.95, 0.99), (S2, 0.80, 0.99))),
+        *(
+            pytest.param(*bounds, 40, marks=pytest.mark.soak)
+            for bounds in ((S1, 0.95, 0.99), (S2, 0.80, 0.99), (S3, 0.25, 0.90))
+        ),
+    ],
+)
 def test_false_alarms_and_power_of_the_gate(noise, power_at_5, power_at_10, num_nights):
     scores = run_nights(noise, {"our gate": gate}, num_nights=num_nights, num_cases=300, num_accepted=20, seed=1)
     score = scores["our gate"]

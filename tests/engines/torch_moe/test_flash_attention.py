@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("torch.nn.attention.varlen", reason="this torch has no varlen_attn")
 
 from pytest_npubench.engines.torch_moe.flash_attention import FlashAttention  # noqa: E402
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache  # noqa: E402
@@ -22,6 +21,12 @@ from pytest_npubench.serving.iteration import PrefillRow  # noqa: E402
 from .small_shapes import GPT_OSS, QWEN_MOE  # noqa: E402
 
 HOST = torch.device("cpu")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def has_varlen() -> None:
+    """Not asked for when the file is collected: it takes two seconds, of each worker."""
+    pytest.importorskip("torch.nn.attention.varlen", reason="this torch has no varlen_attn")
 
 
 def varlen_attn(
