@@ -1,4 +1,4 @@
-"""What the tutorial and README show in their shell blocks works as they say.
+"""What tutorial, how-tos and README show in their shell blocks works as they say.
 
 The tutorial's files and commands are taken from the page and run in its order, in one folder. A line of a shown output
 stands for a line of the real one; `...` in it stands for anything.
@@ -90,22 +90,28 @@ def test_a_line_that_is_not_printed_is_missed() -> None:
     assert _missing(["... 2 passed in ..."], "== 1 passed in 3 s ==") == ["... 2 passed in ..."]
 
 
-def _readme_commands() -> list[str]:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
-    blocks = re.findall(r"```(?:sh|console|)\n(.*?)```", text, re.DOTALL)
+def _commands(*pages: Path) -> list[str]:
+    """The lines of shell blocks that call npubench."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages).replace("\\\n", " ")
+    fences = re.findall(r"^ *```(\w*)[^\n]*\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
+    blocks = [block for language, block in fences if language in ("", "sh", "console")]
     lines = [line.strip() for block in blocks for line in block.splitlines()]
     return [line for line in lines if re.match(r"(\w+=\S+ )?npubench ", line)]
 
 
-@pytest.mark.parametrize("command", _readme_commands())
-def test_a_command_of_the_readme_and_its_options_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+README = _commands(ROOT / "README.md")
+HOWTO = _commands(*sorted((ROOT / "docs" / "howto").glob("*.md")))
+
+
+@pytest.mark.parametrize("command", [*README, *HOWTO])
+def test_a_shown_command_and_its_options_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         word for word in shlex.split(command, comments=True) if "=" not in word.partition("/")[0] or word[0] == "-"
     ]
     ours = words[1 : words.index("--")] if "--" in words else words[1:]
     options = [word.partition("=")[0] for word in ours if word.startswith("--")]
     known = [option.flag for option in OPTIONS] + [f"--npubench-{name}" for name, _ in FLAGS]
-    path = ours[: 1 + (ours[0] in ("nightly", "baseline"))]
+    path = ours[: 1 + (ours[0] in ("nightly", "baseline", "history"))]
     with suppress(SystemExit):
         main([*path, "--help"])
     text = capsys.readouterr().out
@@ -114,9 +120,7 @@ def test_a_command_of_the_readme_and_its_options_exist(command: str, capsys: pyt
     assert set(options) <= set(known)
 
 
-@pytest.mark.parametrize(
-    "command", [line for line in _readme_commands() if line.split()[1] in ("hardware", "simulate")]
-)
+@pytest.mark.parametrize("command", [line for line in README if line.split()[1] in ("hardware", "simulate")])
 def test_a_command_of_the_readme_that_needs_no_accelerator_runs(command: str, tmp_path: Path) -> None:
     done = _run(command.partition("#")[0], tmp_path)
     assert done.returncode == 0, done.stdout
