@@ -2,6 +2,7 @@
 # soaks, in minutes; make test TESTS=tests/cli: those of a folder. make test-all: all of them, each
 # process a fresh one. make lint: style, types, layers, workflows.
 # make docs: the site of docs/ into build/site; a link that leads nowhere ends it.
+# make pictures: those of README and tutorial anew, from real runs here.
 # make audit: known advisories of what the lock files pin.
 # make test-vllm: the tests that need vLLM, whose CPU build gets an environment of its own (3.5 GB).
 PYTHON ?= python3
@@ -24,7 +25,7 @@ REPORT ?= .npubench/report.html
 # hundreds of processes import the same modules: they keep the byte code, also where the environment says otherwise
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: bench test test-all test-vllm lint docs audit clean
+.PHONY: bench test test-all test-vllm lint docs pictures audit clean
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --benchmark-disable
@@ -48,6 +49,9 @@ lint: $(VENV)/.dev
 
 docs: $(VENV)-docs/.docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict
+
+pictures: $(VENV)/.bench
+	$(BIN)/python docs/pictures.py
 
 audit: $(VENV)-audit/bin/pip-audit
 	for lock in locks/*.txt; do $(VENV)-audit/bin/pip-audit --strict --disable-pip --no-deps --requirement $$lock || exit 1; done

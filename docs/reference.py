@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import io
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -23,6 +22,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from msgspec import Meta
 
 from pytest_npubench import suites
+from pytest_npubench.cli.main import main as npubench_main
 from pytest_npubench.core import families
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.core.record_reader import KINDS
@@ -32,7 +32,6 @@ from pytest_npubench.plugin import npubench_case as npubench_case_fixture
 from pytest_npubench.plugin.own_case import CallableLimits
 
 PACKAGE = Path(suites.__file__).resolve().parents[1]
-NPUBENCH = (sys.executable, "-c", "from pytest_npubench.cli.main import main; raise SystemExit(main())")
 SIMULATION = (
     "simulate",
     "--hardware",
@@ -51,6 +50,7 @@ SIMULATION = (
 
 def pages() -> dict[str, str]:
     """The text of each page by its path below docs/."""
+    os.environ.update(COLUMNS="100", NO_COLOR="1", TERM="dumb")  # how wide a help is, and that it has no colours
     return {
         "reference/options.md": option_page(),
         "reference/markers.md": marker_page(),
@@ -180,10 +180,10 @@ def metric_page() -> str:
 
 
 def _simulated() -> Sequence[Mapping[str, Any]]:
-    done = _npubench(*SIMULATION, "--requests", "8", "--rate", "1", "--json")
-    if done.returncode:
-        raise SystemExit(f"npubench {' '.join(SIMULATION)}: {done.stderr}")
-    metrics: Sequence[Mapping[str, Any]] = json.loads(done.stdout)["runs"][0]["metrics"]
+    status, text = _npubench(*SIMULATION, "--requests", "8", "--rate", "1", "--json")
+    if status:
+        raise SystemExit(f"npubench {' '.join(SIMULATION)}: exit status {status}")
+    metrics: Sequence[Mapping[str, Any]] = json.loads(text)["runs"][0]["metrics"]
     return metrics
 
 
@@ -334,32 +334,33 @@ def command_page() -> str:
 
 def _commands() -> list[tuple[tuple[str, ...], str]]:
     """Every command and action with its help. A word that begins a line of a help and has a help of its own is one."""
-    found: list[tuple[tuple[str, ...], str]] = [((), _npubench("--help").stdout)]
-    waiting = [((), found[0][1])]
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        while waiting:
-            tried = [(*path, word) for path, text in waiting for word in _words(text) if word not in path]
-            texts = list(pool.map(_help, tried))
-            waiting = [(path, text) for path, text in zip(tried, texts, strict=True) if text is not None]
-            found += waiting
+    found: list[tuple[tuple[str, ...], str]] = []
+    waiting: list[tuple[str, ...]] = [()]
+    while waiting:
+        path = waiting.pop()
+        if (text := _help(path)) is not None:
+            found.append((path, text))
+            words = dict.fromkeys(re.findall(r"^[\s│|]+([a-z][a-z-]+)(?=\s)", text, re.MULTILINE))
+            waiting += [(*path, word) for word in words if word not in path]
     return sorted(found)
-
-
-def _words(text: str) -> list[str]:
-    words = re.findall(r"^[\s│|]+([a-z][a-z-]+)(?=\s)", text, re.MULTILINE)
-    return list(dict.fromkeys(words))
 
 
 def _help(path: tuple[str, ...]) -> str | None:
     """The help of a command, None where there is no such command."""
-    done = _npubench(*path, "--help")
-    is_its_own = re.search(rf"usage:\s+npubench {' '.join(path)}\b", done.stdout, re.IGNORECASE)
-    return done.stdout if done.returncode == 0 and is_its_own else None
+    status, text = _npubench(*path, "--help")
+    is_its_own = re.search(rf"usage:\s+{' '.join(('npubench', *path))}\b", text, re.IGNORECASE)
+    return text if status == 0 and is_its_own else None
 
 
-def _npubench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    plain = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "PYTHONPATH": str(PACKAGE.parent)}
-    return subprocess.run([*NPUBENCH, *arguments], capture_output=True, text=True, check=False, env=plain)
+def _npubench(*arguments: str) -> tuple[int, str]:
+    """Exit status and output of a command, run here: starting Python for each of them takes most of a minute."""
+    written = io.StringIO()
+    with redirect_stdout(written), redirect_stderr(io.StringIO()):
+        try:
+            status = npubench_main(arguments)
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return status, written.getvalue()
 
 
 def main() -> None:
