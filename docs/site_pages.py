@@ -29,7 +29,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links of the repository as links of the site: docs/ is its root, and what lies above are the PAGES."""
-    is_from_the_root = page.file.src_uri in PAGES.values()
+    if page.file.src_uri in PAGES.values():
+        markdown = re.sub(r"\]\(docs/", "](", markdown)
+    up = "../" * page.file.src_uri.count("/")
     for source, name in PAGES.items():
-        markdown = re.sub(rf"\]\((?:\.\./)?{re.escape(source)}(?=[)#])", f"]({name}", markdown)
-    return re.sub(r"\]\(docs/", "](", markdown) if is_from_the_root else markdown
+        markdown = re.sub(rf"\]\((?:\.\./)*{re.escape(source)}(?=[)#])", f"]({up}{name}", markdown)
+    return markdown
