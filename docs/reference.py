@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -32,6 +33,7 @@ from pytest_npubench.plugin import npubench_case as npubench_case_fixture
 from pytest_npubench.plugin.own_case import CallableLimits
 
 PACKAGE = Path(suites.__file__).resolve().parents[1]
+BY_CASE = "by case"  # what a case decides when it runs
 SIMULATION = (
     "simulate",
     "--hardware",
@@ -72,8 +74,12 @@ def code(text: str) -> str:
 
 def prose(text: str | None) -> str:
     """A docstring as Markdown: its signs are no mark-up, but for `names` and indented formulas."""
-    signs = re.compile(r"(`[^`\n]*`|^ {4}.*$)|([*_<\[])", re.MULTILINE)
-    return signs.sub(lambda found: found[1] or "\\" + found[2], inspect.cleandoc(text or ""))
+    signs = re.compile(r"(`[^`\n]*`|^ {4}.*$)|([*_\[])|(<)", re.MULTILINE)
+
+    def plain(found: re.Match[str]) -> str:
+        return found[1] or (f"\\{found[2]}" if found[2] else "&lt;")
+
+    return signs.sub(plain, inspect.cleandoc(text or ""))
 
 
 # -- options
@@ -164,7 +170,8 @@ def metric_page() -> str:
             ("metric", "unit", "definition", "better"),
             [
                 (code(metric["name"]), metric["unit"] or "", prose(metric["definition"]), metric["better"])
-                for metric in _simulated()
+                for metric in map(_with_percentiles, _simulated())
+                if not re.search(r"_p\d\d_s$", metric["name"])
             ],
         ),
     ]
@@ -187,18 +194,56 @@ def _simulated() -> Sequence[Mapping[str, Any]]:
     return metrics
 
 
+def _with_percentiles(metric: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A mean stands for the percentiles of the same quantity, which have no row of their own."""
+    if not metric["name"].endswith("_mean_s"):
+        return metric
+    name = metric["name"].replace("_mean_s", "_{mean,p50,p90,p95,p99}_s")
+    definition = metric["definition"].replace("mean of", "mean, and 50th to 99th percentile, of", 1)
+    return {**metric, "name": name, "definition": definition}
+
+
 def _metrics_of(source: str) -> Iterator[tuple[str, str, str, str]]:
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Metric":
-            given = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
-            if "name" in given and (name := _text(given["name"])):
-                gate = _text(given["gate"]) if "gate" in given else "ratio"
-                better = _text(given["better"]) if "better" in given else "lower"
-                yield code(name), _text(given["unit"]), better, code(gate)
+    """The calls of Metric(...), and those of functions that make one under the name that they are given."""
+    for call in _calls(ast.parse(source)):
+        metric = _called(call) == "Metric" and call
+        name = _given(call).get("name") if metric else next(iter(call.args), None)
+        metric = metric or _makers().get(_called(call))
+        if metric and name is not None and (text := _text(name)):
+            given = {key: _text(value) for key, value in _given(metric).items()}
+            better, gate = given.get("better", "lower"), given.get("gate", "ratio")
+            yield code(text), given["unit"], better or BY_CASE, code(gate) or BY_CASE
+
+
+@cache
+def _makers() -> Mapping[str, ast.Call]:
+    """By name of a function whose first argument is a metric's name: the call of Metric in it."""
+    found: dict[str, ast.Call] = {}
+    for path in (*(PACKAGE / "suites").rglob("*.py"), *(PACKAGE / "campaign").glob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(function, ast.FunctionDef) and function.args.args:
+                first = function.args.args[0].arg
+                for call in _calls(function):
+                    name = _given(call).get("name") if _called(call) == "Metric" else None
+                    if isinstance(name, ast.Name) and name.id == first:
+                        found[function.name] = call
+    return found
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def _given(call: ast.Call) -> Mapping[str, ast.expr]:
+    return {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
 
 
 def _text(node: ast.expr) -> str:
-    """A literal, or an f-string with the names of its variables in braces; what a variable holds is not known here."""
+    """A literal, or an f-string with the names of its variables in braces; empty for what is only known in a run."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):

@@ -30,6 +30,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links of the repository as links of the site: docs/ is its root, and what lies above are the PAGES."""
     if page.file.src_uri in PAGES.values():
+        markdown = re.sub(
+            r"\[docs/([\w/-]+)\.md\]", lambda found: f"[{Path(found[1]).name.replace('-', ' ')}]", markdown
+        )
         markdown = re.sub(r"\]\(docs/", "](", markdown)
     up = "../" * page.file.src_uri.count("/")
     for source, name in PAGES.items():
