@@ -1,6 +1,8 @@
 # make bench: measure this machine's CPU (quick profile). make test: the project's tests without the
 # soaks, in minutes; make test TESTS=tests/cli: those of a folder. make test-all: all of them, each
 # process a fresh one. make lint: style, types, layers, workflows.
+# make docs: the site of docs/ into build/site; a link that leads nowhere ends it.
+# make pictures: those of README and tutorial anew, from real runs here.
 # make audit: known advisories of what the lock files pin.
 # make test-vllm: the tests that need vLLM, whose CPU build gets an environment of its own (3.5 GB).
 PYTHON ?= python3
@@ -23,7 +25,7 @@ REPORT ?= .npubench/report.html
 # hundreds of processes import the same modules: they keep the byte code, also where the environment says otherwise
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: bench test test-all test-vllm lint audit clean
+.PHONY: bench test test-all test-vllm lint docs pictures audit clean
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --benchmark-disable
@@ -44,6 +46,12 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet .github/
+
+docs: $(VENV)-docs/.docs
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict
+
+pictures: $(VENV)/.bench
+	$(BIN)/python docs/pictures.py
 
 audit: $(VENV)-audit/bin/pip-audit
 	for lock in locks/*.txt; do $(VENV)-audit/bin/pip-audit --strict --disable-pip --no-deps --requirement $$lock || exit 1; done
@@ -66,6 +74,11 @@ $(VENV)/.dev: pyproject.toml constraints-cpu.txt $(SUITES) | $(BIN)/python
 	$(PIP) --editable '.[dev]'
 	touch $@
 
+$(VENV)-docs/.docs: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[docs]'
+	touch $@
+
 $(VENV)-audit/bin/pip-audit:
 	$(PYTHON) -m venv $(VENV)-audit
 	$(VENV)-audit/bin/python -m pip --disable-pip-version-check install --quiet 'pip-audit>=2.9'
@@ -75,4 +88,4 @@ $(VLLM_VENV)/.vllm: .ci/setup-vllm constraints-cpu.txt pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-audit $(VLLM_VENV) .npubench
+	rm -rf $(VENV) $(VENV)-audit $(VENV)-docs $(VLLM_VENV) .npubench
