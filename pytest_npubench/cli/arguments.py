@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_npubench.core.secret import masked
@@ -26,15 +28,25 @@ class Parser(argparse.ArgumentParser):
     and leaves an empty list (https://github.com/python/cpython/issues/59317, mended in Python 3.13)."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """An option that this parser lacks is its own error: it knows what was meant, the parsers above it do not."""
         found, rest = super().parse_known_args(args, namespace)
         for action in self._actions:
             value = getattr(found, action.dest, None)
             if action.nargs is None and (value == [] != action.default or (isinstance(value, list) and [] in value)):
                 self.error(f"argument {'/'.join(action.option_strings) or action.metavar}: expected one argument")
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}{self._meant(rest)}")
         return found, rest
 
     def error(self, message: str) -> NoReturn:
+        """A word that is none of the choices is answered with the nearest of them."""
+        if wrong := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)$", message, re.DOTALL):
+            message += did_you_mean(wrong[1], re.split(r"\W*, \W*", wrong[2].strip("'")))
         super().error(masked(message))
+
+    def _meant(self, words: Sequence[str]) -> str:
+        typed = [word.partition("=")[0] for word in words if word.startswith("-")]
+        return did_you_mean(typed[0], list(self._option_string_actions)) if typed else ""
 
 
 def add_command(commands: Commands, name: str, help_text: str, example: str, **options: Any) -> argparse.ArgumentParser:
@@ -47,6 +59,23 @@ def add_command(commands: Commands, name: str, help_text: str, example: str, **o
         formatter_class=argparse.RawDescriptionHelpFormatter,  # others break the example inside a name
         **options,
     )
+
+
+def did_you_mean(word: str, allowed: Iterable[str]) -> str:
+    """The end of a message: "; did you mean 'probe'?", or nothing where no allowed word is near."""
+    import difflib
+
+    near = difflib.get_close_matches(word, list(allowed), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def print_document(name: str, /, **facts: Any) -> None:
+    """Version 1 of the JSON document npubench-NAME on stdout; docs/formats.md lists them. Paths become text."""
+    print(json.dumps({"format": f"npubench-{name}", "version": 1, **facts}, indent=2, default=str))
 
 
 def whole_number(most: int) -> Callable[[str], int]:

@@ -6,11 +6,12 @@ Commands that change files say what they did in one or two lines, and do nothing
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli import baseline_list, baseline_show
-from pytest_npubench.cli.arguments import add_command, entry_count, say, whole_number
+from pytest_npubench.cli.arguments import add_command, add_json_option, entry_count, print_document, say, whole_number
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -25,18 +26,12 @@ def add_parser(commands: Commands) -> None:
         commands, "baseline", "list, show, accept, reject, reset, anchor, prune, rename or merge baselines", EXAMPLE
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    for add in (
-        baseline_list.add_parser,
-        baseline_show.add_parser,
-        _accept,
-        _reject,
-        _reset,
-        _anchor,
-        _prune,
-        _rename,
-        _merge,
-    ):
-        add_baselines_option(add(actions))
+    for show in (baseline_list.add_parser, baseline_show.add_parser):
+        add_baselines_option(show(actions))
+    for change in (_accept, _reject, _reset, _anchor, _prune, _rename, _merge):
+        parser = change(actions)
+        add_baselines_option(parser)
+        add_json_option(parser)
 
 
 def add_baselines_option(parser: argparse.ArgumentParser) -> None:
@@ -132,6 +127,9 @@ def run_accept(arguments: argparse.Namespace) -> int:
 
     journal = read_journal(arguments.journal)
     accepted = accept_run(journal, chosen_sessions(journal, arguments.session), arguments.baselines)
+    if arguments.json:
+        print_document("baseline-accepted", **asdict(accepted))
+        return 0
     say(str(accepted))
     say(f"session {', '.join(accepted.sessions)}")
     return 0
@@ -142,6 +140,8 @@ def run_reject(arguments: argparse.Namespace) -> int:
     from pytest_npubench.store.baseline_changes import reject
 
     change = reject(arguments.baselines, arguments.session, reason=arguments.reason)
+    if arguments.json:
+        return _print_change(change)
     print(_said("rejected", change) if change.paths else f"rejected before: {', '.join(change.sessions)}")
     return 0
 
@@ -151,6 +151,8 @@ def run_reset(arguments: argparse.Namespace) -> int:
     from pytest_npubench.store.baseline_changes import reset
 
     change = reset(arguments.baselines, arguments.cases, reason=arguments.reason, hardware=arguments.hardware)
+    if arguments.json:
+        return _print_change(change)
     files = ", ".join(map(str, change.paths))
     say(f"reset {change.num_cases} cases in {files}: {len(change.sessions)} sessions of theirs went")
     return 0
@@ -169,6 +171,8 @@ def run_anchor(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
         key=arguments.key,
         case=arguments.case,
     )
+    if arguments.json:
+        return _print_change(change)
     print(_said("anchor is now", change) if change.paths else f"anchor already: {', '.join(change.sessions)}")
     return 0
 
@@ -187,6 +191,10 @@ def run_prune(parser: argparse.ArgumentParser, arguments: argparse.Namespace) ->
         keep=arguments.keep,
         dry_run=arguments.dry_run,
     )
+    if arguments.json:
+        dropped = [arguments.baselines / file.relative_path for file in gone]
+        print_document("baseline-pruned", paths=dropped, dry_run=arguments.dry_run)
+        return 0
     for file in gone:
         path = arguments.baselines / file.relative_path
         say(f"{path}: {len(file.cases)} cases, newest session of {newest_time(file):%Y-%m-%d}")
@@ -199,6 +207,10 @@ def run_rename(arguments: argparse.Namespace) -> int:
     from pytest_npubench.store.baseline_renaming import rename
 
     done = rename(arguments.baselines, arguments.old, arguments.new)
+    if arguments.json:
+        names = {"old": done.old, "new": done.alias.case}
+        print_document("baseline-renamed", **names, num_sessions=done.num_sessions, path=done.path)
+        return 0
     bound = f"digest {done.alias.case_digest}" if done.alias.case_digest else "digest from its first accepted session"
     say(f"{done.alias.case} takes over {done.num_sessions} sessions of {done.old}")
     say(f"digest {done.alias.digest} -> {bound}; wrote {done.path}")
@@ -210,11 +222,19 @@ def run_merge(arguments: argparse.Namespace) -> int:
     from pytest_npubench.store.baseline_merge import merge
 
     change = merge(arguments.baselines, arguments.other)
+    if arguments.json:
+        return _print_change(change)
     if not change.paths:
         say(f"{arguments.baselines} holds all of {arguments.other} already")
     else:
         files = ", ".join(map(str, change.paths))
         say(f"merged {len(change.sessions)} new sessions of {arguments.other}: {change.num_cases} cases in {files}")
+    return 0
+
+
+def _print_change(change: BaselineChange) -> int:
+    """No paths: the files held it already."""
+    print_document("baseline-changed", **asdict(change))
     return 0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench import suites
-from pytest_npubench.cli.arguments import add_command, columns, print_error, say
+from pytest_npubench.cli.arguments import add_command, add_json_option, columns, print_document, print_error, say
 from pytest_npubench.core.hardware import (
     PROFILES,
     DeviceGroup,
@@ -36,6 +36,7 @@ def add_parser(commands: Commands) -> None:
         "--fit", action="store_true", help="show what each profile needs of the device's memory, and what is skipped"
     )
     group.add_argument("--check", metavar="PATH", nargs="+", type=Path, help="check these files or folders of files")
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -44,32 +45,54 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.check:
         if arguments.fit:
             raise ConfigError("--fit reads the shipped files; want it without --check, alone or with a name")
-        return check(arguments.check)
+        return check(arguments.check, as_json=arguments.json)
     specs = load_all(known_folders())
     if arguments.fit and arguments.name in (None, *specs):
-        print(columns([*fit_rows(specs if arguments.name is None else {arguments.name: specs[arguments.name]})]))
+        head, *rows = fit_rows(specs if arguments.name is None else {arguments.name: specs[arguments.name]})
+        if arguments.json:
+            names = [name.lower().replace(" ", "_") for name in head]
+            print_document("hardware-fit", campaigns=[dict(zip(names, row, strict=True)) for row in rows])
+        else:
+            print(columns([head, *rows]))
+        return 0
+    if arguments.name is None and arguments.json:
+        print_document("hardware", files=[_facts(spec) for spec in specs.values()])
         return 0
     if arguments.name is None:
         print(columns([("NAME", "MARKERS", "TITLE"), *map(_row, specs.values())]))
         return 0
     if arguments.name not in specs:
         raise ConfigError(_unknown(arguments.name, specs))
-    print("\n".join(describe(specs[arguments.name])))
+    lines = describe(specs[arguments.name])
+    if arguments.json:
+        print_document("hardware-file", **_facts(specs[arguments.name]), lines=lines)
+    else:
+        print("\n".join(lines))
     return 0
 
 
-def check(paths: Sequence[Path]) -> int:
+def _facts(spec: HardwareSpec) -> dict[str, object]:
+    return {"name": spec.name, "title": spec.title, "family": spec.family, "markers": spec.markers}
+
+
+def check(paths: Sequence[Path], *, as_json: bool = False) -> int:
     """Say of each file that it is right, or which key is wrong and what is allowed; 1 where one is wrong."""
-    errors = []
+    errors, right = [], []
     for path in paths:
         files = sorted(path.glob("*.toml")) if path.is_dir() else [path]
         if not files:
             errors.append(f"{path}: no hardware file there; want a folder with one .toml a device")
         for file in files:
             try:
-                say(f"{file}: {load_hardware(file).title}: no fault found")
+                title = load_hardware(file).title
+                right.append({"path": file, "title": title})
+                if not as_json:
+                    say(f"{file}: {title}: no fault found")
             except HardwareFileError as error:
                 errors.append(str(error))
+    if as_json:
+        print_document("hardware-check", right=right, errors=errors)
+        return 1 if errors else 0
     for text in errors:
         print_error(text)
     return 1 if errors else 0

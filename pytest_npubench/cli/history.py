@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, columns, entry_count, say
+from pytest_npubench.cli.arguments import add_command, add_json_option, columns, entry_count, print_document, say
 from pytest_npubench.errors import HistoryError
 from pytest_npubench.plain_text import plain
 from pytest_npubench.store.history import DEFAULT_URL
@@ -33,6 +33,7 @@ def add_parser(commands: Commands) -> None:
         actions, "upload", "put journals into the history", "npubench history upload .npubench/journal.jsonl"
     )
     upload.add_argument("journals", metavar="JOURNAL", nargs="+", type=Path, help="a journal; again is no harm")
+    add_json_option(upload)
     upload.set_defaults(run=run_upload)
     listing = add_command(actions, "list", "the sessions, newest first", "npubench history list --where host=bench-1")
     listing.add_argument(
@@ -78,13 +79,19 @@ def run_upload(arguments: argparse.Namespace) -> int:
     from pytest_npubench.store.history import upload_journal
     from pytest_npubench.store.journal_reader import read_journal
 
+    uploaded = []
     for path in arguments.journals:
         journal = read_journal(path)
         done = upload_journal(arguments.history, journal)
+        if arguments.json:
+            uploaded.append({"journal": path, **asdict(done), "left_out": journal.left_out if journal.damage else None})
+            continue
         sessions = f"{done.num_sessions} sessions ({done.num_new_sessions} new, {done.num_grown_sessions} grown)"
         say(f"uploaded {path}: {sessions}, {done.num_cases} cases and {done.num_metrics} metrics written")
         if journal.damage:
             say(journal.left_out)
+    if arguments.json:
+        print_document("history-uploaded", journals=uploaded)
     return 0
 
 

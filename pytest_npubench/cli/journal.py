@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, columns, say
+from pytest_npubench.cli.arguments import add_command, add_json_option, columns, print_document, say
 from pytest_npubench.errors import StoreError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def add_parser(commands: Commands) -> None:
     )
     salvage.add_argument("journal", metavar="JOURNAL", type=Path, help="the damaged journal, which stays as it is")
     salvage.add_argument("--output", metavar="NEW", type=Path, required=True, help="the file to write; a new one")
+    add_json_option(salvage)
     salvage.set_defaults(run=run_salvage)
 
 
@@ -53,6 +54,11 @@ def run_salvage(arguments: argparse.Namespace) -> int:
     from pytest_npubench.store.journal_salvage import salvage
 
     done = salvage(arguments.journal, arguments.output)
+    if arguments.json:
+        counts = {"num_records": done.num_records, "num_whole": done.num_whole, "num_damaged": done.num_damaged}
+        lost_counts = {"num_lost": done.num_lost, "lost_sessions": done.lost_sessions}
+        print_document("journal-salvaged", output=arguments.output, **counts, **lost_counts)
+        return 0
     say(
         f"wrote {arguments.output}: {done.num_records} records of {done.num_whole + done.num_damaged} sessions, "
         f"{done.num_whole} of them whole"

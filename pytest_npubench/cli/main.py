@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import pytest_npubench
 from pytest_npubench.cli import (
@@ -54,6 +55,7 @@ COMMANDS = (
     ab,
     nightly,
 )
+SHELLS = ("bash", "zsh", "fish")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,7 +74,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
-        arguments = make_parser().parse_args(argv)
+        parser = make_parser()
+        if "_ARGCOMPLETE" in os.environ:  # a shell asks what may stand here, on a stream of its own
+            from argcomplete import autocomplete
+
+            autocomplete(parser)
+        arguments = parser.parse_args(argv)
         status: int = arguments.run(arguments)
         return _flushed(status)
     except NpubenchError as error:
@@ -91,6 +98,16 @@ def _flushed(status: int) -> int:
     return status
 
 
+class PrintCompletion(argparse.Action):
+    """Prints the shell's completion script and exits, as --version does."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *values: Any) -> None:
+        from argcomplete.shell_integration import shellcode
+
+        print(shellcode(["npubench"], shell=values[1]))
+        parser.exit()
+
+
 def make_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="npubench",
@@ -98,6 +115,12 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="example: npubench run -m cpu",
     )
     parser.add_argument("--version", action="version", version=f"npubench {pytest_npubench.__version__}")
+    parser.add_argument(
+        "--print-completion",
+        action=PrintCompletion,
+        choices=SHELLS,
+        help='print what completes commands and options: eval "$(npubench --print-completion bash)"',
+    )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add_parser(commands)

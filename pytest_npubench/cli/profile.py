@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, columns, say
+from pytest_npubench.cli.arguments import add_command, add_json_option, columns, print_document, say
 from pytest_npubench.errors import StoreError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--journal", metavar="PATH", type=Path, required=True, help="the journal of a run")
     parser.add_argument("--campaign", metavar="KEY", required=True, help="HARDWARE-MODEL-bN, as in the case ids")
     parser.add_argument("-o", "--output", metavar="PROFILE.json", type=Path, required=True, help="the file to write")
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -35,6 +36,12 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.output.write_text(json.dumps(found.profile.to_json(), indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{arguments.output}: {error.strerror}") from error
+    if arguments.json:
+        profile = found.profile.to_json()
+        print_document(
+            "profile-written", output=arguments.output, source=found.source, notes=found.remarks, profile=profile
+        )
+        return 0
     say(f"from    {found.source}")
     for remark in found.remarks:
         say(f"note    {remark}")

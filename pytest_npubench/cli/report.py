@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, say
+from pytest_npubench.cli.arguments import add_command, add_json_option, print_document, say
 from pytest_npubench.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
     parser.add_argument("-o", "--output", metavar="REPORT.html", type=Path, required=True, help="the file to write")
     parser.add_argument("--session", metavar="ID", help="this session only (default: the latest run that has cases)")
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -41,5 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.output.write_text(render_html(records, journal, shown), encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{arguments.output}: {error.strerror}") from error
+    if arguments.json:
+        names = [item.id for item in sessions]
+        print_document("report-written", output=arguments.output, num_cases=len(records), sessions=names)
+        return 0
     say(f"wrote {arguments.output}: {len(records)} cases of session {', '.join(item.id for item in sessions)}")
     return 0

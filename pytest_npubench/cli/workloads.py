@@ -8,9 +8,10 @@ population. Worked example: lengths 1, 2, 3, 4 have median 2, p90 4 and std 1.11
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, columns
+from pytest_npubench.cli.arguments import add_command, add_json_option, columns, print_document
 from pytest_npubench.plain_text import plain
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def add_parser(commands: Commands) -> None:
         commands, "workloads", "list workloads, or show the statistics of one", "npubench workloads lens-sharegpt"
     )
     parser.add_argument("workload", metavar="NAME_OR_PATH", nargs="?", help="a workload's name or a trace file")
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -36,10 +38,23 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.workload is None:
         known = [workloads.workload(name) for name in workloads.names()]
+        if arguments.json:
+            print_document("workloads", workloads=[_facts(item) for item in known])
+            return 0
         print(columns([("NAME", "KIND", "SOURCE"), *((item.name, item.kind, item.source) for item in known)]))
         return 0
-    print("\n".join(describe(workloads.workload(arguments.workload))))
+    found = workloads.workload(arguments.workload)
+    if arguments.json:
+        basis, lengths = _statistics(found)
+        tokens = {name: asdict(of) for name, of in lengths}
+        print_document("workload", **_facts(found), note=found.note, basis=basis, tokens=tokens)
+    else:
+        print("\n".join(describe(found)))
     return 0
+
+
+def _facts(found: Workload) -> dict[str, str]:
+    return {"name": found.name, "kind": found.kind, "source": found.source}
 
 
 def describe(found: Workload) -> list[str]:

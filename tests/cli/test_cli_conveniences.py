@@ -1,0 +1,123 @@
+"""Completion, did-you-mean and `--json`, over all commands that the parser has."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_npubench.cli import main as cli
+
+from .conftest import Answer
+from .option_fuzz import commands
+from .test_cli_main import NAMES, SCRIPT
+
+Run = Callable[..., Answer]
+WORDS = sorted({command.words for command in commands()} - {("run",)})  # all that `run` is given is pytest's
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mistyped_command_is_answered_with_the_nearest(name: str, call: Run) -> None:
+    answer = call(f"{name}x")
+    assert answer.status == 2
+    assert answer.err.rstrip().endswith(f"did you mean {name!r}?")
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_an_unknown_option_is_answered_with_the_nearest(words: tuple[str, ...]) -> None:
+    parser = cli.make_parser()
+    for action in [action for command in commands() if command.words == words for action in command.actions]:
+        if action.option_strings:
+            option = action.option_strings[-1]
+            typed = f"{option}x"
+            assert f"did you mean {option!r}?" in _nearest(parser, words, typed)
+
+
+def _nearest(parser: object, words: tuple[str, ...], typed: str) -> str:
+    for word in words:
+        (choices,) = (action.choices for action in parser._actions if isinstance(action.choices, dict))  # type: ignore[attr-defined]
+        parser = choices[word]
+    return parser._meant([typed])  # type: ignore[attr-defined, no-any-return]
+
+
+def test_the_hint_stands_in_the_error(call: Run) -> None:
+    assert "--jsno; did you mean '--json'?" in call("probe", "--jsno").err
+    assert "did you mean" not in call("probe", "--zzzzzzzz").err
+
+
+@pytest.mark.parametrize("shell", cli.SHELLS)
+def test_the_completion_script_is_printed_as_it_is(shell: str, call: Run) -> None:
+    from argcomplete.shell_integration import shellcode
+
+    assert call("--print-completion", shell).out == shellcode(["npubench"], shell=shell) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [("npubench ", set(NAMES)), ("npubench baseline an", {"anchor"}), ("npubench probe --js", {"--json"})],
+)
+def test_a_shell_is_told_what_may_follow(line: str, wanted: set[str], tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    asked = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(told),
+        "_ARGCOMPLETE_IFS": "\n",
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+    }
+    subprocess.run([sys.executable, "-c", SCRIPT], env=os.environ | asked, check=True, timeout=60)
+    assert wanted <= {word.strip() for word in told.read_text().split("\n")}
+
+
+def test_completion_is_imported_only_for_a_shell() -> None:
+    source = "import sys, pytest_npubench.plugin\nfrom pytest_npubench.cli.main import main; main(['hardware']);"
+    done = subprocess.run(
+        [sys.executable, "-c", source + "print('argcomplete' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+JOURNAL, OUT = "JOURNAL", "OUT"
+
+
+@pytest.mark.parametrize(
+    ("line", "format_name"),
+    [
+        (("workloads",), "npubench-workloads"),
+        (("workloads", "lens-sharegpt"), "npubench-workload"),
+        (("hardware",), "npubench-hardware"),
+        (("hardware", "cpu"), "npubench-hardware-file"),
+        (("hardware", "cpu", "--fit"), "npubench-hardware-fit"),
+        (("profile", "--journal", JOURNAL, "--campaign", "cpu-tiny-llama-b1", "-o", OUT), "npubench-profile-written"),
+        (("report", JOURNAL, "-o", OUT), "npubench-report-written"),
+        (("baseline", "accept", JOURNAL, "--baselines", OUT), "npubench-baseline-accepted"),
+        (("journal", "salvage", JOURNAL, "--output", OUT), "npubench-journal-salvaged"),
+        (("history", "upload", JOURNAL, "--history", f"{OUT}.db"), "npubench-history-uploaded"),
+    ],
+    ids=lambda item: " ".join(item[:2]) if isinstance(item, tuple) else "",
+)
+def test_a_document_names_its_format(
+    line: tuple[str, ...], format_name: str, call: Run, journal: Path, tmp_path: Path
+) -> None:
+    real = [word.replace(JOURNAL, str(journal)).replace(OUT, str(tmp_path / "out")) for word in line]
+    document = call(*real, "--json").json
+    assert (document["format"], document["version"]) == (format_name, 1)
+    assert format_name in (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+
+
+def test_a_faulty_hardware_file_is_status_1_in_json_too(call: Run, tmp_path: Path) -> None:
+    faulty = tmp_path / "faulty.toml"
+    faulty.write_text("name = 3\n", encoding="utf-8")
+    answer = call("hardware", "--check", faulty, "--json")
+    assert answer.status == 1
+    (error,) = json.load(io.StringIO(answer.out))["errors"]
+    assert str(faulty) in error
