@@ -100,6 +100,18 @@ def test_arrays_anywhere_in_a_value_are_waited_for(accelerator: JaxRuntime, monk
     assert waited == [value]
 
 
+def test_an_array_that_comes_only_sometimes_is_waited_for(
+    accelerator: JaxRuntime, runtime: JaxRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = jax.device_put(np.ones(2))
+    waited: list[Any] = []
+    monkeypatch.setattr(type(array), "block_until_ready", lambda self: waited.append(self))
+    for value in (None, 3, array, "text", array):
+        runtime.synchronize(value)
+    accelerator.synchronize(array)
+    assert [id(value) for value in waited] == [id(array)] * 3
+
+
 def test_the_host_waits_for_anything(runtime: JaxRuntime) -> None:
     for value in (None, 3.0, {"loss": 1.5}, jax.device_put(np.ones(2))):
         runtime.synchronize(value)
