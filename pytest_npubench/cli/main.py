@@ -27,6 +27,7 @@ from pytest_npubench.cli import (
     profile,
     report,
     run,
+    show,
     simulate,
     workloads,
 )
@@ -44,6 +45,7 @@ COMMANDS = (
     simulate,
     load,
     partition,
+    show,
     report,
     baseline,
     journal,

@@ -209,8 +209,10 @@ def _hand_on_notes(config: pytest.Config) -> None:
         own[:0] = [note for note in found if note not in own]
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Generator[None, None, None]:
+    """Behind everything that pytest says of its own: the last lines are what to type next."""
+    yield
     records = config.stash[_RECORDS]
     if _SESSION in config.stash and (records or _session(config).notes):
         from pytest_npubench.plugin.outcome import write_summary

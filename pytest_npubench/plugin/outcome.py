@@ -117,18 +117,34 @@ def write_skips(reporter: Any, reports: Sequence[Any]) -> None:
         reporter.write_line(f"{others} more reason{'s' if others > 1 else ''}: pytest -rs prints all")
 
 
-def write_summary(reporter: Any, session: BenchSession, records: Sequence[Mapping[str, Any]]) -> None:
-    """One row a case, then the prediction error over all of them, notes and the journal's place."""
-    from pytest_npubench.reports.terminal import render_table, summary_lines
-    from pytest_npubench.suites import shown
+def write_summary(reporter: Any, session: BenchSession, records: Sequence[Record]) -> None:
+    """One line a case, why, what suites say, notes, the journal's place, and last what to type next."""
+    from pytest_npubench.reports.terminal import next_lines, render_run
 
+    settings, terminal = session.settings, session.config.get_terminal_writer()
+    journal = short_path(settings.journal)
+    width = terminal.fullwidth if reporter.isatty else PIPE_WIDTH
     reporter.section("npubench", sep="=")
     if records:
-        terminal = session.config.get_terminal_writer()
-        width = terminal.fullwidth if reporter.isatty else PIPE_WIDTH
-        reporter.write(render_table(records, width=width, color=terminal.hasmarkup))
-        for line in summary_lines(records, shown):
-            reporter.write_line(line)
-        reporter.write_line(plain(f"journal: {session.settings.journal}"))
+        reporter.write(
+            render_run(
+                records,
+                shown,
+                journal=journal,
+                width=width,
+                color=terminal.hasmarkup,
+                verbosity=session.config.get_verbosity(),
+            )
+        )
+        reporter.write_line(plain(f"journal: {settings.journal}"))
     for note in session.notes:
         reporter.write_line(plain_lines(note), red=note.startswith("error"))
+    done = [name for name, asked in (("accept", settings.accept), ("report", settings.report)) if asked]
+    for line in next_lines(records, journal, width=width, done=done):
+        reporter.write_line(line)
+
+
+def short_path(path: Path) -> Path:
+    """As a command in this folder takes it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
