@@ -26,7 +26,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: bench test test-all test-vllm lint audit clean
 
 bench: $(VENV)/.bench
-	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --benchmark-disable
+	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --npubench-disturbed mark --benchmark-disable -o verbosity_test_cases=-1
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(TESTS) -m "not soak" $(WORKERS)

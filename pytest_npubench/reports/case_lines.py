@@ -47,7 +47,7 @@ def case_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[CaseLine]:
                 name=row.name,
                 device=record.device,
                 campaign=record.campaign or "",
-                verdict=said.verdict.kind.value,
+                verdict=record.outcome,
                 reason=said.verdict.reason,
                 metric="" if metric is None else metric.name,
                 unit="" if metric is None else metric.unit,

@@ -5,6 +5,7 @@ What needs a person stands first; the cases that say nothing new are folded away
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,9 +53,8 @@ def escaped(text: object) -> str:
 
 def _headline(rows: Sequence[RunRow]) -> str:
     """The number of cases by verdict, worst first: what was held against nothing is not called good."""
-    kinds = [row.verdict.kind for row in rows]
-    counts = [f"{kinds.count(kind)} {kind.value}" for kind in sorted(set(kinds), key=worst_first)]
-    return ", ".join(counts) or "no case"
+    ordered = sorted(rows, key=lambda row: worst_first(row.verdict.kind))
+    return ", ".join(f"{number} {name}" for name, number in Counter(row.record.outcome for row in ordered).items())
 
 
 def _line(row: RunRow) -> str:

@@ -60,7 +60,7 @@ class RunRow:
 
     @property
     def kind(self) -> str:
-        return f"{self.verdict.kind.value} (resumed)" if self.record.resumed else self.verdict.kind.value
+        return f"{self.record.outcome} (resumed)" if self.record.resumed else self.record.outcome
 
     @property
     def group(self) -> str:

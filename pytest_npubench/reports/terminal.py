@@ -95,10 +95,10 @@ def reason_lines(rows: Sequence[RunRow], journal: Path, *, width: int) -> list[s
             found.setdefault((row.verdict.kind, row.reason), []).append(row)
     ordered = sorted(found.items(), key=lambda item: worst_first(item[0][0]))
     lines = []
-    for (kind, reason), having in ordered[:MOST_REASONS]:
+    for (_, reason), having in ordered[:MOST_REASONS]:
         names = ", ".join(row.name for row in having)
         who = names if len(having) <= NUM_NAMED else f"{len(having)} cases"
-        lines += folded(f"{who}: {kind.value}: {reason}", width)
+        lines += folded(f"{who}: {having[0].record.outcome}: {reason}", width)
     if others := ordered[MOST_REASONS:]:
         number = sum(len(having) for _, having in others)
         counted = "1 more case" if number == 1 else f"{number} more cases"
@@ -224,7 +224,7 @@ def _said(row: RunRow, width: int) -> list[str]:
 
 
 def _counts(cases: Cases) -> str:
-    kinds = Counter(record.judgement.verdict.kind.value for record in cases.records)
+    kinds = Counter(record.outcome for record in cases.records)
     return "verdicts: " + ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
 
 

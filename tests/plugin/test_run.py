@@ -25,14 +25,15 @@ def test_it_passes_and_says_so_for_each_case(green):
     text = green.result.stdout.str()
     figures = "mean .*%, signed .*%, median .*%, p90 .*%, max .*%"  # on one line or, with larger ones, on two
     assert re.search(f"LENS prediction error over 1 cases: {figures}", " ".join(text.split()))
-    rows = [line.split() for line in text.splitlines() if line.startswith("mini-mini-llama-b2")]
-    assert len(rows) == len(CASES)
-    assert all("no-baseline" in row for row in rows)
+    assert len([line for line in text.splitlines() if line.startswith(" ") and line.endswith(" no-baseline")]) == len(
+        CASES
+    )
     green.result.stdout.fnmatch_lines_random(
         [
-            "case * what * verdict * why*",
-            "mini-mini-llama-b2-lengths.csv * E2E of 2 batches *",
-            "mini-mini-llama-b2-bucket64 * flat inside 64, the largest bucket*",
+            " case * figure * value * verdict",
+            "buckets  mini-mini-llama-b2  cpu:0",
+            " prediction/lengths.csv * prediction_error * no-baseline",
+            f"{len(CASES)} cases: no-baseline: 0 accepted sessions on this stack; want 3 or more",
             "LENS profiling cost: *3 buckets, 6 points, 6 binaries, * s compiling, * s measuring",
             f"journal: {green.project.journal_path}",
         ]
@@ -105,11 +106,25 @@ def test_junit_carries_verdict_metrics_and_error(green):
     assert len(cases) == len(CASES)
     record = green.cases()["buckets/prediction/mini-mini-llama-b2-lengths.csv"]
     properties = cases["test_prediction[mini-mini-llama-b2-lengths.csv]"]
+    assert properties["npubench.key"] == record["case"]
+    assert properties["npubench.device"] == "cpu:0"
+    assert properties["npubench.campaign"] == "mini-mini-llama-b2"
     assert properties["npubench.verdict"] == "no-baseline"
     assert properties["npubench.reason"] == record["verdict"]["reason"]
     assert float(properties["npubench.error"]) == record["error"]
     assert float(properties["npubench.predicted_s"]) == record["predicted_s"]
     assert float(properties["npubench.e2e_s"]) == record["metrics"]["e2e_s"]["value"]
+
+
+def test_one_case_says_how_long_it_waited_for_the_campaign_and_its_time_is_without(green):
+    waited = {}
+    for case in ElementTree.parse(green.project.root / "junit.xml").iter("testcase"):
+        found = {item.get("name"): item.get("value") for item in case.iter("property")}
+        if "npubench.campaign_s" in found:
+            waited[case.get("name")] = float(found["npubench.campaign_s"]), float(case.get("time"))
+    ((campaign_s, time_s),) = waited.values()
+    assert time_s < campaign_s
+    assert campaign_s < max(record["duration_s"] for record in green.records("case"))
 
 
 def test_pytest_benchmark_has_the_very_samples_of_the_journal(green):
