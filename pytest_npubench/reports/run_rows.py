@@ -63,11 +63,18 @@ class RunRow:
         return f"{self.record.outcome} (resumed)" if self.record.resumed else self.record.outcome
 
     @property
-    def group(self) -> str:
-        """Who measured it: suite, campaign and device."""
-        record = self.record
-        campaign = record.campaign or "-".join(filter(None, (record.hardware, record.model)))
-        return "  ".join(filter(None, (record.suite, campaign, record.device)))
+    def campaign(self) -> str:
+        """The campaign that measured it; of a case that is measured by itself its hardware and model."""
+        return self.record.campaign or "-".join(filter(None, (self.record.hardware, self.record.model)))
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.record.suite, self.record.device
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """Who measured it: suite, device and campaign."""
+        return (*self.place, self.campaign)
 
     @property
     def off(self) -> float | None:

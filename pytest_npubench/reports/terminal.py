@@ -7,7 +7,7 @@ The same text ends a run and is printed again from its journal (`npubench show`)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from shlex import quote
@@ -40,8 +40,11 @@ NARROWEST = 80
 WIDE = 110
 """From here on what was measured and predicted stand beside the figure that was judged."""
 LINE_WIDTH = 100
-MOST_REASONS = 8
+MOST_REASONS = 5
+MOST_LINES = 2
+"""What a suite says of its cases without -v."""
 NUM_NAMED = 3
+FEW = 2
 INDENT, GAP = 1, 2
 NARROWEST_FIGURE, WIDEST_FIGURE = 8, 24
 NARROWEST_CASE = 12
@@ -66,7 +69,8 @@ def render_run(
         return _block([_counts(cases)])
     table = render_table(records, width=width, color=color, verbose=verbosity > 0)
     why = [] if verbosity > 0 else reason_lines(run_rows(cases), journal, width=width)
-    return table + _block(["", *why] if why else []) + _block(["", *summary_lines(records, shown_by)])
+    said = summary_lines(records, shown_by, width=min(width, LINE_WIDTH), most=None if verbosity > 0 else MOST_LINES)
+    return table + _block(["", *why] if why else []) + _block(["", *said])
 
 
 def render_table(records: Sequence[Mapping[str, Any]], *, width: int, color: bool, verbose: bool = False) -> str:
@@ -78,8 +82,8 @@ def render_table(records: Sequence[Mapping[str, Any]], *, width: int, color: boo
         return ""
     columns = _columns(rows, console.width)
     _print(console, _line(columns, {name: name for name, _, _ in columns}, "bold"))
-    for group, found in groupby(rows, key=lambda row: row.group):
-        _print(console, cell(group, "bold cyan"))
+    for heading, found in _groups(rows):
+        _print(console, cell(_clipped(heading, console.width), "bold cyan"))
         for row in found:
             _print(console, _line(columns, _cells(row), STYLES.get(row.verdict.kind, "yellow")))
             for line in _said(row, console.width) if verbose else ():
@@ -92,29 +96,36 @@ def reason_lines(rows: Sequence[RunRow], journal: Path, *, width: int) -> list[s
     found: dict[tuple[VerdictKind, str], list[RunRow]] = {}
     for row in rows:
         if row.reason:
-            found.setdefault((row.verdict.kind, row.reason), []).append(row)
-    ordered = sorted(found.items(), key=lambda item: worst_first(item[0][0]))
+            is_disturbed = row.record.judgement.is_disturbed  # one tells all: each has figures of its own
+            found.setdefault((row.verdict.kind, "" if is_disturbed else row.reason), []).append(row)
+    ordered = sorted(found.values(), key=lambda having: worst_first(having[0].verdict.kind))
+    few = [having for having in ordered if len(having) <= NUM_NAMED]
+    shown = [having for having in ordered if having not in few[MOST_REASONS:]]
     lines = []
-    for (_, reason), having in ordered[:MOST_REASONS]:
+    for having in shown:
         names = ", ".join(row.name for row in having)
         who = names if len(having) <= NUM_NAMED else f"{len(having)} cases"
-        lines += folded(f"{who}: {having[0].record.outcome}: {reason}", width)
-    if others := ordered[MOST_REASONS:]:
-        number = sum(len(having) for _, having in others)
-        counted = "1 more case" if number == 1 else f"{number} more cases"
-        lines += folded(f"{counted} with reasons of their own: npubench show {_place(journal)} -v", width)
+        lines += folded(f"{who}: {having[0].record.outcome}: {having[0].reason}", width)
+    if number := sum(map(len, few[MOST_REASONS:])):
+        lines.append(plain(f"{number} more: npubench show {_place(journal)} -v"))
     return lines
 
 
-def summary_lines(records: Sequence[Mapping[str, Any]], shown_by: ShownBy) -> list[str]:
-    """What each suite says of its cases, short calls of one's own, what cannot be read, verdict counts; what is longer
-    than 100 columns goes on in an indented line."""
+def summary_lines(
+    records: Sequence[Mapping[str, Any]], shown_by: ShownBy, *, width: int = LINE_WIDTH, most: int | None = None
+) -> list[str]:
+    """What each suite says of its cases, the `most` important things alone, short calls of one's own, what cannot be
+    read, verdict counts; what is longer than `width` goes on in an indented line."""
     cases = Cases.read(records)
     lines: list[str] = []
     for suite, own in cases.by(lambda record: record.suite).items():
-        lines += [*shown_by(suite).lines(own), *(_own_lines(own) if suite == "own" else ()), *dict.fromkeys(own.unread)]
+        lines += [
+            *[*shown_by(suite).lines(own)][:most],
+            *(_own_lines(own) if suite == "own" else ()),
+            *dict.fromkeys(own.unread),
+        ]
     lines += [*cases.unread, _counts(cases)]
-    return [part for line in lines for part in folded(line, LINE_WIDTH)]
+    return [part for line in lines for part in folded(line, width)]
 
 
 def next_lines(
@@ -149,6 +160,29 @@ def folded(line: str, width: int) -> list[str]:
     if cut <= len("  "):
         return [line]
     return [line[:cut].rstrip(), *folded(f"  {line[cut:].lstrip()}", width)]
+
+
+def _groups(rows: Sequence[RunRow]) -> Iterator[tuple[str, list[RunRow]]]:
+    """The cases of each campaign under its suite, name and device; campaigns of one or two cases that follow each other
+    share a heading."""
+    small: list[list[RunRow]] = []
+    for _, members in groupby(rows, key=lambda row: row.group):
+        found = list(members)
+        if small and (len(found) > FEW or small[0][0].place != found[0].place):
+            yield _joined(small)
+            small = []
+        if len(found) > FEW:
+            yield _joined([found])
+        else:
+            small.append(found)
+    if small:
+        yield _joined(small)
+
+
+def _joined(campaigns: Sequence[Sequence[RunRow]]) -> tuple[str, list[RunRow]]:
+    suite, device = campaigns[0][0].place
+    names = ", ".join(found[0].campaign for found in campaigns)
+    return "  ".join(filter(None, (suite, device, names))), [row for found in campaigns for row in found]
 
 
 Column = tuple[str, int, str]
