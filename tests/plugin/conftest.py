@@ -64,4 +64,9 @@ def green(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """All cases of the small device on the host's processors, really measured, as strictly as pytest can be told."""
     project = make_project(tmp_path_factory.mktemp("green")).with_shipped()
     arguments = ("-k", "mini", "-W", "error", "--junitxml=junit.xml", "--benchmark-json=benchmark.json")
-    return Finished(project=project, result=project.run(*arguments, "--benchmark-autosave", "--npubench-accept"))
+    files = ("--npubench-markdown=run.md", "--npubench-csv=run.csv", "--npubench-openmetrics=run.prom", "--durations=3")
+    summary = project.write("summary.md", "a step before\n")
+    result = project.run(
+        *arguments, *files, "--benchmark-autosave", "--npubench-accept", env={"GITHUB_STEP_SUMMARY": str(summary)}
+    )
+    return Finished(project=project, result=result)

@@ -157,7 +157,7 @@ class Project:
         temporary = self.root / "tmp"
         temporary.mkdir(exist_ok=True)
         return {
-            **os.environ,
+            **{name: text for name, text in os.environ.items() if not name.startswith("GITHUB_")},
             "TMPDIR": str(temporary),
             # hypothesis costs a second a process, and these have no use for it
             "PYTEST_ADDOPTS": "--npubench-hardware hw --npubench-other-load 1 -p no:hypothesispytest",

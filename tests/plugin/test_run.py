@@ -1,5 +1,7 @@
 """A whole run on the host's processors: what it prints, writes and returns."""
 
+import csv
+import io
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -7,8 +9,10 @@ from itertools import groupby
 
 import pytest
 
+from pytest_npubench.cli.main import main
 from pytest_npubench.store.journal import read_journal
 
+CI = {"GITHUB_ACTIONS": "true"}
 BUCKETS = (16, 32, 64)
 KERNELS = ("matmul", "copy", "dispatch")
 CASES = {
@@ -115,6 +119,38 @@ def test_junit_carries_verdict_metrics_and_error(green):
     assert float(properties["npubench.e2e_s"]) == record["metrics"]["e2e_s"]["value"]
 
 
+def test_every_file_that_was_asked_for_has_every_case(green):
+    root, keys = green.project.root, {record["case"] for record in green.records("case")}
+    lines = list(csv.DictReader(io.StringIO((root / "run.csv").read_text(encoding="utf-8"))))
+    assert {line["case"] for line in lines} == keys == CASES
+    values = {(line["case"], line["metric"]): float(line["value"]) for line in lines}
+    assert values == {
+        (record["case"], name): metric["value"]
+        for record in green.records("case")
+        for name, metric in record["metrics"].items()
+    }
+    metrics = (root / "run.prom").read_text(encoding="utf-8")
+    assert set(re.findall(r'^npubench_verdict\{case="([^"]+)"', metrics, re.MULTILINE)) == keys
+    markdown = (root / "run.md").read_text(encoding="utf-8")
+    assert markdown.startswith(f"## npubench: {len(CASES)} no-baseline\n")
+    assert len(re.findall(r"^\| .* \| no-baseline \|$", markdown, re.MULTILINE)) == len(CASES)
+    assert (root / "summary.md").read_text(encoding="utf-8") == f"a step before\n{markdown}"
+
+
+def test_the_run_is_printed_again_from_its_journal(green, capsys):
+    assert main(["show", str(green.project.journal_path)]) == 0
+    shown = capsys.readouterr().out
+    table, _, commands = shown.partition("next:\n")
+    assert table in green.result.stdout.str()
+    assert f"npubench baseline accept {green.project.journal_path}" in commands
+    assert main(["show", str(green.project.journal_path), "--csv"]) == 0
+    assert capsys.readouterr().out == (green.project.root / "run.csv").read_text(encoding="utf-8")
+
+
+def test_durations_have_the_campaign(green):
+    green.result.stdout.fnmatch_lines(["=* slowest 3 durations =*", "* campaign *mini-mini-llama-b2"])
+
+
 def test_one_case_says_how_long_it_waited_for_the_campaign_and_its_time_is_without(green):
     waited = {}
     for case in ElementTree.parse(green.project.root / "junit.xml").iter("testcase"):
@@ -183,9 +219,10 @@ def test_a_narrow_selection_measures_only_what_it_needs(green):
 
 def test_a_tightened_limit_fails_with_one_clean_line(green):
     tight = ("--npubench-case-error", "1e-9", "--npubench-accept", "--npubench-baselines", "none")
-    result = green.project.run("-k", "mini and lengths", *tight, "--npubench-journal", "tight.jsonl")
+    result = green.project.run("-k", "mini and lengths", *tight, "--npubench-journal", "tight.jsonl", env=CI)
     assert result.ret == 1
     text = result.stdout.str()
+    assert "::error file=test_prediction.py,title=npubench prediction/lengths.csv::failed: prediction error" in text
     (line,) = (line for line in text.splitlines() if line.startswith("FAILED "))
     assert line.startswith("FAILED test_prediction.py::test_prediction[mini-mini-llama-b2-lengths.csv] - Failed: ")
     assert "prediction error" in line
