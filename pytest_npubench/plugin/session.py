@@ -14,7 +14,6 @@ import pytest
 from pytest_npubench.core import entry_points, families, hardware
 from pytest_npubench.errors import BrokenEntryError, JournalError, NpubenchError, StoreError
 from pytest_npubench.plain_text import plain
-from pytest_npubench.plugin.campaign_time import CAMPAIGN_TIME, take_off
 from pytest_npubench.plugin.settings import Settings
 from pytest_npubench.suites.hardware_files import known_folders, load_all
 from pytest_npubench.suites.protocol import Choice, Suite
@@ -317,6 +316,8 @@ class BenchSession:
 
     def record(self, item: pytest.Item, judged: JudgedCase) -> None:
         """Put a judged case on disk, then hand it to the reports."""
+        from pytest_npubench.plugin.campaign_time import CAMPAIGN_TIME
+
         record = {**judged.to_json(), "session": self.journal.session}
         self.journal.append({"record": "case", **record})
         item.stash[RECORD] = record
@@ -328,6 +329,8 @@ class BenchSession:
     def attach(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """The record travels on the report of the call phase, across processes too."""
         if report.when == "call" and RECORD in item.stash:
+            from pytest_npubench.plugin.campaign_time import CAMPAIGN_TIME, take_off
+
             report.npubench = item.stash[RECORD]  # type: ignore[attr-defined]
             if CAMPAIGN_TIME in item.stash:
                 take_off(report, item.stash[CAMPAIGN_TIME])

@@ -40,8 +40,8 @@ NARROWEST = 80
 WIDE = 110
 """From here on what was measured and predicted stand beside the figure that was judged."""
 LINE_WIDTH = 100
-MOST_REASONS = 5
-MOST_LINES = 2
+MOST_REASONS = 4
+MOST_LINES = 1
 """What a suite says of its cases without -v."""
 NUM_NAMED = 3
 FEW = 2
@@ -114,7 +114,7 @@ def reason_lines(rows: Sequence[RunRow], journal: Path, *, width: int) -> list[s
 def summary_lines(
     records: Sequence[Mapping[str, Any]], shown_by: ShownBy, *, width: int = LINE_WIDTH, most: int | None = None
 ) -> list[str]:
-    """What each suite says of its cases, the `most` important things alone, short calls of one's own, what cannot be
+    """What each suite says of its cases, the first `most` things alone, short calls of one's own, what cannot be
     read, verdict counts; what is longer than `width` goes on in an indented line."""
     cases = Cases.read(records)
     lines: list[str] = []

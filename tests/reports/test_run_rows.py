@@ -209,3 +209,19 @@ def test_markdown_shows_what_needs_a_person_first_and_obeys_no_name() -> None:
     assert "<b>" not in re.sub(r"\\.", "", text)
     assert "<script>" not in re.sub(r"\\.", "", text)
     assert escaped("a|b") == r"a\|b"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_run_of_sixty_cases_leaves_room_on_a_screen_of_a_hundred_lines(width: int) -> None:
+    """Eight campaigns, twelve failing cases with reasons of their own, and the same for all others."""
+    records = []
+    for index in range(60):
+        fails = index % 5 == 0
+        reason = f"mean prediction error {index}.25 % > 5.00 % (95 % interval ±13.9%, repeat error 5.9%)"
+        kind = VerdictKind.FAILED if fails else VerdictKind.NO_BASELINE
+        judgement = timed(kind, reason=reason if fails else NO_BASELINE)
+        case = f"buckets/profile/cpu-tiny-b{index % 8}-bucket{index}"
+        records.append(record_of(case, judgement, campaign=f"cpu-tiny-b{index % 8}"))
+    text = render_run(records, shown, journal=JOURNAL, width=width, color=False)
+    assert len(text.splitlines()) <= 85
+    assert "8 more: npubench show runs/journal.jsonl -v" in text
