@@ -245,7 +245,7 @@ def test_a_busy_device_is_a_verdict(project):
     project.fake()
     project.write("test_own.py", BUSY)
     result = project.run("test_own.py")
-    assert result.ret == 1
+    assert result.ret == ExitStatus.INVALID
     assert "invalid: openvino:0 is in use by process 1" in result.stdout.str()
     assert "Traceback" not in result.stdout.str()
     (case,) = project.records("case")

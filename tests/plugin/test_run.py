@@ -138,12 +138,13 @@ def test_every_file_that_was_asked_for_has_every_case(green):
 
 
 def test_the_run_is_printed_again_from_its_journal(green, capsys):
-    assert main(["show", str(green.project.journal_path)]) == 0
+    journal = [str(green.project.journal_path), "--session", green.project.journal().sessions[0].id]
+    assert main(["show", *journal]) == 0
     shown = capsys.readouterr().out
     table, _, commands = shown.partition("next:\n")
     assert table in green.result.stdout.str()
     assert f"npubench baseline accept {green.project.journal_path}" in commands
-    assert main(["show", str(green.project.journal_path), "--csv"]) == 0
+    assert main(["show", *journal, "--csv"]) == 0
     assert capsys.readouterr().out == (green.project.root / "run.csv").read_text(encoding="utf-8")
 
 
