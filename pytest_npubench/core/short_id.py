@@ -1,5 +1,5 @@
 """Short names of cases: KIND/TAIL, where TAIL is an end of the case's id. They are unique among the cases at hand, and
-every command that takes SUITE/KIND/ID takes them too.
+commands that show one case take them as they take SUITE/KIND/ID.
 
 Worked example: of buckets/profile/cpu-tiny-b1-bucket16 and buckets/profile/cpu-tiny-b4-bucket16 the short names are
 profile/b1-bucket16 and profile/b4-bucket16; where only the first is there it is profile/bucket16.
