@@ -20,9 +20,10 @@ class CampaignTime:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CampaignDuration:
-    """What pytest's --durations shows of a report: `duration` seconds, `when`, `nodeid`."""
+    """What pytest's --durations shows of a report: `duration` seconds, `when`, `nodeid`. It has no slots: plugins look for
+    marks of theirs in the __dict__ of every report, as hypothesis does."""
 
     nodeid: str
     duration: float
