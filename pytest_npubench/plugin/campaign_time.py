@@ -22,8 +22,8 @@ class CampaignTime:
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignDuration:
-    """What pytest's --durations shows of a report: `duration` seconds, `when`, `nodeid`. It has no slots: plugins look for
-    marks of theirs in the __dict__ of every report, as hypothesis does."""
+    """What pytest's --durations shows of a report: `duration` seconds, `when`, `nodeid`. It has no slots: plugins look
+    for marks of theirs in the __dict__ of every report, as hypothesis does."""
 
     nodeid: str
     duration: float

@@ -259,7 +259,9 @@ def _said(row: RunRow, width: int) -> list[str]:
 
 def _counts(cases: Cases) -> str:
     kinds = Counter(record.outcome for record in cases.records)
-    return "verdicts: " + ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
+    resumed = sum(record.resumed for record in cases.records)
+    counts = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
+    return f"verdicts: {counts}{f'; {resumed} resumed' if resumed else ''}"
 
 
 def _block(lines: Sequence[str]) -> str:
