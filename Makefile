@@ -24,11 +24,13 @@ TESTS ?= tests/
 REPORT ?= .npubench/report.html
 # hundreds of processes import the same modules: they keep the byte code, also where the environment says otherwise
 export PYTHONDONTWRITEBYTECODE :=
+# the end of a run says of each case what pytest would say
+BRIEF := --no-header --tb=line -r N -o verbosity_test_cases=-1
 
 .PHONY: bench test test-all test-vllm lint docs pictures audit clean
 
 bench: $(VENV)/.bench
-	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --benchmark-disable
+	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --npubench-disturbed mark --benchmark-disable $(BRIEF)
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(TESTS) -m "not soak" $(WORKERS)

@@ -59,7 +59,9 @@ class Measured:
         """Let the disturbed rounds count after all, and say so: an invalid case still shows what was measured."""
         reason = self.disturbances[-1].disturbed
         number = len(self.disturbed_rounds)
-        self.disturbed = f"{number} of {number + len(self.rounds)} rounds disturbed: {reason}"
+        lost_s = sum(item.state.duration_s for item in self.disturbances if item.state is not None)
+        waited = f", {lost_s:.0f} s in all" if lost_s >= 1 else ""
+        self.disturbed = f"{number} of {number + len(self.rounds)} rounds disturbed{waited}: {reason}"
         self.rounds.extend(self.disturbed_rounds)
         self.watched.extend(self.disturbances)
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pytest_npubench.backends.telemetry.round_state import RoundState
     from pytest_npubench.backends.telemetry.state import DeviceState
 
+LOOK_S = 0.2  # twenty ticks of the kernel's clock
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
@@ -57,6 +59,8 @@ class Watch:
         after = self._read()
         state = between(self._before, after) if self._telemetry is not None else None
         disturbed = disturbance(self._before, after, self._limits, self._told)
+        if disturbed is not None and state is not None and (state.other_load or 0.0) > self._limits.other_load:
+            disturbed = f"{disturbed}{self._who()}"
         self._told |= told(self._before) | told(after)
         return Watched(state=state, disturbed=disturbed)
 
@@ -68,6 +72,14 @@ class Watch:
     ) -> None:
         if self._telemetry is not None:
             self._telemetry.close()
+
+    def _who(self) -> str:
+        """Who else uses the processors, looked at once the round is over: nothing is looked at while it is measured."""
+        from pytest_npubench.backends.telemetry.linux import busiest, own_processes
+
+        found = busiest(own_processes(), LOOK_S)
+        who = f", just after it {', '.join(found)}" if found else ""
+        return f"{who} (--npubench-other-load {self._limits.other_load:g} is the limit; 1 lets any)"
 
     def _read(self) -> DeviceState:
         from pytest_npubench.backends.telemetry.state import DeviceState

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import add_command, columns
 from pytest_npubench.cli.baseline_list import stack_text
+from pytest_npubench.core.short_id import named
 from pytest_npubench.errors import BaselineError
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ NUM_NAMED = 5
 def add_parser(actions: Commands) -> argparse.ArgumentParser:
     example = "npubench baseline show buckets/profile/cpu-tiny-llama-b4-bucket128"
     parser = add_command(actions, "show", "show the accepted sessions of a case", example)
-    parser.add_argument("case", metavar="CASE", help="SUITE/KIND/ID, or ID alone where only one case has it")
+    parser.add_argument(
+        "case", metavar="CASE", help="SUITE/KIND/ID, ID, or a name in a run's table, where only one case has it"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
     return parser
@@ -61,7 +64,7 @@ def _named(loaded: Baselines, wanted: str) -> str:
     known |= {loaded.aliases.latest_name(name) for name in known}
     if wanted in known:
         return wanted
-    found = sorted(name for name in known if name.split("/", 2)[2] == wanted)
+    found = named(wanted, known)
     if len(found) == 1:
         return found[0]
     if found:

@@ -20,7 +20,7 @@ from pytest_npubench.comparison.environments import Environment
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.processes.guarded import Guarded, ending
 
-MEASURED = (0, 1)  # pytest's exit statuses of a run to its end: all passed, or some failed
+MEASURED = (0, 1, 10, 11, 12)  # a run to its end: all passed, or some failed or could not be measured
 HOPELESS = {4: "cannot use these arguments", 5: "finds no test"}
 MAX_ATTEMPTS = 2
 INTERRUPT_WAIT_S = 5.0

@@ -27,7 +27,8 @@ UNDECIDED_STATUS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One metric of a case. before and after are the medians over the sessions' medians, None where not compared.
+    """One metric of a case. before and after are the levels that were judged (upgrade._level): after / before is the
+    verdict's ratio, after - before where metrics are compared by differences. None where not compared.
 
     `with_suite` says that it moved, but by no more than the suite did as a whole.
     """

@@ -7,6 +7,7 @@ its baseline: each process of B's sessions counts as a process of that run. Belo
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from pytest_npubench.comparison.stack_changes import stack_changes
 from pytest_npubench.comparison.two_samples import MIN_SESSIONS, judge_two_samples
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.verdict import Judged, Verdict, VerdictKind, judge_jointly
+from pytest_npubench.verdict.entries import UnusableError, session_entries
 from pytest_npubench.verdict.exact import judge_exact
 from pytest_npubench.verdict.observations import Session
 
@@ -141,16 +143,35 @@ def _row(member: ComparedMetric, verdict: Verdict, suite: Verdict | None, margin
     with_suite = moved_with(suite, verdict, member.definition, margin)
     if with_suite:
         verdict = replace(verdict, reason=f"{verdict.reason}; moved with the suite")
+    before = _level(member, member.old.values())
     return Row(
         definition=member.definition,
         verdict=verdict,
-        before=_middle(member.old.values()),
-        after=_middle(member.new.values()),
+        before=before,
+        after=_moved(member, before, verdict),
         with_suite=with_suite,
     )
 
 
-def _middle(sessions: Iterable[Session]) -> float:
-    return statistics.median(
-        statistics.median(statistics.median(samples) for samples in session) for session in sessions
-    )
+def _level(member: ComparedMetric, sessions: Iterable[Session]) -> float | None:
+    """Where these sessions stand in the judgement: the mean of their entries, as a value; None where one has none.
+
+    Worked example: better quartiles of 10 and 10.2 ms are a level of 10.1 ms, whatever the medians are.
+    """
+    definition, scale = member.definition, member.scale
+    if definition.gate == "exact":
+        return statistics.median(value for session in sessions for samples in session for value in samples)
+    try:
+        entries = [session_entries(session, scale, definition.better).mean() for session in sessions]
+    except UnusableError:
+        return None
+    middle = -statistics.fmean(entries) if definition.better == "higher" else statistics.fmean(entries)
+    return math.exp(middle) if scale == "ratio" else middle
+
+
+def _moved(member: ComparedMetric, before: float | None, verdict: Verdict) -> float | None:
+    """B's level: A's, changed by what was judged, so that the two and the change beside them agree. Where nothing was
+    judged, that of B's sessions."""
+    if before is None or verdict.ratio is None:
+        return _level(member, member.new.values())
+    return before + verdict.ratio if member.definition.gate == "difference" else before * verdict.ratio

@@ -31,6 +31,9 @@ MEANING = {
     3: "pytest failed internally",
     4: "pytest could not run this",
     5: "no test was found",
+    10: "cases could not be measured",
+    11: "others used the machine",
+    12: "too few cases were compared with a baseline",
 }
 
 

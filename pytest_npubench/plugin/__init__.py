@@ -44,13 +44,24 @@ class _Collector:
     of xdist.
     """
 
-    def __init__(self, records: list[Record], notes: list[str]) -> None:
-        self._records, self._notes = records, notes
+    def __init__(self, config: pytest.Config, records: list[Record], notes: list[str]) -> None:
+        self._config, self._records, self._notes = config, records, notes
         self.usage_error = ""
+        self.has_other_failures = False
+        """A test failed that is no case, or a case that is not invalid."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if record := getattr(report, "npubench", None):
+        record = getattr(report, "npubench", None)
+        if record:
+            from pytest_npubench.plugin.campaign_time import show
+
             self._records.append(record)
+            show(self._config.pluginmanager.getplugin("terminalreporter"), report)
+        if report.failed and (not record or record["verdict"]["kind"] != "invalid"):
+            self.has_other_failures = True
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self.has_other_failures |= report.failed
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -85,7 +96,9 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     register_markers(config)
     config.stash[_RECORDS], config.stash[_NOTES] = [], []
-    config.pluginmanager.register(_Collector(config.stash[_RECORDS], config.stash[_NOTES]), "npubench-collector")
+    config.pluginmanager.register(
+        _Collector(config, config.stash[_RECORDS], config.stash[_NOTES]), "npubench-collector"
+    )
     if config.pluginmanager.hasplugin("benchmark"):
         from pytest_npubench.plugin.benchmark_bridge import BenchmarkBridge
 
@@ -193,11 +206,18 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def _finish(session: BenchSession, exit_status: int, records: list[Record]) -> int:
     """Close the journal, accept and report. Returns the exit status to set, 0 for none."""
     session.close(exit_status, records)
-    if not session.has_outcome:
-        return 0
-    from pytest_npubench.plugin.outcome import publish
+    failure = 0
+    if session.has_outcome:
+        from pytest_npubench.plugin.outcome import publish
 
-    return publish(session, exit_status, records)
+        failure = publish(session, exit_status, records)
+    if failure in (pytest.ExitCode.OK, exit_status) and records:
+        from pytest_npubench.plugin.exit_status import exit_status as told_apart
+
+        collector: Any = session.config.pluginmanager.getplugin("npubench-collector")
+        told = told_apart(exit_status, records, has_other_failures=collector.has_other_failures)
+        return failure if told == exit_status else told
+    return failure
 
 
 def _hand_on_notes(config: pytest.Config) -> None:
@@ -209,8 +229,10 @@ def _hand_on_notes(config: pytest.Config) -> None:
         own[:0] = [note for note in found if note not in own]
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Generator[None, None, None]:
+    """Behind everything that pytest says of its own: the last lines are what to type next."""
+    yield
     records = config.stash[_RECORDS]
     if _SESSION in config.stash and (records or _session(config).notes):
         from pytest_npubench.plugin.outcome import write_summary

@@ -15,8 +15,9 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPlan, FrozenWorkload
 from pytest_npubench.comparison.observation import Key
 from pytest_npubench.engines.descriptor import EngineDescriptor
-from pytest_npubench.errors import JournalError, MeasurementError, NpubenchError
+from pytest_npubench.errors import DeviceBusyError, JournalError, MeasurementError, NpubenchError
 from pytest_npubench.plugin import fresh_process
+from pytest_npubench.plugin.busy_devices import BusyDevices
 from pytest_npubench.plugin.campaign_process import CampaignTask, Heard, run_campaign
 from pytest_npubench.plugin.items import ExpandedCase
 from pytest_npubench.plugin.progress import CaseProgress
@@ -45,7 +46,7 @@ class CampaignMember:
 class Workbench:
     """What campaigns use of a run. `release()` closes the devices that this process has open. `visible(devices,
     framework)`: the environment in which a process sees these devices alone. `note(text)`: about the run as a whole.
-    lock_timeout_s: for a device that is in use, below 0 for ever."""
+    lock_timeout_s: for a device that is in use, below 0 for ever; `busy`: those that were waited for in vain."""
 
     config: pytest.Config
     settings: Settings
@@ -54,6 +55,7 @@ class Workbench:
     regression: Regression
     progress: CaseProgress
     lock_timeout_s: float
+    busy: BusyDevices
     visible: Callable[[Devices, EngineDescriptor | None], Mapping[str, str]]
     note: Callable[[str], None]
 
@@ -68,6 +70,8 @@ class Campaigns:
         self._judged: dict[CampaignKey, Mapping[str, Judgement] | NpubenchError] = {}
         self._fingerprints: dict[tuple[Devices, str], Fingerprint] = {}
         self._frozen: dict[CampaignKey, Mapping[str, FrozenWorkload]] = {}
+        self.spent_s = 0.0
+        """Seconds that campaigns took so far, which no case's own time has."""
 
     def add(self, expanded: ExpandedCase, test: str, devices: Devices) -> None:
         member = CampaignMember(expanded=expanded, test=test)
@@ -123,8 +127,9 @@ class Campaigns:
     ) -> Measured:
         """Measure these members' cases in a child, or have it tell the fingerprint and end. `again`: what workloads
         were held to when these cases, suspects by now, were measured first."""
-        bench = self._workbench
+        bench, started_s = self._workbench, time.perf_counter()
         bench.release()  # a test of the user's own may have opened them
+        bench.busy.check(devices)
         stack = (devices, plan.framework)
 
         def on_fingerprint(found: Fingerprint) -> Mapping[str, Any]:
@@ -153,7 +158,13 @@ class Campaigns:
             again=again is not None,
         )
         heard = Heard(fingerprint=on_fingerprint, record=on_record, note=bench.note, progress=bench.progress, plan=plan)
-        return run_campaign(bench.config, bench.settings, task, heard)
+        try:
+            return run_campaign(bench.config, bench.settings, task, heard)
+        except DeviceBusyError as error:
+            bench.busy.note(devices, error)
+            raise
+        finally:
+            self.spent_s += time.perf_counter() - started_s
 
     def _held_to(self, member: CampaignMember, devices: Devices, key: FingerprintKey) -> Mapping[str, Any]:
         """What was frozen for the workloads of a member's campaign; the run notes what is of another stack."""
@@ -238,5 +249,6 @@ def _judged(expanded: ExpandedCase, measured: Measured) -> Judgement:
         reason = f"{measured.num_late_compiles} compiles after warm-up: its samples may hold compile time"
         return replace(judgement, verdict=Verdict(kind=VerdictKind.FAILED, reason=reason))
     if measured.disturbed is not None:  # what was measured on a throttled or shared device is shown, not judged
-        return replace(judgement, verdict=Verdict(kind=VerdictKind.INVALID, reason=measured.disturbed))
+        verdict = Verdict(kind=VerdictKind.INVALID, reason=measured.disturbed)
+        return replace(judgement, verdict=verdict, is_disturbed=True)
     return judgement

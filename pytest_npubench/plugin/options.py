@@ -49,6 +49,12 @@ def _profile(text: str) -> str:
     return text
 
 
+def _disturbed(text: str) -> str:
+    if text not in ("fail", "mark"):
+        raise ValueError("want fail or mark")
+    return text
+
+
 def _engine(text: str) -> str:
     from difflib import get_close_matches
 
@@ -170,6 +176,16 @@ OPTIONS = (
     Option("compare_across", "PART[,PART]", "compare although this part of the baseline key differs", _parts, ()),
     Option("require_judged", "FRACTION", "fail unless this share of the cases is compared with a baseline", _fraction),
     Option("other_load", "FRACTION", "share of our cores that others may use (default 0.5; 1: any)", _fraction, 0.5),
+    Option(
+        "disturbed",
+        "NAME",
+        "a case on a machine that others use: fail (default), or mark: skip it and end with status 11",
+        _disturbed,
+        "fail",
+    ),
+    Option("markdown", "PATH", "write the run as Markdown; GitHub's step summary has it by itself", _path),
+    Option("csv", "PATH", "write the run as CSV, one line a metric", _path),
+    Option("openmetrics", "PATH", "write the run's metrics as an OpenMetrics text file", _path),
     Option("history", "URL", "upload the journal at the end: FILE.db, sqlite:// or postgresql://", str),
     Option("shard", "I/N", "run part I of N of the cases, as every host of a fleet works it out alike", _shard),
     Option("durations", "JOURNAL", "balance the shards by what cases took here; the same file for every shard", _path),

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_npubench.errors import RunNotAcceptedError, StoreError
 from pytest_npubench.plain_text import plain, plain_lines
+from pytest_npubench.plugin.exit_status import ExitStatus
 from pytest_npubench.plugin.run_id import run_id
 from pytest_npubench.plugin.settings import Settings
 from pytest_npubench.store.journal import read_journal
@@ -41,13 +42,44 @@ def publish(session: BenchSession, exit_status: int, records: Sequence[Record]) 
             session.notes.append(done)
         if settings.report and records:
             session.notes.append(write_report(settings.report, records, settings.journal))
+        if records:
+            write_texts(settings, records)
     except (StoreError, OSError) as error:
         failed = True
         session.notes.append(f"error: {error}")
-    lacking = _lacks_judging(session, records)
-    if failed or lacking:
-        return exit_status or int(pytest.ExitCode.TESTS_FAILED)
-    return 0
+    if _lacks_judging(session, records) and not failed:
+        return exit_status or ExitStatus.NOT_JUDGED
+    return (exit_status or int(pytest.ExitCode.TESTS_FAILED)) if failed else 0
+
+
+def write_texts(settings: Settings, records: Sequence[Record]) -> None:
+    """Write the run as Markdown, CSV and OpenMetrics where that was asked for, and add it to GitHub's step summary.
+    Raises OSError."""
+    if settings.markdown or settings.step_summary:
+        from pytest_npubench.reports.markdown import run_markdown
+
+        text = run_markdown(records, shown, journal=short_path(settings.journal))
+        if settings.markdown:
+            _replace(settings.markdown, text)
+        if settings.step_summary:
+            with settings.step_summary.open("a", encoding="utf-8") as file:
+                file.write(text)
+    if settings.csv:
+        from pytest_npubench.reports.case_csv import case_csv
+
+        _replace(settings.csv, case_csv(records))
+    if settings.openmetrics:
+        from pytest_npubench.reports.openmetrics import openmetrics
+
+        _replace(settings.openmetrics, openmetrics(records))
+
+
+def _replace(path: Path, text: str) -> None:
+    """A kill leaves the old file or the new one, and who collects it meets no half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.tmp")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
 
 
 def _lacks_judging(session: BenchSession, records: Sequence[Record]) -> bool:
@@ -97,10 +129,7 @@ def write_report(path: Path, records: Sequence[Record], journal: Path) -> str:
         from pytest_npubench.reports.html import render_html
     except ImportError as error:
         return f"no HTML report: {error.name} is not installed: pip install pytest-npubench[report]"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.tmp")  # a kill leaves the old page or the new one
-    beside.write_text(render_html(records, read_journal(journal), shown), encoding="utf-8")
-    beside.replace(path)
+    _replace(path, render_html(records, read_journal(journal), shown))
     return f"HTML report: {path}"
 
 
@@ -117,18 +146,39 @@ def write_skips(reporter: Any, reports: Sequence[Any]) -> None:
         reporter.write_line(f"{others} more reason{'s' if others > 1 else ''}: pytest -rs prints all")
 
 
-def write_summary(reporter: Any, session: BenchSession, records: Sequence[Mapping[str, Any]]) -> None:
-    """One row a case, then the prediction error over all of them, notes and the journal's place."""
-    from pytest_npubench.reports.terminal import render_table, summary_lines
-    from pytest_npubench.suites import shown
+def write_summary(reporter: Any, session: BenchSession, records: Sequence[Record]) -> None:
+    """One line a case, why, what suites say, notes, the journal's place, and last what to type next."""
+    from pytest_npubench.reports.terminal import next_lines, render_run
 
+    settings, terminal = session.settings, session.config.get_terminal_writer()
+    journal = short_path(settings.journal)
+    width = terminal.fullwidth if reporter.isatty else PIPE_WIDTH
     reporter.section("npubench", sep="=")
     if records:
-        terminal = session.config.get_terminal_writer()
-        width = terminal.fullwidth if reporter.isatty else PIPE_WIDTH
-        reporter.write(render_table(records, width=width, color=terminal.hasmarkup))
-        for line in summary_lines(records, shown):
-            reporter.write_line(line)
-        reporter.write_line(plain(f"journal: {session.settings.journal}"))
+        reporter.write(
+            render_run(
+                records,
+                shown,
+                journal=journal,
+                width=width,
+                color=terminal.hasmarkup,
+                verbosity=session.config.get_verbosity(),
+            )
+        )
+        reporter.write_line(plain(f"journal: {settings.journal}"))
     for note in session.notes:
         reporter.write_line(plain_lines(note), red=note.startswith("error"))
+    done = [name for name, asked in (("accept", settings.accept), ("report", settings.report)) if asked]
+    for line in next_lines(records, journal, width=width, done=done):
+        reporter.write_line(line)
+    if settings.annotates:
+        from pytest_npubench.reports.annotations import workflow_commands
+
+        for line in workflow_commands(records):
+            reporter.write_line(line)
+
+
+def short_path(path: Path) -> Path:
+    """As a command in this folder takes it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path

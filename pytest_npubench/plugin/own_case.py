@@ -17,7 +17,6 @@ import pytest
 
 from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
 from pytest_npubench.campaign.callable_timing import CallTiming, time_callable
-from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.campaign.watch import Watch
 from pytest_npubench.comparison.observation import Key
 from pytest_npubench.core.case import Case
@@ -132,7 +131,8 @@ class Measure:
     def _time(self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> CallTiming:
         runtime = self._session.devices.runtime(self._devices)
         limits_of_load = DisturbanceLimits(other_load=self._session.settings.other_load)
-        with device_lock(self._devices, self._session.lock_timeout_s), Watch(runtime, limits_of_load) as watch:
+        session = self._session
+        with session.busy.lock(self._devices, session.lock_timeout_s), Watch(runtime, limits_of_load) as watch:
             return time_callable(
                 function,
                 arguments,
@@ -196,6 +196,7 @@ def _judge(samples: Samples, limits: CallableLimits, timing: CallTiming) -> Judg
         what="one call" if timing.iterations == 1 else f"one call, mean of {timing.iterations}",
         metrics=(Metric(name="call_s", unit="s", value=samples.median_s, samples=samples.samples_s),),
         measured_s=samples.median_s,
+        is_disturbed=timing.disturbed is not None and not timing.num_late_compiles,
         repeat_error=repeat_error(samples.samples_s) if samples.mean_s > 0 else None,
         detail=CallDetail(steady=timing.steady, iterations=timing.iterations, overhead_s=timing.overhead_s),
     )

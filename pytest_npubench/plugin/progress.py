@@ -1,10 +1,11 @@
-"""Live progress on a terminal: cases done, the campaign's round and sample, time left. Quiet anywhere else."""
+"""How far a run is: on a terminal one line that is redrawn, with cases done, the campaign's round and sample, and time
+left; elsewhere a line a minute, so that hours of measuring are no silence after which a runner is killed."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
 from typing import Any
 
@@ -14,6 +15,7 @@ from pytest_npubench.campaign.protocol import CampaignPlan, Progress
 from pytest_npubench.plain_text import plain
 
 REDRAW_S = 0.2
+HEARTBEAT_S = 60.0
 
 
 class CaseProgress(Progress):
@@ -80,21 +82,62 @@ class TerminalProgress(CaseProgress):
             self._reporter.rewrite(plain(" | ".join(parts)), erase=True)
         self._shown, self._drawn_at_s = True, monotonic()
 
-    @contextmanager
-    def _uncaptured(self) -> Iterator[None]:
-        if self._capture is None:
+    def _uncaptured(self) -> AbstractContextManager[None]:
+        return uncaptured(self._capture)
+
+
+class HeartbeatProgress(CaseProgress):
+    """A line about every minute, through pytest's own reporter. count_cases: (done, all)."""
+
+    def __init__(self, config: pytest.Config, count_cases: Callable[[], tuple[int, int]]) -> None:
+        self._count_cases = count_cases
+        self._reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+        self._capture: Any = config.pluginmanager.getplugin("capturemanager")
+        self._campaign, self._text = "", ""
+        self._began_at_s = self._said_at_s = monotonic()
+
+    def stage(self, campaign: str, text: str) -> None:
+        self._campaign, self._text = campaign, text
+        self._beat()
+
+    def begin_round(self, plan: CampaignPlan, index: int, num_samples: int, measured_s: float) -> None:
+        self.stage(plan.key, f"round {index + 1} of {plan.size.min_rounds} to {plan.size.max_rounds}")
+
+    def sample(self) -> None:
+        self._beat()
+
+    def _beat(self) -> None:
+        now_s = monotonic()
+        if now_s - self._said_at_s < HEARTBEAT_S:
+            return
+        self._said_at_s = now_s
+        (num_done, num_cases), elapsed_s = self._count_cases(), int(now_s - self._began_at_s)
+        where = f"{num_done} of {num_cases} cases, {self._campaign}: {self._text}"
+        with uncaptured(self._capture):
+            self._reporter.ensure_newline()
+            self._reporter.write_line(plain(f"npubench: {where}, {elapsed_s // 60}:{elapsed_s % 60:02d} elapsed"))
+            self._reporter.flush()
+
+
+@contextmanager
+def uncaptured(capture: Any) -> Iterator[None]:
+    """What is written inside reaches the reporter's own stream. `capture`: pytest's capture manager, None without."""
+    if capture is None:
+        yield
+    else:
+        with capture.global_and_fixture_disabled():
             yield
-        else:
-            with self._capture.global_and_fixture_disabled():
-                yield
 
 
 def progress_for(
     config: pytest.Config, count_cases: Callable[[], tuple[int, int]], remaining_s: Callable[[], float]
 ) -> CaseProgress:
-    """A line on a terminal, silence under xdist, in a pipe, with -q -q or without a reporter."""
+    """A line on a terminal, a heartbeat elsewhere; silence in a worker of xdist, with -q -q or without a reporter."""
     reporter: Any = config.pluginmanager.getplugin("terminalreporter")
-    quiet = reporter is None or not reporter.isatty or "PYTEST_XDIST_WORKER" in os.environ
-    if quiet or config.get_verbosity() < -1:
+    if reporter is None or "PYTEST_XDIST_WORKER" in os.environ or config.get_verbosity() < -1:
         return CaseProgress()
-    return TerminalProgress(config, count_cases, remaining_s)
+    return (
+        TerminalProgress(config, count_cases, remaining_s)
+        if reporter.isatty
+        else HeartbeatProgress(config, count_cases)
+    )

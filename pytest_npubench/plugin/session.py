@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.protocol import CampaignPlan
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.engines.descriptor import EngineDescriptor
+    from pytest_npubench.plugin.busy_devices import BusyDevices
     from pytest_npubench.plugin.campaigns import Campaigns
     from pytest_npubench.plugin.items import ExpandedCase
     from pytest_npubench.plugin.open_devices import OpenDevices
@@ -87,6 +88,13 @@ class BenchSession:
         from pytest_npubench.plugin.open_devices import OpenDevices
 
         return OpenDevices(self.config.rootpath, self.settings.compile_cache, lambda found: self.journal.device(found))
+
+    @cached_property
+    def busy(self) -> BusyDevices:
+        """Devices that this run waited for in vain."""
+        from pytest_npubench.plugin.busy_devices import BusyDevices
+
+        return BusyDevices()
 
     def release(self) -> None:
         """Let go of them, for another process."""
@@ -198,6 +206,7 @@ class BenchSession:
                 regression=self.regression,
                 progress=self.progress,
                 lock_timeout_s=self.lock_timeout_s,
+                busy=self.busy,
                 visible=self.visible,
                 note=self.note,
             )
@@ -307,16 +316,24 @@ class BenchSession:
 
     def record(self, item: pytest.Item, judged: JudgedCase) -> None:
         """Put a judged case on disk, then hand it to the reports."""
+        from pytest_npubench.plugin.campaign_time import CAMPAIGN_TIME
+
         record = {**judged.to_json(), "session": self.journal.session}
         self.journal.append({"record": "case", **record})
         item.stash[RECORD] = record
         self.num_done += 1
         item.user_properties.extend(_properties(record))
+        if CAMPAIGN_TIME in item.stash:
+            item.user_properties.append(("npubench.campaign_s", item.stash[CAMPAIGN_TIME].seconds))
 
     def attach(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """The record travels on the report of the call phase, across processes too."""
         if report.when == "call" and RECORD in item.stash:
+            from pytest_npubench.plugin.campaign_time import CAMPAIGN_TIME, take_off
+
             report.npubench = item.stash[RECORD]  # type: ignore[attr-defined]
+            if CAMPAIGN_TIME in item.stash:
+                take_off(report, item.stash[CAMPAIGN_TIME])
 
     def _read_earlier(self) -> Journal | None:
         if not self.settings.resume:
@@ -345,7 +362,8 @@ class BenchSession:
     def has_outcome(self) -> bool:
         """Whether the run's settings ask this process to do something with the results."""
         settings = self.settings
-        asked = settings.history or settings.accept or settings.report or settings.require_judged is not None
+        files = (settings.report, settings.markdown, settings.step_summary, settings.csv, settings.openmetrics)
+        asked = settings.history or settings.accept or any(files) or settings.require_judged is not None
         return bool(asked) and not _worker(self.config)
 
 
@@ -355,11 +373,24 @@ def _worker(config: pytest.Config) -> str | None:
 
 
 def _properties(record: Mapping[str, Any]) -> list[tuple[str, object]]:
-    """JUnit properties of a case: verdict and reason, prediction error and metrics."""
+    """JUnit properties of a case: key, device, verdict and reason, change and its interval, prediction error and
+    metrics."""
+    verdict = record["verdict"]
     properties: list[tuple[str, object]] = [
-        ("npubench.verdict", record["verdict"]["kind"]),
-        ("npubench.reason", record["verdict"]["reason"]),
+        ("npubench.key", record["case"]),
+        ("npubench.device", record["device"]),
+        ("npubench.verdict", verdict["kind"]),
+        ("npubench.reason", verdict["reason"]),
     ]
+    if record.get("campaign"):
+        properties.append(("npubench.campaign", record["campaign"]))
+    if record.get("is_disturbed"):
+        properties.append(("npubench.disturbed", "true"))
+    if verdict["ratio"] is not None:
+        properties.append(("npubench.ratio", verdict["ratio"]))
+    if verdict["interval"] is not None:
+        low, high = verdict["interval"]
+        properties += [("npubench.ratio_low", low), ("npubench.ratio_high", high)]
     for name in ("measured_s", "predicted_s", "error"):
         if record[name] is not None:
             properties.append((f"npubench.{name}", record[name]))

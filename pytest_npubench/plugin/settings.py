@@ -43,6 +43,12 @@ class Settings:
     baselines: Path
     journal: Path
     report: Path | None
+    markdown: Path | None
+    step_summary: Path | None
+    csv: Path | None
+    openmetrics: Path | None
+    annotates: bool
+    disturbed: str
     case_error: float | None
     mean_error: float | None
     predictors: tuple[str, ...]
@@ -72,6 +78,7 @@ class Settings:
         values = {option.name: _value(option, config, table) for option in OPTIONS}
         remeasuring, child = REMEASURING in os.environ, CHILD in os.environ
         if remeasuring or child:  # samples are wanted, and nothing else
+            values |= dict.fromkeys(("markdown", "csv", "openmetrics"))
             values |= {"require": (), "report": None, "history": None, "shard": None, "remeasure": 0}
             values["require_judged"] = None
         return cls(
@@ -82,6 +89,7 @@ class Settings:
                 "journal": here / values["journal"] if values["journal"] else root / ".npubench" / "journal.jsonl",
                 "durations": here / values["durations"] if values["durations"] else None,
                 "report": _report(values["report"], here),
+                **{name: _file(name, values[name], here) for name in ("markdown", "csv", "openmetrics")},
                 "history": _history(values["history"]),
                 "compile_cache": here / values["compile_cache"] if values["compile_cache"] else None,
             },
@@ -89,6 +97,8 @@ class Settings:
             resume=config.getoption("npubench_resume") and not (remeasuring or child),
             is_default_baselines=values["baselines"] == DEFAULT_BASELINES,
             remeasuring=remeasuring,
+            step_summary=None if remeasuring or child else _step_summary(),
+            annotates=os.environ.get("GITHUB_ACTIONS") == "true" and not (remeasuring or child),
         )
 
 
@@ -155,6 +165,20 @@ def _history(text: str | None) -> Address | None:
     if importlib.util.find_spec("sqlalchemy") is None:
         raise pytest.UsageError("--npubench-history: sqlalchemy is not installed: pip install pytest-npubench[history]")
     return address
+
+
+def _file(name: str, text: str | None, here: Path) -> Path | None:
+    if text is None:
+        return None
+    if not text or _is_folder(here / text):
+        raise pytest.UsageError(f"--npubench-{name} = {text!r}: want the path of a file")
+    return here / text
+
+
+def _step_summary() -> Path | None:
+    """Where a step of GitHub Actions says what it did; GitHub makes the file anew for each step."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    return Path(path) if path else None
 
 
 def _report(text: str | None, here: Path) -> Path | None:

@@ -13,6 +13,7 @@ import pytest
 from pytest_npubench.errors import BrokenEntryError, JournalError, NpubenchError
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.benchmark_bridge import mirror
+from pytest_npubench.plugin.campaign_time import CAMPAIGN_TIME, CampaignTime
 from pytest_npubench.plugin.items import DEVICES, ExpandedCase
 from pytest_npubench.plugin.shipped import node_id
 from pytest_npubench.verdict import Verdict, VerdictKind
@@ -44,9 +45,12 @@ class SuiteCase:
 
     def run(self) -> Judgement:
         """Measure (or resume), judge, journal; fail the test with the verdict's reason where it is failing."""
-        started_s = perf_counter()
+        started_s, campaigns = perf_counter(), self._session.campaigns
+        spent_s = campaigns.spent_s
         with ending_with_the_journal():
             judgement, fingerprint, resumed = self._judge()
+        if waited_s := campaigns.spent_s - spent_s:
+            self._request.node.stash[CAMPAIGN_TIME] = CampaignTime(campaign=self._expanded.plan.key, seconds=waited_s)
         judged = JudgedCase(
             case=self.case,
             digest=self._expanded.digest,
@@ -94,6 +98,8 @@ def finish_case(request: pytest.FixtureRequest, session: BenchSession, judged: J
     with ending_with_the_journal():
         session.record(request.node, judged)
     mirror(request, judged)
+    if judged.judgement.is_disturbed and session.settings.disturbed == "mark":
+        pytest.skip(plain(f"disturbed: {judged.verdict.reason}"))
     if judged.verdict.failing:
         kind = "" if judged.verdict.kind is VerdictKind.FAILED else f"{judged.verdict.kind.value}: "
         pytest.fail(plain(kind + judged.verdict.reason), pytrace=False)

@@ -1,110 +1,279 @@
-"""The summary table: what, measured, predicted, error, verdict, why. Milliseconds here, seconds everywhere else."""
+"""A run on a terminal: one line a case, by suite, campaign and device; why, once for all cases that share a reason; and
+what to type next. Milliseconds here, seconds everywhere else.
+
+The same text ends a run and is printed again from its journal (`npubench show`).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from pytest_npubench.core.plain_table import cell, plain_console, written
 from pytest_npubench.plain_text import plain
-from pytest_npubench.verdict import Verdict
+from pytest_npubench.reports import number_text
+from pytest_npubench.reports.run_rows import WORST_FIRST, RunRow, amount, run_rows, worst_first
+from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import Cases
-from pytest_npubench.verdict.result import CallDetail, Judgement
+from pytest_npubench.verdict.result import CallDetail
 
 if TYPE_CHECKING:
     from pytest_npubench.reports.page import ShownBy
 
 STYLES = {
-    "passed": "green",
-    "unchanged": "green",
-    "improved": "bold green",
-    "failed": "bold red",
-    "regressed": "bold red",
-    "invalid": "bold magenta",
+    VerdictKind.PASSED: "green",
+    VerdictKind.UNCHANGED: "green",
+    VerdictKind.IMPROVED: "bold green",
+    VerdictKind.FAILED: "bold red",
+    VerdictKind.REGRESSED: "bold red",
+    VerdictKind.INVALID: "bold magenta",
 }
 NARROWEST = 80
+WIDE = 110
+"""From here on what was measured and predicted stand beside the figure that was judged."""
 LINE_WIDTH = 100
-FIGURES = ("measured ms", "predicted ms", "error %", "repeat %")
-PREDICTED = ("predicted ms", "error %")
-"""Columns that stand only where a case has them: a run that predicts nothing needs the room."""
+MOST_REASONS = 4
+MOST_LINES = 1
+"""What a suite says of its cases without -v."""
+NUM_NAMED = 3
+FEW = 2
+INDENT, GAP = 1, 2
+NARROWEST_FIGURE, WIDEST_FIGURE = 8, 24
+NARROWEST_CASE = 12
+ALWAYS = ("case", "figure", "verdict")
+RIGHT = ("value", "measured", "predicted", "off", "change")
+WIDE_ONLY = ("measured", "predicted", "off")
 
 
-def render_table(records: Sequence[Mapping[str, Any]], *, width: int, color: bool) -> str:
-    """The table of these case records as text, at least 80 columns wide: long names fold; with terminal colours where
-    asked for."""
-    cases = Cases.read(records).records
-    table = PlainTable(box=None, pad_edge=False, header_style="bold")
-    table.add_column("case", overflow="fold", min_width=14)
-    table.add_column("what", min_width=10)
-    rows = [_figures(record.judgement) for record in cases]
-    figures = [name for name in FIGURES if name not in PREDICTED or any(row[name] for row in rows)]
-    for name in figures:
-        table.add_column(name, justify="right", width=max(len("-12.34"), *map(len, name.split())))
-    is_compared = any(record.judgement.verdict.ratio is not None for record in cases)
-    if is_compared:
-        table.add_column("change %", justify="right", width=8)
-    table.add_column("verdict", width=12)
-    table.add_column("why", min_width=12)
-    for record, row in zip(cases, rows, strict=True):
-        verdict = record.judgement.verdict
-        kind = verdict.kind.value
-        table.add_row(
-            record.shown_id,
-            record.what,
-            *(row[name] for name in figures),
-            *([_change(verdict)] if is_compared else []),
-            cell(f"{kind} (resumed)" if record.resumed else kind, STYLES.get(kind, "yellow")),
-            verdict.reason,
-        )
+def render_run(
+    records: Sequence[Mapping[str, Any]],
+    shown_by: ShownBy,
+    *,
+    journal: Path,
+    width: int,
+    color: bool,
+    verbosity: int = 0,
+) -> str:
+    """What the end of a run says of its cases. verbosity: below 0 the counts alone, above 0 every case's own reason and
+    figures too. `journal`: the file as commands are given it."""
+    cases, width = Cases.read(records), max(width, NARROWEST)
+    if verbosity < 0:
+        return _block([_counts(cases)])
+    table = render_table(records, width=width, color=color, verbose=verbosity > 0)
+    why = [] if verbosity > 0 else reason_lines(run_rows(cases), journal, width=width)
+    said = summary_lines(records, shown_by, width=min(width, LINE_WIDTH), most=None if verbosity > 0 else MOST_LINES)
+    return table + _block(["", *why] if why else []) + _block(["", *said])
+
+
+def render_table(records: Sequence[Mapping[str, Any]], *, width: int, color: bool, verbose: bool = False) -> str:
+    """The table of these case records as text, at least 80 columns wide, one line a case; with terminal colours where
+    asked for. `verbose`: under each case its key, all its figures and its reason."""
+    rows = run_rows(Cases.read(records))
     console = plain_console(max(width, NARROWEST), color=color)
-    console.print(table)
+    if not rows:
+        return ""
+    columns = _columns(rows, console.width)
+    _print(console, _line(columns, {name: name for name, _, _ in columns}, "bold"))
+    for heading, found in _groups(rows):
+        _print(console, cell(_clipped(heading, console.width), "bold cyan"))
+        for row in found:
+            _print(console, _line(columns, _cells(row), STYLES.get(row.verdict.kind, "yellow")))
+            for line in _said(row, console.width) if verbose else ():
+                _print(console, cell(line, "dim"))
     return written(console)
 
 
-def summary_lines(records: Sequence[Mapping[str, Any]], shown_by: ShownBy) -> list[str]:
-    """What each suite says of its cases, short calls of one's own, what cannot be read, verdict counts; what is longer
-    than 100 columns goes on in an indented line."""
+def reason_lines(rows: Sequence[RunRow], journal: Path, *, width: int) -> list[str]:
+    """Why, worst first: each reason once, with the number of cases that have it, or the names of a few."""
+    found: dict[tuple[VerdictKind, str], list[RunRow]] = {}
+    for row in rows:
+        if row.reason:
+            is_disturbed = row.record.judgement.is_disturbed  # one tells all: each has figures of its own
+            found.setdefault((row.verdict.kind, "" if is_disturbed else row.reason), []).append(row)
+    ordered = sorted(found.values(), key=lambda having: worst_first(having[0].verdict.kind))
+    few = [having for having in ordered if len(having) <= NUM_NAMED]
+    shown = [having for having in ordered if having not in few[MOST_REASONS:]]
+    lines = []
+    for having in shown:
+        names = ", ".join(row.name for row in having)
+        who = names if len(having) <= NUM_NAMED else f"{len(having)} cases"
+        lines += folded(f"{who}: {having[0].record.outcome}: {having[0].reason}", width)
+    if number := sum(map(len, few[MOST_REASONS:])):
+        lines.append(plain(f"{number} more: npubench show {_place(journal)} -v"))
+    return lines
+
+
+def summary_lines(
+    records: Sequence[Mapping[str, Any]], shown_by: ShownBy, *, width: int = LINE_WIDTH, most: int | None = None
+) -> list[str]:
+    """What each suite says of its cases, the first `most` things alone, short calls of one's own, what cannot be
+    read, verdict counts; what is longer than `width` goes on in an indented line."""
     cases = Cases.read(records)
     lines: list[str] = []
     for suite, own in cases.by(lambda record: record.suite).items():
-        lines += [*shown_by(suite).lines(own), *(_own_lines(own) if suite == "own" else ()), *dict.fromkeys(own.unread)]
-    lines += cases.unread
-    kinds = Counter(record.judgement.verdict.kind.value for record in cases.records)
-    lines.append("verdicts: " + ", ".join(f"{number} {kind}" for kind, number in kinds.most_common()))
-    return [part for line in lines for part in _folded(plain(line))]
+        lines += [
+            *[*shown_by(suite).lines(own)][:most],
+            *(_own_lines(own) if suite == "own" else ()),
+            *dict.fromkeys(own.unread),
+        ]
+    lines += [*cases.unread, _counts(cases)]
+    return [part for line in lines for part in folded(line, width)]
 
 
-def _folded(line: str) -> list[str]:
-    """The line in lines of at most LINE_WIDTH columns, broken behind a comma or before a bracket."""
-    cut = max(line.rfind(mark, 0, LINE_WIDTH) for mark in (", ", "; ", " (")) + 1
-    if len(line) <= LINE_WIDTH or cut <= len("  "):
+def next_lines(
+    records: Sequence[Mapping[str, Any]], journal: Path, *, width: int, done: Collection[str] = ()
+) -> list[str]:
+    """What to type next, one command a line, with what it is for where there is room. `done`: commands whose work the
+    run has done."""
+    rows = run_rows(Cases.read(records))
+    if not rows:
+        return []
+    place, kinds = _place(journal), {row.verdict.kind for row in rows}
+    worst = next((row for kind in WORST_FIRST[:3] for row in rows if row.verdict.kind is kind), rows[0])
+    steps = {"show": (f"npubench show {place} --case {quote(worst.name)}", "one case in full; -v for all")}
+    if VerdictKind.NO_BASELINE in kinds:
+        steps["accept"] = (f"npubench baseline accept {place}", "later runs are held to this one")
+    steps["report"] = (f"npubench report {place} -o report.html", "the same with charts")
+    found = [step for name, step in steps.items() if name not in done]
+    longest = max(len(command) for command, _ in found)
+    with_words = [f"  {command.ljust(longest)}  # {what}" for command, what in found]
+    fits = max(map(len, with_words)) <= max(width, NARROWEST)
+    return ["next:", *map(plain, with_words if fits else [f"  {command}" for command, _ in found])]
+
+
+def folded(line: str, width: int) -> list[str]:
+    """The text in lines of at most `width` columns, broken behind a comma or before a bracket, else at a space."""
+    line = plain(line)
+    if len(line) <= width:
         return [line]
-    return [line[:cut].rstrip(), *_folded(f"  {line[cut:].lstrip()}")]
+    cut = max(line.rfind(mark, 0, width) for mark in (", ", "; ", " (")) + 1
+    if cut <= width // 3:
+        cut = line.rfind(" ", 3, width) + 1
+    if cut <= len("  "):
+        return [line]
+    return [line[:cut].rstrip(), *folded(f"  {line[cut:].lstrip()}", width)]
 
 
-def _figures(said: Judgement) -> dict[str, str]:
-    """The cells of FIGURES, empty where the case has none."""
-    cells = (
-        _milliseconds(said.measured_s),
-        _milliseconds(said.predicted_s),
-        _percent(said.error, signed=said.predicted_s is not None),
-        _percent(said.repeat_error),
-    )
-    return dict(zip(FIGURES, cells, strict=True))
+def _groups(rows: Sequence[RunRow]) -> Iterator[tuple[str, list[RunRow]]]:
+    """The cases of each campaign under its suite, name and device; campaigns of one or two cases that follow each other
+    share a heading."""
+    small: list[list[RunRow]] = []
+    for _, members in groupby(rows, key=lambda row: row.group):
+        found = list(members)
+        if small and (len(found) > FEW or small[0][0].place != found[0].place):
+            yield _joined(small)
+            small = []
+        if len(found) > FEW:
+            yield _joined([found])
+        else:
+            small.append(found)
+    if small:
+        yield _joined(small)
 
 
-def _change(verdict: Verdict) -> str:
-    """The metric that decided, against its accepted sessions."""
-    return "" if verdict.ratio is None else f"{(verdict.ratio - 1) * 100:+.2f}"
+def _joined(campaigns: Sequence[Sequence[RunRow]]) -> tuple[str, list[RunRow]]:
+    suite, device = campaigns[0][0].place
+    names = ", ".join(found[0].campaign for found in campaigns)
+    return "  ".join(filter(None, (suite, device, names))), [row for found in campaigns for row in found]
 
 
-def _milliseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds * 1e3:.4g}" if seconds < 1 else f"{seconds * 1e3:.0f}"
+Column = tuple[str, int, str]
+"""Its name, its width, and the side that its cells stand at."""
 
 
-def _percent(fraction: float | None, *, signed: bool = False) -> str:
-    return "" if fraction is None else f"{fraction * 100:+.2f}" if signed else f"{fraction * 100:.2f}"
+def _columns(rows: Sequence[RunRow], width: int) -> list[Column]:
+    """Those that these rows need; the names of the cases get what room they want, and those of the figures the rest."""
+    cells = [_cells(row) for row in rows]
+    names = [name for name in cells[0] if name in ALWAYS or any(row[name] for row in cells)]
+    if width < WIDE:
+        names = [name for name in names if name not in WIDE_ONLY]
+    wanted = {name: max(cell_len(name), *(cell_len(row[name]) for row in cells)) for name in names}
+    wanted["figure"] = min(wanted["figure"], WIDEST_FIGURE)
+    spare = width - INDENT - sum(wanted.values()) - GAP * (len(names) - 1)
+    for name, least in (("figure", NARROWEST_FIGURE), ("case", NARROWEST_CASE)):
+        taken = min(max(0, -spare), max(0, wanted[name] - least))
+        wanted[name] -= taken
+        spare += taken
+    return [(name, wanted[name], "right" if name in RIGHT else "left") for name in names]
+
+
+def _cells(row: RunRow) -> dict[str, str]:
+    """The cells of a row by column, in the columns' order."""
+    is_predicted = row.predicted_s is not None
+    return {
+        "case": plain(row.name),
+        "figure": plain(row.figure or ""),
+        "value": row.value_text,
+        "measured": amount(row.measured_s, "s") if is_predicted and row.measured_s is not None else "",
+        "predicted": row.predicted_text,
+        "off": row.off_text,
+        "change": row.change_text,
+        "verdict": row.kind,
+    }
+
+
+def _line(columns: Sequence[Column], cells: Mapping[str, str], style: str) -> Text:
+    """One line: the verdict in its style, as the heading is in all of it."""
+    line = Text(" " * INDENT)
+    for index, (name, width, side) in enumerate(columns):
+        text = _clipped(cells[name], width)
+        blank = " " * (width - cell_len(text))
+        own = style if name == "verdict" or cells[name] == name else ""
+        line.append(" " * (GAP if index else 0))
+        line.append(blank + text if side == "right" else text + blank, style=own)
+    line.rstrip()
+    return line
+
+
+def _clipped(text: str, width: int) -> str:
+    """The text in that many columns, its middle left out where it is longer: both ends tell cases apart."""
+    if cell_len(text) <= width:
+        return text
+    tail = (width - 1) * 2 // 3
+    return f"{text[: width - 1 - tail]}…{text[-tail:]}"
+
+
+def _said(row: RunRow, width: int) -> list[str]:
+    """What `-v` shows under a row."""
+    record, said = row.record, row.record.judgement
+    figures = [f"{metric.name} {amount(metric.value, metric.unit)}" for metric in said.metrics]
+    if said.measured_s is not None:
+        figures.append(f"measured {amount(said.measured_s, 's')}")
+    if said.predicted_s is not None:
+        figures.append(f"predicted {row.predicted_text}, off {row.off_text}")
+    if said.repeat_error is not None:
+        figures.append(f"repeat error {number_text.percent(said.repeat_error)} %")
+    if row.interval is not None:
+        figures.append(f"95 % interval {row.interval_text}")
+    parts = [f"{record.key}: {row.record.what}", ", ".join(figures), said.verdict.reason]
+    return [f"   {line}" for part in parts if part for line in folded(part, width - 3)]
+
+
+def _counts(cases: Cases) -> str:
+    kinds = Counter(record.outcome for record in cases.records)
+    resumed = sum(record.resumed for record in cases.records)
+    counts = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
+    return f"verdicts: {counts}{f'; {resumed} resumed' if resumed else ''}"
+
+
+def _block(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _place(journal: Path) -> str:
+    return quote(str(journal))
+
+
+def _print(console: Console, text: Text) -> None:
+    console.print(text, no_wrap=True, overflow="ignore", crop=False)
 
 
 def _own_lines(cases: Cases) -> list[str]:

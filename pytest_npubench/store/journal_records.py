@@ -124,6 +124,7 @@ class CaseEntry:
     metrics: Mapping[str, MetricEntry] | None = None
     detail: Mapping[str, object] | None = None
     frozen: Mapping[str, float] | None = None
+    is_disturbed: bool | None = None
 
 
 @dataclass(kw_only=True)

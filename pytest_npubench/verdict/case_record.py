@@ -56,6 +56,11 @@ class CaseRecord(Generic[DetailT]):
         return self.key.split("/", 2)[1] if self.key.count("/") > 1 else ""
 
     @property
+    def outcome(self) -> str:
+        """The verdict in a word; "disturbed" where it is invalid because something else used the device or its host."""
+        return "disturbed" if self.judgement.is_disturbed else self.judgement.verdict.kind.value
+
+    @property
     def what(self) -> str:
         """What the case timed; of one that timed nothing its kind, which its id does not tell."""
         return self.judgement.what or self.kind.replace("_", " ")

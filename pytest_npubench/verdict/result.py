@@ -55,7 +55,8 @@ class Judgement:
     kind's own class (a dataclass; verdict.case_record reads it back), or plain data. `engine` names the engine that ran
     the models where it is another than the reference.
     `frozen` are the values by name (a rate, a limit) that the case was held to and that its first acceptance fixes for
-    later runs: store.baselines.Baselines.frozen finds them again.
+    later runs: store.baselines.Baselines.frozen finds them again. `is_disturbed`: invalid because something else used
+    the device or its host.
     """
 
     verdict: Verdict
@@ -69,6 +70,7 @@ class Judgement:
     detail: object = field(default_factory=dict)
     engine: str | None = None
     frozen: Mapping[str, float] = field(default_factory=dict)
+    is_disturbed: bool = False
 
     def __post_init__(self) -> None:
         """Raises MeasurementError where a frozen value is not finite."""
@@ -136,6 +138,7 @@ class JudgedCase:
             "metrics": {metric.name: _metric_json(metric) for metric in judgement.metrics},
             "detail": _detail_json(judgement),
             **({"frozen": dict(judgement.frozen)} if judgement.frozen else {}),
+            **({"is_disturbed": True} if judgement.is_disturbed else {}),
         }
 
 
@@ -163,6 +166,7 @@ def judgement_from_json(record: Mapping[str, object]) -> Judgement:
         detail=detail,
         engine=detail.get("engine"),
         frozen=record.get("frozen") or {},  # type: ignore[arg-type]
+        is_disturbed=record.get("is_disturbed") is True,
     )
 
 

@@ -270,3 +270,19 @@ def test_this_host() -> None:
     assert -ticks_s <= after.other_busy_s - before.other_busy_s <= core_s - used_s + ticks_s
     assert linux.process_name(os.getpid()).startswith(f"pid {os.getpid()} ")
     assert os.getpid() in linux.own_processes()
+
+
+def test_the_busiest_programs_are_named_with_their_share_of_a_processor(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pid, name in ((7, "cc1plus"), (8, "cc1plus"), (9, "chrome"), (10, "idle"), (11, "ours")):
+        host.process(pid, parent=1, own=(100, 0))
+        host.write(f"proc/{pid}/comm", name)
+
+    def work(_: float) -> None:
+        for pid, ticks in ((7, 70), (8, 50), (9, 30), (10, 0), (11, 99)):
+            host.process(pid, parent=1, own=(100 + ticks, 0))
+
+    monkeypatch.setattr(linux.time, "sleep", work)
+    window_s = 100 * TICK_S
+    assert linux.busiest({11}, window_s, host.proc) == ("cc1plus 120 %", "chrome 30 %")

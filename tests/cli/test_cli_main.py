@@ -27,6 +27,7 @@ NAMES = (
     "simulate",
     "load",
     "partition",
+    "show",
     "report",
     "trace",
     "baseline",

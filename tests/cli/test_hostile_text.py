@@ -23,6 +23,12 @@ HOSTILE = "x\x1b]0;t\x07\x1b[2J\x9b2J\x00\x7f\r\n::error::[/INST][int8]\u202e\u2
 NAME = HOSTILE.replace("/", "").replace("\0", "")
 LINES = (
     ("report", "journal.jsonl", "-o", f"{NAME}.html"),
+    ("show", "journal.jsonl"),
+    ("show", "journal.jsonl", "--verbose"),
+    ("show", "journal.jsonl", "--json"),
+    ("show", "journal.jsonl", "--csv"),
+    ("show", "journal.jsonl", "--markdown"),
+    ("show", "journal.jsonl", "--case", HOSTILE),
     ("profile", "--journal", "clean.jsonl", "--campaign", "cpu-tiny-llama-b1", "-o", f"{NAME}.json"),
     ("history", "upload", "clean.jsonl", "--history", f"{NAME}.db"),
     ("history", "list", "--history", f"{NAME}.db"),
@@ -135,9 +141,10 @@ def test_no_command_prints_what_a_terminal_obeys(
 @pytest.mark.parametrize("color", [False, True])
 def test_the_table_of_a_run_shows_it_as_it_stands(color: bool) -> None:
     record = policy_record("layered")
-    found = {**record, "id": f"a[/data/model]{HOSTILE}", "what": HOSTILE, "device": f"cpu:{HOSTILE}"}
+    name = f"a[/data/model]{HOSTILE}"
+    found = {**record, "case": f"scheduling/policy/{name}", "id": name, "what": HOSTILE, "device": f"cpu:{HOSTILE}"}
     found["verdict"] = {**record["verdict"], "reason": HOSTILE}
-    text = render_table([found], width=400, color=color) + "\n".join(summary_lines([found], shown))
+    text = render_table([found], width=400, color=color, verbose=True) + "\n".join(summary_lines([found], shown))
     assert obeyed(re.sub(r"\x1b\[[0-9;]*m", "", text) if color else text) == set()
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
     assert "a[/data/model]" in plain

@@ -48,6 +48,31 @@ def test_a_planted_slow_down_is_reported_and_no_other(compared, num_new):
     assert found.stack == ("driver 570.86 -> 580.12",)
 
 
+@pytest.mark.parametrize("num_new", [1, 2, 4])
+@pytest.mark.parametrize("better", ["lower", "higher"])
+def test_the_figures_of_a_row_make_the_change_that_it_shows(tmp_path, num_new, better):
+    """Skewed samples and a night that moves all cases: medians of samples would tell another ratio than the judge."""
+    rng = np.random.default_rng(num_new)
+
+    def one(level):
+        shared = rng.lognormal(0, 0.05)
+        return {
+            case: {
+                "ttft_s": metric(list(level * shared * (1 + rng.exponential(0.3, 9))), better=better),
+                "share": metric(list(level + rng.normal(0, 0.01, 5)), unit="", better=better, gate="difference"),
+            }
+            for case in CASES[:6]
+        }
+
+    found = two_sides(tmp_path, [one(0.5) for _ in range(5)], [one(0.6) for _ in range(num_new)])
+    rows = [row for row in found.rows if row.verdict.ratio is not None]
+    assert {row.definition.metric for row in rows} == {"ttft_s", "share"}
+    for row in rows:
+        change = row.after - row.before if row.definition.gate == "difference" else row.after / row.before
+        assert change == pytest.approx(row.verdict.ratio)
+        assert 0.3 < row.before < 0.9
+
+
 def test_nothing_planted_is_no_regression(compared):
     found = compared()
     assert not found.regressed

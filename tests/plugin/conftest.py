@@ -47,8 +47,16 @@ def project(tmp_path: Path) -> Project:
 def green(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """All cases of the small device on the host's processors, really measured, as strictly as pytest can be told."""
     arguments = ("-k", "mini", "-W", "error", "--junitxml=junit.xml", "--benchmark-json=benchmark.json")
+    files = ("--npubench-markdown=run.md", "--npubench-csv=run.csv", "--npubench-openmetrics=run.prom", "--durations=3")
+
+    def fresh(_number: int) -> Project:
+        project = make_project(tmp_path_factory.mktemp("green")).with_shipped()
+        project.write("summary.md", "a step before\n")
+        return project
+
     return run_until(
         lambda result: result.ret == 0,
-        lambda _: make_project(tmp_path_factory.mktemp("green")).with_shipped(),
-        *(*arguments, "--benchmark-autosave", "--npubench-accept"),
+        fresh,
+        *(*arguments, *files, "--benchmark-autosave", "--npubench-accept"),
+        env={"GITHUB_STEP_SUMMARY": "summary.md"},
     )

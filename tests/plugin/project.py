@@ -158,7 +158,7 @@ class Project:
         temporary = self.root / "tmp"
         temporary.mkdir(exist_ok=True)
         return {
-            **os.environ,
+            **{name: text for name, text in os.environ.items() if not name.startswith("GITHUB_")},
             "TMPDIR": str(temporary),
             "PYTEST_ADDOPTS": "--npubench-hardware hw --npubench-other-load 1 -p no:hypothesispytest -p no:anyio",
             "COLUMNS": "400",
@@ -214,13 +214,16 @@ def make_project(root: Path) -> Project:
 
 
 def run_until(
-    is_wanted: Callable[[pytest.RunResult], bool], project: Callable[[int], Project], *arguments: str
+    is_wanted: Callable[[pytest.RunResult], bool],
+    project: Callable[[int], Project],
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
 ) -> Finished:
     """A run of a project for each try, up to NUM_TRIES; the last one's end. What is really measured on processors that
     other tests load may be of no use, such as a step that takes no time. What is wrong is so each time."""
     for number in range(NUM_TRIES):
         tried = project(number)
-        result = tried.run(*arguments)
+        result = tried.run(*arguments, env=env)
         if is_wanted(result):
             break
     return Finished(project=tried, result=result)

@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+from pytest_npubench.plugin.exit_status import ExitStatus
+
 from .conftest import COMPARED
 from .test_regression import baseline, kinds
 
@@ -121,7 +123,7 @@ def test_a_file_in_the_folders_place_is_an_error(project):
 def test_a_throttled_run_never_enters(nights, tmp_path):
     project = nights.after(tmp_path / "project", install="throttled=True")
     result = project.run(*COMPARED, "--npubench-accept")
-    assert result.ret == 1
+    assert result.ret == ExitStatus.DISTURBED
     assert set(kinds(project).values()) == {"invalid"}
     for record in project.cases().values():
         assert record["verdict"]["reason"].endswith("rounds disturbed: throttled: hw_thermal_slowdown")

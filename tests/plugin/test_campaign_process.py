@@ -10,6 +10,7 @@ import pytest
 
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device
+from pytest_npubench.plugin.exit_status import ExitStatus
 from pytest_npubench.plugin.fresh_process import OF_THE_RUN, fresh_command, fresh_environment
 from pytest_npubench.plugin.options import OPTIONS
 from pytest_npubench.plugin.settings import Settings
@@ -82,7 +83,7 @@ def test_a_child_that_is_killed_ends_its_campaign_alone_and_leaves_its_rounds(pr
     said = "os.write(2, b'y' * 10**7 + b'\\nthe device is on fire\\n')"
     dies_once(project, f"{said}; os.kill(os.getpid(), signal.SIGKILL)")
     result = project.run("-k", "fake and profile", "--npubench-compile-cache", "cache")
-    assert result.ret == 1
+    assert result.ret == ExitStatus.INVALID
     found = {name: record["verdict"] for name, record in project.cases().items()}
     lost = {name for name in found if "-b2-" in name}
     assert len(lost) == len(found) - len(lost) == 3
@@ -117,7 +118,7 @@ GARBAGE = "[os.write(int(name), b'garbage!') for name in os.listdir('/proc/self/
 def test_a_child_that_hangs_or_sends_garbage_is_ended(project, what, how):
     dies_once(project, what)
     result = project.run("-k", "fake and profile", "--npubench-stall-timeout", "2")
-    assert result.ret == 1
+    assert result.ret == ExitStatus.INVALID
     reasons = {record["verdict"]["reason"] for name, record in project.cases().items() if "-b2-" in name}
     (reason,) = reasons
     assert re.match(rf"the process of fake-mini-llama-b2 \(process \d+\) {how}", reason)
@@ -150,7 +151,7 @@ def test_what_the_child_cannot_collect_is_said(project):
     project.fake()
     project.in_front("if 'NPUBENCH_CHILD' in os.environ:\n    raise SystemExit('not in this process')\n")
     result = project.run("-k", "fake and profile")
-    assert result.ret == 1
+    assert result.ret == ExitStatus.INVALID
     for record in project.cases().values():
         assert record["verdict"]["kind"] == "invalid"
         assert "was lost: exit status" in record["verdict"]["reason"]

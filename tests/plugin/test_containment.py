@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from pytest_npubench.plugin.exit_status import ExitStatus
 from pytest_npubench.store.journal import read_journal
 
 HOLD = """
@@ -47,7 +48,7 @@ def test_only_the_cases_of_broken_points_are_invalid(project):
     project.write("short.csv", "input_tokens,output_tokens\n3,4\n5,6\n7,8\n")
     project.write("conftest.py", FAULTS + (project.root / "conftest.py").read_text())
     result = project.run("-k", "fake", "-W", "error")
-    assert result.ret == 1
+    assert result.ret == ExitStatus.INVALID
     reasons = failed(result)
     assert reasons.pop("test_steps[fake-mini-llama-b2-bucket32]") == (
         "invalid: step/31: OSError: the fake accelerator lost a packet"
@@ -73,7 +74,7 @@ def test_a_point_that_fails_in_a_round_leaves_its_earlier_samples_unused(project
     project.fake("on_run=fail")
     project.write("conftest.py", counting + (project.root / "conftest.py").read_text())
     result = project.run("-k", "fake")
-    assert result.ret == 1
+    assert result.ret == ExitStatus.INVALID
     reasons = failed(result)
     assert len(reasons) == 8
     assert all("ZeroDivisionError: division by zero" in text for text in reasons.values())
@@ -95,7 +96,7 @@ def test_a_compile_after_warm_up_fails_every_case_of_the_campaign(project):
 def test_an_engine_that_cannot_be_made_makes_every_case_invalid(project):
     project.fake("out_of_memory=True")
     result = project.run("-k", "fake")
-    assert result.ret == 1
+    assert result.ret == ExitStatus.INVALID
     reason = "invalid: fake-mini-llama-b2: MemoryError: the fake accelerator has no memory left"
     reasons = failed(result)
     assert len(reasons) == 8
@@ -126,7 +127,7 @@ def test_a_device_in_use_names_its_holder_and_is_free_once_that_is_killed(projec
         assert holder.stdout.readline() == "held\n"
         select = ("-k", "fake and profile and bucket16", "--npubench-lock-timeout", "0.1")
         result = project.run(*select, "--npubench-journal", "busy.jsonl")
-        assert result.ret == 1
+        assert result.ret == ExitStatus.INVALID
         (reason,) = failed(result).values()
         assert re.match(
             rf"invalid: openvino:0 \(Fake accelerator\) is in use by process {holder.pid} \(\S+\) of ", reason

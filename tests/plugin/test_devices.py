@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pytest_npubench.plugin.exit_status import ExitStatus
 from pytest_npubench.store.baselines import Baselines
 
 OWN = """
@@ -127,7 +128,7 @@ def test_each_device_is_accepted_as_a_session_of_its_own(project):
 def test_a_device_lost_before_it_opens_is_invalid_with_the_reason(project):
     project.fake("lost='the fake accelerator fell off the bus\\nsecond line'")
     result = project.run("-k", "fake and profile", "--npubench-journal", "lost.jsonl")
-    assert result.ret == 1
+    assert result.ret == ExitStatus.INVALID
     reason = "openvino:0 does not open: RuntimeError: the fake accelerator fell off the bus"
     assert [line.partition("invalid: ")[2] for line in result.outlines if line.startswith("FAILED")] == [reason] * 3
     lines = [json.loads(line) for line in (project.root / "lost.jsonl").read_text().splitlines()]

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.lock import device_lock
+from pytest_npubench.plugin.exit_status import ExitStatus
 
 from .project import make_project, wait_for
 
@@ -214,7 +215,7 @@ def test_the_documents_example_and_a_call_that_compiles_anew(project):
     project.write("test_document.py", example)
     project.write("test_anew.py", COMPILES_ANEW)
     result = project.run("test_document.py", "test_anew.py", "-W", "error", "--npubench-require", "cpu")
-    assert result.ret == 1
+    assert result.ret == ExitStatus.INVALID
     result.assert_outcomes(passed=1, failed=1)
     (text,) = failures(result).values()
     assert re.match(
@@ -235,7 +236,7 @@ def test_busy(npubench, monkeypatch):
     def busy(*_):
         raise DeviceBusyError("openvino:0 is in use by process 1")
 
-    monkeypatch.setattr("pytest_npubench.plugin.own_case.device_lock", busy)
+    monkeypatch.setattr("pytest_npubench.plugin.busy_devices.device_lock", busy)
     npubench(lambda: 1)
 """
 
@@ -244,7 +245,7 @@ def test_a_busy_device_is_a_verdict(project):
     project.fake()
     project.write("test_own.py", BUSY)
     result = project.run("test_own.py")
-    assert result.ret == 1
+    assert result.ret == ExitStatus.INVALID
     assert "invalid: openvino:0 is in use by process 1" in result.stdout.str()
     assert "Traceback" not in result.stdout.str()
     (case,) = project.records("case")
@@ -386,7 +387,7 @@ def test_on_a_device_that_the_process_keeps_the_reason_says_what_to_do(timed, tm
 def test_an_own_case_on_a_throttled_device_is_invalid(timed, tmp_path):
     project = timed.copy(tmp_path / "project")
     result = project.run("test_own.py", env={"THROTTLED": "1"})
-    assert result.ret == 1
+    assert result.ret == ExitStatus.DISTURBED
     reason = "invalid: 3 of 3 attempts disturbed: throttled: hw_thermal_slowdown"
     assert set(failures(result).values()) == {f"Failed: {reason}"}
     assert "verdict" not in own(project, "test_steady")["metrics"]["call_s"]
@@ -396,7 +397,7 @@ def test_a_call_that_takes_no_time_at_all_has_a_verdict(timed, tmp_path):
     """A ratio to it says nothing; the run goes on."""
     project = timed.copy(tmp_path / "project")
     result = project.run("test_own.py", env={"TIMES": "0"})
-    assert result.ret == 1
+    assert result.ret == ExitStatus.INVALID
     (text,) = failures(result).values()
     assert text.startswith("Failed: invalid: call_s: process 0: its better quartile is 0")
     assert own(project, "test_slowing[openvino]")["verdict"]["kind"] == "invalid"

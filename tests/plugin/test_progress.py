@@ -7,6 +7,8 @@ import subprocess
 import sys
 from contextlib import suppress
 
+from pytest_npubench.plugin import progress
+
 from .project import Project
 
 
@@ -33,7 +35,52 @@ def test_a_terminal_shows_how_far_the_campaign_is(project):
     assert "8 passed" in text
 
 
-def test_a_pipe_and_a_quiet_terminal_show_nothing(project):
+class Reporter:
+    """The part of pytest's terminal reporter that a heartbeat needs, off a terminal."""
+
+    isatty = False
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def ensure_newline(self) -> None:
+        """Nothing to end."""
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def write_line(self, line: str) -> None:
+        self.lines.append(line)
+
+
+class Config:
+    def __init__(self, reporter: Reporter) -> None:
+        self.pluginmanager = self
+        self._plugins = {"terminalreporter": reporter}
+
+    def getplugin(self, name: str) -> object:
+        return self._plugins.get(name)
+
+    def get_verbosity(self) -> int:
+        return 0
+
+
+def test_off_a_terminal_a_line_a_minute_says_how_far_it_is(monkeypatch):
+    now_s = [1000.0]
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    monkeypatch.setattr(progress, "monotonic", lambda: now_s[0])
+    reporter = Reporter()
+    shown = progress.progress_for(Config(reporter), lambda: (12, 58), lambda: 0.0)
+    shown.stage("cpu-tiny-b1", "warming up")
+    for _ in range(300):
+        now_s[0] += 1
+        shown.sample()
+    assert reporter.lines == [
+        f"npubench: 12 of 58 cases, cpu-tiny-b1: warming up, {minute}:00 elapsed" for minute in (1, 2, 3, 4, 5)
+    ]
+
+
+def test_a_pipe_and_a_quiet_terminal_show_no_line_that_is_redrawn(project):
     project.fake()
     assert "cases |" not in project.run("-k", "fake and bucket16").stdout.str()
     status, text = run_on_a_terminal(project, "-k", "fake and bucket16", "-qq")

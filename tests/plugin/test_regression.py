@@ -96,7 +96,7 @@ def test_a_slow_case_fails_with_one_clean_line(slow):
     assert "; tbt_s: " in reason
     text = result.stdout.str() + result.stderr.str()
     assert "Traceback" not in text
-    assert ".py:" not in text.partition("FAILURES")[2].partition("= npubench =")[0]
+    assert ".py:" not in text.partition("FAILURES")[2].partition("= short test summary")[0]
 
 
 def test_the_others_do_not_shift(slow, nights):

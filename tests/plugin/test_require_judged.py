@@ -2,6 +2,8 @@
 
 import json
 
+from pytest_npubench.plugin.exit_status import ExitStatus
+
 from .conftest import COMPARED
 
 ONE = ("-k", "fake and profile and bucket16")
@@ -11,7 +13,7 @@ REQUIRED = "--npubench-require-judged=0.9"
 def test_a_first_run_is_red_and_accepted(project):
     project.fake()
     result = project.run(*ONE, REQUIRED, "--npubench-accept")
-    assert result.ret == 1
+    assert result.ret == ExitStatus.NOT_JUDGED
     result.assert_outcomes(passed=1, deselected=result.parseoutcomes()["deselected"])
     result.stdout.fnmatch_lines(
         [
@@ -28,12 +30,12 @@ def test_nights_with_baselines_are_green_until_every_key_changes(nights, tmp_pat
     assert same.run(*COMPARED, REQUIRED, "--npubench-remeasure=0").ret == 0
     other = nights.after(tmp_path / "other", install="driver='fake driver 2'")
     result = other.run(*COMPARED, REQUIRED)
-    assert result.ret == 1
+    assert result.ret == ExitStatus.NOT_JUDGED
     result.stdout.fnmatch_lines(["error: --npubench-require-judged: 0 of 6 *incomparable: *driver 1 -> fake driver 2"])
 
 
 def test_a_device_that_is_absent_is_no_green_run(project):
     project.fake("absent='no fake accelerator today'")
     result = project.run(*ONE, REQUIRED)
-    assert result.ret == 1
+    assert result.ret == ExitStatus.NOT_JUDGED
     result.stdout.fnmatch_lines(["error: --npubench-require-judged: no case could be compared with a baseline; *"])

@@ -38,7 +38,7 @@ def test_an_interrupted_run_says_what_ran_and_is_resumed(project):
     output, _ = process.communicate()
     assert process.returncode == pytest.ExitCode.INTERRUPTED
     result = pytest.RunResult(process.returncode, output.splitlines(), [], 0.0)
-    result.stdout.fnmatch_lines(["=* npubench =*", "case *", "mini-callable-b1-test_a.py::* one call* no-baseline *"])
+    result.stdout.fnmatch_lines(["=* npubench =*", " case *", " callable/test_a.py::* no-baseline"])
     (end,) = project.records("end")
     assert (end["exit_status"], end["counts"]) == (2, {"no-baseline": 1})
     done = round_indices(project)

@@ -1,5 +1,7 @@
 """A whole run on the host's processors: what it prints, writes and returns."""
 
+import csv
+import io
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -7,10 +9,12 @@ from itertools import groupby
 
 import pytest
 
+from pytest_npubench.cli.main import main
 from pytest_npubench.store.journal import read_journal
 
 from .project import run_until
 
+CI = {"GITHUB_ACTIONS": "true"}
 BUCKETS = (16, 32, 64)
 KERNELS = ("matmul", "copy", "dispatch")
 CASES = {
@@ -27,15 +31,15 @@ def test_it_passes_and_says_so_for_each_case(green):
     text = green.result.stdout.str()
     figures = "mean .*%, signed .*%, median .*%, p90 .*%, max .*%"  # on one line or, with larger ones, on two
     assert re.search(f"LENS prediction error over 1 cases: {figures}", " ".join(text.split()))
-    rows = [line.split() for line in text.splitlines() if line.startswith("mini-mini-llama-b2")]
-    assert len(rows) == len(CASES)
-    assert all("no-baseline" in row for row in rows)
+    assert len([line for line in text.splitlines() if line.startswith(" ") and line.endswith(" no-baseline")]) == len(
+        CASES
+    )
     green.result.stdout.fnmatch_lines_random(
         [
-            "case * what * verdict * why*",
-            "mini-mini-llama-b2-lengths.csv * E2E of 2 batches *",
-            "mini-mini-llama-b2-bucket64 * flat inside 64, the largest bucket*",
-            "LENS profiling cost: *3 buckets, 6 points, 6 binaries, * s compiling, * s measuring",
+            " case * figure * value * verdict",
+            "buckets  cpu:0  mini-mini-llama-b2",
+            " prediction/lengths.csv * prediction_error * no-baseline",
+            f"{len(CASES)} cases: no-baseline: 0 accepted sessions on this stack; want 3 or more",
             f"journal: {green.project.journal_path}",
         ]
     )
@@ -107,11 +111,58 @@ def test_junit_carries_verdict_metrics_and_error(green):
     assert len(cases) == len(CASES)
     record = green.cases()["buckets/prediction/mini-mini-llama-b2-lengths.csv"]
     properties = cases["test_prediction[mini-mini-llama-b2-lengths.csv]"]
+    assert properties["npubench.key"] == record["case"]
+    assert properties["npubench.device"] == "cpu:0"
+    assert properties["npubench.campaign"] == "mini-mini-llama-b2"
     assert properties["npubench.verdict"] == "no-baseline"
     assert properties["npubench.reason"] == record["verdict"]["reason"]
     assert float(properties["npubench.error"]) == record["error"]
     assert float(properties["npubench.predicted_s"]) == record["predicted_s"]
     assert float(properties["npubench.e2e_s"]) == record["metrics"]["e2e_s"]["value"]
+
+
+def test_every_file_that_was_asked_for_has_every_case(green):
+    root, keys = green.project.root, {record["case"] for record in green.records("case")}
+    lines = list(csv.DictReader(io.StringIO((root / "run.csv").read_text(encoding="utf-8"))))
+    assert {line["case"] for line in lines} == keys == CASES
+    values = {(line["case"], line["metric"]): float(line["value"]) for line in lines}
+    assert values == {
+        (record["case"], name): metric["value"]
+        for record in green.records("case")
+        for name, metric in record["metrics"].items()
+    }
+    metrics = (root / "run.prom").read_text(encoding="utf-8")
+    assert set(re.findall(r'^npubench_verdict\{case="([^"]+)"', metrics, re.MULTILINE)) == keys
+    markdown = (root / "run.md").read_text(encoding="utf-8")
+    assert markdown.startswith(f"## npubench: {len(CASES)} no-baseline\n")
+    assert len(re.findall(r"^\| .* \| no-baseline \|$", markdown, re.MULTILINE)) == len(CASES)
+    assert (root / "summary.md").read_text(encoding="utf-8") == f"a step before\n{markdown}"
+
+
+def test_the_run_is_printed_again_from_its_journal(green, capsys):
+    journal = [str(green.project.journal_path), "--session", green.project.journal().sessions[0].id]
+    assert main(["show", *journal]) == 0
+    shown = capsys.readouterr().out
+    table, _, commands = shown.partition("next:\n")
+    assert table in green.result.stdout.str()
+    assert f"npubench baseline accept {green.project.journal_path}" in commands
+    assert main(["show", *journal, "--csv"]) == 0
+    assert capsys.readouterr().out == (green.project.root / "run.csv").read_text(encoding="utf-8")
+
+
+def test_durations_have_the_campaign(green):
+    green.result.stdout.fnmatch_lines(["=* slowest 3 durations =*", "* campaign *mini-mini-llama-b2"])
+
+
+def test_one_case_says_how_long_it_waited_for_the_campaign_and_its_time_is_without(green):
+    waited = {}
+    for case in ElementTree.parse(green.project.root / "junit.xml").iter("testcase"):
+        found = {item.get("name"): item.get("value") for item in case.iter("property")}
+        if "npubench.campaign_s" in found:
+            waited[case.get("name")] = float(found["npubench.campaign_s"]), float(case.get("time"))
+    ((campaign_s, time_s),) = waited.values()
+    assert time_s < campaign_s
+    assert campaign_s < max(record["duration_s"] for record in green.records("case"))
 
 
 def test_pytest_benchmark_has_the_very_samples_of_the_journal(green):
@@ -179,16 +230,18 @@ def test_a_tightened_limit_fails_with_one_clean_line(green, tmp_path):
         lambda result: "prediction error" in result.stdout.str(),
         lambda number: green.project.copy(tmp_path / str(number)),
         *("-k", "mini and lengths", *tight, "--npubench-journal", "tight.jsonl"),
+        env=CI,
     )
     result = finished.result
     assert result.ret == 1
     text = result.stdout.str()
+    assert "::error file=test_prediction.py,title=npubench prediction/lengths.csv::failed: prediction error" in text
     (line,) = (line for line in text.splitlines() if line.startswith("FAILED "))
     assert line.startswith("FAILED test_prediction.py::test_prediction[mini-mini-llama-b2-lengths.csv] - Failed: ")
     assert "prediction error" in line
     assert " > 1e-07 %" in line
     assert "Traceback" not in text
-    assert ".py:" not in text.partition("FAILURES")[2].partition("= npubench =")[0]
+    assert ".py:" not in text.partition("FAILURES")[2].partition("= short test summary")[0]
     assert "nothing accepted: buckets/prediction/mini-mini-llama-b2-lengths.csv is failed (prediction error" in text
     assert not (finished.project.root / "none").exists()
     (session,) = read_journal(finished.project.root / "tight.jsonl").sessions

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_npubench.plugin.exit_status import ExitStatus
+
 pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install pytest-npubench[http]")
 
 from campaign.server.stand_in import TOKEN, StandIn, after, refuses, sometimes, streams
@@ -174,7 +176,7 @@ def test_nobody_at_the_address_skips_with_the_reason(project):
 
 def test_a_model_that_is_not_served_is_an_error_and_names_those_that_are(project, load):
     run = load(StandIn(models=("one", "two")), NPUBENCH_SERVER_MODEL="three")
-    assert run.ret == 1
+    assert run.ret == ExitStatus.INVALID
     assert "invalid: the server serves no model 'three'; it serves one, two" in reason(project)
 
 
@@ -190,7 +192,7 @@ def test_a_model_that_is_not_served_is_an_error_and_names_those_that_are(project
 )
 def test_a_server_that_answers_nothing_well_is_invalid_with_the_failures_by_count(project, load, fault, words):
     run = load(StandIn(fault=fault), OPENAI_API_KEY=KEY)
-    assert run.ret == 1
+    assert run.ret == ExitStatus.INVALID
     assert reason(project).startswith("invalid: ")
     assert words in reason(project)
     assert KEY not in project.journal_path.read_text(encoding="utf-8") + run.stdout.str()
@@ -200,7 +202,7 @@ def test_a_server_that_answers_nothing_well_is_invalid_with_the_failures_by_coun
 def test_a_server_that_goes_down_half_way_is_invalid_and_what_it_answered_is_kept(project, load):
     """Two requests to warm up, eight of the first round, then nothing."""
     run = load(StandIn(known=KNOWN, fault=after(10, refuses(503, "shutting down"))))
-    assert run.ret == 1
+    assert run.ret == ExitStatus.INVALID
     assert "invalid: no request was answered: 8 of 8: HTTP 503" in reason(project)
     rounds = project.records("round")
     assert len(rounds[0]["points"]["lengths.csv@r40/request.arrival_s"]) == 8
@@ -241,7 +243,7 @@ def test_without_usage_counts_tokens_are_counted_by_events_and_that_is_said(proj
 def test_a_client_that_was_late_itself_is_invalid(project, load):
     project.write("conftest.py", OWN_HARDWARE + CONFTEST.format(share=1e-9))
     run = load(StandIn(known=KNOWN))
-    assert run.ret == 1
+    assert run.ret == ExitStatus.INVALID
     assert reason(project).startswith("invalid: the client was late itself: its mean dispatch lag of ")
     assert project.cases()[CASE]["metrics"]["num_finished"]["value"] == 16
 

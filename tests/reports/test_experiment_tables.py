@@ -10,7 +10,7 @@ import pytest
 
 from pytest_npubench.reports import html
 from pytest_npubench.reports.reported import conditions, label, model_of, reported, workload_of
-from pytest_npubench.reports.terminal import _folded
+from pytest_npubench.reports.terminal import folded
 from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import shown
 from pytest_npubench.suites.scheduling.report.section import parts
@@ -230,8 +230,8 @@ def test_reported_figures_are_the_papers_or_unknown() -> None:
 
 @pytest.mark.parametrize("line", ["a" * 300, "x, " * 80, "", "short", "word " * 50 + "(with a bracket), and more"])
 def test_lines_are_folded_without_losing_a_word(line: str) -> None:
-    folded = _folded(line)
-    assert "".join("".join(folded).split()) == "".join(line.split())
-    if ", " in line[:90]:
-        assert max(map(len, folded)) <= 100
-    assert all(part.startswith("  ") for part in folded[1:])
+    parts = folded(line, 100)
+    assert "".join("".join(parts).split()) == "".join(line.split())
+    if " " in line[:90]:
+        assert max(map(len, parts)) <= 100
+    assert all(part.startswith("  ") for part in parts[1:])

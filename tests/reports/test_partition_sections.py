@@ -498,7 +498,7 @@ def test_rounds_show_drift_of_each_unit_alone_and_failures_once(tmp_path: Path) 
 def test_a_case_that_measured_nothing_is_told_by_its_kind(page: Element) -> None:
     record = {**unmeasured(operator_case("bucket_edges", "ffn_down", EDGES)), "what": ""}
     assert [row[1] for row in rows(page_of([record]).all("table")[0])[1:]] == ["bucket edges"]
-    assert "bucket edges" in render_table([record], width=160, color=False)
+    assert "bucket edges" in render_table([record], width=160, color=False, verbose=True)
     assert [row[1] for row in rows(page_of([{**record, "case": "nonsense"}]).all("table")[0])[1:]] == [""]
 
 

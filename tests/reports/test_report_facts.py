@@ -8,7 +8,6 @@ import pytest
 from plotly.graph_objects import Figure
 
 from pytest_npubench.reports import html
-from pytest_npubench.reports.terminal import render_table
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.suites import shown
 
@@ -56,10 +55,8 @@ def test_the_head_counts_verdicts_and_names_the_run(run: Rendered) -> None:
     assert facts["Started"] == run.journal.sessions[0].header["started_at"].replace("T", " ").replace("+00:00", " UTC")
 
 
-def test_the_case_table_has_the_terminals_columns_and_a_row_a_case(run: Rendered) -> None:
-    header, *body = rows(run.page.all("table")[0])
-    terminal = " ".join(render_table(run.records, width=300, color=False).split("\n")[:2]).split()
-    assert sorted(" ".join(header).split()) == sorted(terminal)  # there a heading is broken over two lines
+def test_the_case_table_has_a_row_a_case(run: Rendered) -> None:
+    _, *body = rows(run.page.all("table")[0])
     assert len(body) == len(run.records)
     by_what = {row[1]: row for row in body}
     for bucket, ttft_s in TTFT_S.items():

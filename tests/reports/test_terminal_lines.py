@@ -59,10 +59,7 @@ def test_another_device_is_named_and_an_unmeasured_case_has_no_line() -> None:
 def test_the_table_stays_readable(width: int) -> None:
     text = render_table(served_records(), width=width, color=False)
     assert all(len(line.rstrip()) <= width for line in text.splitlines())
-    flat = " ".join(text.split())
-    assert "passed" in flat
-    assert "within" in flat
-    row = next(line for line in text.splitlines() if "400" in line)  # mean TTFT of chunked prefill in ms
+    row = next(line for line in text.splitlines() if "400 ms" in line)  # mean TTFT of chunked prefill
     assert row.split().count("passed") == 1
     assert "%" not in row  # neither predicted nor an error
 
@@ -88,5 +85,5 @@ def test_short_calls_of_ones_own_say_what_an_empty_call_takes() -> None:
 
 
 def test_brackets_of_an_id_are_no_style() -> None:
-    table = render_table([own_record("test_a[red-1]", 16, 1e-6)], width=200, color=False)
+    table = render_table([own_record("test_a[red-1]", 16, 1e-6)], width=200, color=False, verbose=True)
     assert "cpu-callable-b1-test_own.py::test_a[red-1]" in table

@@ -1,0 +1,62 @@
+"""The cases of a run as flat lines, one for each metric of each case: what CSV, JSON and OpenMetrics are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_npubench.reports.run_rows import judged_metric, run_rows
+from pytest_npubench.verdict.case_record import Cases
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseLine:
+    """A metric of a case in its own unit. `ratio` is measured / accepted, a difference where gate is "difference";
+    low and high are its 95 % interval. `decided` tells the metric that the case's verdict is about; the metric's own
+    verdict is empty where it was compared with nothing."""
+
+    case: str
+    name: str
+    device: str
+    campaign: str
+    verdict: str
+    reason: str
+    metric: str
+    unit: str
+    value: float | None
+    better: str
+    gate: str
+    decided: bool
+    metric_verdict: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+
+
+def case_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[CaseLine]:
+    """One line a metric, by case in the order of the table; a case without a metric has one line."""
+    for row in run_rows(Cases.read(records)):
+        record, said = row.record, row.record.judgement
+        decided = judged_metric(said)
+        for metric in said.metrics or (None,):
+            own = None if metric is None else metric.verdict
+            low, high = (None, None) if own is None or own.interval is None else own.interval
+            yield CaseLine(
+                case=record.key,
+                name=row.name,
+                device=record.device,
+                campaign=record.campaign or "",
+                verdict=record.outcome,
+                reason=said.verdict.reason,
+                metric="" if metric is None else metric.name,
+                unit="" if metric is None else metric.unit,
+                value=None if metric is None else metric.value,
+                better="" if metric is None else metric.better,
+                gate="" if metric is None else metric.gate,
+                decided=metric is not None and metric is decided,
+                metric_verdict="" if own is None else own.kind.value,
+                ratio=None if own is None else own.ratio,
+                low=low,
+                high=high,
+            )

@@ -1,0 +1,192 @@
+"""The rows of a run: one a case, with the figure that its verdict is about, and why, said once for many cases.
+
+The figure is that of the metric that decided: where a case was compared, the one whose change the verdict has; else the
+error that it was held to; else the time that was measured. `predicted_s` and `off` stand beside a measured time alone,
+and `off` is computed from the two, so that no row contradicts itself.
+
+Worked example: 424.1 ms predicted and 425.5 ms measured are off by 424.1 / 425.5 - 1 = -0.33 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_npubench.core.short_id import short_ids
+from pytest_npubench.reports import number_text
+from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.case_record import CaseRecord, Cases
+from pytest_npubench.verdict.result import Judgement, Metric
+
+WITHOUT_BASELINE = frozenset({VerdictKind.NO_BASELINE, VerdictKind.INCOMPARABLE})
+NOTHING_TO_SAY = frozenset({VerdictKind.PASSED, VerdictKind.UNCHANGED})
+WORST_FIRST = (
+    VerdictKind.REGRESSED,
+    VerdictKind.FAILED,
+    VerdictKind.INVALID,
+    VerdictKind.INCONCLUSIVE,
+    VerdictKind.INCOMPARABLE,
+    VerdictKind.NO_BASELINE,
+    VerdictKind.IMPROVED,
+    VerdictKind.UNCHANGED,
+    VerdictKind.PASSED,
+)
+PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """`figure` names the metric whose `value` in `unit` was judged; None where nothing was measured. `change` is a
+    fraction, or a difference of fractions where `is_difference`; `interval` its 95 % interval. `reason` is why, empty
+    where the verdict says all; many rows may have the same."""
+
+    name: str
+    record: CaseRecord[Any]
+    figure: str | None
+    unit: str
+    value: float | None
+    is_fraction: bool
+    is_difference: bool
+    change: float | None
+    interval: tuple[float, float] | None
+    measured_s: float | None
+    predicted_s: float | None
+    reason: str
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.record.judgement.verdict
+
+    @property
+    def kind(self) -> str:
+        return f"{self.record.outcome} (resumed)" if self.record.resumed else self.record.outcome
+
+    @property
+    def campaign(self) -> str:
+        """The campaign that measured it; of a case that is measured by itself its hardware and model."""
+        return self.record.campaign or "-".join(filter(None, (self.record.hardware, self.record.model)))
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.record.suite, self.record.device
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """Who measured it: suite, device and campaign."""
+        return (*self.place, self.campaign)
+
+    @property
+    def off(self) -> float | None:
+        """The prediction against the time beside it, signed."""
+        return None if not (self.predicted_s and self.measured_s) else self.predicted_s / self.measured_s - 1
+
+    @property
+    def value_text(self) -> str:
+        if self.value is None:
+            return ""
+        return f"{self.value * 100:.2f} %" if self.is_fraction else amount(self.value, self.unit)
+
+    @property
+    def change_text(self) -> str:
+        return "" if self.change is None else self._signed(self.change)
+
+    @property
+    def predicted_text(self) -> str:
+        return "" if self.predicted_s is None else amount(self.predicted_s, "s")
+
+    @property
+    def off_text(self) -> str:
+        return "" if self.off is None else f"{self.off * 100:+.2f} %"
+
+    @property
+    def interval_text(self) -> str:
+        return "" if self.interval is None else f"{self._signed(self.interval[0])} to {self._signed(self.interval[1])}"
+
+    def _signed(self, value: float) -> str:
+        return f"{value * 100:+.2f} {'pt' if self.is_difference else '%'}"
+
+
+def run_rows(cases: Cases) -> list[RunRow]:
+    """One row a case, in the order given, those of one suite, campaign and device together."""
+    names = short_ids({record.key: "-".join(_axes(record)) for record in cases.records})
+    rows = [_row(record, names[record.key]) for record in cases.records]
+    groups = list(dict.fromkeys(row.group for row in rows))
+    return sorted(rows, key=lambda row: groups.index(row.group))
+
+
+def worst_first(kind: VerdictKind) -> int:
+    """Its place among all kinds."""
+    return WORST_FIRST.index(kind)
+
+
+def judged_metric(judgement: Judgement) -> Metric | None:
+    """The metric that the verdict is about; None where it is about no metric."""
+    verdict, metrics = judgement.verdict, judgement.metrics
+    if verdict.ratio is not None:
+        return next((metric for metric in metrics if _decided(metric, verdict)), None)
+    if judgement.error is not None:
+        return next((metric for metric in metrics if metric.gate == "difference"), None)
+    if judgement.measured_s is not None:
+        return next((metric for metric in metrics if metric.value == judgement.measured_s), None)
+    return next(iter(metrics), None)
+
+
+def shared_reason(judgement: Judgement) -> str:
+    """Why, without what its own limits said where it was compared with nothing; empty where the verdict says all."""
+    verdict = judgement.verdict
+    if verdict.kind in NOTHING_TO_SAY:
+        return ""
+    if verdict.kind in WITHOUT_BASELINE:
+        found = (metric.verdict for metric in judgement.metrics if metric.verdict is not None)
+        return next((one.reason for one in found if one.kind is verdict.kind), verdict.reason)
+    return verdict.reason
+
+
+def amount(value: float, unit: str) -> str:
+    """A figure of four digits: seconds in ms, bytes with a prefix, ratios as "x1.23"."""
+    if unit in ("B", "B/s"):
+        for size, prefix in PREFIXES:
+            if abs(value) >= size:
+                return f"{value / size:.4g} {prefix}{unit}"
+    if unit == "s":
+        return f"{number_text.milliseconds(value)} ms"
+    if unit == "ratio":
+        return f"x{number_text.plain(value)}"
+    return f"{number_text.plain(value)} {unit}".strip()
+
+
+def _row(record: CaseRecord[Any], name: str) -> RunRow:
+    said = record.judgement
+    metric, verdict = judged_metric(said), said.verdict
+    if metric is None and said.measured_s is not None:
+        metric = Metric(name="measured", unit="s", value=said.measured_s)
+    is_difference = metric is not None and metric.gate == "difference"
+    neutral = 0.0 if is_difference else 1.0
+    return RunRow(
+        name=name if not record.device or record.device.endswith(":0") else f"{name} on {record.device}",
+        record=record,
+        figure=None if metric is None else metric.name,
+        unit="" if metric is None else metric.unit,
+        value=None if metric is None else metric.value,
+        is_fraction=is_difference and metric is not None and not metric.unit,
+        is_difference=is_difference,
+        change=None if verdict.ratio is None else verdict.ratio - neutral,
+        interval=None if verdict.interval is None else (verdict.interval[0] - neutral, verdict.interval[1] - neutral),
+        measured_s=said.measured_s,
+        predicted_s=said.predicted_s,
+        reason=shared_reason(said),
+    )
+
+
+def _decided(metric: Metric, verdict: Verdict) -> bool:
+    found = metric.verdict
+    return found is not None and (found.kind, found.ratio, found.interval) == (
+        verdict.kind,
+        verdict.ratio,
+        verdict.interval,
+    )
+
+
+def _axes(record: CaseRecord[Any]) -> Sequence[str]:
+    return [f"{name}{value}" if isinstance(value, int) else str(value) for name, value in record.axes.items()]
