@@ -39,8 +39,8 @@ from typing import Any, NoReturn
 FRESH = "NPUBENCH_TESTS_FRESH"
 IMPORTED = (
     "jax.numpy",
+    "jinja2",
     "numpy.random",
-    "plotly.offline",
     "pytest",
     "pytest_benchmark.plugin",
     "pytest_npubench.cli.main",

@@ -1,8 +1,8 @@
-"""The HTML report of a run: one file with its charts, their numbers and plotly.js inside, that loads nothing.
+"""The HTML report of a run: one file with its charts as SVG and their numbers, that loads nothing.
 
-It opens without a network and says so to the browser: its content security policy forbids every load. Names and
-reasons come from users and devices, so the templates escape all text, and chart labels are escaped once more for
-plotly, which reads a few tags itself.
+It opens without a network and says so to the browser: its content security policy forbids every load. It reads the same
+without JavaScript, which adds sorting, filtering and a nearer hover. Names and reasons come from users and devices, so
+the templates escape all text, and reports/svg.py that of charts.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
-from plotly.offline import get_plotlyjs
 
 from pytest_npubench.reports import definitions
 from pytest_npubench.reports.campaign_sections import campaign_sections
 from pytest_npubench.reports.overview import case_rows, device_table, overview, sessions_of
 from pytest_npubench.reports.page import ShownBy
+from pytest_npubench.reports.svg import draw
 from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict.case_record import Cases
 
@@ -39,7 +39,7 @@ def render_html(records: Sequence[Mapping[str, Any]], journal: Journal, shown_by
         campaigns=campaign_sections(cases, journal, _sessions_up_to(cases, journal), shown_by),
         definitions=definitions,
         torn=(*journal.remarks, *cases.unread),
-        plotly_js=get_plotlyjs(),
+        draw=draw,
     )
     return page.encode("utf-8", errors="replace").decode("utf-8")  # JSON may hold half a surrogate pair, a file not
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pytest_npubench.reports.plot_parts import Figure
 from pytest_npubench.verdict import FAILING, VerdictKind
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
@@ -24,17 +25,13 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A plotly figure as plain data, what it shows in one sentence, what its quantities mean, and its numbers.
-
-    `rows` is the number of category rows of a horizontal chart, 0 for others: it sets the height.
-    """
+    """A figure, what it shows in one sentence, what its quantities mean, and its numbers."""
 
     title: str
     summary: str
     notes: tuple[str, ...]
-    figure: Mapping[str, Any]
+    figure: Figure
     table: Table
-    rows: int = 0
 
 
 Parts = tuple[tuple[Chart, ...], tuple[Table | None, ...], tuple[str, ...]]

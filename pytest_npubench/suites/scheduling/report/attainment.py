@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pytest_npubench.reports import number_text
-from pytest_npubench.reports.build import chart, error_bars, line, marks, table
+from pytest_npubench.reports.build import chart, line, marks, table
 from pytest_npubench.reports.page import Chart, Table
-from pytest_npubench.reports.plot_parts import BLUE, ORANGE, Part, axis, horizontal_line, percents
+from pytest_npubench.reports.plot_parts import BLUE, ORANGE, Series, axis, percents
 from pytest_npubench.reports.reported import conditions, label, model_of, reported
 from pytest_npubench.suites.scheduling.kinds.attainment import AttainmentDetail
 from pytest_npubench.suites.scheduling.report.cells import UNAVAILABLE, ends, workload_of
@@ -49,7 +49,7 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
                     policy,
                     rates,
                     percents(both for both, _, _ in rows),
-                    "%{x:.3g} req/s: %{y:.1f} %",
+                    "{x:.3g} req/s: {y:.1f} %",
                     color=STYLES[policy][0],
                     symbol=STYLES[policy][1],
                     width=2,
@@ -58,7 +58,7 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
             ),
             *(_capacity_mark(policy, *detail.capacity[policy]) for policy in attained),
         ],
-        (axis("rate, requests/s", rangemode="tozero"), axis("attainment, %", range=[0, 105])),
+        (axis("rate, requests/s", from_zero=True), axis("attainment, %", span=(0, 105))),
         table(
             title,
             [
@@ -73,7 +73,7 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
             ],
             range(len(rates)),
         ),
-        shapes=[horizontal_line(90)],
+        horizontals=(90,),
     )
 
 
@@ -94,23 +94,19 @@ def capacity_table(case: CaseRecord[AttainmentDetail]) -> Table:
     return comparison_table(f"Capacity: {workload_of(case)}", note, [row])
 
 
-def _capacity_mark(policy: str, rate: float | None, interval: tuple[float | None, float | None] | None) -> Part:
+def _capacity_mark(policy: str, rate: float | None, interval: tuple[float | None, float | None] | None) -> Series:
     """On the line of 90 %; nothing where no capacity is known."""
     color, known = STYLES[policy][0], [] if rate is None else [rate]
     low, high = interval or (None, None)
-    bars = {}
-    if known and low is not None and high is not None:
-        bars = {"error_x": {**error_bars(known, [(low, high)]), "color": color}}
     return marks(
         f"{policy}, capacity",
         known,
         [90.0] * len(known),
-        "capacity %{x:.3g} req/s",
+        "capacity {x:.3g} req/s",
         color=color,
         symbol="diamond-open",
         size=12,
-        showlegend=bool(known),
-        **bars,
+        x_ends=() if low is None or high is None else [(low, high)] * len(known),
     )
 
 
