@@ -20,12 +20,16 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
     parser.add_argument("-o", "--output", metavar="REPORT.html", type=Path, required=True, help="the file to write")
     parser.add_argument("--session", metavar="ID", help="this session only (default: the latest run that has cases)")
+    parser.add_argument(
+        "--baselines", metavar="DIR", type=Path, help="accepted sessions to show beside failing cases (default: none)"
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Raises JournalError for a journal or session that cannot be used, ConfigError without the report extra,
-    StoreError where the page cannot be written."""
+    """Raises JournalError for a journal or session that cannot be used, BaselineError for such baselines, ConfigError
+    without the report extra, StoreError where the page cannot be written."""
+    from pytest_npubench.store.baselines import Baselines
     from pytest_npubench.store.journal_reader import read_journal
     from pytest_npubench.store.journal_runs import chosen_sessions
     from pytest_npubench.suites import shown
@@ -36,9 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"{error.name} is not installed: pip install pytest-npubench[report]") from error
     journal = read_journal(arguments.journal)
     sessions = chosen_sessions(journal, arguments.session)
+    accepted = Baselines.load(arguments.baselines) if arguments.baselines is not None else None
     records = [record for session in sessions for record in session.records if record["record"] == "case"]
     try:
-        arguments.output.write_text(render_html(records, journal, shown), encoding="utf-8")
+        arguments.output.write_text(render_html(records, journal, shown, accepted), encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{arguments.output}: {error.strerror}") from error
     say(f"wrote {arguments.output}: {len(records)} cases of session {', '.join(item.id for item in sessions)}")

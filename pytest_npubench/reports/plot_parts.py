@@ -33,6 +33,8 @@ class Shape(Enum):
     """Flat until the next value, then up to it: what has happened by a time."""
     TREADS = "treads"
     """Each value holds from the place before it up to its own, with no riser between: what a bucket costs."""
+    AREA = "area"
+    """A line and what lies below it."""
     MARKS = "marks"
     BARS = "bars"
     SPAN = "span"

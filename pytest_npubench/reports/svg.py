@@ -271,6 +271,9 @@ def _path(series: Series, x: Scale, y: Scale) -> Iterator[str]:
                     f"H{at[0]:.1f}V{at[1]:.1f}" if series.shape is Shape.STAIRS else f"L{at[0]:.1f} {at[1]:.1f}"
                 )
         before = at if at is not None or series.shape is not Shape.TREADS else before
+    if steps and series.shape is Shape.AREA:
+        ends = [at for at in _places(series, x, y) if at is not None]
+        yield f'<path stroke="none" fill-opacity=".18" d="{"".join(steps)}V{y.start:.1f}H{ends[0][0]:.1f}Z"/>'
     if steps:
         yield f'<path fill="none" stroke-width="{series.width:g}"{dash} d="{"".join(steps)}"/>'
 
@@ -378,7 +381,7 @@ def _legend(figure: Figure) -> list[tuple[float, int, str]]:
         if not series.in_legend:
             continue
         name = series.name if len(series.name) <= MAX_CATEGORY else f"{series.name[: MAX_CATEGORY - 1]}…"
-        width = 30 + CHARACTER * len(name)
+        width = 30 + 1.15 * CHARACTER * len(name)
         if across > 4 and across + width > WIDTH:
             across, row = 4.0, row + 1
         down = LINE_HEIGHT * row + 11

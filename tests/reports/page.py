@@ -81,7 +81,8 @@ def rows(table: Element) -> list[list[str]]:
 def figures(page: Element) -> dict[str, Figure]:
     """Title of each chart -> what was drawn for it. Of several campaigns' charts of one title, the last."""
     return {
-        figure.all("h3")[0].text: DRAWN[figure.one("svg").attributes["data-drawn"]] for figure in page.all("figure")
+        (figure.all("h3") or figure.all("h4"))[0].text: DRAWN[figure.one("svg").attributes["data-drawn"]]
+        for figure in page.all("figure")
     }
 
 

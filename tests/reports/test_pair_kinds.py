@@ -202,7 +202,7 @@ WIDE = ("NPU-3", "wide", "tall")  # a square weight has no other shape
 def test_offload_finds_every_chart_and_figure(offloaded: list[dict[str, Any]]) -> None:
     page = page_of(offloaded)
     assert "of another version" not in page.text
-    assert list(figures(page)) == [
+    assert [title for title in figures(page) if not title.startswith("Distribution")] == [
         "Shadow outliers: error",
         "Shadow outliers: time",
         "Error by what is pruned",

@@ -452,7 +452,7 @@ def test_cases_that_measured_nothing_have_no_parts() -> None:
     page = page_of(records)
     assert not page.all("figure")
     assert len(page.all("table")) == 1
-    assert page.text.count("the unit was lost") == len(records)
+    assert page.text.count("the unit was lost") == len(records) + 1  # once at the head of the page
 
 
 def test_rounds_show_drift_of_each_unit_alone_and_failures_once(tmp_path: Path) -> None:
