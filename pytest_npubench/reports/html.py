@@ -37,7 +37,7 @@ def render_html(
     shown_cards = cards(cases.records, journal, accepted)
     campaigns = campaign_sections(cases, journal, _sessions_up_to(cases, journal), shown_by)
     devices, device_remarks = device_table(cases, journal)
-    template = _environment().get_template("report.html.jinja")
+    template = environment().get_template("report.html.jinja")
     page = template.render(
         overview=overview(cases, journal, [card.num_sessions for card in shown_cards]),
         cards=shown_cards,
@@ -67,7 +67,8 @@ def _sessions_up_to(cases: Cases, journal: Journal) -> frozenset[str]:
     return frozenset(ids[: last + 1])
 
 
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """With the templates of this package, which escape all text."""
     return jinja2.Environment(
         loader=jinja2.PackageLoader("pytest_npubench.reports", "templates"),
         autoescape=True,
