@@ -1,4 +1,5 @@
-"""A comparison of two stacks as text, and its page (reports/comparison_page.py): what changed in the stack, what canaries and suite did, then the cases.
+"""A comparison of two stacks as text: what changed in the stack, what canaries and suite did, then the cases. Its page
+is in reports/comparison_page.py.
 
 Cases that moved on their own stand before those that only moved as the suite did; what did not change is counted.
 """

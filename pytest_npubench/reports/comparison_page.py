@@ -10,7 +10,7 @@ from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import chart, marks, table
 from pytest_npubench.reports.html import environment
 from pytest_npubench.reports.page import Chart, Table, tone_of
-from pytest_npubench.reports.plot_parts import BLUE, GREEN, GREY, RED, axis, category_axis
+from pytest_npubench.reports.plot_parts import BLUE, GREEN, GREY, RED, axis, category_axis, label
 from pytest_npubench.reports.svg import draw
 from pytest_npubench.verdict import VerdictKind
 
@@ -67,7 +67,7 @@ def _picture(rows: Sequence[Row]) -> Chart | None:
         return None
     series = []
     for kind in dict.fromkeys(row.kind for row, _ in shown):
-        own = [(row.name, *change) for row, change in shown if row.kind is kind]
+        own = [(label(row.name), *change) for row, change in shown if row.kind is kind]
         values, names, ends = [item[1] for item in own], [item[0] for item in own], [item[2] for item in own]
         color = COLORS.get(kind, BLUE)
         series.append(marks(kind.value, values, names, "{y}: {x:+.2f} %", color=color, x_ends=ends))

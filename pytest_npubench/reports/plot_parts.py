@@ -18,7 +18,7 @@ RED, GREY = "#dc2626", "#808a96"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE)
 COLORS = (*SERIES, PINK, RED, GREY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
-MAX_LABEL = 36
+MAX_LABEL = 60
 
 Ends = tuple[float, float] | None
 Place = float | str | None

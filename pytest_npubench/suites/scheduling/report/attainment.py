@@ -26,6 +26,8 @@ CAPACITY = (
 )
 CAPACITY_REPORTED = "the highest rates that meet its limits"
 PARTS = ("TTFT and TBT", "TTFT", "TBT")
+UNKNOWN = (None, None)
+"""The capacity of a policy that a record lacks, and its interval."""
 STYLES = {"layered": (BLUE, "circle"), "chunked": (ORANGE, "square")}
 HIGHEST_REPORTED = {"qwen3-30b-a3b": (1.6, 1.3), "gpt-oss-20b": (2.7, 2.1)}
 """Of Table 8 by model: the highest rate under each policy."""
@@ -35,7 +37,7 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
     """SLO attainment of both policies by the rate; the table has its two parts."""
     detail, workload = case.detail, workload_of(case)
     title, rates = f"SLO attainment by rate, {workload}", detail.rate_per_s
-    attained = {policy: detail.attainment[policy] for policy in STYLES}
+    attained = {policy: detail.attainment[policy] for policy in STYLES if detail.attainment.get(policy)}
     spans = (f"{name} {rows[0][0]:.0%} to {rows[-1][0]:.0%}" for name, rows in attained.items())
     columns = [(policy, place) for policy in attained for place in range(len(PARTS))]
     return chart(
@@ -56,7 +58,7 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
                 )
                 for policy, rows in attained.items()
             ),
-            *(_capacity_mark(policy, *detail.capacity[policy]) for policy in attained),
+            *(_capacity_mark(policy, *detail.capacity.get(policy, UNKNOWN)) for policy in attained),
         ],
         (axis("rate, requests/s", from_zero=True), axis("attainment, %", span=(0, 105))),
         table(
@@ -84,7 +86,7 @@ def capacity_table(case: CaseRecord[AttainmentDetail]) -> Table:
     theirs = [reported("8", "rate", model=model, policy=policy, rate=rate) for policy, rate in highest]
     ours = [
         UNAVAILABLE if rate is None else f"{rate:.3g}{ends(interval)}"
-        for rate, interval in (detail.capacity[policy] for policy in POLICIES)
+        for rate, interval in (detail.capacity.get(policy, UNKNOWN) for policy in POLICIES)
     ]
     ratio = detail.capacity_ratio
     shown = "" if ratio is None else f"{ratio:.3g}{ends(detail.capacity_ratio_interval)}"
