@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import add_command, say
+from pytest_npubench.cli.gate_arguments import MARGIN, Q
 from pytest_npubench.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ EXAMPLE = "npubench report .npubench/journal.jsonl -o report.html"
 def add_parser(commands: Commands) -> None:
     parser = add_command(commands, "report", "write the HTML report of a run", EXAMPLE)
     parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
+    parser.add_argument("other", metavar="B", type=Path, nargs="?", help="a second journal: both side by side")
     parser.add_argument("-o", "--output", metavar="REPORT.html", type=Path, required=True, help="the file to write")
     parser.add_argument("--session", metavar="ID", help="this session only (default: the latest run that has cases)")
     parser.add_argument(
@@ -38,6 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
         from pytest_npubench.reports.html import render_html
     except ImportError as error:
         raise ConfigError(f"{error.name} is not installed: pip install pytest-npubench[report]") from error
+    if arguments.other is not None:
+        return _side_by_side(arguments)
     journal = read_journal(arguments.journal)
     sessions = chosen_sessions(journal, arguments.session)
     accepted = Baselines.load(arguments.baselines) if arguments.baselines is not None else None
@@ -47,4 +51,21 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise StoreError(f"{arguments.output}: {error.strerror}") from error
     say(f"wrote {arguments.output}: {len(records)} cases of session {', '.join(item.id for item in sessions)}")
+    return 0
+
+
+def _side_by_side(arguments: argparse.Namespace) -> int:
+    """What `npubench compare` finds, as a page; here a regression is no failure."""
+    from pytest_npubench.comparison.side_sources import load_side
+    from pytest_npubench.comparison.sides import apart
+    from pytest_npubench.comparison.upgrade import compare_sides
+    from pytest_npubench.reports.comparison import comparison_html
+
+    old, new = apart(load_side(str(arguments.journal)), load_side(str(arguments.other)))
+    found = compare_sides(old, new, margin=MARGIN, q=Q, metrics=())
+    try:
+        arguments.output.write_text(comparison_html(found), encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{arguments.output}: {error.strerror}") from error
+    say(f"wrote {arguments.output}: {found.num_compared} metrics of {found.old.label} beside {found.new.label}")
     return 0
