@@ -36,7 +36,7 @@ MIN_FOR_CURVE = 5
 MIN_NIGHTS = 2
 DISTRIBUTIONS = (
     "Each curve has one area: where it is high, many samples lie. Tonight's samples are drawn over those of all "
-    "accepted sessions; the dotted lines are the two medians."
+    "accepted sessions; the dotted lines are the two medians. The gate judges a better quartile, the figure above."
 )
 NIGHTS = (
     "Median of each accepted session in the order accepted, its quartiles as bars, and tonight last. A dotted line "
