@@ -23,7 +23,7 @@ CASE = "buckets/profile/cpu-tiny-llama-b1-bucket128"
 
 @dataclass(frozen=True)
 class Accepted(Baselines):
-    """Eight accepted sessions of every case: the last two on a level of their own would be too few for a change."""
+    """Eight accepted sessions of every case, on one level."""
 
     def histories(self, case: str, *_: Any, **__: Any) -> tuple[tuple[AcceptedSession, ...], ...]:
         kept = KeptSamples(processes=(BEFORE,), num_measured=(len(BEFORE),))

@@ -142,3 +142,16 @@ def test_any_text_leaves_the_page_whole(text: str, tmp_path_factory: pytest.Temp
 def test_half_a_surrogate_pair_can_be_written(tmp_path: Path, run: Rendered) -> None:
     record: Mapping[str, Any] = {**run.records[0], "what": "half \udc80 a pair"}
     (tmp_path / "report.html").write_text(html.render_html([record], run.journal, shown), encoding="utf-8")
+
+
+def test_campaigns_beyond_the_limit_are_listed_without_charts(run: Rendered, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_npubench.reports.campaign_sections.MAX_WHOLE", 1)
+    other = [{**record, "model": "other"} for record in run.records]
+    page = read(html.render_html([*run.records, *other], run.journal, shown))
+    first, second = (one for one in page.all("section") if one.attributes.get("class") == "campaign")
+    assert first.all("figure")
+    assert not second.all("figure")
+    assert "Its charts are left out" in second.text
+    rows = {row.attributes["id"] for row in page.all("tr") if "id" in row.attributes}
+    assert {link.attributes["href"][1:] for link in second.one("ul").all("a")} <= rows
+    assert len(second.one("ul").all("a")) == len(other)
