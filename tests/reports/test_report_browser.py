@@ -54,7 +54,8 @@ addEventListener("load", async () => {
   chart.dispatchEvent(new PointerEvent("pointerenter", at));
   chart.dispatchEvent(new PointerEvent("pointermove", at));
   noted.hover = document.getElementById("hover").textContent;
-  noted.wide = document.documentElement.scrollWidth > document.documentElement.clientWidth;
+  document.body.style.width = "390px";  // a window without a head has at least 500
+  noted.wide = document.body.scrollWidth > 390;
   document.getElementById("noted").textContent = JSON.stringify(noted);
 });
 </script>"""
