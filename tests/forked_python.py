@@ -40,8 +40,8 @@ FRESH = "NPUBENCH_TESTS_FRESH"
 IMPORTED = (
     "execnet",
     "jax.numpy",
+    "jinja2",
     "numpy.random",
-    "plotly.offline",
     "pytest",
     "pytest_benchmark.plugin",
     "pytest_npubench.cli.main",

@@ -26,7 +26,7 @@ NOT_EVERYWHERE = ("#", "setuptools", "nvidia-", "cuda-", "triton")  # torch's ow
 def test_every_family_has_a_lock_of_its_own_runtime(family: str) -> None:
     pins = read_pins(ROOT / "locks" / f"{family}.txt")
     needed = {"cpu": {"jax", "jaxlib", "torch"}, "cuda": {"jax", "torch"}, "tpu": {"jax", "libtpu"}}[family]
-    assert {*needed, "numpy", "pytest", "psycopg", "sqlalchemy", "plotly"} <= pins.keys()
+    assert {*needed, "numpy", "pytest", "psycopg", "sqlalchemy", "jinja2"} <= pins.keys()
 
 
 def test_the_cpu_lock_pins_all_that_the_extra_needs() -> None:

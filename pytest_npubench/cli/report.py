@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import add_command, add_json_option, print_document, say
+from pytest_npubench.cli.gate_arguments import MARGIN, Q
 from pytest_npubench.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
@@ -18,15 +19,20 @@ EXAMPLE = "npubench report .npubench/journal.jsonl -o report.html"
 def add_parser(commands: Commands) -> None:
     parser = add_command(commands, "report", "write the HTML report of a run", EXAMPLE)
     parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
+    parser.add_argument("other", metavar="B", type=Path, nargs="?", help="a second journal: both side by side")
     parser.add_argument("-o", "--output", metavar="REPORT.html", type=Path, required=True, help="the file to write")
     parser.add_argument("--session", metavar="ID", help="this session only (default: the latest run that has cases)")
+    parser.add_argument(
+        "--baselines", metavar="DIR", type=Path, help="accepted sessions to show beside failing cases (default: none)"
+    )
     add_json_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Raises JournalError for a journal or session that cannot be used, ConfigError without the report extra,
-    StoreError where the page cannot be written."""
+    """Raises JournalError for a journal or session that cannot be used, BaselineError for such baselines, ConfigError
+    without the report extra, StoreError where the page cannot be written."""
+    from pytest_npubench.store.baselines import Baselines
     from pytest_npubench.store.journal_reader import read_journal
     from pytest_npubench.store.journal_runs import chosen_sessions
     from pytest_npubench.suites import shown
@@ -35,11 +41,14 @@ def run(arguments: argparse.Namespace) -> int:
         from pytest_npubench.reports.html import render_html
     except ImportError as error:
         raise ConfigError(f"{error.name} is not installed: pip install pytest-npubench[report]") from error
+    if arguments.other is not None:
+        return _side_by_side(arguments)
     journal = read_journal(arguments.journal)
     sessions = chosen_sessions(journal, arguments.session)
+    accepted = Baselines.load(arguments.baselines) if arguments.baselines is not None else None
     records = [record for session in sessions for record in session.records if record["record"] == "case"]
     try:
-        arguments.output.write_text(render_html(records, journal, shown), encoding="utf-8")
+        arguments.output.write_text(render_html(records, journal, shown, accepted), encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{arguments.output}: {error.strerror}") from error
     if arguments.json:
@@ -47,4 +56,21 @@ def run(arguments: argparse.Namespace) -> int:
         print_document("report-written", output=arguments.output, num_cases=len(records), sessions=names)
         return 0
     say(f"wrote {arguments.output}: {len(records)} cases of session {', '.join(item.id for item in sessions)}")
+    return 0
+
+
+def _side_by_side(arguments: argparse.Namespace) -> int:
+    """What `npubench compare` finds, as a page; here a regression is no failure."""
+    from pytest_npubench.comparison.side_sources import load_side
+    from pytest_npubench.comparison.sides import apart
+    from pytest_npubench.comparison.upgrade import compare_sides
+    from pytest_npubench.reports.comparison import comparison_html
+
+    old, new = apart(load_side(str(arguments.journal)), load_side(str(arguments.other)))
+    found = compare_sides(old, new, margin=MARGIN, q=Q, metrics=())
+    try:
+        arguments.output.write_text(comparison_html(found), encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{arguments.output}: {error.strerror}") from error
+    say(f"wrote {arguments.output}: {found.num_compared} metrics of {found.old.label} beside {found.new.label}")
     return 0

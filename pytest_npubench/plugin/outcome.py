@@ -41,7 +41,7 @@ def publish(session: BenchSession, exit_status: int, records: Sequence[Record]) 
             done = accept_results(settings, exit_status, run_id(session.config)) if records else NOTHING_ACCEPTED
             session.notes.append(done)
         if settings.report and records:
-            session.notes.append(write_report(settings.report, records, settings.journal))
+            session.notes.append(write_report(settings, settings.report, records))
         if records:
             write_texts(settings, records)
     except (StoreError, OSError) as error:
@@ -123,13 +123,16 @@ def upload_history(settings: Settings) -> str:
     return f"history: {counts}{f'; {journal.left_out}' if journal.damage else ''}"
 
 
-def write_report(path: Path, records: Sequence[Record], journal: Path) -> str:
-    """Write the HTML report. Raises OSError; without the report extra it says what to install."""
+def write_report(settings: Settings, path: Path, records: Sequence[Record]) -> str:
+    """Write the HTML report. Raises OSError, StoreError; without the report extra it says what to install."""
+    from pytest_npubench.store.baselines import Baselines
+
     try:
         from pytest_npubench.reports.html import render_html
     except ImportError as error:
         return f"no HTML report: {error.name} is not installed: pip install pytest-npubench[report]"
-    _replace(path, render_html(records, read_journal(journal), shown))
+    accepted = Baselines.load(settings.baselines, missing_ok=True)
+    _replace(path, render_html(records, read_journal(settings.journal), shown, accepted))
     return f"HTML report: {path}"
 
 

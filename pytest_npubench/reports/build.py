@@ -2,7 +2,7 @@
 
 Values are numbers in the unit of their axis; None leaves a gap. `place` is a series' number in its chart: colour and
 symbol follow from it unless they are given, so that nothing hangs on colour alone. `ends` are intervals, a pair for
-each value or None.
+each value or None; `hover` is what a mark says, "{x} tokens: {y:.4g} ms".
 
 Worked example: table("Times", (("arm", lambda row: row.arm), ("ms", lambda row: milliseconds(row.total_s))), rows).
 """
@@ -10,17 +10,16 @@ Worked example: table("Times", (("arm", lambda row: row.arm), ("ms", lambda row:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.page import Chart, Table
-from pytest_npubench.reports.plot_parts import COLORS, SYMBOLS, Part, label, layout
+from pytest_npubench.reports.plot_parts import COLORS, SYMBOLS, Axis, Ends, Figure, Place, Series, Shape, label
 
 RowT = TypeVar("RowT")
 Columns = Sequence[tuple[str, Callable[[RowT], str]]]
 """The head of each column, and the text of its cell in a row."""
 Values = Sequence[float | None]
-Ends = Sequence[tuple[float, float] | None]
 
 NO_BREAK = "\u00a0"  # a cell breaks before its interval, not inside
 
@@ -81,92 +80,117 @@ def chart(
     title: str,
     summary: str,
     notes: Iterable[str],
-    traces: Sequence[Part],
-    axes: tuple[Part, Part],
+    series: Iterable[Series],
+    axes: tuple[Axis, Axis],
     data: Table,
     *,
-    rows: int = 0,
-    **settings: Any,
+    verticals: Iterable[float] = (),
+    horizontals: Iterable[float] = (),
+    band: tuple[float, float] | None = None,
+    diagonal: bool = False,
+    wedge: float | None = None,
+    legend: bool = True,
 ) -> Chart:
-    """A chart of these traces over its horizontal and vertical axis, with the table of its data. `rows`: the category
-    rows of a horizontal chart; settings are the layout's own."""
+    """A chart of these series over its horizontal and vertical axis, with the table of its data."""
+    x, y = axes
     return Chart(
         title=title,
         summary=summary,
         notes=tuple(notes),
-        figure={"data": list(traces), "layout": layout(*axes, **settings)},
+        figure=Figure(
+            series=tuple(series),
+            x=x,
+            y=y,
+            verticals=tuple(verticals),
+            horizontals=tuple(horizontals),
+            band=band,
+            diagonal=diagonal,
+            wedge=wedge,
+            legend=legend,
+        ),
         table=data,
-        rows=rows,
     )
 
 
 def line(
     name: str,
-    x: Sequence[object],
+    x: Sequence[Place],
     y: Values,
     hover: str,
     *,
     place: int = 0,
     color: str | None = None,
     symbol: str | None = None,
-    dash: str | None = None,
+    dash: str = "",
     width: float = 1.5,
     size: float = 8,
-    ends: Ends | None = None,
-) -> Part:
-    """A line through marks; `hover` is plotly's template of a point, "%{x} tokens: %{y:.4g} ms"."""
-    color = color or COLORS[place % len(COLORS)]
-    trace: Part = {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": label(name),
-        "x": list(x),
-        "y": list(y),
-        "line": {"color": color, "width": width, **({} if dash is None else {"dash": dash})},
-        "marker": {"color": color, "symbol": symbol or SYMBOLS[place % len(SYMBOLS)], "size": size},
-        "hovertemplate": hover,
-    }
-    return trace if ends is None else {**trace, "error_y": error_bars(y, ends)}
+    ends: Sequence[Ends] = (),
+) -> Series:
+    """A line through marks."""
+    return Series(
+        name=name,
+        shape=Shape.LINE,
+        x=x,
+        y=y,
+        hover=hover,
+        color=color or COLORS[place % len(COLORS)],
+        symbol=symbol or SYMBOLS[place % len(SYMBOLS)],
+        dash=dash,
+        width=width,
+        size=size,
+        y_ends=ends,
+    )
 
 
 def marks(
     name: str,
-    x: Sequence[object],
-    y: Sequence[object],
+    x: Sequence[Place],
+    y: Sequence[Place],
     hover: str,
     *,
-    color: str | Sequence[str],
+    color: str,
+    colors: Sequence[str] = (),
     symbol: str = "circle",
     size: float = 8,
-    **settings: Any,
-) -> Part:
-    """Marks without a line; an open symbol is drawn with a stronger edge."""
-    marker: Part = {"color": color, "symbol": symbol, "size": size}
-    if symbol.endswith("-open"):
-        marker["line"] = {"width": 2}
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": label(name),
-        "x": list(x),
-        "y": list(y),
-        "marker": marker,
-        "hovertemplate": hover,
-        **settings,
-    }
+    x_ends: Sequence[Ends] = (),
+) -> Series:
+    """Marks without a line; nothing of them in the legend where there are none."""
+    return Series(
+        name=name,
+        shape=Shape.MARKS,
+        x=x,
+        y=y,
+        hover=hover,
+        color=color,
+        colors=colors,
+        symbol=symbol,
+        size=size,
+        x_ends=x_ends,
+        in_legend=bool(x),
+    )
 
 
-def stairs(name: str, x: Values, y: Sequence[float], hover: str, *, color: str, dash: str = "solid") -> Part:
+def stairs(name: str, x: Values, y: Sequence[float], hover: str, *, color: str, dash: str = "") -> Series:
     """Flat until the next value, then up to it."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": label(name),
-        "x": list(x),
-        "y": list(y),
-        "line": {"shape": "hv", "color": color, "dash": dash, "width": 2},
-        "hovertemplate": hover,
-    }
+    return Series(name=name, shape=Shape.STAIRS, x=x, y=y, hover=hover, color=color, dash=dash, width=2)
+
+
+def treads(
+    name: str, x: Sequence[float], y: Values, hover: str, *, place: int = 0, color: str = "", ends: Sequence[Ends] = ()
+) -> Series:
+    """The stairs of buckets: each value holds from the bucket before up to its own, and nothing lies between."""
+    return Series(
+        name=name,
+        shape=Shape.TREADS,
+        x=x,
+        y=y,
+        hover=hover,
+        color=color or COLORS[place % len(COLORS)],
+        symbol=SYMBOLS[place % len(SYMBOLS)],
+        width=2.5,
+        size=7,
+        y_ends=ends,
+    )
 
 
 def bars(
@@ -176,34 +200,19 @@ def bars(
     hover: str,
     *,
     color: str,
-    ends: Ends | None = None,
+    ends: Sequence[Ends] = (),
     pattern: str = "",
     opacity: float | None = None,
-) -> Part:
+) -> Series:
     """Horizontal bars; with intervals they are half transparent, so that these stand out on any ground."""
-    marker: Part = {"color": color}
-    if pattern:
-        marker["pattern"] = {"shape": pattern, "size": 6, "solidity": 0.35}
-    shown = 0.5 if opacity is None and ends is not None else opacity
-    trace: Part = {
-        "type": "bar",
-        "orientation": "h",
-        "name": label(name),
-        "y": [label(row) for row in rows],
-        "x": list(values),
-        "marker": marker if shown is None else {**marker, "opacity": shown},
-        "hovertemplate": hover,
-    }
-    return trace if ends is None else {**trace, "error_x": {**error_bars(values, ends), "color": color, "thickness": 2}}
-
-
-def error_bars(values: Values, ends: Ends) -> Part:
-    """From each value to the ends of its interval; none where it has no interval."""
-    known = [(value or 0.0, pair or (value or 0.0, value or 0.0)) for value, pair in zip(values, ends, strict=True)]
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [max(0.0, high - value) for value, (_, high) in known],
-        "arrayminus": [max(0.0, value - low) for value, (low, _) in known],
-        "thickness": 1.5,
-    }
+    return Series(
+        name=name,
+        shape=Shape.BARS,
+        x=values,
+        y=[label(row) for row in rows],
+        hover=hover,
+        color=color,
+        x_ends=ends,
+        pattern=pattern,
+        opacity=opacity or (0.5 if ends else 1),
+    )

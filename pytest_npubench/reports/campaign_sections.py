@@ -2,27 +2,59 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pytest_npubench.campaign.visits import Round
 from pytest_npubench.reports import number_text
-from pytest_npubench.reports.build import Columns, table
+from pytest_npubench.reports.build import Columns, chart, marks, table
 from pytest_npubench.reports.drift import campaign_rounds, drift_chart
 from pytest_npubench.reports.lanes import Lane, plain_lanes
-from pytest_npubench.reports.page import CampaignSection, Parts, Rounds, ShownBy, Table
+from pytest_npubench.reports.overview import row_anchor
+from pytest_npubench.reports.page import CampaignSection, Chart, Parts, Rounds, ShownBy, Table
+from pytest_npubench.reports.plot_parts import BLUE, ORANGE, category_axis, label, spread_axis
 from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 from pytest_npubench.verdict.result import Metric
+
+OWN = "One mark a sample of each callable, in milliseconds on a logarithmic axis; the open diamond is the median."
+MAX_OWN, MAX_SAMPLES = 100, 60
+MAX_WHOLE = 100
+"""Campaigns with charts and metrics: 10,000 cases of 1,000 campaigns stay below 15 MB."""
 
 
 def campaign_sections(
     cases: Cases, journal: Journal, sessions: Collection[str], shown_by: ShownBy
 ) -> tuple[CampaignSection, ...]:
     """In the order of the first record of each. `sessions` are those whose rounds may be shown."""
-    return tuple(
-        _section(f"campaign-{index}", own, journal, sessions, shown_by)
-        for index, own in enumerate(cases.by(_key).values(), start=1)
+    rows: dict[tuple[object, ...], list[tuple[str, str]]] = {}
+    for place, record in enumerate(cases.records):
+        rows.setdefault(_key(record), []).append((row_anchor(place), record.id))
+    groups = list(cases.by(_key).items())
+    by_failing = sorted(groups, key=lambda group: not any(one.judgement.verdict.failing for one in group[1].records))
+    whole = {key for key, _ in by_failing[:MAX_WHOLE]}
+    found = []
+    for index, (key, own) in enumerate(groups, start=1):
+        section = (
+            _section(f"campaign-{index}", own, journal, sessions, shown_by) if key in whole else _left_out(index, own)
+        )
+        found.append(replace(section, cases=tuple(rows[key])))
+    return tuple(found)
+
+
+def _left_out(index: int, cases: Cases) -> CampaignSection:
+    """Of a page with very many campaigns, so that it still opens at once."""
+    first = cases.records[0]
+    return CampaignSection(
+        anchor=f"campaign-{index}",
+        title=f"{first.hardware}: {first.model}, batch {first.batch_size}",
+        device=first.device,
+        remarks=(f"Its charts are left out: the page shows those of {MAX_WHOLE} campaigns, failing ones first.",),
+        charts=(),
+        tables=(),
+        metrics=None,
     )
 
 
@@ -60,9 +92,65 @@ def _section(
         title=f"{first.hardware}: {'own callables' if own_callables else shown.heading(first)}",
         device=first.device,
         remarks=(*remarks, *dict.fromkeys(cases.unread), *_round_remarks(campaigns, own_callables)),
-        charts=charts,
+        charts=(*charts, *own_charts(cases)) if own_callables else charts,
         tables=tuple(item for item in (*tables, _failures(rounds)) if item is not None),
         metrics=metrics_table(cases),
+    )
+
+
+def own_charts(cases: Cases) -> tuple[Chart, ...]:
+    """Every sample of callables that were timed, a row each; of many samples an even choice in their order."""
+    timed = [
+        (label(record.id), [value * 1e3 for value in metric.samples if value > 0])
+        for record in cases.records[:MAX_OWN]
+        for metric in record.judgement.metrics
+        if metric.unit == "s" and metric.samples
+    ]
+    rows = [
+        (name, values[:: -(-len(values) // MAX_SAMPLES)], statistics.median(values)) for name, values in timed if values
+    ]
+    if not rows:
+        return ()
+    samples = replace(
+        marks(
+            "sample",
+            [value for _, values, _ in rows for value in values],
+            [name for name, values, _ in rows for _ in values],
+            "{y}: {x:.4g} ms",
+            color=BLUE,
+            size=6,
+        ),
+        opacity=0.4,
+    )
+    middle = marks(
+        "median",
+        [one for _, _, one in rows],
+        [name for name, _, _ in rows],
+        "{y}: {x:.4g} ms",
+        color=ORANGE,
+        symbol="diamond-open",
+        size=11,
+    )
+    every = [value for _, values, _ in rows for value in values]
+    return (
+        chart(
+            "Samples of own callables",
+            f"Samples of {len(rows)} callables, from {number_text.plain(min(every))} to "
+            f"{number_text.plain(max(every))} ms.",
+            (OWN,),
+            [samples, middle],
+            (spread_axis("ms", every), category_axis([name for name, _, _ in rows])),
+            table(
+                "Samples of own callables",
+                (
+                    ("callable", lambda row: row[0]),
+                    ("median ms", lambda row: number_text.plain(row[2])),
+                    ("lowest ms", lambda row: number_text.plain(min(row[1]))),
+                    ("highest ms", lambda row: number_text.plain(max(row[1]))),
+                ),
+                rows,
+            ),
+        ),
     )
 
 

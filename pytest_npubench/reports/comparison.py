@@ -1,4 +1,5 @@
-"""A comparison of two stacks as text: what changed in the stack, what canaries and suite did, then the cases.
+"""A comparison of two stacks as text: what changed in the stack, what canaries and suite did, then the cases. Its page
+is in reports/comparison_page.py.
 
 Cases that moved on their own stand before those that only moved as the suite did; what did not change is counted.
 """
@@ -15,6 +16,7 @@ from rich.text import Text
 from pytest_npubench.comparison.members import Missing
 from pytest_npubench.comparison.outcome import Comparison, Row
 from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
+from pytest_npubench.errors import ConfigError
 from pytest_npubench.plain_text import plain
 from pytest_npubench.reports.number_text import figure
 from pytest_npubench.verdict import Verdict, VerdictKind
@@ -46,11 +48,13 @@ def render_comparison(found: Comparison, *, width: int, color: bool) -> str:
     return written(console)
 
 
-def comparison_html(found: Comparison, *, width: int = 140) -> str:
-    """The same as a page of its own that loads nothing."""
-    console = plain_console(max(width, NARROWEST), color=True)
-    _print(console, found)
-    return console.export_html()
+def comparison_html(found: Comparison) -> str:
+    """The same as a page of its own that loads nothing. Raises ConfigError without the report extra."""
+    try:
+        from pytest_npubench.reports.comparison_page import comparison_page
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is not installed: pip install pytest-npubench[report]") from error
+    return comparison_page(found)
 
 
 def comparison_json(found: Comparison, status: int) -> dict[str, Any]:

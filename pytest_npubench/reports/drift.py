@@ -12,12 +12,28 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean, median
 
 from pytest_npubench.reports import definitions
+from pytest_npubench.reports.build import line
 from pytest_npubench.reports.page import Chart, Rounds, Table
-from pytest_npubench.reports.plot_parts import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, Part, axis, label, layout
+from pytest_npubench.reports.plot_parts import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    PURPLE,
+    RED,
+    Axis,
+    Figure,
+    Series,
+    Shape,
+    axis,
+    label,
+)
 from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict.case_record import LARGEST
 
 Drift = tuple[float | None, ...]
+HOVER = "round {x}: {y:.3f}"
 
 _BUCKET_COLORS = {"profile": BLUE, "batch": ORANGE, "step": GREEN, "move": PURPLE}
 _POLICY_COLORS = {"layered": BLUE, "chunked": ORANGE, "hybrid": GREEN, "continuous": PURPLE, "static": PINK}
@@ -70,24 +86,17 @@ def drift_chart(rounds: Rounds, note: str = definitions.DRIFT) -> Chart | None:
     middle = [median(level) if level else None for level in levels]
     known = [ratio for ratio in middle if ratio is not None]
     lines = [_line(indexes, name, row, first=first) for name, row, first in _grouped(ratios)]
-    overall: Part = {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": "median of all points",
-        "x": indexes,
-        "y": middle,
-        "line": {"color": RED, "width": 3},
-        "hovertemplate": "round %{x}: %{y:.3f}<extra>median of all points</extra>",
-    }
+    overall = line("median of all points", indexes, middle, HOVER, color=RED, symbol="circle", width=3)
     return Chart(
         title="Drift from round to round",
         summary=f"{len(ratios)} points over {len(indexes)} rounds; the median of all points moves between "
         f"{min(known):.3f} and {max(known):.3f} of the overall mean.",
         notes=(note,),
-        figure={
-            "data": [*lines, overall],
-            "layout": layout(axis("round", dtick=1 if len(indexes) <= 12 else None), axis("round mean / overall mean")),
-        },
+        figure=Figure(
+            series=(*lines, overall),
+            x=Axis(title="round", ticks=tuple(indexes) if len(indexes) <= 12 else ()),
+            y=axis("round mean / overall mean"),
+        ),
         table=Table(
             caption="Drift of all points by round",
             header=("round", "points", "median", "lowest", "highest"),
@@ -108,21 +117,20 @@ def _grouped(ratios: Mapping[str, Drift]) -> list[tuple[str, Drift, bool]]:
     return [(name, row, kinds.index(kinds[place]) == place) for place, (name, row) in enumerate(ordered)]
 
 
-def _line(indexes: list[int], name: str, row: Drift, *, first: bool) -> Part:
+def _line(indexes: list[int], name: str, row: Drift, *, first: bool) -> Series:
     kind = _kind(name)
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": f"{label(kind)} points",
-        "legendgroup": kind,
-        "showlegend": first,
-        "opacity": 0.6,
-        "x": indexes,
-        "y": list(row),
-        "text": [label(name)] * len(indexes),
-        "line": {"color": _COLORS.get(kind, GREY), "width": 1},
-        "hovertemplate": "round %{x}: %{y:.3f}<extra>%{text}</extra>",
-    }
+    return Series(
+        name=f"{label(kind)} points",
+        shape=Shape.LINE,
+        x=indexes,
+        y=row,
+        hover=HOVER,
+        color=_COLORS.get(kind, GREY),
+        width=1,
+        opacity=0.6,
+        in_legend=first,
+        told=label(name),
+    )
 
 
 def _row(index: int, level: list[float]) -> tuple[str, ...]:

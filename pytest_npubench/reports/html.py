@@ -1,8 +1,8 @@
-"""The HTML report of a run: one file with its charts, their numbers and plotly.js inside, that loads nothing.
+"""The HTML report of a run: one file with its charts as SVG and their numbers, that loads nothing.
 
-It opens without a network and says so to the browser: its content security policy forbids every load. Names and
-reasons come from users and devices, so the templates escape all text, and chart labels are escaped once more for
-plotly, which reads a few tags itself.
+It opens without a network and says so to the browser: its content security policy forbids every load. It reads the same
+without JavaScript, which adds sorting, filtering and a nearer hover. Names and reasons come from users and devices, so
+the templates escape all text, and reports/svg.py that of charts.
 """
 
 from __future__ import annotations
@@ -11,40 +11,56 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
-from plotly.offline import get_plotlyjs
 
 from pytest_npubench.reports import definitions
 from pytest_npubench.reports.campaign_sections import campaign_sections
 from pytest_npubench.reports.overview import case_rows, device_table, overview, sessions_up_to
-from pytest_npubench.reports.page import ShownBy
+from pytest_npubench.reports.page import CampaignSection, RegressionCard, ShownBy
+from pytest_npubench.reports.regression import SHOWN, cards
+from pytest_npubench.reports.svg import draw
+from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict.case_record import Cases
 
 
-def render_html(records: Sequence[Mapping[str, Any]], journal: Journal, shown_by: ShownBy) -> str:
+def render_html(
+    records: Sequence[Mapping[str, Any]], journal: Journal, shown_by: ShownBy, accepted: Baselines | None = None
+) -> str:
     """The page for these case records (JudgedCase.to_json, or a journal's `case` records) as one HTML text.
 
     The journal gives what the records refer to: sessions, fingerprints and rounds. What it lacks, or
     what of them cannot be read, is left out and said.
-    `shown_by` knows what each suite shows (pytest_npubench.suites.shown).
+    `shown_by` knows what each suite shows (pytest_npubench.suites.shown); `accepted` are the baselines that the cases
+    were held against, whose sessions stand beside a failing case.
     """
     cases = Cases.read(records)
+    shown_cards = cards(cases.records, journal, accepted)
+    campaigns = campaign_sections(cases, journal, sessions_up_to(cases, journal), shown_by)
     devices, device_remarks = device_table(cases, journal)
-    template = _environment().get_template("report.html.jinja")
+    template = environment().get_template("report.html.jinja")
     page = template.render(
-        overview=overview(cases, journal),
+        overview=overview(cases, journal, [card.num_sessions for card in shown_cards]),
+        cards=shown_cards,
+        num_more=sum(record.judgement.verdict.kind in SHOWN for record in cases.records) - len(shown_cards),
         devices=devices,
         device_remarks=device_remarks,
-        cases=case_rows(cases),
-        campaigns=campaign_sections(cases, journal, sessions_up_to(cases, journal), shown_by),
+        cases=case_rows(cases, _pictures(shown_cards, campaigns)),
+        campaigns=campaigns,
         definitions=definitions,
         torn=(*journal.remarks, *cases.unread),
-        plotly_js=get_plotlyjs(),
+        draw=draw,
     )
     return page.encode("utf-8", errors="replace").decode("utf-8")  # JSON may hold half a surrogate pair, a file not
 
 
-def _environment() -> jinja2.Environment:
+def _pictures(shown_cards: Sequence[RegressionCard], campaigns: Sequence[CampaignSection]) -> dict[str, str]:
+    """The anchor of each case's row -> that of what shows most of it: its card, else its campaign's section."""
+    by_row = {row: campaign.anchor for campaign in campaigns for row, _ in campaign.cases}
+    return by_row | {card.row: card.anchor for card in shown_cards}
+
+
+def environment() -> jinja2.Environment:
+    """With the templates of this package, which escape all text."""
     return jinja2.Environment(
         loader=jinja2.PackageLoader("pytest_npubench.reports", "templates"),
         autoescape=True,

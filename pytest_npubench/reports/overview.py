@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_npubench.errors import JournalError
@@ -12,9 +12,13 @@ from pytest_npubench.reports.page import CaseRow, Overview, Table, tone_of
 from pytest_npubench.stats.error import summarise
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal_reader import Journal, Session
+from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 _ORDER = {"bad": 0, "neutral": 1, "good": 2}
+MAX_REASONS = 5
+UNJUDGED = (VerdictKind.NO_BASELINE, VerdictKind.INCOMPARABLE)
+COMPARED = (VerdictKind.REGRESSED, VerdictKind.IMPROVED, VerdictKind.UNCHANGED, VerdictKind.INCONCLUSIVE)
 
 
 def sessions_of(cases: Cases, journal: Journal) -> tuple[Session, ...]:
@@ -39,13 +43,17 @@ def sessions_up_to(cases: Cases, journal: Journal) -> frozenset[str]:
     return frozenset(ids[: last + 1])
 
 
-def overview(cases: Cases, journal: Journal) -> Overview:
+def overview(cases: Cases, journal: Journal, before: Sequence[int] = ()) -> Overview:
+    """`before` has the number of accepted sessions of each failing case, where it is known."""
     counts = Counter(record.judgement.verdict.kind for record in cases.records)
     num_cases, num_failing = len(cases.records), sum(counts[kind] for kind in counts if tone_of(kind) == "bad")
-    headline = f"{num_failing} of {_cases(num_cases)} failing" if num_failing else f"{_cases(num_cases)}, none failing"
+    unjudged = sum(counts[kind] for kind in UNJUDGED)
     return Overview(
-        headline=headline if num_cases else "No cases",
-        tone="bad" if num_failing else "good" if num_cases else "neutral",
+        headline=_headline(num_cases, num_failing, unjudged),
+        tone="bad" if num_failing else "good" if num_cases and not unjudged else "neutral",
+        against=_against(cases, unjudged, before),
+        device=_device_words(cases),
+        invalid=tuple(_invalid(cases).most_common(MAX_REASONS)),
         counts=tuple(
             (kind.value, tone_of(kind), number)
             for kind, number in sorted(counts.items(), key=lambda item: (_ORDER[tone_of(item[0])], item[0].value))
@@ -54,9 +62,17 @@ def overview(cases: Cases, journal: Journal) -> Overview:
     )
 
 
-def case_rows(cases: Cases) -> tuple[CaseRow, ...]:
-    """One row a case, failing ones first, otherwise in the order given."""
-    return tuple(map(_row, sorted(cases.records, key=lambda record: _ORDER[tone_of(record.judgement.verdict.kind)])))
+def case_rows(cases: Cases, pictures: Mapping[str, str]) -> tuple[CaseRow, ...]:
+    """One row a case, failing ones first, otherwise in the order given. `pictures` has the anchor of what shows more of
+    a case, by that of its row."""
+    rows = [(row_anchor(place), record) for place, record in enumerate(cases.records)]
+    rows.sort(key=lambda row: _ORDER[tone_of(row[1].judgement.verdict.kind)])
+    return tuple(_row(record, anchor, pictures[anchor]) for anchor, record in rows)
+
+
+def row_anchor(place: int) -> str:
+    """Of the row of the case in that place of the records."""
+    return f"c{place}"
 
 
 def device_table(cases: Cases, journal: Journal) -> tuple[Table | None, tuple[str, ...]]:
@@ -121,10 +137,60 @@ def _run_facts(cases: Cases, sessions: Sequence[Session], journal: Journal) -> l
     return [(name, value) for name, value in facts if value]
 
 
-def _row(record: CaseRecord[Any]) -> CaseRow:
+def _headline(num_cases: int, num_failing: int, num_unjudged: int) -> str:
+    """Says "none failing" alone only where every case was held against something."""
+    if not num_cases:
+        return "No cases"
+    unjudged = f"{num_unjudged} judged against nothing" if num_unjudged else ""
+    if num_failing:
+        return ", ".join(filter(None, (f"{num_failing} of {_cases(num_cases)} failing", unjudged)))
+    return f"{_cases(num_cases)}, {unjudged or 'none failing'}"
+
+
+def _against(cases: Cases, num_unjudged: int, before: Sequence[int]) -> str:
+    """What the verdicts rest on."""
+    kinds = Counter(record.judgement.verdict.kind for record in cases.records)
+    compared = sum(kinds[kind] for kind in COMPARED)
+    limits = sum(kinds[kind] for kind in (VerdictKind.PASSED, VerdictKind.FAILED))
+    known = [number for number in before if number]
+    sessions = f" ({_span(known)} of each failing case)" if known else ""
+    parts = [
+        f"{compared} against accepted sessions{sessions}" if compared else "",
+        f"{limits} against absolute limits" if limits else "",
+        f"{kinds[VerdictKind.INVALID]} could not be measured" if kinds[VerdictKind.INVALID] else "",
+        f"{num_unjudged} against nothing: too few sessions are accepted yet" if num_unjudged else "",
+    ]
+    return f"{'; '.join(part for part in parts if part) or 'Nothing was judged'}."
+
+
+def _invalid(cases: Cases) -> Counter[str]:
+    verdicts = (record.judgement.verdict for record in cases.records)
+    return Counter(verdict.reason for verdict in verdicts if verdict.kind is VerdictKind.INVALID)
+
+
+def _span(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _device_words(cases: Cases) -> str:
+    """What the canary kernels say, which measure the device and nothing of the suites."""
+    canaries = [record.judgement for record in cases.records if record.kind == "canary"]
+    if not canaries:
+        return "No canary kernel was measured, so a change of the device itself cannot be told from one of a case."
+    kinds = Counter(said.verdict.kind.value for said in canaries)
+    told = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+    repeats = [said.repeat_error for said in canaries if said.repeat_error is not None]
+    worst = f"; they repeat within {max(repeats):.1%} or better" if repeats else ""
+    return f"{len(canaries)} canary kernels: {told}{worst}."
+
+
+def _row(record: CaseRecord[Any], anchor: str, picture: str) -> CaseRow:
     said = record.judgement
     kind = said.verdict.kind
     return CaseRow(
+        anchor=anchor,
+        picture=picture,
         id=record.shown_id,
         what=record.what,
         cells=(

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from pytest_npubench.campaign.visits import Round
 from pytest_npubench.reports.lanes import Lane
+from pytest_npubench.reports.plot_parts import Figure
 from pytest_npubench.verdict import FAILING, VerdictKind
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
@@ -26,17 +27,13 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A plotly figure as plain data, what it shows in one sentence, what its quantities mean, and its numbers.
-
-    `rows` is the number of category rows of a horizontal chart, 0 for others: it sets the height.
-    """
+    """A figure, what it shows in one sentence, what its quantities mean, and its numbers."""
 
     title: str
     summary: str
     notes: tuple[str, ...]
-    figure: Mapping[str, Any]
+    figure: Figure
     table: Table
-    rows: int = 0
 
 
 Parts = tuple[tuple[Chart, ...], tuple[Table | None, ...], tuple[str, ...]]
@@ -70,9 +67,29 @@ ShownBy = Callable[[str], Shown]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseRow:
-    """One row of the summary: what was timed, the four figures by column name, the verdict and its reason."""
+class RegressionCard:
+    """A case that fails: what changed in a sentence for each metric, its pictures, and what of the stack differs from
+    that of sessions accepted under another key. `row` is the anchor of the case's row in the summary."""
 
+    anchor: str
+    row: str
+    title: str
+    what: str
+    verdict: str
+    reason: str
+    changes: tuple[str, ...]
+    charts: tuple[Chart, ...]
+    stack: tuple[str, ...]
+    num_sessions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRow:
+    """One row of the summary: what was timed, the four figures by column name, the verdict and its reason. `picture` is
+    the anchor of what shows more of the case: its card, or its campaign's section."""
+
+    anchor: str
+    picture: str
     id: str
     what: str
     cells: tuple[tuple[str, str], ...]
@@ -92,14 +109,21 @@ class CampaignSection:
     charts: tuple[Chart, ...]
     tables: tuple[Table, ...]
     metrics: Table | None
+    cases: tuple[tuple[str, str], ...] = ()
+    """The anchor of each case's row, and its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """The head of the page: one line that says how it went, verdict counts (kind, tone, number), and facts."""
+    """The head of the page: one line that says how it went, what it was held against, whether the device is well,
+    verdict counts (kind, tone, number), and facts."""
 
     headline: str
     tone: str
+    against: str
+    device: str
+    invalid: tuple[tuple[str, int], ...]
+    """Why cases could not be measured, the most frequent reason first, with their number."""
     counts: tuple[tuple[str, str, int], ...]
     facts: tuple[tuple[str, str], ...]
 

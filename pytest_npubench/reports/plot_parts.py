@@ -1,86 +1,117 @@
-"""Parts of plotly figures as plain data: the page draws them, so that no figure needs plotly in Python.
+"""What a chart is made of: its series, axes, guides and bands, as typed data. reports/svg.py draws them.
 
-The colours are of middle lightness and read on a light and on a dark ground; text and grid lines take the page's own.
-Series differ by marker or pattern as well, so that nothing hangs on colour alone.
+Series have colours of middle lightness, which read on a light and on a dark ground; they differ by symbol or pattern as
+well, so that nothing hangs on colour alone.
 
 Worked example: round_ticks(30, 600) == [50.0, 100.0, 200.0, 500.0].
 """
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from enum import Enum
 
 BLUE, ORANGE, GREEN, PURPLE, PINK = "#3b82f6", "#d97706", "#059669", "#8b5cf6", "#db2777"
 RED, GREY = "#dc2626", "#808a96"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE)
 COLORS = (*SERIES, PINK, RED, GREY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
-BAND = "rgba(5, 150, 105, 0.12)"
-MAX_LABEL = 36
-NOISE = "rgba(128, 138, 150, 0.35)"
+MAX_LABEL = 60
 
-Part = dict[str, Any]
+Ends = tuple[float, float] | None
+Place = float | str | None
+"""A number, the name of a category, or a gap."""
+
+
+class Shape(Enum):
+    """How the values of a series are drawn."""
+
+    LINE = "line"
+    STAIRS = "stairs"
+    """Flat until the next value, then up to it: what has happened by a time."""
+    TREADS = "treads"
+    """Each value holds from the place before it up to its own, with no riser between: what a bucket costs."""
+    AREA = "area"
+    """A line and what lies below it."""
+    MARKS = "marks"
+    BARS = "bars"
+    SPAN = "span"
+    """Bars from -x to x behind the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Values over their places; None is a gap. `x_ends` and `y_ends` are intervals, a pair for each value or None.
+    `hover` is what a mark says of itself, a format of x and y. `colors` are those of single marks, where they differ;
+    `group` names the legend's entry that stands for several series, and `told` is what a mark says beside that."""
+
+    name: str
+    shape: Shape
+    x: Sequence[Place]
+    y: Sequence[Place]
+    hover: str = ""
+    color: str = BLUE
+    colors: Sequence[str] = ()
+    symbol: str = ""
+    size: float = 8
+    dash: str = ""
+    width: float = 1.5
+    x_ends: Sequence[Ends] = ()
+    y_ends: Sequence[Ends] = ()
+    opacity: float = 1
+    pattern: str = ""
+    in_legend: bool = True
+    told: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """`names` are the categories of an axis without numbers. `ticks` stand where they are given and nowhere else;
+    `span` is what the axis covers, from the lowest to the highest value where it is None."""
+
+    title: str
+    log: bool = False
+    ticks: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
+    span: tuple[float, float] | None = None
+    from_zero: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """`verticals` and `horizontals` are dotted lines over the whole chart. `band` is the allowed range of the
+    horizontal axis; `wedge` that around the diagonal, as a relative error."""
+
+    series: tuple[Series, ...]
+    x: Axis
+    y: Axis
+    verticals: tuple[float, ...] = ()
+    horizontals: tuple[float, ...] = ()
+    band: tuple[float, float] | None = None
+    diagonal: bool = False
+    wedge: float | None = None
+    legend: bool = True
 
 
 def label(text: str) -> str:
-    """Text that plotly shows as it is, for it reads a few HTML tags in labels; of a long one, a path say, the end."""
-    return html.escape(text if len(text) <= MAX_LABEL else f"…{text[1 - MAX_LABEL :]}", quote=False)
+    """Text that fits beside an axis; of a long one, a path say, the end."""
+    return text if len(text) <= MAX_LABEL else f"…{text[1 - MAX_LABEL :]}"
 
 
-def axis(title: str, **settings: Any) -> Part:
-    return {"title": {"text": title}, "automargin": True, **settings}
+def axis(title: str, *, from_zero: bool = False, span: tuple[float, float] | None = None) -> Axis:
+    return Axis(title=title, from_zero=from_zero, span=span)
 
 
-def log_axis(title: str, ticks: Sequence[float], **settings: Any) -> Part:
-    """A logarithmic axis with a tick at each of these and none between them."""
-    texts = [f"{tick:,.4g}" if tick < 1e3 else f"{tick:.0f}" for tick in ticks]
-    return axis(title, type="log", tickvals=list(ticks), ticktext=texts, **settings)
+def log_axis(title: str, ticks: Sequence[float] = (), span: tuple[float, float] | None = None) -> Axis:
+    """A logarithmic axis with a tick at each of these and none between them; at round numbers where none is given."""
+    return Axis(title=title, log=True, ticks=tuple(ticks), span=span)
 
 
-def category_axis(names: Sequence[str]) -> Part:
-    """Names from top to bottom, as in a table."""
-    return axis("", type="category", categoryorder="array", categoryarray=list(names), autorange="reversed")
-
-
-def layout(x: Part, y: Part, **settings: Any) -> Part:
-    return {
-        "xaxis": x,
-        "yaxis": y,
-        "margin": {"l": 8, "r": 12, "t": 8, "b": 8},
-        "showlegend": True,
-        "legend": {
-            "orientation": "h",
-            "traceorder": "normal",  # plotly reverses it where a trace is filled
-            "x": 0,
-            "y": 1.02,
-            "xanchor": "left",
-            "yanchor": "bottom",
-        },
-        "hoverlabel": {"align": "left"},
-        **settings,
-    }
-
-
-def vertical_lines(positions: Iterable[float]) -> list[Part]:
-    """Dotted lines over the whole height."""
-    line = {"color": GREY, "width": 1, "dash": "dot"}
-    return [{"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line} for x in positions]
-
-
-def horizontal_line(position: float) -> Part:
-    """A dotted line over the whole width."""
-    line = {"color": GREY, "width": 1, "dash": "dot"}
-    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": position, "y1": position, "line": line}
-
-
-def vertical_band(low: float, high: float) -> Part:
-    """The allowed range of a horizontal axis, below the traces."""
-    edge = {"color": GREEN, "width": 1, "dash": "dash"}
-    band = {"type": "rect", "x0": low, "x1": high, "yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
-    return {**band, "fillcolor": BAND, "line": edge}
+def category_axis(names: Iterable[str], title: str = "") -> Axis:
+    """Names from top to bottom, as in a table, or from left to right."""
+    return Axis(title=title, names=tuple(dict.fromkeys(map(label, names))))
 
 
 def milliseconds(values: Iterable[float | None]) -> list[float | None]:
@@ -98,7 +129,7 @@ def round_ticks(low: float, high: float) -> list[float]:
     return [tick for tick in ticks if low <= tick <= high]
 
 
-def spread_axis(title: str, values: Sequence[float]) -> Part:
+def spread_axis(title: str, values: Sequence[float]) -> Axis:
     """Logarithmic, a little wider than the values, all above 0."""
     low, high = min(values) / 1.6, max(values) * 1.6
-    return log_axis(title, round_ticks(low, high), range=[math.log10(low), math.log10(high)])
+    return log_axis(title, round_ticks(low, high), (low, high))

@@ -90,3 +90,15 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "jinja2", None)
     error = call("report", journal, "-o", tmp_path / "report.html").error
     assert "jinja2 is not installed: pip install pytest-npubench[report]" in error
+
+
+def test_two_journals_stand_side_by_side(call: Run, tmp_path: Path) -> None:
+    old, new, target = tmp_path / "old.jsonl", tmp_path / "new.jsonl", tmp_path / "page.html"
+    for path in (old, new):
+        write_run(path, measure(make_plan()))
+    answer = call("report", old, new, "-o", target)
+    assert answer.status == 0
+    page = read(target.read_text(encoding="utf-8"))
+    assert "undecided" in page.one("h1").text  # one session a side is too few to decide
+    assert {str(old), str(new)} <= {fact.text.split(" ")[0] for fact in page.all("dd")}
+    assert "buckets/profile/cpu-tiny-llama-b1-bucket128" in {row[0] for row in rows(page.all("table")[-1])}

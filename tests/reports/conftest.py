@@ -1,22 +1,35 @@
-"""A whole run's page, read once; and the page without plotly.js, for tests that render many."""
+"""A whole run's page, read once; and every SVG marked with the figure that it was drawn of."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from pytest_npubench.reports.plot_parts import Figure
 from pytest_npubench.store.journal import Journal, read_journal
 from pytest_npubench.suites import shown
 
 from .journals import make_plan, measure, write_run
-from .page import Element, read
+from .page import DRAWN, Element, read
 
-with suppress(ModuleNotFoundError):  # without jinja2 or plotly there is no page, and a file that needs one is skipped
-    from pytest_npubench.reports import html
+with suppress(ModuleNotFoundError):  # without jinja2 there is no page, and a file that needs one is skipped
+    from pytest_npubench.reports import html, svg
+
+
+@pytest.fixture(scope="session", autouse=True)
+def drawn_figures() -> Iterator[None]:
+    def draw(figure: Figure, *, label: str) -> str:
+        mark = str(len(DRAWN))
+        DRAWN[mark] = figure
+        return svg.draw(figure, label=label).replace("<svg ", f'<svg data-drawn="{mark}" ', 1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pytest_npubench.reports.html.draw", draw)
+        yield
 
 
 @dataclass(frozen=True)
@@ -29,7 +42,7 @@ class Rendered:
     page: Element
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """hypothesis shows arguments of a failure: 5 MB of page would hide the others."""
+        """hypothesis shows arguments of a failure: a page of text would hide the others."""
         printer.text("Rendered(...)")
 
 
@@ -42,9 +55,3 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Rendered:
     records = [record for record in journal.records if record["record"] == "case"]
     text = html.render_html(records, journal, shown)
     return Rendered(journal=journal, records=records, text=text, page=read(text))
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the 5 MB of plotly.js out."""
-    monkeypatch.setattr(html, "get_plotlyjs", lambda: "/* plotly.js */")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from typing import Any
+from xml.etree import ElementTree
+
+from pytest_npubench.reports import svg
+from pytest_npubench.reports.plot_parts import Ends, Figure, Place
 
 VOID = frozenset({"meta", "link", "br", "img", "input", "hr"})
+DRAWN: dict[str, Figure] = {}
+"""What the pages of this process show, by the mark that conftest has their SVG carry."""
 
 
 @dataclass
@@ -72,17 +78,25 @@ def rows(table: Element) -> list[list[str]]:
     return [[cell.text for cell in row.children if isinstance(cell, Element)] for row in table.all("tr")]
 
 
-def figures(page: Element) -> dict[str, Any]:
-    """Title of each chart -> its plotly figure. Of several campaigns' charts of one title, the last."""
-    found = {}
-    for figure in page.all("figure"):
-        (script,) = figure.all("script")
-        found[figure.all("h3")[0].text] = json.loads(script.text, parse_constant=_refuse)
-    return found
+def figures(page: Element) -> dict[str, Figure]:
+    """Title of each chart -> what was drawn for it. Of several campaigns' charts of one title, the last."""
+    return {
+        (figure.all("h3") or figure.all("h4"))[0].text: DRAWN[figure.one("svg").attributes["data-drawn"]]
+        for figure in page.all("figure")
+    }
 
 
-def _refuse(constant: str) -> None:
-    raise AssertionError(f"{constant} is no JSON to a browser")
+def check_svg(figure: Figure) -> None:
+    """It is XML by itself, and every number in its paths is finite."""
+    text = svg.draw(figure, label="a chart")
+    ElementTree.fromstring(text)
+    assert not re.search(r"\b(nan|inf)\b", " ".join(re.findall(r' (?:d|x|y|width|height)="([^"]*)"', text)))
+
+
+def whiskers(values: Sequence[Place], ends: Sequence[Ends]) -> list[tuple[float, float]]:
+    """How far below and above its value each interval reaches."""
+    pairs = zip(values, ends, strict=True)
+    return [(float(value) - pair[0], pair[1] - float(value)) for value, pair in pairs if value is not None and pair]
 
 
 def table_of(page: Element, caption: str) -> list[list[str]]:

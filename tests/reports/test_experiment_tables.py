@@ -175,7 +175,7 @@ def test_capacities_have_their_intervals() -> None:
     assert "layered: crosses 90%. Reported (" in note
 
 
-def test_each_experiment_has_its_own_part_of_the_page(small: None) -> None:
+def test_each_experiment_has_its_own_part_of_the_page() -> None:
     records = [*served_records(), energy_record()]
     page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
     headings = [heading.text for heading in page.all("h3")]
@@ -193,7 +193,7 @@ def test_each_experiment_has_its_own_part_of_the_page(small: None) -> None:
         assert name in headings, name
 
 
-def test_latencies_have_mean_p50_p95_p99_and_the_papers(small: None) -> None:
+def test_latencies_have_mean_p50_p95_p99_and_the_papers() -> None:
     page = read(html.render_html(served_records(), Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
     rows = {(row[0], row[1]): row[2:] for row in table_of(page, f"Latencies under {LOAD}")}
     assert rows["latency, ms", "policy"] == ["mean", "p50", "p95", "p99", "n", "rests on"]

@@ -167,7 +167,7 @@ def page_of(records: list[dict[str, Any]]) -> Element:
     return read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
 
 
-def test_partition_finds_every_chart_and_figure(partitioned: list[dict[str, Any]], small: None) -> None:
+def test_partition_finds_every_chart_and_figure(partitioned: list[dict[str, Any]]) -> None:
     page = page_of(partitioned)
     assert "of another version" not in page.text
     assert list(figures(page)) == [
@@ -180,7 +180,7 @@ def test_partition_finds_every_chart_and_figure(partitioned: list[dict[str, Any]
         "Decoder layer: decode of 1 token after 64",
         "Across the edges of graph sizes: ffn_gate_up",
     ]
-    assert [line["name"] for line in figures(page)["Across the edges of graph sizes: ffn_gate_up"]["data"]] == [
+    assert [line.name for line in figures(page)["Across the edges of graph sizes: ffn_gate_up"].series] == [
         *("solver's split", "padding", "pipe", "online prepare", "chunked")
     ]
     for caption in (
@@ -199,10 +199,10 @@ def test_partition_finds_every_chart_and_figure(partitioned: list[dict[str, Any]
 WIDE = ("NPU-3", "wide", "tall")  # a square weight has no other shape
 
 
-def test_offload_finds_every_chart_and_figure(offloaded: list[dict[str, Any]], small: None) -> None:
+def test_offload_finds_every_chart_and_figure(offloaded: list[dict[str, Any]]) -> None:
     page = page_of(offloaded)
     assert "of another version" not in page.text
-    assert list(figures(page)) == [
+    assert [title for title in figures(page) if not title.startswith("Distribution")] == [
         "Shadow outliers: error",
         "Shadow outliers: time",
         "Error by what is pruned",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plotly.graph_objects import Figure
 
 from pytest_npubench.reports import html
+from pytest_npubench.reports.plot_parts import Shape
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.suites import shown
 
@@ -28,7 +28,7 @@ from .journals import (
     write_rounds,
     write_run,
 )
-from .page import figures, read, rows, table_of
+from .page import check_svg, figures, read, rows, table_of, whiskers
 
 CHARTS = (
     "TTFT_b by bucket",
@@ -65,7 +65,7 @@ def test_the_case_table_has_a_row_a_case(run: Rendered) -> None:
         assert row[6] == "passed"
 
 
-def test_failing_rows_come_first_and_are_marked(tmp_path: Path, small: None) -> None:
+def test_failing_rows_come_first_and_are_marked(tmp_path: Path) -> None:
     write_run(tmp_path / "journal.jsonl", measure(make_plan(), slow={f"batch/{WORKLOADS[1]}": 1.5}))
     journal = read_journal(tmp_path / "journal.jsonl")
     page = read(html.render_html([r for r in journal.records if r["record"] == "case"], journal, shown))
@@ -83,68 +83,70 @@ def test_failing_rows_come_first_and_are_marked(tmp_path: Path, small: None) -> 
 def test_bucket_charts_show_the_table_in_milliseconds_on_a_log_axis(run: Rendered) -> None:
     for title, times_s in (("TTFT_b by bucket", TTFT_S), ("TBT_b by bucket", TBT_S)):
         figure = figures(run.page)[title]
-        (trace,) = figure["data"]
-        assert trace["x"] == list(BUCKETS)
-        assert trace["y"] == pytest.approx([1e3 * times_s[bucket] for bucket in BUCKETS])
-        assert figure["layout"]["xaxis"]["type"] == "log"
-        assert all(error > 0 for error in trace["error_y"]["array"])
+        (trace,) = figure.series
+        assert trace.x == list(BUCKETS)
+        assert trace.y == pytest.approx([1e3 * times_s[bucket] for bucket in BUCKETS])
+        assert figure.x.log
+        assert all(below > 0 and above > 0 for below, above in whiskers(trace.y, trace.y_ends))
     # E1 of N = 1 is one TTFT, six samples of the three round factors, so its standard error is known in closed form
     spread = [factor for factor in ROUND_FACTORS for _ in range(2)]
     variance = sum((factor - 1) ** 2 for factor in spread) / (len(spread) - 1)
     expected = [1e3 * TTFT_S[bucket] * (variance / len(spread)) ** 0.5 for bucket in BUCKETS]
-    assert figures(run.page)["TTFT_b by bucket"]["data"][0]["error_y"]["array"] == pytest.approx(expected)
+    (trace,) = figures(run.page)["TTFT_b by bucket"].series
+    assert [above for _, above in whiskers(trace.y, trace.y_ends)] == pytest.approx(expected)
+    assert trace.shape is Shape.TREADS  # nothing is interpolated between buckets
 
 
 def test_steps_chart_shows_each_length_once_with_the_boundaries(run: Rendered) -> None:
     figure = figures(run.page)["Latency steps by length"]
-    trace = figure["data"][0]
-    assert trace["x"] == [64, 127, 128, 129, 192, 255, 256, 257, 384, 511, 512]
-    assert trace["y"] == pytest.approx([10.0] * 3 + [18.0] * 4 + [34.0] * 4)
-    assert [shape["x0"] for shape in figure["layout"]["shapes"]] == list(BUCKETS)
+    trace = figure.series[0]
+    assert trace.x == [64, 127, 128, 129, 192, 255, 256, 257, 384, 511, 512]
+    assert trace.y == pytest.approx([10.0] * 3 + [18.0] * 4 + [34.0] * 4)
+    assert figure.verticals == BUCKETS
 
 
-def test_a_jump_inside_a_bucket_is_marked(tmp_path: Path, small: None) -> None:
+def test_a_jump_inside_a_bucket_is_marked(tmp_path: Path) -> None:
     write_run(tmp_path / "journal.jsonl", measure(make_plan(), slow={"step/255": 1.5}))
     journal = read_journal(tmp_path / "journal.jsonl")
     page = read(html.render_html([r for r in journal.records if r["record"] == "case"], journal, shown))
-    marked = {trace["name"]: trace["x"] for trace in figures(page)["Latency steps by length"]["data"]}
+    marked = {trace.name: trace.x for trace in figures(page)["Latency steps by length"].series}
     assert marked["jump inside a bucket"] == [255, 256]  # up to 255 and down again
 
 
 def test_prediction_charts_show_limit_repeat_error_and_every_batch(run: Rendered) -> None:
     chart = figures(run.page)["Prediction error by workload"]
-    (band,) = chart["layout"]["shapes"]
-    assert (band["x0"], band["x1"]) == (-10, 10)
-    traces = {trace["name"]: trace for trace in chart["data"]}
-    assert traces["error of the sum, 95 % interval"]["x"] == pytest.approx([0, 0], abs=1e-6)
+    assert chart.band == (-10, 10)
+    traces = {trace.name: trace for trace in chart.series}
+    assert traces["error of the sum, 95 % interval"].x == pytest.approx([0, 0], abs=1e-6)
     repeats = {r["detail"]["workload"]: r["repeat_error"] for r in run.records if "/prediction/" in r["case"]}
-    for name, base, width in zip(*(traces["± repeat error"][key] for key in ("y", "base", "x")), strict=True):
-        assert (-base, width) == pytest.approx((100 * repeats[name], 200 * repeats[name]))
+    around = traces["± repeat error"]
+    for name, repeat in zip(around.y, around.x, strict=True):
+        assert repeat == pytest.approx(100 * repeats[name])
     scatter = figures(run.page)["Predicted and measured by batch"]
     plan = make_plan()
-    for trace in scatter["data"]:
-        if trace["name"] in WORKLOADS:
-            expected = [1e3 * duration_s(batch) for batch in plan.draws(trace["name"])]
-            assert trace["x"] == pytest.approx(expected)
-            assert trace["y"] == pytest.approx(expected)
+    for trace in scatter.series:
+        if trace.name in WORKLOADS:
+            expected = [1e3 * duration_s(batch) for batch in plan.draws(trace.name)]
+            assert trace.x == pytest.approx(expected)
+            assert trace.y == pytest.approx(expected)
     assert [row[0] for row in table_of(run.page, "Batches")[1:]] == [name for name in WORKLOADS for _ in range(2)]
 
 
 def test_padding_chart_and_its_dropped_counts(run: Rendered) -> None:
     details = {r["detail"]["workload"]: r["detail"] for r in run.records if "/prediction/" in r["case"]}
-    prefill, decode = figures(run.page)["Padding waste by workload"]["data"]
-    assert prefill["x"] == pytest.approx([100 * details[name]["prefill_padding_fraction"] for name in WORKLOADS])
-    assert decode["x"] == pytest.approx([100 * details[name]["decode_padding_fraction"] for name in WORKLOADS])
+    prefill, decode = figures(run.page)["Padding waste by workload"].series
+    assert prefill.x == pytest.approx([100 * details[name]["prefill_padding_fraction"] for name in WORKLOADS])
+    assert decode.x == pytest.approx([100 * details[name]["decode_padding_fraction"] for name in WORKLOADS])
     for row in table_of(run.page, "Padding and dropped requests")[1:]:
         assert row[3:] == [str(details[row[0]]["num_dropped"]), str(details[row[0]]["num_drawn"])]
 
 
 def test_drift_is_each_rounds_mean_over_the_overall_mean(run: Rendered) -> None:
-    traces = figures(run.page)["Drift from round to round"]["data"]
+    traces = figures(run.page)["Drift from round to round"].series
     assert len(traces) == len(run.journal.records[1]["points"]) + 1
     for trace in traces:
-        assert trace["y"] == pytest.approx(ROUND_FACTORS)
-    assert sum(trace.get("showlegend", True) for trace in traces) == 5  # batch, move, profile, step and the median
+        assert trace.y == pytest.approx(ROUND_FACTORS)
+    assert sum(trace.in_legend for trace in traces) == 5  # batch, move, profile, step and the median
     body = table_of(run.page, "Drift of all points by round")[1:]
     assert [float(row[2]) for row in body] == pytest.approx(ROUND_FACTORS)
 
@@ -160,7 +162,7 @@ def test_cost_table_adds_up(run: Rendered) -> None:
     assert float(total[5]) == pytest.approx(expected, abs=0.01)
 
 
-def test_the_mean_error_case_is_told_with_its_spread(tmp_path: Path, small: None) -> None:
+def test_the_mean_error_case_is_told_with_its_spread(tmp_path: Path) -> None:
     """Errors are 0 and 1/1.5 - 1, a third: the mean is half of that, the median too, p90 nine tenths of it."""
     write_run(tmp_path / "journal.jsonl", measure(make_plan(), slow={f"batch/{WORKLOADS[1]}": 1.5}))
     journal = read_journal(tmp_path / "journal.jsonl")
@@ -178,7 +180,7 @@ def test_all_metrics_are_listed_in_milliseconds(run: Rendered) -> None:
     assert bucket128[2:] == ["10 ms", "6", "9 ms", "12 ms"]
 
 
-def test_devices_stand_side_by_side(tmp_path: Path, small: None) -> None:
+def test_devices_stand_side_by_side(tmp_path: Path) -> None:
     with open_journal(tmp_path / "journal.jsonl") as writer:
         for ordinal, name in enumerate(("NVIDIA H200", "NVIDIA A100")):
             digest = writer.device(make_fingerprint(name))
@@ -201,7 +203,7 @@ def test_devices_stand_side_by_side(tmp_path: Path, small: None) -> None:
     assert sum(name.endswith("on cuda:1") for name in ids) == len(ids) / 2
 
 
-def test_a_resumed_campaign_shows_the_rounds_of_the_earlier_session(tmp_path: Path, small: None) -> None:
+def test_a_resumed_campaign_shows_the_rounds_of_the_earlier_session(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     measurement = measure(make_plan())
     write_run(path, measurement)
@@ -217,21 +219,21 @@ def test_a_resumed_campaign_shows_the_rounds_of_the_earlier_session(tmp_path: Pa
     assert page.all("header")[0].text.count(writer.session) == 1
 
 
-def test_a_report_shows_its_own_rounds_not_earlier_or_later_ones(tmp_path: Path, small: None) -> None:
+def test_a_report_shows_its_own_rounds_not_earlier_or_later_ones(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     whole = measure(make_plan())
     for measurement in (only(whole, "step"), whole, only(whole, "profile")):
         write_run(path, measurement)
     journal = read_journal(path)
     page = read(html.render_html([r for r in journal.sessions[1].records if r["record"] == "case"], journal, shown))
-    assert len(figures(page)["Drift from round to round"]["data"]) == len(whole.points) + 1
+    assert len(figures(page)["Drift from round to round"].series) == len(whole.points) + 1
 
 
-def test_every_figure_is_one_that_plotly_takes(run: Rendered) -> None:
+def test_every_figure_is_drawn_whole(run: Rendered) -> None:
     found = figures(run.page)
     assert tuple(found) == CHARTS
     for figure in found.values():
-        Figure(figure)  # raises ValueError for a property that plotly does not have
+        check_svg(figure)
 
 
 def test_each_metric_is_defined_where_it_is_shown(run: Rendered) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_npubench.cli.profile_source import profile_from_journal
 from pytest_npubench.reports import html
+from pytest_npubench.reports.plot_parts import Shape
 from pytest_npubench.store.journal import Journal, read_journal
 from pytest_npubench.suites import shown
 from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
@@ -53,23 +54,23 @@ def with_declared(measurement: Measurement) -> Measurement:
     return replace(measurement, measured=replace(measurement.measured, rounds=rounds))
 
 
-def test_a_section_says_that_latency_is_continuous(tmp_path: Path, small: None, measurement: Measurement) -> None:
+def test_a_section_says_that_latency_is_continuous(tmp_path: Path, measurement: Measurement) -> None:
     page = page_of(journal_of(tmp_path, measurement))
     assert SAID in page.text
     assert "stairs found behind 128, 256)" in page.text  # the table is one
     charts = figures(page)
     assert "Padding waste by workload" not in charts
-    (crosses,) = [trace for trace in charts["Latency steps by length"]["data"] if trace["mode"] == "markers"]
-    assert crosses["x"] == [129, 257]
+    (crosses,) = [trace for trace in charts["Latency steps by length"].series if trace.shape is Shape.MARKS]
+    assert crosses.x == [129, 257]
     assert "Drift from round to round" in charts  # its rounds are found by another key than the reference engine's
 
 
-def test_declared_buckets_are_no_drift_and_no_slope(tmp_path: Path, small: None, measurement: Measurement) -> None:
+def test_declared_buckets_are_no_drift_and_no_slope(tmp_path: Path, measurement: Measurement) -> None:
     journal = journal_of(tmp_path, with_declared(measurement))
     page = page_of(journal)
     assert "latency is continuous" not in page.text
     assert "Padding waste by workload" in figures(page)
-    assert len(figures(page)["Drift from round to round"]["data"]) == len(measurement.points) + 1  # and the median
+    assert len(figures(page)["Drift from round to round"].series) == len(measurement.points) + 1  # and the median
 
 
 def case(kind: str, device: str, detail: object) -> dict[str, object]:

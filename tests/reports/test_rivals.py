@@ -61,12 +61,12 @@ def test_the_chart_of_errors_and_its_table_have_each(run) -> None:
     records, _ = run
     charts, _, remarks = parts(Cases.read(records), [])
     (chart,) = (chart for chart in charts if chart.title == "Prediction error by workload")
-    (trace,) = (trace for trace in chart.figure["data"] if trace["name"] == "linear")
+    (trace,) = (trace for trace in chart.figure.series if trace.name == "linear")
     figures = of_linear(records)
-    assert trace["x"] == pytest.approx([100 * one.error for one in figures])
-    low, high = chart.figure["layout"]["xaxis"]["range"]
-    assert low < min(trace["x"])
-    assert max(trace["x"]) < high
+    assert trace.x == pytest.approx([100 * one.error for one in figures])
+    low, high = chart.figure.x.span
+    assert low < min(trace.x)
+    assert max(trace.x) < high
     rows = [row for row in chart.table.rows if row[0].endswith(", linear")]
     assert [row[3] for row in rows] == [f"{100 * one.error:+.2f}" for one in figures]
     assert sum("nobody: no predictor" in row[0] for row in chart.table.rows) == len(figures)
@@ -76,7 +76,7 @@ def test_the_chart_of_errors_and_its_table_have_each(run) -> None:
 
 
 @pytest.mark.parametrize("said", [3, [], {"linear": 3}, {"linear": {"reason": 1}}], ids=str)
-def test_a_page_of_what_is_no_rival(run, said: object, small: None) -> None:
+def test_a_page_of_what_is_no_rival(run, said: object) -> None:
     """A journal that was edited by hand: such a case is named and not shown half."""
     records, journal = run
     odd = [{**record, "detail": {**record["detail"], "predictors": said}} for record in records]

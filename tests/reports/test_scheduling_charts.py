@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plotly.graph_objects import Figure
 
-from pytest_npubench.reports import html
+from pytest_npubench.reports import html, svg
+from pytest_npubench.reports.plot_parts import Series, Shape
 from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import shown
 from pytest_npubench.suites.scheduling.kinds.policy import PolicyDetail
@@ -25,7 +24,7 @@ from pytest_npubench.suites.scheduling.report.section import parts
 from pytest_npubench.verdict.case_record import Cases
 
 from .conftest import Rendered
-from .page import Element, figures, read, rows, table_of
+from .page import Element, check_svg, figures, read, rows, table_of, whiskers
 from .served import LAYERED, WORKLOAD, policy_detail, policy_record, round_points, served_journal, served_records
 from .test_report_gaps import JUNK, _places, check_rows, readable
 
@@ -45,11 +44,10 @@ CHARTS = {
     f"Tokens of one request over time, {LOAD}",
     "Drift from round to round",
 }
-pytestmark = pytest.mark.usefixtures("small")
 
 
 @pytest.fixture
-def served(tmp_path: Path, small: None) -> tuple[list[dict[str, Any]], Journal, Element]:
+def served(tmp_path: Path) -> tuple[list[dict[str, Any]], Journal, Element]:
     records, journal = served_journal(tmp_path / "journal.jsonl")
     return records, journal, read(html.render_html(records, journal, shown))
 
@@ -59,11 +57,11 @@ def page(served: tuple[list[dict[str, Any]], Journal, Element]) -> Element:
     return served[2]
 
 
-def test_every_kind_has_its_chart_and_plotly_takes_them(page: Element) -> None:
+def test_every_kind_has_its_chart_and_is_drawn_whole(page: Element) -> None:
     found = figures(page)
     assert found.keys() == CHARTS
     for figure in found.values():
-        Figure(figure)
+        check_svg(figure)
     for figure in page.all("figure"):
         assert figure.one("figcaption").text
         assert len(figure.one("table").all("tr")) > 1
@@ -108,7 +106,7 @@ def test_the_table_of_policies_has_every_figure_with_its_meaning(page: Element) 
     assert "Settings: chunked: chunk_size_tokens = 64; layered: tokens_per_iteration = 64, merge_cap" in page.text
 
 
-def test_policies_that_rest_on_different_numbers_say_so(small: None) -> None:
+def test_policies_that_rest_on_different_numbers_say_so() -> None:
     static = policy_detail("static", 20)
     noted = replace(static.figures["ttft_mean_s"], note="4 of 24 arrived requests are not counted: no token")
     detail = replace(static, figures={**static.figures, "ttft_mean_s": noted})
@@ -124,17 +122,16 @@ def test_policies_that_rest_on_different_numbers_say_so(small: None) -> None:
 
 
 def test_bars_are_the_means_with_their_intervals(page: Element) -> None:
-    (bars,) = figures(page)["Mean TTFT by policy"]["data"]
-    assert bars["y"] == ["chunked", "layered"]
-    assert bars["x"] == pytest.approx([400, 200])
-    assert bars["error_x"]["array"] == pytest.approx([40, 20])
-    assert bars["error_x"]["arrayminus"] == pytest.approx([40, 20])
-    (bars,) = figures(page)["Mean TBT by policy"]["data"]
-    assert bars["x"] == pytest.approx([30, 25])
+    (bars,) = figures(page)["Mean TTFT by policy"].series
+    assert bars.y == ["chunked", "layered"]
+    assert bars.x == pytest.approx([400, 200])
+    assert whiskers(bars.x, bars.x_ends) == [pytest.approx((40, 40)), pytest.approx((20, 20))]
+    (bars,) = figures(page)["Mean TBT by policy"].series
+    assert bars.x == pytest.approx([30, 25])
     assert table_of(page, "Mean TBT by policy")[2] == ["layered", LOAD, "25", "22.5 to 27.5", "24"]
 
 
-def test_two_loads_are_two_tables_and_two_rows_of_bars(small: None) -> None:
+def test_two_loads_are_two_tables_and_two_rows_of_bars() -> None:
     faster = policy_record(
         "chunked",
         axes=(("policy", "chunked"), ("workload", WORKLOAD), ("rate", "u0.9")),
@@ -144,20 +141,20 @@ def test_two_loads_are_two_tables_and_two_rows_of_bars(small: None) -> None:
     first, second = served_loads(cases.of("policy", PolicyDetail))
     assert (first.name, second.name) == (LOAD, "layered-arxiv-div32 at 1.1 req/s")
     charts = {chart.title: chart for chart in parts(cases, ())[0]}
-    one, other = charts["Mean TTFT by policy"].figure["data"]
-    assert (one["name"], one["y"]) == (LOAD, ["chunked", "layered"])
-    assert (other["name"], other["y"]) == ("layered-arxiv-div32 at 1.1 req/s", ["chunked"])
-    assert one["marker"] != other["marker"]
+    one, other = charts["Mean TTFT by policy"].figure.series
+    assert (one.name, one.y) == (LOAD, ["chunked", "layered"])
+    assert (other.name, other.y) == ("layered-arxiv-div32 at 1.1 req/s", ["chunked"])
+    assert (one.color, one.pattern) != (other.color, other.pattern)
 
 
 def test_chunk_sweep(page: Element) -> None:
-    (loaded,) = figures(page)["Expert bytes by chunk size"]["data"]
-    (prefill,) = figures(page)["Prefill time by chunk size"]["data"]
-    assert loaded["x"] == prefill["x"] == [64, 128, 1024]
-    assert loaded["y"] == pytest.approx([6.4, 3.6, 0.8])
-    assert "error_y" not in loaded  # counted, not timed
-    assert prefill["y"] == pytest.approx([900, 600, 300])
-    assert prefill["error_y"]["array"] == pytest.approx([90, 60, 30])
+    (loaded,) = figures(page)["Expert bytes by chunk size"].series
+    (prefill,) = figures(page)["Prefill time by chunk size"].series
+    assert loaded.x == prefill.x == [64, 128, 1024]
+    assert loaded.y == pytest.approx([6.4, 3.6, 0.8])
+    assert not loaded.y_ends  # counted, not timed
+    assert prefill.y == pytest.approx([900, 600, 300])
+    assert [above for _, above in whiskers(prefill.y, prefill.y_ends)] == pytest.approx([90, 60, 30])
     assert table_of(page, "Prefill time by chunk size")[1:] == [
         ["64", "900", "90"],
         ["128", "600", "60"],
@@ -169,19 +166,19 @@ def test_chunk_sweep(page: Element) -> None:
 
 
 def test_coverage_stands_beside_the_papers(page: Element) -> None:
-    ours, theirs = figures(page)["Expert coverage by decode batch"]["data"]
-    assert ours["x"] == theirs["x"] == [1, 8, 32]
-    assert ours["y"] == pytest.approx([12.5, 60, 95])
-    assert (theirs["name"], theirs["y"]) == (REPORTED_COVERAGE, pytest.approx([6.25, 29, 54.7]))
+    ours, theirs = figures(page)["Expert coverage by decode batch"].series
+    assert ours.x == theirs.x == [1, 8, 32]
+    assert ours.y == pytest.approx([12.5, 60, 95])
+    assert (theirs.name, theirs.y) == (REPORTED_COVERAGE, pytest.approx([6.25, 29, 54.7]))
     assert REPORTED_COVERAGE == "reported (Layered Prefill, Table 1: 128 experts, 8 a token)"
     assert table_of(page, "Expert coverage by decode batch")[2] == ["8", "60.00", "29.00"]
 
 
 def test_layer_groups(page: Element) -> None:
-    ttft, tbt = figures(page)[f"TTFT and TBT by layer groups, {LOAD}"]["data"]
-    assert ttft["x"] == tbt["x"] == [2, 4, 8]
-    assert ttft["y"] == pytest.approx([200, 300, 500])
-    assert tbt["y"] == pytest.approx([90, 60, 40])
+    ttft, tbt = figures(page)[f"TTFT and TBT by layer groups, {LOAD}"].series
+    assert ttft.x == tbt.x == (2, 4, 8)
+    assert ttft.y == pytest.approx([200, 300, 500])
+    assert tbt.y == pytest.approx([90, 60, 40])
     header, *body = table_of(page, f"Layer groups under {LOAD}")
     assert header[3:] == ["reported mean TTFT ms", "reported p99 TBT ms"]
     assert body[0] == ["2", "200", "90", "480", "138"]  # Table 11
@@ -190,22 +187,18 @@ def test_layer_groups(page: Element) -> None:
 
 def test_attainment_by_rate(page: Element) -> None:
     title = "SLO attainment by rate, layered-arxiv-div32"
-    layered, chunked, *marks = figures(page)[title]["data"]
-    assert [(mark["name"], mark["x"], mark["y"]) for mark in marks] == [
+    layered, chunked, *marks = figures(page)[title].series
+    assert [(mark.name, mark.x, mark.y) for mark in marks] == [
         ("layered, capacity", [1.5], [90.0]),
         ("chunked, capacity", [1.2], [90.0]),
     ]
-    assert (marks[0]["error_x"]["array"], marks[0]["error_x"]["arrayminus"]) == (
-        [pytest.approx(0.1)],
-        [pytest.approx(0.1)],
-    )
-    assert "error_x" not in marks[1]  # its interval is not known
-    assert (layered["name"], chunked["name"]) == ("layered", "chunked")
-    assert layered["x"] == chunked["x"] == [0.8, 1.6]
-    assert layered["y"] == pytest.approx([100, 75])
-    assert chunked["y"] == pytest.approx([95, 50])
-    (line,) = figures(page)[title]["layout"]["shapes"]
-    assert (line["y0"], line["y1"]) == (90, 90)
+    assert whiskers(marks[0].x, marks[0].x_ends) == [pytest.approx((0.1, 0.1))]
+    assert not marks[1].x_ends  # its interval is not known
+    assert (layered.name, chunked.name) == ("layered", "chunked")
+    assert layered.x == chunked.x == (0.8, 1.6)
+    assert layered.y == pytest.approx([100, 75])
+    assert chunked.y == pytest.approx([95, 50])
+    assert figures(page)[title].horizontals == (90,)
     parts = ("TTFT and TBT", "TTFT", "TBT")
     assert table_of(page, title) == [
         ["requests/s", *(f"{policy}, {part} %" for policy in ("layered", "chunked") for part in parts)],
@@ -216,10 +209,10 @@ def test_attainment_by_rate(page: Element) -> None:
 
 
 def test_a_timeline_steps_up_at_each_token(page: Element) -> None:
-    layered, chunked = figures(page)[f"Tokens of one request over time, {LOAD}"]["data"]
-    assert layered["x"] == pytest.approx([0, 200, 225, 250])
-    assert layered["y"] == chunked["y"] == [0, 1, 2, 3]
-    assert layered["line"]["shape"] == "hv"  # flat until the token comes
+    layered, chunked = figures(page)[f"Tokens of one request over time, {LOAD}"].series
+    assert layered.x == pytest.approx([0, 200, 225, 250])
+    assert list(layered.y) == list(chunked.y) == [0, 1, 2, 3]
+    assert layered.shape is Shape.STAIRS  # flat until the token comes
     assert table_of(page, f"When each token came, {LOAD}")[3] == ["3", "250", "460"]
 
 
@@ -233,22 +226,21 @@ def test_bursts(page: Element) -> None:
 
 
 def test_drift_follows_ttft_and_repeated_work_and_nothing_else(page: Element) -> None:
-    traces = {trace["text"][0] if "text" in trace else trace["name"]: trace for trace in _drift(page)}
+    traces = {trace.told or trace.name: trace for trace in _drift(page)}
     assert len(traces) == 4
-    assert traces["decode/8/16"]["y"] == [1, 1, 1]
+    assert list(traces["decode/8/16"].y) == [1, 1, 1]
     for name in traces.keys() - {"decode/8/16"}:
-        assert traces[name]["y"] == pytest.approx([1.2, 0.9, 0.9]), name
-    assert {trace["legendgroup"] for trace in traces.values() if "legendgroup" in trace} == {
-        "layered",
-        "chunked",
-        "decode",
+        assert traces[name].y == pytest.approx([1.2, 0.9, 0.9]), name
+    assert {trace.name for trace in traces.values() if trace.told} == {
+        "layered points",
+        "chunked points",
+        "decode points",
     }
-    assert len(json.dumps(figures(page)["Drift from round to round"])) < 6000
+    assert len(svg.draw(figures(page)["Drift from round to round"], label="drift")) < 8000
 
 
-def _drift(page: Element) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = figures(page)["Drift from round to round"]["data"]
-    return found
+def _drift(page: Element) -> tuple[Series, ...]:
+    return figures(page)["Drift from round to round"].series
 
 
 def test_a_rounds_figures_are_mean_ttft_by_policy_and_load() -> None:
@@ -276,7 +268,7 @@ def test_columns_that_do_not_fit_together_and_failed_blocks_are_left_out(column:
     assert [len(own) for name, own in found.items() if name.startswith("chunked")] == [1]
 
 
-def test_buckets_and_scheduling_of_one_model_never_mix(run: Rendered, small: None) -> None:
+def test_buckets_and_scheduling_of_one_model_never_mix(run: Rendered) -> None:
     served = policy_record("layered")
     of_buckets = next(record for record in run.records if "/profile/" in record["case"])
     served |= {name: of_buckets[name] for name in ("hardware", "model", "batch_size", "device", "fingerprint")}
@@ -293,7 +285,7 @@ def test_buckets_and_scheduling_of_one_model_never_mix(run: Rendered, small: Non
     assert "policy" not in " ".join(table.text for table in buckets.all("table"))
 
 
-def test_cases_without_what_a_chart_needs_have_none(small: None) -> None:
+def test_cases_without_what_a_chart_needs_have_none() -> None:
     records = [{**record, "detail": {}, "metrics": {}, "measured_s": None} for record in served_records()]
     page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
     assert not page.all("figure")
@@ -301,7 +293,7 @@ def test_cases_without_what_a_chart_needs_have_none(small: None) -> None:
     assert len(rows(page.all("table")[0])) == len(records) + 1
 
 
-def test_names_of_policies_and_workloads_stay_text(small: None) -> None:
+def test_names_of_policies_and_workloads_stay_text() -> None:
     nasty = "<b onclick='x()'>b</b>"
     records = served_records()
     for record in records:
@@ -310,7 +302,7 @@ def test_names_of_policies_and_workloads_stay_text(small: None) -> None:
     page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
     assert not page.all("b")
     for chart in parts(Cases.read(records), ())[0]:
-        assert "<b" not in json.dumps(chart.figure)
+        assert "<b" not in svg.draw(chart.figure, label="a chart")
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -55,7 +55,7 @@ def _as_kept(case: Case, judgement: Judgement, campaign: str = "c") -> Any:
     return json.loads(json.dumps(judged.to_json()))
 
 
-def test_every_chart_and_figure_is_found(request: pytest.FixtureRequest, small: None) -> None:
+def test_every_chart_and_figure_is_found(request: pytest.FixtureRequest) -> None:
     records = _records(request, "qwen3-30b-a3b", tuple(name for name in KINDS if name != "dense_control"))
     page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
     assert "is not shown" not in page.text

@@ -48,7 +48,7 @@ def test_a_flipped_bit_is_noticed_without_exception(damaged_files, tmp_path):
 
 
 def test_no_value_of_another_type_ends_in_a_traceback(damaged_files, tmp_path):
-    pytest.importorskip("plotly")
+    pytest.importorskip("jinja2")
     ((kind, counts),) = damaged_files.damage_values(0.05, tmp_path).items()
     assert not [name for name in counts if name.startswith("wrong")], (kind, counts)
 

@@ -16,23 +16,20 @@ from pytest_npubench.core.measurement import CostRecord
 from pytest_npubench.reports import build, number_text
 from pytest_npubench.reports.page import Chart, Table
 from pytest_npubench.reports.plot_parts import (
-    BAND,
     BLUE,
     COLORS,
-    GREEN,
     GREY,
-    NOISE,
     ORANGE,
     SERIES,
     SYMBOLS,
-    Part,
+    Series,
+    Shape,
     axis,
     category_axis,
     label,
     log_axis,
     percents,
     round_ticks,
-    vertical_band,
 )
 from pytest_npubench.stats.error import summarise
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail, RivalDetail
@@ -208,7 +205,7 @@ def _error_chart(found: Sequence[JudgedWorkload]) -> Chart:
                 held,
                 percents(item.gated_error for item in found),
                 names,
-                f"%{{y}}: %{{x:+.2f}} %<extra>{held}</extra>",
+                "{y}: {x:+.2f} %",
                 color=ORANGE,
                 symbol="diamond-open",
                 size=13,
@@ -217,20 +214,19 @@ def _error_chart(found: Sequence[JudgedWorkload]) -> Chart:
                 summed,
                 errors,
                 names,
-                "%{y}: %{x:+.2f} %<extra>error of the sum</extra>",
+                "{y}: {x:+.2f} %",
                 color=BLUE,
-                error_x=build.error_bars(errors, ends),
+                x_ends=ends,
             ),
             *_rival_marks(names, found),
         ],
-        (axis("prediction error, %", zeroline=True, range=[-span, span]), category_axis(names)),
+        (axis("prediction error, %", span=(-span, span)), category_axis(names)),
         Table(
             caption="Prediction by workload",
             header=("workload", "measured ms", "predicted ms", "error %", "95 % interval %", "held to %", "± repeat %"),
             rows=tuple(row for item in found for row in _error_rows(item)),
         ),
-        rows=len(found),
-        shapes=[] if limit is None else [vertical_band(-100 * limit, 100 * limit)],
+        band=None if limit is None else (-100 * limit, 100 * limit),
     )
 
 
@@ -241,23 +237,13 @@ def _reach(item: JudgedWorkload) -> tuple[float, ...]:
     return abs(low), abs(high), abs(item.gated_error), abs(item.repeat_error or 0.0), *rivals
 
 
-def _repeat_bars(names: list[str], found: Sequence[JudgedWorkload]) -> Part:
+def _repeat_bars(names: list[str], found: Sequence[JudgedWorkload]) -> Series:
     """From minus to plus the repeat error: within it an error is noise."""
-    repeats = [100 * (item.repeat_error or 0.0) for item in found]
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": "± repeat error",
-        "y": names,
-        "x": [2 * repeat for repeat in repeats],
-        "base": [-repeat for repeat in repeats],
-        "width": 0.5,
-        "marker": {"color": NOISE},
-        "hoverinfo": "skip",
-    }
+    repeats = percents(item.repeat_error or 0.0 for item in found)
+    return Series(name="± repeat error", shape=Shape.SPAN, x=repeats, y=names, color=GREY, opacity=0.35)
 
 
-def _rival_marks(names: list[str], found: Sequence[JudgedWorkload]) -> list[Part]:
+def _rival_marks(names: list[str], found: Sequence[JudgedWorkload]) -> list[Series]:
     """A trace for each rival, over the workloads for which it has an error."""
     errors: dict[str, dict[str, float]] = {}
     for name, item in zip(names, found, strict=True):
@@ -269,7 +255,7 @@ def _rival_marks(names: list[str], found: Sequence[JudgedWorkload]) -> list[Part
             predictor,
             percents(known.values()),
             list(known),
-            "%{y}: %{x:+.2f} %",
+            "{y}: {x:+.2f} %",
             color=COLORS[-1 - index % 4],
             symbol=SYMBOLS[1 + index % 5],
         )
@@ -319,7 +305,7 @@ def _batch_chart(found: Sequence[JudgedWorkload]) -> Chart | None:
         return None
     times_ms = [1e3 * seconds for item in found for batch in item.batches for seconds in batch]
     low, high = min(times_ms) / 1.3, max(times_ms) * 1.3
-    ticks, span = round_ticks(low, high), [math.log10(low), math.log10(high)]
+    ticks, span = round_ticks(low, high), (low, high)
     rows = [(item.workload, index, *batch) for item in found for index, batch in enumerate(item.batches)]
     limit = common_limit(found)
     return build.chart(
@@ -327,13 +313,12 @@ def _batch_chart(found: Sequence[JudgedWorkload]) -> Chart | None:
         f"{len(rows)} batches of {len(found)} workloads; nearer to the diagonal is a better prediction.",
         (BATCHES, *_limit_note(limit)),
         [
-            *_equality(low, high, limit),
             *(
                 build.marks(
                     item.workload,
                     [1e3 * measured for measured, _ in item.batches],
                     [1e3 * predicted for _, predicted in item.batches],
-                    "measured %{x:.4g} ms, predicted %{y:.4g} ms",
+                    "measured {x:.4g} ms, predicted {y:.4g} ms",
                     color=SERIES[index % len(SERIES)],
                     symbol=SYMBOLS[index % len(SYMBOLS)],
                     size=9,
@@ -341,7 +326,7 @@ def _batch_chart(found: Sequence[JudgedWorkload]) -> Chart | None:
                 for index, item in enumerate(found)
             ),
         ],
-        (log_axis("measured, ms", ticks, range=span), log_axis("predicted, ms", ticks, range=span)),
+        (log_axis("measured, ms", ticks, span), log_axis("predicted, ms", ticks, span)),
         build.table(
             "Batches",
             (
@@ -353,23 +338,9 @@ def _batch_chart(found: Sequence[JudgedWorkload]) -> Chart | None:
             ),
             rows,
         ),
+        diagonal=True,
+        wedge=limit if limit is not None and limit < 1 else None,
     )
-
-
-def _equality(low: float, high: float, limit: float | None) -> list[Part]:
-    """The diagonal, and the band (1 - limit) to (1 + limit) around it."""
-    ends = [low, high]
-    traces: list[Part] = []
-    if limit is not None and limit < 1:
-        edge = {"color": GREEN, "width": 1, "dash": "dash"}
-        lower = {"y": [end * (1 - limit) for end in ends], "showlegend": False}
-        upper = {"y": [end * (1 + limit) for end in ends], "fill": "tonexty", "fillcolor": BAND}
-        traces = [{**_line("within the limit", ends, edge), **part} for part in (lower, upper)]
-    return [*traces, {**_line("equal", ends, {"color": GREY, "width": 1}), "y": ends}]
-
-
-def _line(name: str, x: list[float], line: Part) -> Part:
-    return {"type": "scatter", "mode": "lines", "name": name, "x": x, "line": line, "hoverinfo": "skip"}
 
 
 def _limit_note(limit: float | None) -> tuple[str, ...]:
@@ -390,7 +361,7 @@ def _padding_chart(found: Sequence[JudgedWorkload]) -> Chart | None:
             _padding_bars("prefill", names, [detail.prefill_padding_fraction for detail in details], BLUE),
             _padding_bars("decode", names, [detail.decode_padding_fraction for detail in details], ORANGE, "/"),
         ],
-        (axis("padding, %", range=[0, 100]), category_axis([label(name) for name in names])),
+        (axis("padding, %", span=(0, 100)), category_axis([label(name) for name in names])),
         build.table(
             "Padding and dropped requests",
             (
@@ -402,17 +373,10 @@ def _padding_chart(found: Sequence[JudgedWorkload]) -> Chart | None:
             ),
             details,
         ),
-        rows=len(details),
-        barmode="group",
     )
 
 
 def _padding_bars(
     name: str, workloads: Sequence[str], fractions: Sequence[float | None], color: str, pattern: str = ""
-) -> Part:
-    return {
-        **build.bars(name, workloads, percents(fractions), "%{y}: %{x:.1f} %", color=color, pattern=pattern),
-        "text": ["" if fraction is None else f"{fraction:.0%}" for fraction in fractions],
-        "textposition": "outside",
-        "cliponaxis": False,
-    }
+) -> Series:
+    return build.bars(name, workloads, percents(fractions), "{y}: {x:.1f} %", color=color, pattern=pattern)

@@ -109,8 +109,8 @@ def _time_chart(name: str, note: str, color: str, times: Times) -> Chart:
         f"{name} of buckets {', '.join(map(str, buckets))}: {number_text.milliseconds(seconds[0])} ms in the smallest, "
         f"{number_text.milliseconds(seconds[-1])} ms in the largest.",
         (note, definitions.STANDARD_ERROR),
-        [build.line(name, buckets, values, "bucket %{x}: %{y:.4g} ms<extra></extra>", color=color, width=2, ends=ends)],
-        (log_axis("bucket b, tokens", buckets), axis(y_title, rangemode="tozero")),
+        [build.treads(name, buckets, values, "bucket {x}: {y:.4g} ms", color=color, ends=ends)],
+        (log_axis("bucket b, tokens", buckets), axis(y_title, from_zero=True)),
         build.table(
             title,
             (
@@ -120,5 +120,5 @@ def _time_chart(name: str, note: str, color: str, times: Times) -> Chart:
             ),
             buckets,
         ),
-        showlegend=False,
+        legend=False,
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pytest_npubench.reports import build, number_text
 from pytest_npubench.reports.page import Chart
-from pytest_npubench.reports.plot_parts import BLUE, RED, axis, log_axis, milliseconds, vertical_lines
+from pytest_npubench.reports.plot_parts import BLUE, RED, axis, log_axis, milliseconds
 from pytest_npubench.suites.buckets.kinds.steps import Jump, StepsDetail
 from pytest_npubench.verdict.case_record import CaseRecord
 
@@ -18,7 +18,7 @@ SLOPE = (
     "Prefill time of one prompt at lengths around each nominal bucket boundary (dotted), on an engine that pads "
     "nothing: latency rises with every token, and a jump between two lengths one token apart is a stair."
 )
-HOVER = "%{x} tokens: %{y:.4g} ms<extra></extra>"
+HOVER = "{x} tokens: {y:.4g} ms"
 
 
 def steps_chart(found: Sequence[CaseRecord[StepsDetail]]) -> Chart | None:
@@ -43,7 +43,7 @@ def steps_chart(found: Sequence[CaseRecord[StepsDetail]]) -> Chart | None:
         f"boundaries {', '.join(map(str, boundaries))}; {len(inside)} jumps inside a bucket.",
         (SLOPE if all(detail.continuous for detail in details) else STEPS,),
         traces,
-        (log_axis("length, tokens", boundaries), axis("prefill, ms", rangemode="tozero")),
+        (log_axis("length, tokens", boundaries), axis("prefill, ms", from_zero=True)),
         build.table(
             "Prefill by length",
             (
@@ -53,8 +53,8 @@ def steps_chart(found: Sequence[CaseRecord[StepsDetail]]) -> Chart | None:
             ),
             lengths,
         ),
-        shapes=vertical_lines(boundaries),
-        showlegend=bool(inside),
+        verticals=boundaries,
+        legend=bool(inside),
     )
 
 

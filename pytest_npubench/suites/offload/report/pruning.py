@@ -23,7 +23,7 @@ MISSED = (
     "Hot channels that moved since they were listed: error with the missed ones dropped, and with their weights "
     "fetched. Computed, not timed."
 )
-HOVER = "%{x}: %{y:.4g}"
+HOVER = "{x}: {y:.4g}"
 
 
 def pruning_chart(record: CaseRecord[PruningDetail]) -> Chart:
@@ -44,7 +44,7 @@ def pruning_chart(record: CaseRecord[PruningDetail]) -> Chart:
             )
             for place, (name, own) in enumerate(rows.items())
         ],
-        (axis("pruned, %"), axis("relative error", rangemode="tozero")),
+        (axis("pruned, %"), axis("relative error", from_zero=True)),
         table(
             "Error by what is pruned",
             (

@@ -8,7 +8,7 @@ from pytest_npubench.offload.summaries import ShadowRow
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import chart, line, plain, series_table, table
 from pytest_npubench.reports.page import Chart, Table
-from pytest_npubench.reports.plot_parts import Part, axis, label, spread_axis
+from pytest_npubench.reports.plot_parts import Axis, Series, axis, category_axis, label, log_axis, spread_axis
 from pytest_npubench.reports.reported import LLM_NPU, note, reported
 from pytest_npubench.suites.offload.kinds.shadow_outlier import ShadowOutlierDetail
 from pytest_npubench.suites.offload.report.arms import ERROR, by_arm, over, settings_of
@@ -99,9 +99,9 @@ def sync_share_table(record: CaseRecord[ShadowOutlierDetail]) -> Table:
     )
 
 
-def error_axis(errors: Sequence[float | None]) -> Part:
+def error_axis(errors: Sequence[float | None]) -> Axis:
     known = [value for value in errors if value is not None and value > 0]
-    return axis("relative error", type="log", exponentformat="power", dtick=1) if known else axis("relative error")
+    return log_axis("relative error") if known else axis("relative error")
 
 
 def _columns(
@@ -115,17 +115,16 @@ def _columns(
     return {arm: values for arm, values in found.items() if any(value is not None for value in values)}
 
 
-def _lines(columns: Mapping[str, Sequence[float | None]], settings: Sequence[str]) -> list[Part]:
+def _lines(columns: Mapping[str, Sequence[float | None]], settings: Sequence[str]) -> list[Series]:
     names = [label(_count(setting)) for setting in settings]
     return [
-        line(arm, names, values, "%{x}: %{y:.4g}", place=place) for place, (arm, values) in enumerate(columns.items())
+        line(arm, names, values, "{x}: {y:.4g}", place=place) for place, (arm, values) in enumerate(columns.items())
     ]
 
 
-def _setting_axis(settings: Sequence[str]) -> Part:
+def _setting_axis(settings: Sequence[str]) -> Axis:
     """Evenly spaced, for none has no place on a logarithmic axis."""
-    names = [label(_count(setting)) for setting in settings]
-    return axis("outlier channels", type="category", categoryorder="array", categoryarray=names)
+    return category_axis(map(_count, settings), "outlier channels")
 
 
 def _count(setting: str) -> str:

@@ -43,12 +43,12 @@ def memory_chart(record: CaseRecord[BandwidthDetail]) -> Chart:
                 "GB/s",
                 list(middle),
                 list(middle.values()),
-                "%{y}: %{x:.4g} GB/s<extra></extra>",
+                "{y}: {x:.4g} GB/s",
                 color=BLUE,
                 ends=[(min(values), max(values)) for values in rates.values()],
             )
         ],
-        (axis("GB/s", rangemode="tozero"), category_axis(list(middle))),
+        (axis("GB/s", from_zero=True), category_axis(list(middle))),
         table(
             "Memory bandwidth",
             (
@@ -61,8 +61,7 @@ def memory_chart(record: CaseRecord[BandwidthDetail]) -> Chart:
             ),
             rates,
         ),
-        rows=len(middle),
-        showlegend=False,
+        legend=False,
     )
 
 

@@ -43,7 +43,7 @@ def edges_chart(record: CaseRecord[BucketEdgesDetail]) -> Chart:
                 name,
                 detail.tokens,
                 values,
-                "%{x} tokens: %{y:.4g} ms",
+                "{x} tokens: {y:.4g} ms",
                 place=place,
                 width=3 if name == SPLIT else 1.5,
             )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import chart, line, marks, plain, series_table
 from pytest_npubench.reports.page import Chart, Table
-from pytest_npubench.reports.plot_parts import COLORS, Part, axis, log_axis, spread_axis, vertical_lines
+from pytest_npubench.reports.plot_parts import COLORS, GREY, Axis, Series, axis, log_axis, spread_axis
 from pytest_npubench.reports.reported import HETERO_INFER, note, reported
 from pytest_npubench.suites.partition.kinds.gpu_linear import GpuLinearDetail
 from pytest_npubench.suites.partition.kinds.graph_generation import GraphGenerationDetail
@@ -92,9 +92,9 @@ def stage_chart(records: Sequence[CaseRecord[NpuStageDetail]]) -> Chart | None:
         _summary(what, found, "ms"),
         (NPU_STAGE, _told("Stage width", found, words), theirs),
         _lines(found, "ms"),
-        (axis("tokens", rangemode="tozero"), spread_axis("ms", _values(found))),
+        (axis("tokens", from_zero=True), spread_axis("ms", _values(found))),
         _table(what, found, "ms", ("stage width", *words)),
-        shapes=vertical_lines(_stages(found, widths)),
+        verticals=_stages(found, widths),
     )
 
 
@@ -114,7 +114,7 @@ def graph_chart(records: Sequence[CaseRecord[GraphGenerationDetail]]) -> Chart |
         _summary("Compile time", found, "ms"),
         (GRAPHS, _told("Growth", found, words), theirs),
         _lines(found, "ms"),
-        (axis("tokens", rangemode="tozero"), axis("compiling, ms", rangemode="tozero")),
+        (axis("tokens", from_zero=True), axis("compiling, ms", from_zero=True)),
         _table("Graph generation", found, "ms", ("growth", *words)),
     )
 
@@ -129,9 +129,9 @@ def _curve(
     return OperatorCurve(operator=operator_of(record), tokens=tokens, values=tuple(value * factor for value in values))
 
 
-def _lines(found: Sequence[OperatorCurve], unit: str) -> list[Part]:
+def _lines(found: Sequence[OperatorCurve], unit: str) -> list[Series]:
     return [
-        line(curve.operator, curve.tokens, curve.values, f"%{{x}} tokens: %{{y:.4g}} {unit}", place=place, size=7)
+        line(curve.operator, curve.tokens, curve.values, f"{{x}} tokens: {{y:.4g}} {unit}", place=place, size=7)
         for place, curve in enumerate(found)
     ]
 
@@ -144,7 +144,7 @@ def _tokens(found: Sequence[OperatorCurve]) -> list[int]:
     return sorted({tokens for curve in found for tokens in curve.tokens})
 
 
-def _token_axis(found: Sequence[OperatorCurve]) -> Part:
+def _token_axis(found: Sequence[OperatorCurve]) -> Axis:
     return log_axis("tokens", _tokens(found))
 
 
@@ -156,7 +156,7 @@ def _table(caption: str, found: Sequence[OperatorCurve], unit: str, last: tuple[
     return series_table(caption, "tokens", list(map(number_text.count, tokens)), series, last=(last,) if last else ())
 
 
-def _threshold_marks(records: Sequence[CaseRecord[GpuLinearDetail]]) -> Part:
+def _threshold_marks(records: Sequence[CaseRecord[GpuLinearDetail]]) -> Series:
     """A diamond where each fitted line bends."""
     bends = [
         (record.detail.threshold_tokens, record.detail.floor_s * 1e3, COLORS[place % len(COLORS)])
@@ -167,11 +167,11 @@ def _threshold_marks(records: Sequence[CaseRecord[GpuLinearDetail]]) -> Part:
         "fitted threshold",
         [threshold for threshold, _, _ in bends],
         [floor_ms for _, floor_ms, _ in bends],
-        "bends at %{x:.4g} tokens",
-        color=[color for _, _, color in bends],
+        "bends at {x:.4g} tokens",
+        color=GREY,
+        colors=[color for _, _, color in bends],
         symbol="diamond-open",
         size=13,
-        showlegend=bool(bends),
     )
 
 

@@ -31,12 +31,12 @@ def layer_chart(record: CaseRecord[DecoderLayerDetail]) -> Chart:
                 "ms",
                 list(arms_ms),
                 list(arms_ms.values()),
-                "%{y}: %{x:.4g} ms<extra></extra>",
+                "{y}: {x:.4g} ms",
                 color=GREEN,
                 opacity=0.5,
             )
         ],
-        (axis("ms", rangemode="tozero"), category_axis(list(arms_ms))),
+        (axis("ms", from_zero=True), category_axis(list(arms_ms))),
         table(
             f"Decoder layer, {what}",
             (
@@ -46,8 +46,7 @@ def layer_chart(record: CaseRecord[DecoderLayerDetail]) -> Chart:
             ),
             arms_ms,
         ),
-        rows=len(arms_ms),
-        showlegend=False,
+        legend=False,
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pytest_npubench.reports import number_text
-from pytest_npubench.reports.build import chart, error_bars, line, marks, table
+from pytest_npubench.reports.build import chart, line, marks, table
 from pytest_npubench.reports.page import Chart, Table
-from pytest_npubench.reports.plot_parts import BLUE, ORANGE, Part, axis, horizontal_line, percents
+from pytest_npubench.reports.plot_parts import BLUE, ORANGE, Series, axis, percents
 from pytest_npubench.reports.reported import conditions, label, model_of, reported
 from pytest_npubench.suites.scheduling.kinds.attainment import AttainmentDetail
 from pytest_npubench.suites.scheduling.report.cells import UNAVAILABLE, ends, workload_of
@@ -26,6 +26,8 @@ CAPACITY = (
 )
 CAPACITY_REPORTED = "the highest rates that meet its limits"
 PARTS = ("TTFT and TBT", "TTFT", "TBT")
+UNKNOWN = (None, None)
+"""The capacity of a policy that a record lacks, and its interval."""
 STYLES = {"layered": (BLUE, "circle"), "chunked": (ORANGE, "square")}
 HIGHEST_REPORTED = {"qwen3-30b-a3b": (1.6, 1.3), "gpt-oss-20b": (2.7, 2.1)}
 """Of Table 8 by model: the highest rate under each policy."""
@@ -35,7 +37,7 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
     """SLO attainment of both policies by the rate; the table has its two parts."""
     detail, workload = case.detail, workload_of(case)
     title, rates = f"SLO attainment by rate, {workload}", detail.rate_per_s
-    attained = {policy: detail.attainment[policy] for policy in STYLES}
+    attained = {policy: detail.attainment[policy] for policy in STYLES if detail.attainment.get(policy)}
     spans = (f"{name} {rows[0][0]:.0%} to {rows[-1][0]:.0%}" for name, rows in attained.items())
     columns = [(policy, place) for policy in attained for place in range(len(PARTS))]
     return chart(
@@ -49,16 +51,16 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
                     policy,
                     rates,
                     percents(both for both, _, _ in rows),
-                    "%{x:.3g} req/s: %{y:.1f} %",
+                    "{x:.3g} req/s: {y:.1f} %",
                     color=STYLES[policy][0],
                     symbol=STYLES[policy][1],
                     width=2,
                 )
                 for policy, rows in attained.items()
             ),
-            *(_capacity_mark(policy, *detail.capacity[policy]) for policy in attained),
+            *(_capacity_mark(policy, *detail.capacity.get(policy, UNKNOWN)) for policy in attained),
         ],
-        (axis("rate, requests/s", rangemode="tozero"), axis("attainment, %", range=[0, 105])),
+        (axis("rate, requests/s", from_zero=True), axis("attainment, %", span=(0, 105))),
         table(
             title,
             [
@@ -73,7 +75,7 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
             ],
             range(len(rates)),
         ),
-        shapes=[horizontal_line(90)],
+        horizontals=(90,),
     )
 
 
@@ -84,7 +86,7 @@ def capacity_table(case: CaseRecord[AttainmentDetail]) -> Table:
     theirs = [reported("8", "rate", model=model, policy=policy, rate=rate) for policy, rate in highest]
     ours = [
         UNAVAILABLE if rate is None else f"{rate:.3g}{ends(interval)}"
-        for rate, interval in (detail.capacity[policy] for policy in POLICIES)
+        for rate, interval in (detail.capacity.get(policy, UNKNOWN) for policy in POLICIES)
     ]
     ratio = detail.capacity_ratio
     shown = "" if ratio is None else f"{ratio:.3g}{ends(detail.capacity_ratio_interval)}"
@@ -94,23 +96,19 @@ def capacity_table(case: CaseRecord[AttainmentDetail]) -> Table:
     return comparison_table(f"Capacity: {workload_of(case)}", note, [row])
 
 
-def _capacity_mark(policy: str, rate: float | None, interval: tuple[float | None, float | None] | None) -> Part:
+def _capacity_mark(policy: str, rate: float | None, interval: tuple[float | None, float | None] | None) -> Series:
     """On the line of 90 %; nothing where no capacity is known."""
     color, known = STYLES[policy][0], [] if rate is None else [rate]
     low, high = interval or (None, None)
-    bars = {}
-    if known and low is not None and high is not None:
-        bars = {"error_x": {**error_bars(known, [(low, high)]), "color": color}}
     return marks(
         f"{policy}, capacity",
         known,
         [90.0] * len(known),
-        "capacity %{x:.3g} req/s",
+        "capacity {x:.3g} req/s",
         color=color,
         symbol="diamond-open",
         size=12,
-        showlegend=bool(known),
-        **bars,
+        x_ends=() if low is None or high is None else [(low, high)] * len(known),
     )
 
 

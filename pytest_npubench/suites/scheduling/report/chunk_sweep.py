@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_npubench.reports import definitions, number_text
-from pytest_npubench.reports.build import Ends, chart, line, series_table
+from pytest_npubench.reports.build import chart, line, series_table
 from pytest_npubench.reports.page import Chart
-from pytest_npubench.reports.plot_parts import BLUE, ORANGE, axis, log_axis
+from pytest_npubench.reports.plot_parts import BLUE, ORANGE, Ends, axis, log_axis
 from pytest_npubench.suites.scheduling.kinds.chunk_sweep import ChunkSweepDetail
 from pytest_npubench.verdict.case_record import CaseRecord
 
@@ -63,7 +63,7 @@ def _chart(
     name, unit, color = quantity
     texts = list(map(number_text.plain, values))
     columns = {f"{name} {unit}": texts}
-    ends: Ends | None = None
+    ends: Sequence[Ends] = ()
     if errors:
         ends = [(value - error, value + error) for value, error in zip(values, errors, strict=True)]
         columns[f"± standard error {unit}"] = list(map(number_text.plain, errors))
@@ -71,8 +71,8 @@ def _chart(
         title,
         f"{title}: {texts[0]} {unit} in chunks of {sizes[0]} tokens, {texts[-1]} {unit} in chunks of {sizes[-1]}.",
         notes,
-        [line(name, sizes, values, "%{x}: %{y:.4g}", color=color, width=2, ends=ends)],
-        (log_axis("chunk, tokens", sizes), axis(f"{name}, {unit}", rangemode="tozero")),
+        [line(name, sizes, values, "{x}: {y:.4g}", color=color, width=2, ends=ends)],
+        (log_axis("chunk, tokens", sizes), axis(f"{name}, {unit}", from_zero=True)),
         series_table(title, "chunk, tokens", [f"{size}" for size in sizes], columns),
-        showlegend=False,
+        legend=False,
     )

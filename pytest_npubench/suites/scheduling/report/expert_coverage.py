@@ -20,7 +20,7 @@ COVERAGE_REPORTED = (
     "and experts a token are the same."
 )
 REPORTED = "reported (Layered Prefill, Table 1: 128 experts, 8 a token)"
-HOVER = "%{x}: %{y:.4g}"
+HOVER = "{x}: {y:.4g}"
 
 
 def coverage_chart(cases: Sequence[CaseRecord[ExpertCoverageDetail]]) -> Chart | None:
@@ -38,8 +38,8 @@ def coverage_chart(cases: Sequence[CaseRecord[ExpertCoverageDetail]]) -> Chart |
         f"Share of its experts that a layer loads for a decode step, by the requests in it: {ours[0]} % at {sizes[0]}, "
         f"{ours[-1]} % at {sizes[-1]}.",
         (EXPERT_COVERAGE, COVERAGE_REPORTED),
-        [line("measured", sizes, measured, HOVER, color=BLUE, width=2), {**theirs, "name": REPORTED}],  # not cut short
-        (log_axis("decode batch, requests", sizes), axis("coverage, %", range=[0, 105])),
+        [line("measured", sizes, measured, HOVER, color=BLUE, width=2), theirs],
+        (log_axis("decode batch, requests", sizes), axis("coverage, %", span=(0, 105))),
         series_table(
             title,
             "decode batch",

@@ -16,7 +16,7 @@ GROUPS = (
     "requests, and the longest gap between two tokens of any request."
 )
 REPORTED = "its tail of TBT is a p99; other model, device and rate, so its direction alone can be compared"
-HOVER = "%{x}: %{y:.4g}"
+HOVER = "{x}: {y:.4g}"
 
 
 def group_chart(case: CaseRecord[GroupSweepDetail]) -> Chart:

@@ -16,7 +16,7 @@ from pytest_npubench.campaign.served_metrics import ServedFigure
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import NO_BREAK, bars, chart, table
 from pytest_npubench.reports.page import Chart, Table
-from pytest_npubench.reports.plot_parts import SERIES, Part, axis, category_axis, label
+from pytest_npubench.reports.plot_parts import SERIES, Series, axis, category_axis, label
 from pytest_npubench.reports.reported import conditions, reported
 from pytest_npubench.reports.reported import label as reported_label
 from pytest_npubench.suites.scheduling.kinds.policy import PolicyDetail
@@ -258,7 +258,7 @@ def _bar_chart(title: str, name: str, note: str, loads: Sequence[ServedLoad]) ->
         f"{title} of {', '.join(policies)}, under {', '.join(load.name for load, _ in shown)}.",
         (note, *(f"{load.name}; {load.terms}." for load, _ in shown)),
         [_bars(index, load, items) for index, (load, items) in enumerate(shown)],
-        (axis(heading(name), rangemode="tozero"), category_axis([label(policy) for policy in policies])),
+        (axis(heading(name), from_zero=True), category_axis([label(policy) for policy in policies])),
         table(
             title,
             (
@@ -270,19 +270,17 @@ def _bar_chart(title: str, name: str, note: str, loads: Sequence[ServedLoad]) ->
             ),
             [(load, item, figure) for load, items in shown for item, figure in items],
         ),
-        rows=len(policies) * len(shown),
-        barmode="group",
-        showlegend=len(shown) > 1,
+        legend=len(shown) > 1,
     )
 
 
-def _bars(index: int, load: ServedLoad, items: Sequence[tuple[PolicyDetail, ServedFigure]]) -> Part:
+def _bars(index: int, load: ServedLoad, items: Sequence[tuple[PolicyDetail, ServedFigure]]) -> Series:
     intervals = [figure.interval for _, figure in items]
     return bars(
         load.name,
         [item.policy for item, _ in items],
         [1e3 * (figure.value or 0.0) for _, figure in items],
-        "%{y}: %{x:.4g} ms",
+        "{y}: {x:.4g} ms",
         color=SERIES[index % len(SERIES)],
         ends=[None if ends is None else (1e3 * ends[0], 1e3 * ends[1]) for ends in intervals],
         pattern=PATTERNS[index % len(PATTERNS)],

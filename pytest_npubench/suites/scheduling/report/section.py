@@ -103,7 +103,7 @@ def lines(cases: Cases) -> list[str]:
 
 def _loads_line(case: CaseRecord[ExpertLoadsDetail]) -> str:
     attained, more = case.detail.slo_attainment, []
-    if attained:
+    if attained.keys() >= {"layered", "chunked"}:
         more = [f"SLO attainment {100 * attained['layered']:.0f} % against {100 * attained['chunked']:.0f} %"]
     return _changes("layered / chunked", case, case.detail.rate_per_s, case.detail.num_blocks, more)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import chart, series_table, stairs
 from pytest_npubench.reports.page import Chart
-from pytest_npubench.reports.plot_parts import BLUE, ORANGE, Part, axis, milliseconds
+from pytest_npubench.reports.plot_parts import BLUE, ORANGE, Series, axis, milliseconds
 from pytest_npubench.suites.scheduling.kinds.timeline import TimelineDetail
 from pytest_npubench.suites.scheduling.report.cells import load_name
 from pytest_npubench.verdict.case_record import CaseRecord
@@ -29,8 +29,8 @@ def timeline_chart(case: CaseRecord[TimelineDetail]) -> Chart:
         f"The last token of one request under {name} came after {number_text.milliseconds(layered_s[-1])} ms "
         f"with layered and {number_text.milliseconds(chunked_s[-1])} ms with chunked prefill.",
         (TIMELINE, REPORTED),
-        [_steps("layered", layered_s, BLUE, "solid"), _steps("chunked", chunked_s, ORANGE, "dash")],
-        (axis("ms since arrival", rangemode="tozero"), axis("tokens so far", rangemode="tozero")),
+        [_steps("layered", layered_s, BLUE, ""), _steps("chunked", chunked_s, ORANGE, "dash")],
+        (axis("ms since arrival", from_zero=True), axis("tokens so far", from_zero=True)),
         series_table(
             f"When each token came, {name}",
             "token",
@@ -40,9 +40,9 @@ def timeline_chart(case: CaseRecord[TimelineDetail]) -> Chart:
     )
 
 
-def _steps(policy: str, times_s: Sequence[float], color: str, dash: str) -> Part:
+def _steps(policy: str, times_s: Sequence[float], color: str, dash: str) -> Series:
     """Flat until the next token comes, then up by one."""
-    at_ms, hover = milliseconds((0.0, *times_s)), "token %{y} at %{x:.4g} ms"
+    at_ms, hover = milliseconds((0.0, *times_s)), "token {y} at {x:.4g} ms"
     return stairs(policy, at_ms, range(len(times_s) + 1), hover, color=color, dash=dash)
 
 

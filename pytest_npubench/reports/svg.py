@@ -1,0 +1,417 @@
+"""A chart drawn as SVG: it lives in the page without a script, follows its light or dark colours by CSS classes, and
+scales with its view box. Every mark says its numbers in a <title>, which browsers show on hover and readers read.
+
+Our own few hundred lines rather than a library's: matplotlib writes fixed colours and some 30 kB of a chart, pygal
+brings its own style sheet and script to each; this page needs 10,000 cases in 15 MB and one style for all.
+
+Units are those of the view box, 500 wide. Text comes from users and devices, so all of it is escaped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from pytest_npubench.reports.plot_parts import Axis, Figure, Place, Series, Shape, round_ticks
+
+WIDTH = 500.0
+PLOT_HEIGHT = 230.0
+ROW_HEIGHT, BAR_HEIGHT = 30.0, 15.0
+CHARACTER = 6.6
+"""Widest mean width of a character of an axis, at 12 units of height."""
+LINE_HEIGHT = 18.0
+MAX_TITLES = 400
+"""Of a series: more marks are one path, whose numbers stand in the table alone."""
+MAX_CATEGORY = 60
+DASHES = {"dash": "6 4", "dot": "2 3"}
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """From a value of an axis to units of the view box; `place` is None for what the axis cannot show."""
+
+    axis: Axis
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def place(self, value: Place) -> float | None:
+        if isinstance(value, str):
+            names = self.axis.names
+            if value not in names:
+                return None
+            return self.start + (self.end - self.start) * (names.index(value) + 0.5) / len(names)
+        if value is None or self.axis.names or not math.isfinite(value) or (self.axis.log and value <= 0):
+            return None
+        low, high, at = (math.log10(part) if self.axis.log else part for part in (self.low, self.high, value))
+        placed = self.start + (self.end - self.start) * (at - low) / (high - low)
+        return min(max(placed, -2 * WIDTH), 3 * WIDTH)
+
+
+def draw(figure: Figure, *, label: str) -> str:
+    """The SVG element; `label` is what a screen reader says of it."""
+    rows = figure.y.names
+    legend = _legend(figure) if figure.legend else []
+    top = LINE_HEIGHT * (1 + max((row for _, row, _ in legend), default=-1)) + 8 + (0 if rows else LINE_HEIGHT)
+    num_bars = max(1, sum(series.shape is Shape.BARS for series in figure.series))
+    row_height = ROW_HEIGHT + BAR_HEIGHT * (num_bars - 1)
+    bottom = top + (row_height * len(rows) if rows else PLOT_HEIGHT)
+    y_scale = _scale(figure.y, _values(figure, "y"), *((top, bottom) if rows else (bottom, top)))
+    y_ticks = [] if rows else _ticks(y_scale, 6)
+    left = 6.0 if rows else 12 + CHARACTER * max((len(text) for _, text in y_ticks), default=1)
+    x_scale = _scale(figure.x, _values(figure, "x"), left, WIDTH - 12)
+    height = bottom + LINE_HEIGHT * (2.2 if figure.x.title else 1.4)
+    parts = [
+        f'<svg class="chart" viewBox="0 0 {WIDTH:.0f} {height:.0f}" role="img" aria-label="{_text(label)}">',
+        *_frame(figure, x_scale, y_scale, y_ticks),
+        *_drawn(figure, x_scale, y_scale, row_height),
+        *_row_names(y_scale, row_height),
+        *(drawn for _, _, drawn in legend),
+        "</svg>",
+    ]
+    return "".join(parts)
+
+
+def _values(figure: Figure, side: str) -> list[float]:
+    """All numbers that lie on an axis, ends of intervals too."""
+    found: list[Place] = []
+    for series in figure.series:
+        found += series.x if side == "x" else series.y
+        found += [end for pair in (series.x_ends if side == "x" else series.y_ends) if pair for end in pair]
+        if series.shape is Shape.SPAN and side == "x":
+            found += [-value for value in series.x if isinstance(value, (int, float))]
+    found += figure.verticals if side == "x" else figure.horizontals
+    return [value for value in found if isinstance(value, (int, float)) and math.isfinite(value)]
+
+
+def _scale(axis: Axis, values: Sequence[float], start: float, end: float) -> Scale:
+    """What the axis covers: its own span, or all values and a little more."""
+    if axis.names:
+        return Scale(axis, 0, 1, start, end)
+    known = [value for value in values if value > 0] if axis.log else list(values)
+    low, high = axis.span or (min(known, default=1.0), max(known, default=1.0))
+    if axis.log:
+        low, high = (low, high) if axis.span else (low / 1.15, high * 1.15)
+        low = max(low, 1e-300)
+        return Scale(axis, low, high if high > low * 1.0001 else low * 2, start, end)
+    if axis.from_zero and not axis.span:
+        low, high = min(0.0, low), max(0.0, high)
+    if not axis.span:
+        room = (high - low) * 0.05
+        low, high = low - (0 if axis.from_zero and low == 0 else room), high + room
+    if not high > low:
+        low, high = low - (abs(low) or 1) * 0.5, low + (abs(low) or 1) * 0.5
+    return Scale(axis, low, high, start, end)
+
+
+def _ticks(scale: Scale, wanted: int) -> list[tuple[float, str]]:
+    """Where an axis has a line, and what stands beside it; text that would lie on its neighbour is left out."""
+    axis = scale.axis
+    if axis.names:
+        values: Sequence[Place] = axis.names
+    elif axis.ticks:
+        values = axis.ticks
+    elif axis.log:
+        values = round_ticks(scale.low, scale.high)
+        if len(values) > 2 * wanted:
+            values = [value for value in values if f"{value:e}"[0] == "1"]
+    else:
+        values = _round_steps(scale.low, scale.high, wanted)
+    places = [
+        (at, value if isinstance(value, str) else number(value))
+        for value in values
+        if value is not None and (at := scale.place(value)) is not None
+    ]
+    return [
+        (at, text) for at, text in places if min(scale.start, scale.end) - 1 <= at <= max(scale.start, scale.end) + 1
+    ]
+
+
+def number(value: float) -> str:
+    """Of a tick: as many digits as it needs."""
+    if value == 0 or 1e-3 <= abs(value) < 1e6:
+        return f"{value:,.6g}"
+    return f"{value:.3g}"
+
+
+def _round_steps(low: float, high: float, wanted: int) -> list[float]:
+    rough = (high - low) / wanted
+    decade = 10.0 ** math.floor(math.log10(rough))
+    step = next(digit * decade for digit in (1, 2, 5, 10) if digit * decade >= rough * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(index * step, 12) for index in range(first, min(last, first + 20) + 1)]
+
+
+def _frame(figure: Figure, x: Scale, y: Scale, y_ticks: Sequence[tuple[float, str]]) -> Iterator[str]:
+    """Grid, axes' texts, guides and bands, below the series."""
+    top, bottom = min(y.start, y.end), max(y.start, y.end)
+    if figure.band:
+        low, high = (x.place(end) for end in figure.band)
+        if low is not None and high is not None:
+            low, high = max(low, x.start), min(high, x.end)
+            yield f'<path class="band" d="M{low:.1f} {top:.1f}H{max(low, high):.1f}V{bottom:.1f}H{low:.1f}Z"/>'
+    yield '<g class="grid">'
+    x_ticks = _ticks(x, 6)
+    yield from (f'<path d="M{at:.1f} {top:.1f}V{bottom:.1f}"/>' for at, _ in x_ticks)
+    yield from (f'<path d="M{x.start:.1f} {at:.1f}H{x.end:.1f}"/>' for at, _ in y_ticks)
+    yield "</g>"
+    zero = None if figure.x.log else x.place(0.0)
+    if figure.y.names and zero is not None and x.start <= zero <= x.end:
+        yield f'<path class="axis" d="M{zero:.1f} {top:.1f}V{bottom:.1f}"/>'
+    if not figure.y.names:
+        yield f'<path class="axis" d="M{x.start:.1f} {top:.1f}V{bottom:.1f}H{x.end:.1f}"/>'
+    yield '<g class="guide">'
+    yield from (
+        f'<path d="M{at:.1f} {top:.1f}V{bottom:.1f}"/>' for at in map(x.place, figure.verticals) if at is not None
+    )
+    yield from (
+        f'<path d="M{x.start:.1f} {at:.1f}H{x.end:.1f}"/>' for at in map(y.place, figure.horizontals) if at is not None
+    )
+    yield "</g>"
+    yield from _diagonal(figure, x, y)
+    last = -WIDTH
+    for at, text in x_ticks:
+        width = CHARACTER * len(text)
+        middle = min(max(at, width / 2), WIDTH - width / 2)
+        if middle - width / 2 > last + 6:
+            yield f'<text x="{middle:.1f}" y="{bottom + 15:.1f}" text-anchor="middle">{_text(text)}</text>'
+            last = middle + width / 2
+    last = bottom + LINE_HEIGHT
+    for at, text in sorted(y_ticks, reverse=True):
+        if last - at >= 13:
+            yield f'<text x="{x.start - 5:.1f}" y="{at + 4:.1f}" text-anchor="end">{_text(text)}</text>'
+            last = at
+    if figure.y.title:
+        yield f'<text class="name" x="2" y="{top - 9:.1f}">{_text(figure.y.title)}</text>'
+    if figure.x.title:
+        middle = (x.start + x.end) / 2
+        yield f'<text class="name" x="{middle:.1f}" y="{bottom + 33:.1f}" text-anchor="middle">{_text(figure.x.title)}'
+        yield "</text>"
+
+
+def _diagonal(figure: Figure, x: Scale, y: Scale) -> Iterator[str]:
+    """Where both axes have one value, and the wedge (1 - limit) to (1 + limit) around it."""
+    if not figure.diagonal:
+        return
+
+    def path(low: float, high: float, factor: float) -> list[str]:
+        found = ((x.place(value), y.place(value * factor)) for value in (low, high))
+        return [f"{across:.1f} {down:.1f}" for across, down in found if across is not None and down is not None]
+
+    ends = (x.low, x.high)
+    if figure.wedge is not None:
+        lower, upper = path(*ends, 1 - figure.wedge), path(*ends, 1 + figure.wedge)
+        yield f'<path class="band" d="M{"L".join([*lower, *reversed(upper)])}Z"><title>within the limit</title></path>'
+    yield f'<path class="equal" d="M{"L".join(path(*ends, 1.0))}"/>'
+
+
+def _row_names(y: Scale, row_height: float) -> Iterator[str]:
+    """The categories of horizontal bars stand above their rows, so that a long name takes nothing from the bars."""
+    for name in y.axis.names if y.start < y.end else ():
+        at = y.place(name)
+        if at is not None:
+            yield f'<text class="row" x="4" y="{at - row_height / 2 + 11:.1f}">{_text(name)}</text>'
+
+
+def _drawn(figure: Figure, x: Scale, y: Scale, row_height: float) -> Iterator[str]:
+    """Every series as a group of its own, spans behind all others."""
+    bars = [series for series in figure.series if series.shape is Shape.BARS]
+    for series in sorted(figure.series, key=lambda series: series.shape is not Shape.SPAN):
+        opacity = f' opacity="{series.opacity:g}"' if series.opacity != 1 else ""
+        color = f'stroke="{series.color}" fill="{series.color}"{opacity}'
+        yield f'<g class="series" data-name="{_text(series.told or series.name)}" {color}>'
+        if series.shape in (Shape.BARS, Shape.SPAN):
+            lane = bars.index(series) if series.shape is Shape.BARS else 0
+            yield from _bars(series, x, y, row_height, lane)
+        else:
+            drop = row_height * 0.18 if figure.y.names else 0.0
+            yield from _path(series, x, y)
+            yield from _whiskers(series, x, y, drop)
+            yield from _symbols(series, x, y, drop)
+        yield "</g>"
+
+
+def _bars(series: Series, x: Scale, y: Scale, row_height: float, lane: int) -> Iterator[str]:
+    zero = x.place(0.0) if not x.axis.log else x.start
+    for index, (value, name) in enumerate(zip(series.x, series.y, strict=False)):
+        at, middle = x.place(value), y.place(name)
+        if at is None or middle is None or zero is None or isinstance(value, str):
+            continue
+        up = middle - row_height / 2 + ROW_HEIGHT / 2 + BAR_HEIGHT * lane
+        width = abs(at - zero)
+        start = min(at, zero) - (width if series.shape is Shape.SPAN else 0)
+        across = width * 2 if series.shape is Shape.SPAN else width
+        style = ' class="hatched"' if series.pattern else ' stroke="none"'
+        box = f'x="{start:.1f}" y="{up + 1:.1f}" width="{across:.1f}" height="{BAR_HEIGHT - 3:.1f}"'
+        yield f"<rect{style} {box}>{_title(series, value, name)}</rect>"
+        ends = series.x_ends[index] if index < len(series.x_ends) else None
+        yield from _whisker(x, ends, up + BAR_HEIGHT / 2 - 0.5, level=True)
+
+
+def _path(series: Series, x: Scale, y: Scale) -> Iterator[str]:
+    """The line between the marks, with its gaps."""
+    if series.shape is Shape.MARKS:
+        return
+    dash = f' stroke-dasharray="{DASHES[series.dash]}"' if series.dash else ""
+    steps: list[str] = []
+    before: tuple[float, float] | None = None
+    for at in _places(series, x, y):
+        if series.shape is Shape.TREADS:
+            if at is not None:
+                start = x.start if before is None else before[0]
+                steps.append(f"M{start:.1f} {at[1]:.1f}H{at[0]:.1f}")
+        elif at is not None:
+            if before is None:
+                steps.append(f"M{at[0]:.1f} {at[1]:.1f}")
+            else:
+                steps.append(
+                    f"H{at[0]:.1f}V{at[1]:.1f}" if series.shape is Shape.STAIRS else f"L{at[0]:.1f} {at[1]:.1f}"
+                )
+        before = at if at is not None or series.shape is not Shape.TREADS else before
+    if steps and series.shape is Shape.AREA:
+        ends = [at for at in _places(series, x, y) if at is not None]
+        yield f'<path stroke="none" fill-opacity=".18" d="{"".join(steps)}V{y.start:.1f}H{ends[0][0]:.1f}Z"/>'
+    if steps:
+        yield f'<path fill="none" stroke-width="{series.width:g}"{dash} d="{"".join(steps)}"/>'
+
+
+def _places(series: Series, x: Scale, y: Scale) -> list[tuple[float, float] | None]:
+    found = ((x.place(across), y.place(down)) for across, down in zip(series.x, series.y, strict=False))
+    return [None if across is None or down is None else (across, down) for across, down in found]
+
+
+def _whiskers(series: Series, x: Scale, y: Scale, drop: float) -> Iterator[str]:
+    for index, at in enumerate(_places(series, x, y)):
+        if at is None:
+            continue
+        if index < len(series.x_ends):
+            yield from _whisker(x, series.x_ends[index], at[1] + drop, level=True)
+        if index < len(series.y_ends):
+            yield from _whisker(y, series.y_ends[index], at[0], level=False)
+
+
+def _whisker(scale: Scale, ends: tuple[float, float] | None, across: float, *, level: bool) -> Iterator[str]:
+    low, high = (scale.place(end) for end in ends) if ends else (None, None)
+    if low is None or high is None or (low == high):
+        return
+    if level:
+        path = f"M{low:.1f} {across - 3:.1f}v6m0 -3H{high:.1f}m0 -3v6"
+    else:
+        path = f"M{across - 3:.1f} {low:.1f}h6m-3 0V{high:.1f}m-3 0h6"
+    yield f'<path class="whisker" d="{path}"/>'
+
+
+def _symbols(series: Series, x: Scale, y: Scale, drop: float) -> Iterator[str]:
+    places = _places(series, x, y)
+    radius = series.size / 2
+    if not series.symbol or len(places) > MAX_TITLES:
+        yield from _plain_marks(series, places, radius)
+        return
+    is_open = series.symbol.endswith("-open")
+    outline = SYMBOL_PATHS.get(series.symbol.removesuffix("-open"), _circle)
+    style = ' fill="none" stroke-width="2"' if is_open else ' stroke="none"'
+    for index, (at, across, down) in enumerate(zip(places, series.x, series.y, strict=False)):
+        if at is not None:
+            color = f' style="color:{series.colors[index]};stroke:currentColor"' if index < len(series.colors) else ""
+            own = ' stroke-width="2"' if not is_open and outline in (_cross, _x) else style
+            yield f'<path{own}{color} d="{outline(at[0], at[1] + drop, radius)}">{_title(series, across, down)}</path>'
+
+
+def _plain_marks(series: Series, places: Sequence[tuple[float, float] | None], radius: float) -> Iterator[str]:
+    """Marks that say nothing, in one path: of a series without symbols, only what hover finds."""
+    if series.symbol:
+        dots = "".join(f"M{at[0]:.1f} {at[1]:.1f}h0" for at in places if at is not None)
+        yield f'<path fill="none" stroke-linecap="round" stroke-width="{radius:g}" d="{dots}"/>'
+        return
+    yield f"<title>{_text(series.told or series.name)}</title>"
+
+
+def _circle(x: float, y: float, r: float) -> str:
+    return f"M{x - r:.1f} {y:.1f}a{r:g} {r:g} 0 1 0 {2 * r:g} 0a{r:g} {r:g} 0 1 0 {-2 * r:g} 0"
+
+
+def _square(x: float, y: float, r: float) -> str:
+    return f"M{x - r:.1f} {y - r:.1f}h{2 * r:g}v{2 * r:g}h{-2 * r:g}Z"
+
+
+def _diamond(x: float, y: float, r: float) -> str:
+    wide = 1.25 * r
+    return f"M{x - wide:.1f} {y:.1f}l{wide:g} {wide:g} {wide:g} {-wide:g} {-wide:g} {-wide:g}Z"
+
+
+def _triangle(x: float, y: float, r: float) -> str:
+    return f"M{x - r:.1f} {y + r:.1f}h{2 * r:g}l{-r:g} {-2 * r:g}Z"
+
+
+def _cross(x: float, y: float, r: float) -> str:
+    return f"M{x - r:.1f} {y:.1f}h{2 * r:g}m{-r:g} {-r:g}v{2 * r:g}"
+
+
+def _x(x: float, y: float, r: float) -> str:
+    return f"M{x - r:.1f} {y - r:.1f}l{2 * r:g} {2 * r:g}m{-2 * r:g} 0l{2 * r:g} {-2 * r:g}"
+
+
+SYMBOL_PATHS: dict[str, Callable[[float, float, float], str]] = {
+    "circle": _circle,
+    "square": _square,
+    "diamond": _diamond,
+    "triangle-up": _triangle,
+    "cross": _cross,
+    "x": _x,
+}
+
+
+def _title(series: Series, x: Place, y: Place) -> str:
+    """What a mark says: the series, then its numbers."""
+    try:
+        said = series.hover.format(x=x, y=y)
+    except (ValueError, TypeError):
+        said = f"{x}: {y}"
+    return f"<title>{_text(': '.join(part for part in (series.told or series.name, said) if part))}</title>"
+
+
+def _legend(figure: Figure) -> list[tuple[float, int, str]]:
+    """Entries from left to right in as many rows as they take: where each begins, its row, and how it is drawn."""
+    found: list[tuple[float, int, str]] = []
+    across, row = 4.0, 0
+    for series in figure.series:
+        if not series.in_legend:
+            continue
+        name = series.name if len(series.name) <= MAX_CATEGORY else f"{series.name[: MAX_CATEGORY - 1]}…"
+        width = 30 + 1.15 * CHARACTER * len(name)
+        if across > 4 and across + width > WIDTH:
+            across, row = 4.0, row + 1
+        down = LINE_HEIGHT * row + 11
+        found.append(
+            (
+                across,
+                row,
+                f'{_key(series, across, down)}<text x="{across + 24:.0f}" y="{down + 4:.0f}">{_text(name)}</text>',
+            )
+        )
+        across += width + 8
+    return found
+
+
+def _key(series: Series, x: float, y: float) -> str:
+    """The sample of a series in the legend."""
+    head = f'<g stroke="{series.color}" fill="{series.color}"'
+    if series.shape in (Shape.BARS, Shape.SPAN):
+        style = ' class="hatched"' if series.pattern else ' stroke="none"'
+        box = f'x="{x:.0f}" y="{y - 5:.0f}" width="18" height="10"'
+        return f'{head} opacity="{series.opacity:g}"><rect{style} {box}/></g>'
+    dash = f' stroke-dasharray="{DASHES[series.dash]}"' if series.dash else ""
+    line = "" if series.shape is Shape.MARKS else f'<path fill="none" stroke-width="2"{dash} d="M{x:.0f} {y:.0f}h18"/>'
+    if not series.symbol:
+        return f"{head}>{line}</g>"
+    outline = SYMBOL_PATHS.get(series.symbol.removesuffix("-open"), _circle)
+    style = ' fill="none" stroke-width="2"' if series.symbol.endswith("-open") or outline in (_cross, _x) else ""
+    return f'{head}>{line}<path{style} d="{outline(x + 9, y, 4)}"/></g>'
+
+
+def _text(text: object) -> str:
+    """Escaped; characters that XML cannot hold become a question mark."""
+    return escape("".join(one if one.isprintable() or one == " " else "\ufffd" for one in str(text)))
