@@ -35,9 +35,8 @@ from pytest_npubench.errors import NpubenchError
 from pytest_npubench.reports.html import render_html
 from pytest_npubench.store.accept_run import accept_run
 from pytest_npubench.store.baselines import Baselines
-from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint
+from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint, HostFacts
 from pytest_npubench.store.history import upload_journal
-from pytest_npubench.store.host import HostFacts
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.store.journal_format import sealed, unsealed
 from pytest_npubench.store.journal_runs import chosen_sessions

@@ -47,7 +47,7 @@ IMPORTED = (
     "pytest_npubench.cli.main",
     "pytest_npubench.plugin.benchmark_bridge",
     "pytest_npubench.plugin.campaign_child",
-    "pytest_npubench.plugin.campaign_process",
+    "pytest_npubench.plugin.fresh_process",
     "pytest_npubench.plugin.campaigns",
     "pytest_npubench.plugin.regression",
     "pytest_npubench.plugin.session",

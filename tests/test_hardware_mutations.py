@@ -1,7 +1,7 @@
 """Every entry of a hardware file, made wrong in every way: refused exactly where the reader before refused it, by key.
 
-`hardware_mutations.json` was recorded from the hand-written reader that the records of core/toml_table.py replaced. For
-each entry it says which changes pass (`passes`), and where an error names another key than the entry's own (`named`).
+`hardware_mutations.json` was recorded from the hand-written reader that core/record_reader.py replaced. For each entry
+it says which changes pass (`passes`), and where an error names another key than the entry's own (`named`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 
 from pytest_npubench import suites
 from pytest_npubench.core import hardware
-from pytest_npubench.core.toml_table import TomlTable
+from pytest_npubench.core.record_reader import TomlTable
 from pytest_npubench.errors import HardwareFileError
 
 if sys.version_info >= (3, 11):

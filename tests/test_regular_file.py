@@ -11,7 +11,7 @@ from pytest_npubench.core import regular_file
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.partition.profile_file import read_profile
 from pytest_npubench.store.baselines import Baselines
-from pytest_npubench.store.host import HostFacts
+from pytest_npubench.store.fingerprint import HostFacts
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.workloads.loading import load

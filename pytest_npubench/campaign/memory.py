@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pytest_npubench.backends.protocol import Device
-from pytest_npubench.campaign.kind import CaseKind
-from pytest_npubench.campaign.protocol import CampaignPlan
+from pytest_npubench.campaign.protocol import CampaignPlan, CaseKind
 from pytest_npubench.core.case import Case
 from pytest_npubench.errors import NpubenchError
 

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Generic
 
-from pytest_npubench.campaign.kind import PlanT
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.protocol import CampaignPoint
+from pytest_npubench.campaign.protocol import CampaignPoint, PlanT
 from pytest_npubench.campaign.visits import VisitT
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.errors import MeasurementError

@@ -17,7 +17,7 @@ from typing import Any
 
 from pytest_npubench.errors import EnvironmentUnusableError
 from pytest_npubench.processes import guarded
-from pytest_npubench.store.host import LIBRARIES
+from pytest_npubench.store.fingerprint import LIBRARIES
 
 PROBE_TIMEOUT_S = 120
 PROBE = """\

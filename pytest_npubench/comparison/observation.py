@@ -1,12 +1,23 @@
-"""What is compared: one metric of one case with the samples of its processes, out of a journal's case record."""
+"""What is compared: one metric of one case with the samples of its processes, out of a journal's case record.
+
+Judging many metrics of many cases at once: family by family, each jointly, against sessions that were accepted.
+
+A family is what the gate may take together: metrics of one unit and direction (TTFT, TBT and end-to-end times of all
+cases), of one campaign or suite.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from pytest_npubench.errors import JournalError
+from pytest_npubench.store.accepted_session import NUM_WINDOW_SESSIONS, AcceptedSession
+from pytest_npubench.store.baselines import Baselines
+from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.verdict import Judged, Verdict, VerdictKind, judge_jointly
+from pytest_npubench.verdict.entries import Session
 from pytest_npubench.verdict.result import GateKind, Metric
 
 Key = tuple[str, str]
@@ -90,3 +101,123 @@ def of_record(record: Mapping[str, Any]) -> Iterator[Observation]:
                 yield observation
     except (AttributeError, KeyError, TypeError) as error:
         raise JournalError(f"case record {record.get('case')!r}: metrics that cannot be read: {error!r}") from None
+
+
+MIN_ANCHOR_SESSIONS = 3
+NamedSessions = Mapping[str, Session]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Accepted sessions of one metric of one case by name, oldest first; `anchor` those of long ago.
+
+    `instead` is the verdict where there is nothing to compare with and the reason is known.
+    """
+
+    sessions: NamedSessions = field(default_factory=dict)
+    anchor: NamedSessions = field(default_factory=dict)
+    instead: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """Verdicts by (case, metric), the cases with a suspicious metric, and the verdict of each family as a whole."""
+
+    verdicts: Mapping[Key, Verdict]
+    suspects: tuple[str, ...]
+    suites: Mapping[str, Verdict]
+
+
+def judge_families(
+    observations: Iterable[Observation],
+    histories: Mapping[Key, History],
+    *,
+    margin: float = 0.01,
+    q: float = 0.05,
+) -> Findings:
+    """Raises ConfigError for a margin or q that cannot be used."""
+    verdicts: dict[Key, Verdict] = {}
+    families: dict[tuple[str, ...], dict[Key, Observation]] = {}
+    for observation in observations:
+        history = histories.get(observation.key, History())
+        if history.instead is not None:
+            verdicts[observation.key] = history.instead
+        elif observation.gate == "exact":
+            from pytest_npubench.verdict.exact import judge_exact
+
+            sessions = list(history.sessions.values())
+            verdicts[observation.key] = judge_exact(sessions, observation.processes, better=observation.better)
+        elif observation.gate != "none":
+            families.setdefault(observation.family, {})[observation.key] = observation
+    suspects: dict[str, None] = {}
+    suites: dict[str, Verdict] = {}
+    for family, members in families.items():
+        judged = _judge(members, histories, margin, q)
+        keys = dict(zip(map(_name, members), members, strict=True))
+        verdicts |= {keys[name]: verdict for name, verdict in judged.verdicts.items()}
+        suspects.update(dict.fromkeys(keys[name][0] for name in judged.suspects))
+        if judged.suite is not None:
+            suites[_title(family, families)] = judged.suite
+    return Findings(verdicts=verdicts, suspects=tuple(suspects), suites=suites)
+
+
+def _judge(members: Mapping[Key, Observation], histories: Mapping[Key, History], margin: float, q: float) -> Judged:
+    one = next(iter(members.values()))
+    found = {key: histories.get(key, History()) for key in members}
+    return judge_jointly(
+        {_name(key): history.sessions for key, history in found.items()},
+        {_name(key): observation.processes for key, observation in members.items()},
+        margin=margin if one.margin is None else one.margin,
+        q=q,
+        better=one.better,
+        scale="difference" if one.gate == "difference" else "ratio",
+        anchor={_name(key): history.anchor for key, history in found.items()},
+    )
+
+
+def _name(key: Key) -> str:
+    return "\n".join(key)
+
+
+def _title(family: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> str:
+    """The unit, with what else tells the family from others of that unit."""
+    canary, gate, better, unit, margin = family
+    if canary:
+        return f"{unit} of canary kernels"
+    if sum(not other[0] and other[3] == unit for other in others) == 1:
+        return unit
+    return f"{unit} ({better} is better, by {gate}, margin {margin or 'of the run'})"
+
+
+def accepted_history(
+    baselines: Baselines, observation: Observation, key: FingerprintKey, across: Collection[str] = ()
+) -> History:
+    """What the baselines hold for a metric of a case: the newest sessions as window, and the anchor where it is older
+    than they are.
+
+    Incomparable where sessions were accepted, but under another key or of another definition of the case: the reason
+    says which part differs. Raises ConfigError where `across` names no part of the key.
+    """
+    found = baselines.histories(observation.case, key, digest=observation.digest, across=across)
+    sessions = [session for one in found for session in one if observation.metric in session.metrics]
+    if not sessions:
+        return History(instead=_why_incomparable(baselines, observation, key, across))
+    window = sessions[-NUM_WINDOW_SESSIONS:]
+    anchor = [session for session in sessions[: -len(window)] if session.anchor]
+    return History(
+        sessions=_samples(window, observation.metric),
+        anchor=_samples(anchor, observation.metric) if len(anchor) >= MIN_ANCHOR_SESSIONS else {},
+    )
+
+
+def _why_incomparable(
+    baselines: Baselines, observation: Observation, key: FingerprintKey, across: Collection[str]
+) -> Verdict | None:
+    reasons = baselines.mismatches(observation.case, key, digest=observation.digest, across=across)
+    if not reasons:
+        return None
+    return Verdict(kind=VerdictKind.INCOMPARABLE, reason=f"accepted under another key: {'; or '.join(reasons)}")
+
+
+def _samples(sessions: Collection[AcceptedSession], metric: str) -> NamedSessions:
+    return {session.session: session.metrics[metric].processes for session in sessions}

@@ -28,6 +28,7 @@ from pytest_npubench.core.record_reader import (
     Positive,
     Text,
     Texts,
+    TomlTable,
     WrongEntryError,
     at_least,
     check_keys,
@@ -40,7 +41,6 @@ from pytest_npubench.core.record_reader import (
     unique,
     within,
 )
-from pytest_npubench.core.toml_table import TomlTable
 from pytest_npubench.errors import ConfigError, HardwareFileError
 
 FAMILIES = families.names()

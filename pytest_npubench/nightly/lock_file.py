@@ -24,7 +24,7 @@ from packaging.version import InvalidVersion, Version
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.errors import NightlyError
 from pytest_npubench.nightly.night import Night, Step
-from pytest_npubench.store.host import LIBRARIES
+from pytest_npubench.store.fingerprint import LIBRARIES
 
 OWN = "pytest-npubench"
 NUM_NAMED = 5

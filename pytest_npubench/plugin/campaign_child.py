@@ -17,7 +17,7 @@ from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPlan, Progress
 from pytest_npubench.errors import MeasurementError, NpubenchError
-from pytest_npubench.plugin.campaign_process import CampaignTask
+from pytest_npubench.plugin.fresh_process import CampaignTask
 from pytest_npubench.plugin.items import ExpandedCase, expanded_case
 from pytest_npubench.plugin.open_devices import OpenDevices, limit_jax
 from pytest_npubench.processes.owner import Owner

@@ -1,9 +1,15 @@
-"""The campaigns of a run: which cases belong together, measuring them once in a child process, judging them jointly."""
+"""The campaigns of a run: which cases belong together, measuring them once in a child process, judging them jointly.
+
+Devices that a run waited for in vain: it waits once, and from then on looks whether they are free.
+
+A run of many campaigns and tests would else wait --npubench-lock-timeout for each of them.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,14 +17,14 @@ from typing import Any
 import pytest
 
 from pytest_npubench.backends.protocol import Device
+from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPlan, FrozenWorkload
 from pytest_npubench.comparison.observation import Key
 from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import DeviceBusyError, JournalError, MeasurementError, NpubenchError
 from pytest_npubench.plugin import fresh_process
-from pytest_npubench.plugin.busy_devices import BusyDevices
-from pytest_npubench.plugin.campaign_process import CampaignTask, Heard, run_campaign
+from pytest_npubench.plugin.fresh_process import CampaignTask, Heard, run_campaign
 from pytest_npubench.plugin.items import ExpandedCase
 from pytest_npubench.plugin.progress import CaseProgress
 from pytest_npubench.plugin.regression import MeasuredCase, Regression
@@ -28,9 +34,40 @@ from pytest_npubench.store.journal import JournalWriter
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import Judgement
 
+Devices = tuple[Device, ...]
+
+
+class BusyDevices:
+    """What was told of devices that were in use, by device."""
+
+    def __init__(self) -> None:
+        self._told: dict[Devices, DeviceBusyError] = {}
+
+    def note(self, devices: Devices, error: DeviceBusyError) -> None:
+        """Another process of this run waited for them in vain."""
+        self._told.setdefault(devices, error)
+
+    def check(self, devices: Devices) -> None:
+        """Raises the DeviceBusyError that these devices ended with before, where they are in use still."""
+        if devices in self._told:
+            with self.lock(devices, 0.0):
+                pass
+
+    @contextmanager
+    def lock(self, devices: Devices, timeout_s: float) -> Iterator[None]:
+        """As device_lock; devices that were waited for in vain are waited for no more."""
+        with ExitStack() as held:
+            try:
+                held.enter_context(device_lock(devices, 0.0 if devices in self._told else timeout_s))
+            except DeviceBusyError as error:
+                self.note(devices, error)
+                raise self._told[devices] from None
+            self._told.pop(devices, None)
+            yield
+
+
 REMEASURE_S = 30.0
 UNUSABLE = frozenset({VerdictKind.INVALID, VerdictKind.FAILED})
-Devices = tuple[Device, ...]
 CampaignKey = tuple[str, Devices]
 
 

@@ -23,11 +23,10 @@ from pytest_npubench.core.case import Case
 from pytest_npubench.core.families import declared
 from pytest_npubench.core.measurement import Samples
 from pytest_npubench.errors import ConfigError, DeviceError, MeasurementError
-from pytest_npubench.plugin.items import DEVICES, NODE_ID
+from pytest_npubench.plugin.items import DEVICES, NODE_ID, runs_again
 from pytest_npubench.plugin.own_families import wrong_families
 from pytest_npubench.plugin.regression import MeasuredCase
 from pytest_npubench.plugin.remeasure import measure_again
-from pytest_npubench.plugin.shipped import runs_again
 from pytest_npubench.plugin.suite_case import ending_with_the_journal, finish_case
 from pytest_npubench.stats.error import repeat_error
 from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates

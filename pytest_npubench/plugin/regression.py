@@ -10,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_npubench.comparison.families import Findings, History, accepted_history, judge_families
-from pytest_npubench.comparison.observation import Key, Observation, is_canary
+from pytest_npubench.comparison.observation import (
+    Findings,
+    History,
+    Key,
+    Observation,
+    accepted_history,
+    is_canary,
+    judge_families,
+)
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey

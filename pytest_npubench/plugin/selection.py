@@ -16,8 +16,7 @@ from pytest_npubench.campaign.memory import why_not_fit
 from pytest_npubench.engines import REFERENCE
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.plain_text import plain
-from pytest_npubench.plugin.items import DEVICES, NODE_ID, ExpandedCase, expanded_case, is_own
-from pytest_npubench.plugin.shipped import node_id
+from pytest_npubench.plugin.items import DEVICES, NODE_ID, ExpandedCase, expanded_case, is_own, node_id
 
 if TYPE_CHECKING:
     from pytest_npubench.core.hardware import HardwareSpec

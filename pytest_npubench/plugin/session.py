@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.protocol import CampaignPlan
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.engines.descriptor import EngineDescriptor
-    from pytest_npubench.plugin.busy_devices import BusyDevices
-    from pytest_npubench.plugin.campaigns import Campaigns
+    from pytest_npubench.plugin.campaigns import BusyDevices, Campaigns
     from pytest_npubench.plugin.items import ExpandedCase
     from pytest_npubench.plugin.open_devices import OpenDevices
     from pytest_npubench.plugin.progress import CaseProgress
@@ -92,7 +91,7 @@ class BenchSession:
     @cached_property
     def busy(self) -> BusyDevices:
         """Devices that this run waited for in vain."""
-        from pytest_npubench.plugin.busy_devices import BusyDevices
+        from pytest_npubench.plugin.campaigns import BusyDevices
 
         return BusyDevices()
 
@@ -158,9 +157,8 @@ class BenchSession:
         """Plan what was selected: the cases that will run grouped by what they share. Raises pytest.UsageError (exit
         code 4), before anything is measured, where a required name cannot run, and for a journal or baselines that
         cannot be used."""
-        from pytest_npubench.plugin.items import DEVICES, NODE_ID, expanded_case
+        from pytest_npubench.plugin.items import DEVICES, NODE_ID, expanded_case, runs_again
         from pytest_npubench.plugin.selection import why_not
-        from pytest_npubench.plugin.shipped import runs_again
 
         self.num_in_other_shards = selection.num_in_other_shards
         for name in self.settings.require:
@@ -262,7 +260,7 @@ class BenchSession:
     def journal(self) -> JournalWriter:
         if self._journal is None:
             from pytest_npubench.plugin.run_id import run_id
-            from pytest_npubench.store.host import collect_host
+            from pytest_npubench.store.fingerprint import collect_host
             from pytest_npubench.store.journal import JournalWriter, recorded
 
             self._read_before()

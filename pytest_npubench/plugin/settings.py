@@ -16,7 +16,7 @@ import pytest
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.errors import HistoryError
 from pytest_npubench.plain_text import plain
-from pytest_npubench.plugin import shipped
+from pytest_npubench.plugin.items import root_of_run
 from pytest_npubench.plugin.options import DEFAULT_BASELINES, OPTIONS, Option
 from pytest_npubench.processes import CHILD
 
@@ -73,7 +73,7 @@ class Settings:
     @classmethod
     def from_pytest_config(cls, config: pytest.Config) -> Settings:
         """Raises pytest.UsageError naming the option or key, its value and what is allowed."""
-        root, here = shipped.root(config), config.invocation_params.dir
+        root, here = root_of_run(config), config.invocation_params.dir
         table = _table(root / "pyproject.toml")
         values = {option.name: _value(option, config, table) for option in OPTIONS}
         remeasuring, child = REMEASURING in os.environ, CHILD in os.environ

@@ -14,8 +14,7 @@ from pytest_npubench.errors import BrokenEntryError, JournalError, NpubenchError
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.benchmark_bridge import mirror
 from pytest_npubench.plugin.campaign_time import CAMPAIGN_TIME, CampaignTime
-from pytest_npubench.plugin.items import DEVICES, ExpandedCase
-from pytest_npubench.plugin.shipped import node_id
+from pytest_npubench.plugin.items import DEVICES, ExpandedCase, node_id
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import JudgedCase, Judgement, judgement_from_json
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.processes import CHILD
-from pytest_npubench.processes.messages import Messages
+from pytest_npubench.processes.child import Messages
 
 Made = TypeVar("Made")
 

@@ -18,12 +18,20 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from pytest_npubench.errors import BaselineError
-from pytest_npubench.store.accepted_session import BETTER, JUDGED, AcceptedSession, KeptSamples, Quantity, began_at
-from pytest_npubench.store.baseline_file import PUBLISHED
-from pytest_npubench.store.baseline_format import BaselineCase
+from pytest_npubench.store.accepted_session import (
+    BETTER,
+    JUDGED,
+    AcceptedSession,
+    Frozen,
+    KeptSamples,
+    Quantity,
+    Sessions,
+    began_at,
+    joins_anchor,
+    kept,
+)
+from pytest_npubench.store.baseline_format import PUBLISHED, BaselineCase
 from pytest_npubench.store.fingerprint import FingerprintKey
-from pytest_npubench.store.frozen_values import Frozen
-from pytest_npubench.store.session_window import Sessions, joins_anchor, kept
 from pytest_npubench.verdict.result import Better, GateKind
 
 NUM_KEPT_SAMPLES = 31

@@ -1,12 +1,30 @@
 """One accepted session of a case in a baseline file: its samples, process by process, for each metric.
 
 A session's entry carries a check sum over the case's name and digest, what its metrics are and everything in it.
+
+Which accepted sessions of a case are kept: a fixed anchor and a rolling window.
+
+Kept are all anchor sessions and the newest 20 others, so 25 as a rule. The anchor is the first 5 sessions accepted: a
+window alone creeps along with a creep of 0.5 % a night and never sees it, and an anchor of one session would be judged
+with that one night's luck. Once a session was accepted that is no anchor, no later one becomes an anchor by itself,
+also where an anchor session is rejected; a person may move the anchor.
+
+Worked example: of the sessions 1 to 30, accepted in this order, 1 to 5 (anchor) and 11 to 30 (window) are kept.
+
+What the first accepted session of a case fixed for all later ones: numbers by name, such as a rate or a limit.
+
+A gate whose limit comes from the run that it judges is none: on a device 4 times slower the limit is 4 times wider. So
+the case's record says what it was held to (`frozen`), its first acceptance keeps that, and later runs look it up.
+
+Worked example: the first accepted night measured {"rate_per_s": 0.44}; later nights say what they were run at, and 0.44
+stays until the case is reset or measures something else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Annotated, Any, get_args
 
@@ -14,8 +32,41 @@ import msgspec
 from msgspec import Meta
 
 from pytest_npubench.core.record_reader import JSON, WrongEntryError, check_keys, listed
-from pytest_npubench.store.json_fields import Time, check_sum, verify_sum
+from pytest_npubench.store.json_text import Time, check_sum, verify_sum
 from pytest_npubench.verdict.result import Better, GateKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """The values, at least one, and the session that they were taken from, with the time it was accepted."""
+
+    session: str
+    accepted_at: Time
+    values: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        """Raises WrongEntryError where there is no value."""
+        if not self.values:
+            raise WrongEntryError("values", "empty; want at least one")
+
+    @property
+    def age(self) -> tuple[datetime, str]:
+        """The least of several is the one that was first."""
+        return datetime.fromisoformat(self.accepted_at), self.session
+
+    def to_json(self, case: str, digest: str) -> dict[str, Any]:
+        return {**self._fields(), "check": check_sum([case, digest, self._fields()])}
+
+    @classmethod
+    def from_json(cls, content: Any, place: str, case: str, digest: str) -> Frozen:
+        """Raises WrongEntryError naming the place, JsonError where the check sum does not fit."""
+        read = JSON.record(cls, content, place, others=("check",))
+        verify_sum(content, place, [case, digest, read._fields()])
+        return read
+
+    def _fields(self) -> Any:
+        return msgspec.to_builtins(self)
+
 
 BETTER: Mapping[str, Better] = {name: name for name in get_args(Better)}
 GATES: Mapping[str, GateKind] = {name: name for name in get_args(GateKind)}
@@ -141,3 +192,37 @@ def began_at(session: str, accepted_at: str) -> datetime:
     except ValueError:
         return datetime.fromisoformat(accepted_at)
     return began.replace(tzinfo=timezone.utc)
+
+
+NUM_ANCHOR_SESSIONS = 5
+NUM_WINDOW_SESSIONS = 20
+
+Sessions = tuple[AcceptedSession, ...]
+
+
+def joins_anchor(history: Sessions) -> bool:
+    """Whether a session accepted after these becomes an anchor."""
+    return len(history) < NUM_ANCHOR_SESSIONS and all(session.anchor for session in history)
+
+
+def kept(sessions: Sessions) -> Sessions:
+    """The anchor sessions and the newest others, in the order given."""
+    rolling = [session for session in sessions if not session.anchor][-NUM_WINDOW_SESSIONS:]
+    names = {session.session for session in rolling}
+    return tuple(session for session in sessions if session.anchor or session.session in names)
+
+
+def merged(histories: Iterable[Sessions]) -> Sessions:
+    """The sessions a case was accepted with under its several names, as one history in the order of acceptance.
+
+    Within one history the order stays as it is, because a clock may have gone back.
+    """
+    return kept(tuple(heapq.merge(*histories, key=lambda session: session.accepted_time)))
+
+
+def continued(earlier: Sessions, later: Sessions) -> Sessions:
+    """The later sessions as they would be, had they been accepted after the earlier ones under the same name."""
+    history = earlier
+    for session in later:
+        history = (*history, replace(session, anchor=session.anchor and joins_anchor(history)))
+    return history[len(earlier) :]

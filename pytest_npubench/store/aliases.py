@@ -21,8 +21,7 @@ import msgspec
 
 from pytest_npubench.core.record_reader import JSON, check_keys
 from pytest_npubench.errors import BaselineError
-from pytest_npubench.store.json_fields import check_sum, verify_sum
-from pytest_npubench.store.json_text import JsonError, take
+from pytest_npubench.store.json_text import JsonError, check_sum, take, verify_sum
 
 FILE_NAME = "aliases.json"
 FORMAT = "npubench-aliases"

@@ -14,8 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from pytest_npubench.errors import BaselineError
-from pytest_npubench.store.baseline_file import remove_baseline_file
-from pytest_npubench.store.baseline_format import BaselineFile, Rejection, Reset
+from pytest_npubench.store.baseline_format import BaselineFile, Rejection, Reset, remove_baseline_file
 from pytest_npubench.store.baselines import Baselines, changing, now, write_changes
 
 NUM_NAMED = 5

@@ -21,13 +21,19 @@ from pathlib import Path
 from typing import TypeVar
 
 from pytest_npubench.errors import BaselineError
-from pytest_npubench.store.accepted_session import AcceptedSession, Quantity, began_at
+from pytest_npubench.store.accepted_session import (
+    NUM_ANCHOR_SESSIONS,
+    AcceptedSession,
+    Frozen,
+    Quantity,
+    Sessions,
+    began_at,
+    kept,
+)
 from pytest_npubench.store.aliases import Alias, Aliases
 from pytest_npubench.store.baseline_changes import BaselineChange
 from pytest_npubench.store.baseline_format import BaselineCase, BaselineFile, Rejection, Reset
 from pytest_npubench.store.baselines import Baselines, changing, write_changes
-from pytest_npubench.store.frozen_values import Frozen
-from pytest_npubench.store.session_window import NUM_ANCHOR_SESSIONS, Sessions, kept
 
 Name = TypeVar("Name")
 Value = TypeVar("Value")

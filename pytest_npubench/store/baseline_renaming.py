@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pytest_npubench.errors import BaselineError
 from pytest_npubench.store.acceptance import is_case_key
+from pytest_npubench.store.accepted_session import continued, merged
 from pytest_npubench.store.aliases import FILE_NAME, Alias, Aliases
 from pytest_npubench.store.baseline_format import BaselineCase, BaselineFile
 from pytest_npubench.store.baselines import Baselines, changing, write_changes
-from pytest_npubench.store.session_window import continued, merged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,11 @@ from pytest_npubench.store.acceptance import (
     check_results,
     with_result,
 )
-from pytest_npubench.store.accepted_session import AcceptedSession
+from pytest_npubench.store.accepted_session import AcceptedSession, Frozen, Sessions, merged
 from pytest_npubench.store.aliases import FILE_NAME, Aliases
-from pytest_npubench.store.baseline_file import (
+from pytest_npubench.store.baseline_format import (
+    BaselineFile,
+    Reset,
     baseline_paths,
     locked,
     read_aliases,
@@ -33,12 +35,8 @@ from pytest_npubench.store.baseline_file import (
     write_aliases,
     write_baseline_file,
 )
-from pytest_npubench.store.baseline_format import BaselineFile, Reset
 from pytest_npubench.store.fingerprint import FingerprintKey
-from pytest_npubench.store.frozen_values import Frozen
-from pytest_npubench.store.json_fields import Time
-from pytest_npubench.store.json_text import JsonError
-from pytest_npubench.store.session_window import Sessions, merged
+from pytest_npubench.store.json_text import JsonError, Time
 
 __all__ = ["Baselines", "CaseResult", "MetricResult"]
 

@@ -21,11 +21,18 @@ from types import TracebackType
 from pytest_npubench.core.regular_file import read_bytes
 from pytest_npubench.core.secret import masked
 from pytest_npubench.errors import JournalError
-from pytest_npubench.store.fingerprint import Fingerprint
-from pytest_npubench.store.host import HostFacts
-from pytest_npubench.store.journal_format import FORMAT, MAX_BYTES, VERSION, check_head, sealed, unsealed
+from pytest_npubench.store.fingerprint import Fingerprint, HostFacts
+from pytest_npubench.store.journal_format import (
+    FORMAT,
+    MAX_BYTES,
+    VERSION,
+    check_depth,
+    check_head,
+    check_record,
+    sealed,
+    unsealed,
+)
 from pytest_npubench.store.journal_reader import Journal, Session, read_journal
-from pytest_npubench.store.journal_records import check_depth, check_record
 from pytest_npubench.store.json_text import JsonError, encode, plain
 from pytest_npubench.store.line_file import LineFile
 from pytest_npubench.store.run_id import new_id

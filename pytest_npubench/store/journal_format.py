@@ -9,15 +9,33 @@ so that altered bytes and lines that are missing, doubled or out of order are se
 is a disk and not a forger: it sees every change within 32 bits in a row and misses one of 2^32 others. The last field
 stands in one place, so that the bytes it covers are known without reading JSON. docs/formats.md shows a line of each
 kind and the history of the versions; journal_records.py says what a record must hold.
+
+What a journal's records must hold, checked in one place for writer and reader: nobody behind meets another type.
+
+A field that a kind requires is there; one that it may have is of its type, or null, where it is there. Numbers are
+finite as floats, times have an offset from UTC, and nothing is nested deeper than MAX_DEPTH. Fields that stand nowhere
+below are kept as they are, and so are kinds of records.
+
+Worked example: check_record({"record": "note", "session": "s", "text": 5}) raises
+JsonError("text: want a string, found a whole number").
 """
 
 from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import msgspec
+from msgspec import Meta
+
+from pytest_npubench.core.record_reader import OPEN_JSON, WrongEntryError
 from pytest_npubench.errors import FormatVersionError, JournalError
+from pytest_npubench.store.json_text import JsonError, take
 
 FORMAT = "npubench-journal"
 VERSION = 2
@@ -63,3 +81,193 @@ def check_head(path: Path, head: bytes) -> None:
 def version_text(version: int) -> str:
     known = " and ".join(map(str, READABLE_VERSIONS))
     return f"written by format {version}; this version reads {known}"
+
+
+MAX_DEPTH = 32  # the deepest record of ours has 8 levels
+Samples = tuple[float, ...]
+Pair = Annotated[tuple[float, float], Meta(description="two numbers")]
+Index = Annotated[int, Meta(ge=0, le=2**53, description="a whole number from 0 to 2^53")]
+
+
+@dataclass(kw_only=True)
+class SessionEntry:
+    started_at: str
+    worker: str | None
+    host: Mapping[str, object]
+    settings: Mapping[str, object]
+    run: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            found = datetime.fromisoformat(self.started_at.replace("Z", "+00:00"))
+        except ValueError:
+            found = datetime.min
+        # a year from either end of time: an offset of hours leads beyond it
+        if found.tzinfo is None or not 1 < found.year < 9999:
+            want = "want a time like 2026-11-21T13:05:00+00:00"
+            raise WrongEntryError("started_at", f"{want}, found {self.started_at!r}")
+
+
+@dataclass(kw_only=True)
+class DeviceEntry:
+    digest: str
+    fingerprint: Mapping[str, object]
+
+
+@dataclass(kw_only=True)
+class CompileEntry:
+    fingerprint: str
+    name: str
+    compile_s: float
+    cache: Literal["cold", "warm"]
+    campaign: str | None = None
+    campaign_digest: str | None = None
+
+
+@dataclass(kw_only=True)
+class RoundEntry:
+    fingerprint: str
+    campaign: str
+    campaign_digest: str
+    round: Index
+    points: Mapping[str, Samples]
+    failures: Mapping[str, str] | None = None
+    duration_s: float | None = None
+    num_late_compiles: Index | None = None
+    disturbed: str | None = None
+    complete: bool | None = None
+
+
+@dataclass(kw_only=True)
+class VerdictEntry:
+    kind: str
+    reason: str | None = None
+    ratio: float | None = None
+    interval: Pair | None = None
+    mde: float | None = None
+
+
+@dataclass(kw_only=True)
+class MetricEntry:
+    unit: str
+    value: float
+    better: Literal["lower", "higher"]
+    samples: Samples
+    gate: str | None = None
+    margin: float | None = None
+    processes: tuple[Samples, ...] | None = None
+    verdict: VerdictEntry | None = None
+
+
+@dataclass(kw_only=True)
+class CaseEntry:
+    """`fingerprint` is None where the case never reached a device."""
+
+    fingerprint: str | None
+    case: str
+    id: str
+    hardware: str
+    digest: str
+    verdict: VerdictEntry
+    node: str | None = None
+    model: str | None = None
+    axes: Mapping[str, object] | None = None
+    device: str | None = None
+    duration_s: float | None = None
+    resumed: bool | None = None
+    campaign: str | None = None
+    limits: Mapping[str, float] | None = None
+    what: str | None = None
+    measured_s: float | None = None
+    predicted_s: float | None = None
+    error: float | None = None
+    error_interval: Pair | None = None
+    repeat_error: float | None = None
+    metrics: Mapping[str, MetricEntry] | None = None
+    detail: Mapping[str, object] | None = None
+    frozen: Mapping[str, float] | None = None
+    is_disturbed: bool | None = None
+
+
+@dataclass(kw_only=True)
+class NoteEntry:
+    text: str
+
+
+@dataclass(kw_only=True)
+class TornEntry:
+    num_bytes: Index
+
+
+@dataclass(kw_only=True)
+class SalvagedEntry:
+    num_lost: Index
+
+
+@dataclass(kw_only=True)
+class EndEntry:
+    exit_status: int
+    counts: Mapping[str, object]
+
+
+KINDS: Mapping[str, type] = {
+    "session": SessionEntry,
+    "device": DeviceEntry,
+    "compile": CompileEntry,
+    "round": RoundEntry,
+    "case": CaseEntry,
+    "note": NoteEntry,
+    "torn": TornEntry,
+    "salvaged": SalvagedEntry,
+    "end": EndEntry,
+}
+"""What a reader may rely on: every record may have more fields, and there may be more kinds."""
+
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def check_record(record: Any) -> None:
+    """Raises JsonError where a record lacks what its kind requires, or holds what no reader could use; an unknown kind
+    needs only record and session."""
+    kind = take(record, "record", (str,))
+    take(record, "session", (str,))
+    if kind in KINDS:
+        try:
+            msgspec.convert(record, KINDS[kind])
+        except msgspec.ValidationError as error:
+            try:
+                OPEN_JSON.record(KINDS[kind], record)  # slower, and names the place
+            except WrongEntryError as named:
+                raise JsonError(str(named)) from None
+            raise JsonError(str(error)) from None
+
+
+def check_depth(text: bytes) -> None:
+    """Raises JsonError where a JSON text is nested deeper than MAX_DEPTH, before anything walks it.
+
+    The innermost pairs of brackets go, level by level; what is left then is deeper, or stands unpaired in a string.
+    """
+    brackets = text.translate(None, _NOT_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        if not brackets:
+            return
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    if brackets and _depth(text) > MAX_DEPTH:
+        raise JsonError(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _depth(text: bytes) -> int:
+    """Levels of brackets outside of strings."""
+    depth = deepest = 0
+    in_string = escaped = False
+    for byte in text:
+        if in_string:
+            in_string, escaped = escaped or byte != 0x22, byte == 0x5C and not escaped
+        elif byte == 0x22:
+            in_string = True
+        elif byte in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"]}":
+            depth -= 1
+    return deepest

@@ -22,11 +22,12 @@ from pytest_npubench.store.journal_format import (
     FORMAT,
     MAX_BYTES,
     READABLE_VERSIONS,
+    check_depth,
     check_head,
+    check_record,
     unsealed,
     version_text,
 )
-from pytest_npubench.store.journal_records import check_depth, check_record
 from pytest_npubench.store.json_text import JsonError, decode, take
 from pytest_npubench.store.line_file import SEARCH_BYTES, read_whole
 

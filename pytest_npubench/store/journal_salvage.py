@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_npubench.errors import JournalError
-from pytest_npubench.store.journal_format import MAX_BYTES, sealed, unsealed
+from pytest_npubench.store.journal_format import MAX_BYTES, check_record, sealed, unsealed
 from pytest_npubench.store.journal_reader import DamagedSession, Journal, read_journal
-from pytest_npubench.store.journal_records import check_record
 from pytest_npubench.store.json_text import JsonError, decode, encode
 from pytest_npubench.store.line_file import read_whole, write_new
 

@@ -23,13 +23,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_npubench.backends.protocol import Runtime
-    from pytest_npubench.campaign.kind import CaseKind
     from pytest_npubench.campaign.memory import MemoryModel
     from pytest_npubench.campaign.points import Measured
-    from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint, FrozenWorkload
+    from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint, CaseKind, FrozenWorkload
     from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.core.toml_table import TomlTable
+    from pytest_npubench.core.record_reader import TomlTable
     from pytest_npubench.engines.descriptor import EngineDescriptor
     from pytest_npubench.reports.lanes import Lane
     from pytest_npubench.reports.page import Parts, Rounds

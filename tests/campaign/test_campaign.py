@@ -11,7 +11,7 @@ from pytest_npubench.campaign.rounds import measure_round
 from pytest_npubench.core.measurement import CacheState, CompileRecord, Move, Request, Run
 from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.errors import JournalError
-from pytest_npubench.store.host import collect_host
+from pytest_npubench.store.fingerprint import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.suites.buckets.bench import BucketBench
 from pytest_npubench.suites.buckets.points import BucketPoint

@@ -15,7 +15,7 @@ from pytest_npubench.core.measurement import Run
 from pytest_npubench.engines import canary_kernels
 from pytest_npubench.engines.canary_kernels import KERNELS, CanaryKernels, Sizes
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.store.host import collect_host
+from pytest_npubench.store.fingerprint import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.buckets.bench import BucketBench

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_npubench.campaign.sharding import group_of, known_durations, parse_shard, shard
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.store.host import HostFacts
+from pytest_npubench.store.fingerprint import HostFacts
 from pytest_npubench.store.journal import JournalWriter, read_journal
 
 names = st.lists(st.text(max_size=8), unique=True, max_size=12)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint
-from pytest_npubench.store.host import HostFacts
+from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint, HostFacts
 from pytest_npubench.store.journal import JournalWriter
 
 NIGHT, RESIDUAL, WITHIN = 0.003, 0.004, 0.002

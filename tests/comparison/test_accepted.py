@@ -4,8 +4,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from pytest_npubench.comparison.families import History, accepted_history, judge_families
-from pytest_npubench.comparison.observation import Observation
+from pytest_npubench.comparison.observation import History, Observation, accepted_history, judge_families
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.store.baselines import Baselines, CaseResult, MetricResult
 from pytest_npubench.verdict import VerdictKind

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pytest_npubench.comparison.families import accepted_history, judge_families
-from pytest_npubench.comparison.observation import of_record
+from pytest_npubench.comparison.observation import accepted_history, judge_families, of_record
 from pytest_npubench.store.accept_run import accept_run
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal import read_journal

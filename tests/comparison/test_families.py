@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from pytest_npubench.comparison.families import History, judge_families
-from pytest_npubench.comparison.observation import Observation, of_record
+from pytest_npubench.comparison.observation import History, Observation, judge_families, of_record
 from pytest_npubench.errors import ConfigError, JournalError
 from pytest_npubench.verdict import Verdict, VerdictKind, judge
 from pytest_npubench.verdict.result import Metric

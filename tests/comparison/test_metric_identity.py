@@ -11,7 +11,7 @@ import pytest
 from pytest_npubench.comparison.side_sources import load_side
 from pytest_npubench.comparison.upgrade import compare_sides
 from pytest_npubench.store.accept_run import accept_run
-from pytest_npubench.store.baseline_file import write_baseline_file
+from pytest_npubench.store.baseline_format import write_baseline_file
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.history import upload_journal
 from pytest_npubench.store.journal import read_journal

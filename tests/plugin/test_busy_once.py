@@ -9,7 +9,7 @@ import pytest
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.lock import SCOPE, device_lock
 from pytest_npubench.errors import DeviceBusyError
-from pytest_npubench.plugin.busy_devices import BusyDevices
+from pytest_npubench.plugin.campaigns import BusyDevices
 
 DEVICES = (Device(family="fake", ordinal=0, name="Fake accelerator"),)
 HOLD = """

@@ -236,7 +236,7 @@ def test_busy(npubench, monkeypatch):
     def busy(*_):
         raise DeviceBusyError("openvino:0 is in use by process 1")
 
-    monkeypatch.setattr("pytest_npubench.plugin.busy_devices.device_lock", busy)
+    monkeypatch.setattr("pytest_npubench.plugin.campaigns.device_lock", busy)
     npubench(lambda: 1)
 """
 

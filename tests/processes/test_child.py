@@ -20,7 +20,6 @@ import pytest
 
 from pytest_npubench.errors import ConfigError, MeasurementError, UnitLostError
 from pytest_npubench.processes import child as child_module
-from pytest_npubench.processes import messages
 from pytest_npubench.processes.child import Child, hosted, import_path
 
 PROGRAM = """
@@ -207,14 +206,14 @@ def test_a_flood_waits_for_its_reader() -> None:
 
 
 def test_a_message_that_is_too_large_is_refused_where_it_is_made(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "MAX_BYTES", 10**6)
+    monkeypatch.setattr(child_module, "MAX_BYTES", 10**6)
     with pytest.raises(MeasurementError, match=r"a message of 2,0.* bytes; a process can hand over at most 1,000,000"):
         child.call("echo", bytes(2 * 10**6))
     assert child.call("echo") == ()
 
 
 def test_what_it_prints_is_no_message_and_is_kept_from_both_ends(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_module, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(child_module, "MAX_OUTPUT_BYTES", 10_000)
     child.call("print", "begin\n", 1)
     child.call("print", "x" * 99 + "\n", 100_000)  # 20 MB, on both streams
     child.call("print", "end\n", 1)

@@ -16,8 +16,7 @@ from pytest_npubench.campaign.protocol import campaign_digest
 from pytest_npubench.core.buckets import bucket_of
 from pytest_npubench.core.hardware import RunSize, default_directory
 from pytest_npubench.core.measurement import CacheState, CompileRecord
-from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint
-from pytest_npubench.store.host import HostFacts
+from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint, HostFacts
 from pytest_npubench.store.journal import JournalWriter
 from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.buckets.plan import BucketPlan

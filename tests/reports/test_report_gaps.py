@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_npubench.reports import html
 from pytest_npubench.reports.drift import drifts
 from pytest_npubench.store.journal import Journal, read_journal
-from pytest_npubench.store.journal_records import check_record
+from pytest_npubench.store.journal_format import check_record
 from pytest_npubench.store.json_text import JsonError, decode
 from pytest_npubench.suites import shown
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail

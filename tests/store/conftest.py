@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint, FingerprintKey
-from pytest_npubench.store.host import HostFacts
+from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint, FingerprintKey, HostFacts
 
 
 @pytest.fixture(scope="session")

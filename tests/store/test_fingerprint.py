@@ -13,8 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_npubench.errors import ConfigError, StoreError
-from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint, FingerprintKey, collect
-from pytest_npubench.store.host import HostFacts, collect_host, cpu_model, git_revision, installed
+from pytest_npubench.store.fingerprint import (
+    DeviceFacts,
+    Fingerprint,
+    FingerprintKey,
+    HostFacts,
+    collect,
+    collect_host,
+    cpu_model,
+    git_revision,
+    installed,
+)
 
 TEXT = st.text(max_size=8)
 PAIRS = st.dictionaries(TEXT, TEXT, max_size=3).map(lambda pairs: tuple(pairs.items()))
@@ -217,7 +226,7 @@ def test_differences_that_take_too_long_are_left_out(repository, monkeypatch):
     git("add", "a.txt")
     git("commit", "-q", "-m", "first")
     (rootdir / "a.txt").write_text("2\n")
-    monkeypatch.setattr("pytest_npubench.store.host.DIFF_TIMEOUT_S", 0)
+    monkeypatch.setattr("pytest_npubench.store.fingerprint.DIFF_TIMEOUT_S", 0)
     assert git_revision(rootdir) == f"{git('rev-parse', '--short=12', 'HEAD')}-dirty"
 
 
@@ -232,5 +241,5 @@ def test_a_git_that_hangs_is_given_up(tmp_path, monkeypatch):
     fake.write_text("#!/bin/sh\nexec sleep 60\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr("pytest_npubench.store.host.GIT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("pytest_npubench.store.fingerprint.GIT_TIMEOUT_S", 0.05)
     assert git_revision(tmp_path) is None

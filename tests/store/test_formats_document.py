@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_npubench.store import aliases, baseline_format, journal_format, journal_records
+from pytest_npubench.store import aliases, baseline_format, journal_format
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.store.json_text import decode, layout
@@ -24,7 +24,7 @@ def test_the_journal_example_shows_every_kind_and_is_read(tmp_path):
     path.write_text(example("jsonl"))
     journal = read_journal(path)
     (session,) = journal.sessions
-    assert {"session", *(record["record"] for record in session.records)} == journal_records.KINDS.keys()
+    assert {"session", *(record["record"] for record in session.records)} == journal_format.KINDS.keys()
     (device,) = (record for record in session.records if record["record"] == "device")
     assert journal.fingerprint(device["digest"]).digest() == device["digest"]
     assert len(journal.rounds("h200-tiny-b4", "9b74c9897bac", device["digest"])) == 1
@@ -52,10 +52,10 @@ def test_the_example_of_aliases_is_a_file_as_we_write_it():
     assert layout(read.to_json()) + "\n" == text
 
 
-@pytest.mark.parametrize("kind", list(journal_records.KINDS))
+@pytest.mark.parametrize("kind", list(journal_format.KINDS))
 def test_the_document_names_every_required_field(kind):
     (row,) = re.findall(rf"^\| `{kind}` \| (.*) \|$", DOCUMENT, flags=re.MULTILINE)
-    required = {field.name for field in fields(journal_records.KINDS[kind]) if field.default is MISSING}
+    required = {field.name for field in fields(journal_format.KINDS[kind]) if field.default is MISSING}
     assert required <= set(re.findall(r"`(\w+)`", row))
 
 

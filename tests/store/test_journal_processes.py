@@ -14,7 +14,7 @@ from pytest_npubench.store.journal import JournalWriter, read_journal
 OPEN = """
 import json, os, sys
 from pathlib import Path
-from pytest_npubench.store.host import HostFacts
+from pytest_npubench.store.fingerprint import HostFacts
 from pytest_npubench.store.journal import JournalWriter
 host = HostFacts(name="h", cpu_model="c", num_cores=1, system="s", python="p", libraries=(), plugin_version="0",
                  git_revision=None)

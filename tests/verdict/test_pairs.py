@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_npubench.verdict import VerdictKind, judge_pairs
+from pytest_npubench.verdict.entries import Rule
 from pytest_npubench.verdict.paired import weigh_pairs
-from pytest_npubench.verdict.rule import Rule
 
 from .made_suite import kinds
 

@@ -27,7 +27,7 @@ class AiHub(EngineDescriptor):
     title = "AI Hub"
     about = "static graphs as jobs of Qualcomm AI Hub"
     families = ("qualcomm",)
-    parts = {"buckets": "pytest_npubench.suites.buckets.aihub.service:HubBuckets"}  # noqa: RUF012 - of the class
+    parts = {"buckets": "pytest_npubench.suites.buckets.aihub.plan:HubBuckets"}  # noqa: RUF012 - of the class
     reference_on = ("qualcomm",)
 
     def framework(self, suite: str) -> str:

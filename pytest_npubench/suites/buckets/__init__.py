@@ -9,9 +9,8 @@ from pytest_npubench.suites.protocol import Choice, Site, Suite
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
-    from pytest_npubench.campaign.kind import CaseKind
     from pytest_npubench.campaign.memory import MemoryModel
-    from pytest_npubench.campaign.protocol import Bench, CampaignPlan
+    from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CaseKind
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.engines.descriptor import EngineDescriptor
     from pytest_npubench.reports.page import Parts, Rounds

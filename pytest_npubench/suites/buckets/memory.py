@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_npubench.campaign.kind import CaseKind
 from pytest_npubench.campaign.memory import MemoryNeed, MemoryRoom
+from pytest_npubench.campaign.protocol import CaseKind
 from pytest_npubench.core.case import Case
 from pytest_npubench.engines.jax_dense.memory import cache_bytes, dtype_bytes, weight_bytes
 from pytest_npubench.engines.shapes import DecoderShape, dense_shape

@@ -15,8 +15,7 @@ from pytest_npubench.core.measurement import Phase
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
-    from pytest_npubench.campaign.kind import CaseKind
-    from pytest_npubench.campaign.protocol import Bench
+    from pytest_npubench.campaign.protocol import Bench, CaseKind
     from pytest_npubench.core.buckets import BucketKeys
     from pytest_npubench.engines.protocol import Engine, Finished
     from pytest_npubench.suites.buckets.plan import BucketPlan

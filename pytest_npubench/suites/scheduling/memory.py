@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_npubench.campaign.kind import CaseKind
 from pytest_npubench.campaign.memory import MemoryNeed, MemoryRoom
+from pytest_npubench.campaign.protocol import CaseKind
 from pytest_npubench.core.case import Case
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.virtual.memory import dtype_bytes

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
     from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.core.toml_table import TomlTable
+    from pytest_npubench.core.record_reader import TomlTable
     from pytest_npubench.reports.lanes import Lane
     from pytest_npubench.reports.page import Parts, Rounds
     from pytest_npubench.verdict.case_record import Cases

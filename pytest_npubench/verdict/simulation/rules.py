@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_npubench.stats.checks import BoolArray, FloatArray
-from pytest_npubench.verdict.entries import BETTER_QUARTILE
+from pytest_npubench.verdict.entries import BETTER_QUARTILE, Rule
 from pytest_npubench.verdict.observations import ObservationTable, repeats_of
 from pytest_npubench.verdict.paired import weigh_pairs
-from pytest_npubench.verdict.rule import Rule
 from pytest_npubench.verdict.weighing import weigh
 
 LIMIT = 0.05  # of pytest-benchmark's rules

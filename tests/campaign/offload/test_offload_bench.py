@@ -15,7 +15,7 @@ from pytest_npubench.offload.chunk_graphs import ChunkFigures
 from pytest_npubench.offload.factorial import FactorialFigures
 from pytest_npubench.offload.replay import ReplayFigures, ReplaySettings
 from pytest_npubench.offload.shadow import ShadowFigures, ShadowSettings
-from pytest_npubench.store.host import collect_host
+from pytest_npubench.store.fingerprint import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.offload import bench as bench_module

@@ -16,7 +16,7 @@ from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, Uni
 from pytest_npubench.partition.matmul import GPU, NPU, Matmul, Split
 from pytest_npubench.partition.strategies import all_splits
 from pytest_npubench.partition.sync.splits import alone, row_split
-from pytest_npubench.store.host import collect_host
+from pytest_npubench.store.fingerprint import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.partition import bench as bench_module

@@ -26,7 +26,7 @@ from pytest_npubench.engines.aihub.options import JobOptions
 from pytest_npubench.engines.aihub.profile import GraphProfile
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 from pytest_npubench.predictors.lens import LensPredictor
-from pytest_npubench.store.host import collect_host
+from pytest_npubench.store.fingerprint import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.buckets.aihub.bench import GraphBench, visit

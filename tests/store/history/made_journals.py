@@ -7,8 +7,7 @@ from pathlib import Path
 
 from store.journal_lines import read_lines, write_lines
 
-from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint
-from pytest_npubench.store.host import HostFacts
+from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint, HostFacts
 from pytest_npubench.store.journal import JournalWriter
 
 HOST = HostFacts(

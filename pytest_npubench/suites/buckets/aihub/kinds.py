@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, cast
 
-from pytest_npubench.campaign.kind import CaseKind
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.protocol import CampaignPlan
+from pytest_npubench.campaign.protocol import CampaignPlan, CaseKind
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.errors import MeasurementError

@@ -1,18 +1,24 @@
-"""What an AI Hub campaign measures: the prefill and the decode graph of each bucket, on each unit of one phone."""
+"""What an AI Hub campaign measures: the prefill and the decode graph of each bucket, on each unit of one phone.
+
+The bucket suite on Qualcomm AI Hub: cases rest on graphs, and the devices are not ours."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.campaign.points import VisitedOnce
 from pytest_npubench.campaign.visits import Columns, Visit
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.aihub.profile import UNITS
 from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.service import BucketService
 
 if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.campaign.protocol import Bench, CaseKind
     from pytest_npubench.engines.aihub.graph import GraphSpec
 
 NUM_ROUNDS = 1  # a job is a hundred runs, and costs the user's quota
@@ -125,3 +131,21 @@ def hub_plan(plan: BucketPlan) -> HubPlan:
         mean_error=plan.mean_error,
         rivals=plan.rivals,
     )
+
+
+class HubBuckets(BucketService):
+    fills_memory = False
+
+    def plan(self, plan: BucketPlan) -> BucketPlan:
+        return hub_plan(plan)
+
+    def kind_for(self, plan: BucketPlan, kind: CaseKind[Any]) -> CaseKind[Any]:
+        from pytest_npubench.suites.buckets.aihub.kinds import kind_for
+
+        return kind_for(plan, kind)
+
+    def bench(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Bench[Any]:
+        from pytest_npubench.suites.buckets.aihub.bench import GraphBench
+
+        assert isinstance(plan, HubPlan)  # plan() made it
+        return GraphBench(runtime, plan, folder / "aihub-jobs")
