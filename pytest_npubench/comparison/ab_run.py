@@ -9,6 +9,7 @@ Worked example: 3 pairs run as 1A 1B, 2B 2A, 3A 3B.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -143,7 +144,9 @@ class _Runner:
         command = [str(self._environments[process.side].python), *own, *self._arguments]
         started_s = time.monotonic()
         with self._folder.log(process.name).open("w", encoding="utf-8") as log:
-            status = _wait(Guarded(command, grace_s=INTERRUPT_WAIT_S, stdout=log, stderr=subprocess.STDOUT))
+            status = _wait(
+                Guarded(command, grace_s=INTERRUPT_WAIT_S, env=_environment(), stdout=log, stderr=subprocess.STDOUT)
+            )
         return status, time.monotonic() - started_s
 
     def _raise_if_hopeless(self, process: Process, status: int) -> None:
@@ -179,3 +182,8 @@ def _clock(duration_s: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _environment() -> dict[str, str]:
+    """A step of GitHub Actions is told what came of the comparison, and not each of its runs."""
+    return {name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"}

@@ -24,6 +24,8 @@ from pytest_npubench.store.journal_reader import Record, Session, read_journal
 from pytest_npubench.store.run_id import RUN, new_id
 
 SECRETS = (*TOKENS, "NPUBENCH_HISTORY")
+KEPT_BACK = (*SECRETS, "GITHUB_STEP_SUMMARY")
+"""What of the environment the run is not told: secrets, and where the night itself says what it did."""
 INTERRUPT_WAIT_S = 30.0
 MEANING = {
     1: "not green",
@@ -52,7 +54,7 @@ def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, st
         f"--junit-xml={night.out / 'junit.xml'}",
     ]
     command = [sys.executable, "-m", "pytest", *own, *arguments]
-    public = {name: value for name, value in environment.items() if name not in SECRETS}
+    public = {name: value for name, value in environment.items() if name not in KEPT_BACK}
     status, last = _run(night, command, {**public, RUN: run}, held)
     new, damage = _sessions(night, run)
     ids = [session.id for session in new]

@@ -76,7 +76,9 @@ def test_a_rival_predictor_is_one_file_and_its_test(tmp_path: Path) -> None:
     environment = project.environment(with_path(copy))
     own = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(copy / "tests")]
     assert subprocess.run(own, cwd=copy, env={**environment, "PYTEST_ADDOPTS": ""}, check=False).returncode == 0
-    done = project.run(*PREDICTIONS, "--npubench-predictors", "all", "--npubench-report=r.html", env=with_path(copy))
+    done = project.run(
+        *PREDICTIONS, "-v", "--npubench-predictors", "all", "--npubench-report=r.html", env=with_path(copy)
+    )
     done.assert_outcomes(passed=2)
     rivals = predicted(project)["predictors"]
     assert list(rivals) == ["linear", "midpoint"]

@@ -109,7 +109,7 @@ def verdicts(project: Project) -> dict[str, str]:
 def served(tmp_path_factory):
     """A whole run on the stand-in."""
     project = serving_project(tmp_path_factory.mktemp("on_vllm"))
-    return project, on_vllm(project)
+    return project, on_vllm(project, "-v")
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_each_family_with_a_device_has_an_item_and_one_unmarked_test_fails_alone
     assert ("own/callable/fake-callable-b1-test_own.py::test_any_gpu[openvino]", "openvino:0") in cases
     assert ("own/callable/cuda-callable-b1-test_own.py::test_any_gpu[cuda]", "cuda:1") in cases
     assert len(cases) == 7
-    assert any(line.startswith("cuda-callable-b1-test_own.py::test_words[cuda-a] ") for line in result.outlines)
+    assert any(line.startswith(" callable/test_own.py::test_words[cuda-a] ") for line in result.outlines)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_npubench.plugin.exit_status import ExitStatus
 from pytest_npubench.store.journal import read_journal
 
 pytest.importorskip("torch", reason="the torch engine needs torch")
@@ -90,7 +91,7 @@ def served(folder):
 
 def test_every_policy_is_measured_and_a_workload_that_is_not_there_fails_alone(served):
     done, records = served
-    assert done.returncode == 1, done.stdout
+    assert done.returncode == ExitStatus.INVALID, done.stdout
     kinds = {name: record["verdict"]["kind"] for name, record in records.items()}
     absent = {name for name in kinds if "nobody-knows-it" in name}
     assert {kinds[name] for name in absent} == {"invalid"}

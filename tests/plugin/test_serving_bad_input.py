@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_npubench.plugin.exit_status import ExitStatus
 from pytest_npubench.store.journal import read_journal
 
 pytest.importorskip("torch", reason="the torch engine needs torch")
@@ -151,7 +152,7 @@ def test_a_prompt_longer_than_the_kv_cache_fails_alone(run):
         ("kv_capacity_tokens = 2048", "kv_capacity_tokens = 480"),
         ('["expert_loads"]', '["expert_loads", "chunk_sweep"]'),
     )
-    assert done.returncode == pytest.ExitCode.TESTS_FAILED
+    assert done.returncode == ExitStatus.INVALID
     refused = verdicts(cases, "/chunk_sweep/")
     assert {kind for kind, _ in refused} == {"invalid"}
     assert all("request 0: 512 prompt" in reason and "480" in reason for _, reason in refused)
