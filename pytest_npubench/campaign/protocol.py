@@ -3,7 +3,7 @@
 A suite brings its own: buckets time batches on compiled binaries, scheduling serves blocks of requests under policies.
 Locking, watching, rounds, resuming and journalling are the same for all.
 
-A kind of case: how it expands, which points it needs measured, and how it judges them.
+A CaseKind says how its cases expand, which points they need measured, and how they are judged.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is compared: one metric of one case with the samples of its processes, out of a journal's case record.
 
-Judging many metrics of many cases at once: family by family, each jointly, against sessions that were accepted.
+Many metrics of many cases are judged at once: family by family, each jointly, against sessions that were accepted.
 
 A family is what the gate may take together: metrics of one unit and direction (TTFT, TBT and end-to-end times of all
 cases), of one campaign or suite.
@@ -17,7 +17,7 @@ from pytest_npubench.store.accepted_session import NUM_WINDOW_SESSIONS, Accepted
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.verdict import Judged, Verdict, VerdictKind, judge_jointly
-from pytest_npubench.verdict.entries import Session
+from pytest_npubench.verdict.observations import Session
 from pytest_npubench.verdict.result import GateKind, Metric
 
 Key = tuple[str, str]

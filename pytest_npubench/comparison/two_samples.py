@@ -29,12 +29,12 @@ from pytest_npubench.stats.checks import BoolArray, FloatArray
 from pytest_npubench.stats.margin_test import interval, one_sided_p
 from pytest_npubench.stats.moderation import fit_prior, moderated
 from pytest_npubench.verdict import Judged, Verdict, VerdictKind
-from pytest_npubench.verdict.entries import Rule
 from pytest_npubench.verdict.evidence import Evidence
 from pytest_npubench.verdict.judging import statistics_failed
 from pytest_npubench.verdict.observations import (
     Better,
     ObservationTable,
+    Rule,
     Scale,
     Session,
     UnusableError,

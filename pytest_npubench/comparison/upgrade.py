@@ -20,9 +20,8 @@ from pytest_npubench.comparison.stack_changes import stack_changes
 from pytest_npubench.comparison.two_samples import MIN_SESSIONS, judge_two_samples
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.verdict import Judged, Verdict, VerdictKind, judge_jointly
-from pytest_npubench.verdict.entries import UnusableError, session_entries
 from pytest_npubench.verdict.exact import judge_exact
-from pytest_npubench.verdict.observations import Session
+from pytest_npubench.verdict.observations import Session, UnusableError, session_entries
 
 Members = Mapping[str, ComparedMetric]
 JudgeFamily = Callable[[Members, float, float], Iterable[Judged]]

@@ -8,7 +8,7 @@ from the key of its name says so by `field(metadata=...)`: key(...), GIVEN, TABL
 Worked example: with `set: Counts` in the record at "buckets", {"set": [256, 128]} raises WrongEntryError("buckets.set",
 "256 is followed by 128; want a list of one or more whole numbers of at least 1, each larger than the one before").
 
-The outermost table of a TOML file, which knows where it is.
+TomlTable is the outermost table of a TOML file, which knows where it is.
 """
 
 from __future__ import annotations

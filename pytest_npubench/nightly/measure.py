@@ -20,8 +20,8 @@ from pytest_npubench.nightly.branch import TOKENS
 from pytest_npubench.nightly.night import Night, Step
 from pytest_npubench.nightly.session_lines import write_sessions
 from pytest_npubench.processes.guarded import Guarded, ending
+from pytest_npubench.store.journal_format import RUN, new_id
 from pytest_npubench.store.journal_reader import Record, Session, read_journal
-from pytest_npubench.store.run_id import RUN, new_id
 
 SECRETS = (*TOKENS, "NPUBENCH_HISTORY")
 KEPT_BACK = (*SECRETS, "GITHUB_STEP_SUMMARY")

@@ -178,7 +178,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    from pytest_npubench.plugin.run_id import hand_on
+    from pytest_npubench.plugin.session import hand_on
 
     hand_on(node.config, node.workerinput)
 

@@ -1,4 +1,4 @@
-"""The child's side of campaign_process.py: a pytest that collects, runs no test, and measures one campaign instead."""
+"""The child's side of fresh_process.CampaignProcess: a pytest that collects, runs no test, and measures one campaign instead."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The campaigns of a run: which cases belong together, measuring them once in a child process, judging them jointly.
 
-Devices that a run waited for in vain: it waits once, and from then on looks whether they are free.
-
-A run of many campaigns and tests would else wait --npubench-lock-timeout for each of them.
+BusyDevices are those that a run waited for in vain: it waits once, and from then on looks whether they are free. A run
+of many campaigns and tests would else wait --npubench-lock-timeout for each of them.
 """
 
 from __future__ import annotations

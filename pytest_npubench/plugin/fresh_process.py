@@ -6,7 +6,7 @@ One that measures a test again has a temporary folder, which a run that is kille
 Its owner holds a lock on a file inside, which the kernel takes away from a killed process: a folder whose lock can be
 had has no owner any more, whatever process ids say in another container.
 
-A campaign in a child process: it opens the device, and nobody else does.
+CampaignProcess is a campaign in a child process: it opens the device, and nobody else does.
 
 libtpu keeps its lock until the process that loaded it ends, JAX keeps most of a GPU, torch and JAX share none: a run
 that opens no device itself can always measure again, end what hangs, and outlive a device that is lost. The child is
@@ -37,7 +37,7 @@ from pytest_npubench.plugin.options import OPTIONS
 from pytest_npubench.plugin.settings import REMEASURING, Settings
 from pytest_npubench.processes.child import Child, named_error
 from pytest_npubench.store.fingerprint import Fingerprint
-from pytest_npubench.store.run_id import RUN
+from pytest_npubench.store.journal_format import RUN
 
 PREFIX, OWNER = "npubench-again-", "owner.lock"
 COOLDOWN_S = 2.0  # before a suspect is measured again

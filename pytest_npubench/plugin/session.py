@@ -1,4 +1,8 @@
-"""The state of one pytest run: what is there, what was planned, what was measured."""
+"""The state of one pytest run: what is there, what was planned, what was measured.
+
+run_id is the run's, which its sessions in the journal share: under xdist the controller makes it, workers inherit
+it.
+"""
 
 from __future__ import annotations
 
@@ -229,7 +233,7 @@ class BenchSession:
         """What the run is held against; without baselines while suspects are measured again."""
         if self._regression is None:
             from pytest_npubench.plugin.regression import Regression
-            from pytest_npubench.plugin.run_id import run_id
+            from pytest_npubench.plugin.session import run_id
             from pytest_npubench.store.baselines import Baselines
 
             settings = self.settings
@@ -259,7 +263,7 @@ class BenchSession:
     @property
     def journal(self) -> JournalWriter:
         if self._journal is None:
-            from pytest_npubench.plugin.run_id import run_id
+            from pytest_npubench.plugin.session import run_id
             from pytest_npubench.store.fingerprint import collect_host
             from pytest_npubench.store.journal import JournalWriter, recorded
 
@@ -420,3 +424,24 @@ def _register_hooks(config: pytest.Config) -> None:
         for thing in chain.from_iterable(offered):
             arguments = thing if isinstance(thing, tuple) else (thing,)  # a policy comes with its name
             import_module(f"pytest_npubench.{place}").register(*arguments)
+
+
+_INPUT = "npubench_run"
+_ID = pytest.StashKey[str]()
+
+
+def run_id(config: pytest.Config) -> str:
+    """The same for all processes of a run that write the journal."""
+    if hasattr(config, "workerinput"):
+        given: str = config.workerinput[_INPUT]
+        return given
+    from pytest_npubench.store.journal_format import RUN, new_id
+
+    if _ID not in config.stash:
+        config.stash[_ID] = os.environ.pop(RUN, "") or new_id()  # a pytest started from here is another run
+    return config.stash[_ID]
+
+
+def hand_on(config: pytest.Config, workerinput: dict[str, Any]) -> None:
+    """What a worker is told before it starts."""
+    workerinput[_INPUT] = run_id(config)

@@ -25,7 +25,7 @@ from pytest_npubench.store.history.change_points import change_points
 from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict import FAILING, VerdictKind
 from pytest_npubench.verdict.case_record import CaseRecord
-from pytest_npubench.verdict.entries import BETTER_QUARTILE
+from pytest_npubench.verdict.observations import BETTER_QUARTILE
 from pytest_npubench.verdict.result import Metric
 
 SHOWN = (VerdictKind.REGRESSED, VerdictKind.FAILED)

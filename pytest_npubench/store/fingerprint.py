@@ -9,7 +9,7 @@ firmware and clock_policy are written where they are known only: what was writte
 
 Worked example: with drivers 570.86 and 580.12, a.differences(b) == ("driver 570.86 -> 580.12",).
 
-Facts about the machine and the software that measured, as far as they can be read without touching a device.
+HostFacts are about the machine and the software that measured, as far as they can be read without touching a device.
 """
 
 from __future__ import annotations

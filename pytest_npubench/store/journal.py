@@ -29,13 +29,13 @@ from pytest_npubench.store.journal_format import (
     check_depth,
     check_head,
     check_record,
+    new_id,
     sealed,
     unsealed,
 )
 from pytest_npubench.store.journal_reader import Journal, Session, read_journal
 from pytest_npubench.store.json_text import JsonError, encode, plain
 from pytest_npubench.store.line_file import LineFile
-from pytest_npubench.store.run_id import new_id
 
 __all__ = ["Journal", "JournalWriter", "Session", "default_path", "read_journal"]
 

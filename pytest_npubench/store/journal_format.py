@@ -8,9 +8,9 @@ before its last field, as 8 lower-case hex digits. Line 12 of a session ends in
 so that altered bytes and lines that are missing, doubled or out of order are seen. CRC-32 (ISO 3309) because the enemy
 is a disk and not a forger: it sees every change within 32 bits in a row and misses one of 2^32 others. The last field
 stands in one place, so that the bytes it covers are known without reading JSON. docs/formats.md shows a line of each
-kind and the history of the versions; journal_records.py says what a record must hold.
+kind and the history of the versions.
 
-What a journal's records must hold, checked in one place for writer and reader: nobody behind meets another type.
+What a record must hold is checked in one place for writer and reader: nobody behind meets another type.
 
 A field that a kind requires is there; one that it may have is of its type, or null, where it is there. Numbers are
 finite as floats, times have an offset from UTC, and nothing is nested deeper than MAX_DEPTH. Fields that stand nowhere
@@ -18,15 +18,18 @@ below are kept as they are, and so are kinds of records.
 
 Worked example: check_record({"record": "note", "session": "s", "text": 5}) raises
 JsonError("text: want a string, found a whole number").
+
+new_id names sessions and runs; who starts a run may give it its own name (RUN).
 """
 
 from __future__ import annotations
 
 import re
+import secrets
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -271,3 +274,12 @@ def _depth(text: bytes) -> int:
         elif byte in b"]}":
             depth -= 1
     return deepest
+
+
+RUN = "NPUBENCH_RUN"
+"""In the environment of a run whose starter looks for its sessions afterwards: the run's id."""
+
+
+def new_id() -> str:
+    """When it began, and 32 random bits: 20261121T130500-3f9a1c07."""
+    return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_npubench.verdict import Verdict, VerdictKind
-from pytest_npubench.verdict.entries import Better, Session, UnusableError, session_entries
+from pytest_npubench.verdict.observations import Better, Session, UnusableError, session_entries
 
 NUM_NEWEST = 5
 

@@ -22,8 +22,17 @@ import numpy as np
 
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.verdict import Verdict, VerdictKind, wording
-from pytest_npubench.verdict.entries import Better, Rule, Scale, Session, Sessions
-from pytest_npubench.verdict.observations import CaseEntries, anchor_entries, make_table, read_cases
+from pytest_npubench.verdict.observations import (
+    Better,
+    CaseEntries,
+    Rule,
+    Scale,
+    Session,
+    Sessions,
+    anchor_entries,
+    make_table,
+    read_cases,
+)
 
 MIN_SESSIONS = 3
 

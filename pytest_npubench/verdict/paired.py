@@ -20,10 +20,18 @@ from pytest_npubench.stats.checks import FloatArray
 from pytest_npubench.stats.margin_test import one_sided_p
 from pytest_npubench.stats.moderation import fit_prior, moderated
 from pytest_npubench.verdict import Verdict, VerdictKind
-from pytest_npubench.verdict.entries import Better, Process, Rule, Scale, UnusableError, session_entries
 from pytest_npubench.verdict.evidence import Evidence
 from pytest_npubench.verdict.judging import Judged, statistics_failed
-from pytest_npubench.verdict.observations import ObservationTable, rectangle
+from pytest_npubench.verdict.observations import (
+    Better,
+    ObservationTable,
+    Process,
+    Rule,
+    Scale,
+    UnusableError,
+    rectangle,
+    session_entries,
+)
 from pytest_npubench.verdict.suite_shift import SuiteShift, common_shift
 from pytest_npubench.verdict.weighing import Weighed
 from pytest_npubench.verdict.wording import suite_verdict, too_few_pairs

@@ -14,9 +14,8 @@ from pytest_npubench.stats.margin_test import interval, one_sided_p
 from pytest_npubench.stats.multiple_testing import adjusted_p_values
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.creep import creep_p
-from pytest_npubench.verdict.entries import Rule
 from pytest_npubench.verdict.evidence import Evidence, night_shift, without_shift, worse
-from pytest_npubench.verdict.observations import ObservationTable
+from pytest_npubench.verdict.observations import ObservationTable, Rule
 from pytest_npubench.verdict.suite_shift import SuiteShift
 from pytest_npubench.verdict.wording import Finding, reason
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_npubench.verdict import Verdict, VerdictKind
 
 if TYPE_CHECKING:
-    from pytest_npubench.verdict.entries import Rule
+    from pytest_npubench.verdict.observations import Rule
     from pytest_npubench.verdict.suite_shift import SuiteShift
 
 

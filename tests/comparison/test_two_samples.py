@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from pytest_npubench.comparison.two_samples import judge_two_samples, weigh_two_samples
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.verdict import VerdictKind
-from pytest_npubench.verdict.entries import Rule
+from pytest_npubench.verdict.observations import Rule
 
 
 def sessions(entries):

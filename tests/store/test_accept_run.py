@@ -11,8 +11,8 @@ from pytest_npubench.errors import BaselineError, JournalError, RunNotAcceptedEr
 from pytest_npubench.store.accept_run import GREEN, accept_run
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal import JournalWriter, read_journal
+from pytest_npubench.store.journal_format import new_id
 from pytest_npubench.store.journal_runs import chosen_sessions
-from pytest_npubench.store.run_id import new_id
 from pytest_npubench.verdict import FAILING, VerdictKind
 
 

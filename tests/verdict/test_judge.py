@@ -11,8 +11,8 @@ from scipy import stats
 
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.verdict import VerdictKind, judge, judge_jointly
-from pytest_npubench.verdict.entries import Rule
 from pytest_npubench.verdict.evidence import excess_scatter
+from pytest_npubench.verdict.observations import Rule
 from pytest_npubench.verdict.simulation.rules import table_of
 from pytest_npubench.verdict.weighing import weigh
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pytest_npubench.verdict.entries import Rule
 from pytest_npubench.verdict.jumps import NO_JUMPS, Jumps, rare_jumps
 from pytest_npubench.verdict.modes import slower_mode, within_modes
+from pytest_npubench.verdict.observations import Rule
 from pytest_npubench.verdict.simulation.rules import table_of
 from pytest_npubench.verdict.weighing import weigh
 

@@ -3,8 +3,14 @@
 import numpy as np
 import pytest
 
-from pytest_npubench.verdict.entries import UnusableError, many_entries, session_entries
-from pytest_npubench.verdict.observations import make_table, read_cases, repeats_of
+from pytest_npubench.verdict.observations import (
+    UnusableError,
+    make_table,
+    many_entries,
+    read_cases,
+    repeats_of,
+    session_entries,
+)
 
 
 def table(baseline, current):

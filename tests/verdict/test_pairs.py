@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_npubench.verdict import VerdictKind, judge_pairs
-from pytest_npubench.verdict.entries import Rule
+from pytest_npubench.verdict.observations import Rule
 from pytest_npubench.verdict.paired import weigh_pairs
 
 from .made_suite import kinds

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pytest_npubench.verdict.entries import Rule
+from pytest_npubench.verdict.observations import Rule
 from pytest_npubench.verdict.simulation.__main__ import main
 from pytest_npubench.verdict.simulation.creeping import creep, frozen_baseline
 from pytest_npubench.verdict.simulation.nights import one_night, run_nights, slowed

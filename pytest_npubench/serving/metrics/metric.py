@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.verdict.entries import Better
+from pytest_npubench.verdict.observations import Better
 
 GateKind = Literal["ratio", "difference", "exact", "none"]
 

@@ -11,9 +11,8 @@ from pytest_npubench.campaign.warmup import warm_up
 from pytest_npubench.engines.protocol import Canaries, Engine
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.predictors.two_point import check_pure
-from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.plan import BucketPlan, mismatch
 from pytest_npubench.suites.buckets.points import BucketPoint, BucketVisit
-from pytest_npubench.suites.buckets.profile_samples import mismatch
 
 # XLA's status, and what allocators say
 OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "allocate memory")

@@ -19,8 +19,7 @@ from pytest_npubench.engines.nxd.engine import NxdEngine
 from pytest_npubench.engines.nxd.opening import class_path, open_model
 from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.engines.vllm.model_directory import write_model_directory
-from pytest_npubench.suites.buckets.plan import BucketPlan
-from pytest_npubench.suites.buckets.service import BucketService
+from pytest_npubench.suites.buckets.plan import BucketPlan, BucketService
 
 
 class NxdBuckets(BucketService):

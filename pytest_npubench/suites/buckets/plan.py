@@ -1,23 +1,29 @@
-"""What a campaign is about, and the points that its cases ask for. Equal on every machine, so a digest tells it."""
+"""What a campaign is about, and the points that its cases ask for. Equal on every machine, so a digest tells it.
+
+BucketService is how an engine runs the bucket suite: what a plan must know of it before anything runs, and the engine
+itself. The defaults are those of an engine that is compiled for the plan's buckets, as the reference decoder is. An
+engine that does something else derives from this class and says so; its descriptor names the class (engines/descriptor.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import crc32
 
 from pytest_npubench.campaign.plan import EnginePlan
-from pytest_npubench.core.measurement import Request
+from pytest_npubench.core.measurement import Phase, Request
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.suites.buckets.points import BucketPoint, move_name, profile_name
-from pytest_npubench.suites.buckets.service import BucketService
+from pytest_npubench.suites.buckets.points import BucketPoint, declared_in, move_name, profile_name
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from pytest_npubench.campaign.points import Measured
     from pytest_npubench.core.buckets import BucketKeys
     from pytest_npubench.core.hardware import HardwareSpec, RunSize
     from pytest_npubench.predictors.two_point import ProfilePoint
@@ -25,6 +31,64 @@ if TYPE_CHECKING:
     from pytest_npubench.workloads import LengthSample
 
     Lengths = npt.NDArray[np.int64]
+    from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.campaign.protocol import Bench, CaseKind
+    from pytest_npubench.engines.protocol import Engine, Finished
+
+
+class BucketService:
+    """See the module."""
+
+    finished: ClassVar[Finished] = "freeze"
+    """What rows of a batch that ended early do (LENS, Eq. 9)."""
+    prefill_shared: ClassVar[bool] = False
+    """Whether a batch has one prefill, not one a prompt (LENS, Eq. 7)."""
+    pads_as_it_will: ClassVar[bool] = False
+    """Whether its buckets are those that it declares while it runs, if any; the plan's are then nominal."""
+    compiles_buckets: ClassVar[bool] = True
+    """Whether each bucket has binaries of its own, whose compile time is on record."""
+    moves_cache: ClassVar[bool] = True
+    """Whether the KV cache is copied when a batch outgrows its bucket."""
+    fills_memory: ClassVar[bool] = True
+    """Whether weights and caches of all buckets lie on our device at once, as suites.buckets.memory counts them."""
+    pads_decode: ClassVar[bool] = True
+    """Whether a decode step runs at the length of a bucket of the plan."""
+    pure_phases: ClassVar[Sequence[Phase]] = tuple(Phase)
+    """The phases of which a profile point must stay in its bucket."""
+
+    def buckets(self, family: str, buckets: tuple[int, ...]) -> tuple[int, ...]:
+        """The buckets of a plan, ascending, from those of the hardware file."""
+        return buckets
+
+    def keys(self, buckets: tuple[int, ...]) -> BucketKeys:
+        """Which of these buckets a length runs in."""
+        from pytest_npubench.core.buckets import SmallestBucket
+
+        return SmallestBucket(prefill_buckets=buckets, decode_buckets=buckets)
+
+    def has_canaries(self, family: str) -> bool:
+        """Whether canary kernels run where it does."""
+        return True
+
+    def plan(self, plan: BucketPlan) -> BucketPlan:
+        """The plan as it is measured on this engine."""
+        return plan
+
+    def kind_for(self, plan: BucketPlan, kind: CaseKind[Any]) -> CaseKind[Any]:
+        """The kind that stands in `kind`'s place."""
+        return kind
+
+    def engine(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Engine:
+        """The engine of a plan, with what it keeps below `folder`. Raises what making it raises."""
+        raise NotImplementedError
+
+    def bench(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Bench[Any]:
+        """What measures a plan's points."""
+        from pytest_npubench.suites.buckets.bench import BucketBench
+
+        return BucketBench(runtime, plan, partial(self.engine, folder=folder))
+
+
 PROFILE_VISIT_S = 0.8  # every prediction of a bucket rests on its two points
 DRAWN_VISIT_S = 0.7  # one batch is half of a case's error: a long one is to be seen more than once in a round
 
@@ -207,3 +271,39 @@ def many_requests(name: str, num_requests: int, max_total_tokens: int) -> tuple[
     requests = workload(name).sample(num_requests, seed=0, max_total_tokens=max_total_tokens).requests
     inputs = np.array([item.input_tokens for item in requests], dtype=np.int64)
     return inputs, np.array([item.output_tokens for item in requests], dtype=np.int64)
+
+
+def continuous_words(plan: BucketPlan) -> str:
+    return f"{plan.runner.title} has no buckets here: latency is continuous"
+
+
+def nominal_words(plan: BucketPlan) -> str:
+    return f"{continuous_words(plan)}, so LENS's staircase is compared with a slope"
+
+
+def is_continuous(plan: BucketPlan, measured: Measured) -> bool:
+    """Whether the plan's buckets are nominal: no compiler and no engine has them."""
+    return plan.service.pads_as_it_will and not declared_in(measured.rounds)
+
+
+def boundaries(plan: BucketPlan, measured: Measured) -> tuple[int, ...]:
+    """Lengths of prompts behind which a step is declared."""
+    from pytest_npubench.core.buckets import Spans
+
+    if plan.service.pads_as_it_will:
+        return declared_in(measured.rounds)
+    return Spans.of(plan.keys.prefill_key, plan.keys.max_input_tokens).edges
+
+
+def mismatch(plan: BucketPlan, found: Sequence[int]) -> str | None:
+    """Why LENS cannot be profiled: the engine declares another set than the plan has. None where it can."""
+    if not found or tuple(found) == plan.buckets:
+        return None
+    return (
+        f"{plan.runner.title} declares the buckets {_listed(found)}, the plan has {_listed(plan.buckets)}; want one "
+        f"set: name {plan.runner.title}'s in [buckets] of a hardware file (--npubench-hardware)"
+    )
+
+
+def _listed(buckets: Sequence[int]) -> str:
+    return ", ".join(map(str, buckets))

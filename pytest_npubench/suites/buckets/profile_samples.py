@@ -1,13 +1,4 @@
-"""From a campaign's rounds to what predictors are fitted on: the profile points, and nothing of the drawn batches.
-
-What an engine with a mind of its own (such as vLLM) declared of its buckets, as the rounds of a campaign keep it.
-
-Each visit of a batch leaves, beside its time, the lengths that the engine said it pads prompts to (points.BucketVisit).
-Where it declared none latency is continuous, and the plan's buckets are nominal.
-
-Worked example: plan (128, 256) on vLLM for a CPU, which declares nothing: continuous. The same on a TPU that declared
-(16, 32, 64, 128, 256): a stair, whose boundaries those are.
-"""
+"""From a campaign's rounds to what predictors are fitted on: the profile points, and nothing of the drawn batches."""
 
 from __future__ import annotations
 
@@ -19,7 +10,6 @@ from pytest_npubench.predictors.profile import BucketProfile
 from pytest_npubench.predictors.protocol import ProfileSamples
 from pytest_npubench.predictors.two_point import fit
 from pytest_npubench.suites.buckets.plan import BucketPlan
-from pytest_npubench.suites.buckets.points import declared_in
 
 
 def profile_samples(plan: BucketPlan, measured: Measured, buckets: Sequence[int]) -> ProfileSamples:
@@ -64,39 +54,3 @@ def bucket_binaries(compiles: Iterable[CompileRecord], bucket: int) -> tuple[Com
         for record in compiles
         if record.name.startswith(("prefill-", "decode-")) and record.name.endswith(f"-{bucket}")
     )
-
-
-def continuous_words(plan: BucketPlan) -> str:
-    return f"{plan.runner.title} has no buckets here: latency is continuous"
-
-
-def nominal_words(plan: BucketPlan) -> str:
-    return f"{continuous_words(plan)}, so LENS's staircase is compared with a slope"
-
-
-def is_continuous(plan: BucketPlan, measured: Measured) -> bool:
-    """Whether the plan's buckets are nominal: no compiler and no engine has them."""
-    return plan.service.pads_as_it_will and not declared_in(measured.rounds)
-
-
-def boundaries(plan: BucketPlan, measured: Measured) -> tuple[int, ...]:
-    """Lengths of prompts behind which a step is declared."""
-    from pytest_npubench.core.buckets import Spans
-
-    if plan.service.pads_as_it_will:
-        return declared_in(measured.rounds)
-    return Spans.of(plan.keys.prefill_key, plan.keys.max_input_tokens).edges
-
-
-def mismatch(plan: BucketPlan, found: Sequence[int]) -> str | None:
-    """Why LENS cannot be profiled: the engine declares another set than the plan has. None where it can."""
-    if not found or tuple(found) == plan.buckets:
-        return None
-    return (
-        f"{plan.runner.title} declares the buckets {_listed(found)}, the plan has {_listed(plan.buckets)}; want one "
-        f"set: name {plan.runner.title}'s in [buckets] of a hardware file (--npubench-hardware)"
-    )
-
-
-def _listed(buckets: Sequence[int]) -> str:
-    return ", ".join(map(str, buckets))

@@ -8,8 +8,7 @@ from typing import Any
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.protocol import Engine
-from pytest_npubench.suites.buckets.plan import BucketPlan
-from pytest_npubench.suites.buckets.service import BucketService
+from pytest_npubench.suites.buckets.plan import BucketPlan, BucketService
 
 
 class ReferenceBuckets(BucketService):

@@ -24,8 +24,7 @@ from pytest_npubench.engines.vllm.model_directory import write_model_directory
 from pytest_npubench.engines.vllm.process import VllmProcess, VllmProcesses
 from pytest_npubench.engines.vllm.runtime import VllmRuntime
 from pytest_npubench.engines.vllm.settings import EngineSettings
-from pytest_npubench.suites.buckets.plan import BucketPlan
-from pytest_npubench.suites.buckets.service import BucketService
+from pytest_npubench.suites.buckets.plan import BucketPlan, BucketService
 
 BLOCK_TOKENS = 32
 

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_npubench.stats.checks import BoolArray, FloatArray
-from pytest_npubench.verdict.entries import BETTER_QUARTILE, Rule
-from pytest_npubench.verdict.observations import ObservationTable, repeats_of
+from pytest_npubench.verdict.observations import BETTER_QUARTILE, ObservationTable, Rule, repeats_of
 from pytest_npubench.verdict.paired import weigh_pairs
 from pytest_npubench.verdict.weighing import weigh
 

@@ -1,6 +1,6 @@
 """What an AI Hub campaign measures: the prefill and the decode graph of each bucket, on each unit of one phone.
 
-The bucket suite on Qualcomm AI Hub: cases rest on graphs, and the devices are not ours."""
+HubBuckets is the bucket suite there: cases rest on graphs, and the devices are not ours."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from pytest_npubench.campaign.points import VisitedOnce
 from pytest_npubench.campaign.visits import Columns, Visit
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.aihub.profile import UNITS
-from pytest_npubench.suites.buckets.plan import BucketPlan
-from pytest_npubench.suites.buckets.service import BucketService
+from pytest_npubench.suites.buckets.plan import BucketPlan, BucketService
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime

@@ -10,9 +10,8 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.suites.buckets.kinds.prediction import KIND as PREDICTION
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionError, beside, prediction_error
-from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.plan import BucketPlan, is_continuous, nominal_words
 from pytest_npubench.suites.buckets.points import BucketPoint
-from pytest_npubench.suites.buckets.profile_samples import is_continuous, nominal_words
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 

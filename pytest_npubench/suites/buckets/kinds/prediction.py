@@ -23,9 +23,8 @@ from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CostRecord
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.predictors import predictor
-from pytest_npubench.suites.buckets.plan import BucketPlan, many_requests
+from pytest_npubench.suites.buckets.plan import BucketPlan, is_continuous, many_requests, nominal_words
 from pytest_npubench.suites.buckets.points import BucketPoint
-from pytest_npubench.suites.buckets.profile_samples import is_continuous, nominal_words
 from pytest_npubench.verdict import Gate, Verdict, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field, replace
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CacheState, CompileRecord, CostRecord
-from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.plan import BucketPlan, boundaries, continuous_words, is_continuous
 from pytest_npubench.suites.buckets.points import BucketPoint
-from pytest_npubench.suites.buckets.profile_samples import boundaries, continuous_words, is_continuous
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import GateKind, Judgement, Metric
 

@@ -28,9 +28,8 @@ from statistics import fmean, stdev
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import Request
-from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.plan import BucketPlan, boundaries, continuous_words, is_continuous
 from pytest_npubench.suites.buckets.points import BucketPoint
-from pytest_npubench.suites.buckets.profile_samples import boundaries, continuous_words, is_continuous
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import Judgement, Metric
 
