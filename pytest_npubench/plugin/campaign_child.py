@@ -1,4 +1,4 @@
-"""The child's side of fresh_process.CampaignProcess: a pytest that collects, runs no test, and measures one campaign instead."""
+"""The child's side of fresh_process.run_campaign: a pytest that collects, runs no test, and measures one campaign."""
 
 from __future__ import annotations
 

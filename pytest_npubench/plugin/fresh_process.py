@@ -6,7 +6,7 @@ One that measures a test again has a temporary folder, which a run that is kille
 Its owner holds a lock on a file inside, which the kernel takes away from a killed process: a folder whose lock can be
 had has no owner any more, whatever process ids say in another container.
 
-CampaignProcess is a campaign in a child process: it opens the device, and nobody else does.
+run_campaign has a campaign measured in a child process: it opens the device, and nobody else does.
 
 libtpu keeps its lock until the process that loaded it ends, JAX keeps most of a GPU, torch and JAX share none: a run
 that opens no device itself can always measure again, end what hangs, and outlive a device that is lost. The child is

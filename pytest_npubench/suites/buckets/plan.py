@@ -2,7 +2,7 @@
 
 BucketService is how an engine runs the bucket suite: what a plan must know of it before anything runs, and the engine
 itself. The defaults are those of an engine that is compiled for the plan's buckets, as the reference decoder is. An
-engine that does something else derives from this class and says so; its descriptor names the class (engines/descriptor.py).
+engine that does something else derives from this class and says so; its descriptor (engines/descriptor.py) names it.
 """
 
 from __future__ import annotations
