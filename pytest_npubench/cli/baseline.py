@@ -21,10 +21,8 @@ EXAMPLE = "npubench baseline list"
 day_count = whole_number(36_500)
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(
-        commands, "baseline", "list, show, accept, reject, reset, anchor, prune, rename or merge baselines", EXAMPLE
-    )
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "baseline", about, EXAMPLE)
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for show in (baseline_list.add_parser, baseline_show.add_parser):
         add_baselines_option(show(actions))

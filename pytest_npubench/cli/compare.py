@@ -20,8 +20,8 @@ EXAMPLE = "npubench compare .npubench/journal.jsonl --by driver"
 SIDES = "a journal (PATH, or PATH@SESSION), a folder of baselines, or history:URL?driver=570.86&since=2026-11-01"
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "compare", "compare two stacks: the gate of an upgrade", EXAMPLE)
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "compare", about, EXAMPLE)
     parser.add_argument("old", metavar="A", help=f"before: {SIDES}")
     parser.add_argument("new", metavar="B", nargs="?", help="after, likewise (default: A, which needs --by)")
     parser.add_argument(

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "hardware", "list, show or check hardware files", "npubench hardware nvidia-h100")
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "hardware", about, "npubench hardware nvidia-h100")
     group = parser.add_mutually_exclusive_group()
     group.add_argument("name", nargs="?", help="show this hardware file")
     parser.add_argument(

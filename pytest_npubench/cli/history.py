@@ -24,10 +24,8 @@ BARS = "▁▂▃▄▅▆▇█"
 NUM_LISTED = 20
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(
-        commands, "history", "keep the runs of many days and hosts, show what changed", "npubench history list"
-    )
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "history", about, "npubench history list")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     upload = add_command(
         actions, "upload", "put journals into the history", "npubench history upload .npubench/journal.jsonl"

@@ -40,8 +40,8 @@ EXAMPLE = (
 )
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "load", "load an OpenAI-compatible server and time every token", EXAMPLE)
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "load", about, EXAMPLE)
     parser.description = (
         "load an OpenAI-compatible server and time every token: requests are sent when they are due, whether or not\n"
         "others were answered, and a request that fails counts against the SLO.\n"

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 TIMEOUT_S = 120.0
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(
-        commands, "probe", "say which devices are found, or why none is", "npubench probe cuda tpu --timeout 30"
-    )
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "probe", about, "npubench probe cuda tpu --timeout 30")
     parser.add_argument("family", nargs="*", help=f"device families to probe (default: all): {', '.join(FAMILIES)}")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 EXAMPLE = "npubench profile --journal .npubench/journal.jsonl --campaign cpu-tiny-llama-b4 -o profile.json"
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "profile", "write the bucket profile that a campaign measured", EXAMPLE)
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "profile", about, EXAMPLE)
     parser.add_argument("--journal", metavar="PATH", type=Path, required=True, help="the journal of a run")
     parser.add_argument("--campaign", metavar="KEY", required=True, help="HARDWARE-MODEL-bN, as in the case ids")
     parser.add_argument("-o", "--output", metavar="PROFILE.json", type=Path, required=True, help="the file to write")

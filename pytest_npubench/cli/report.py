@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 EXAMPLE = "npubench report .npubench/journal.jsonl -o report.html"
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "report", "write the HTML report of a run", EXAMPLE)
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "report", about, EXAMPLE)
     parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
     parser.add_argument("other", metavar="B", type=Path, nargs="?", help="a second journal: both side by side")
     parser.add_argument("-o", "--output", metavar="REPORT.html", type=Path, required=True, help="the file to write")

@@ -51,8 +51,8 @@ class Suites:
         return [os.path.relpath(self.folder / name) for name in names or (".",)]
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "run", "run the suites with pytest", EXAMPLE, prefix_chars=NO_PREFIX, add_help=False)
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "run", about, EXAMPLE, prefix_chars=NO_PREFIX, add_help=False)
     parser.usage = "npubench run [SUITE ...] [PYTEST ARGUMENT ...]"
     parser.add_argument(
         "arguments",

@@ -21,8 +21,8 @@ PIPE_WIDTH = 160
 NUM_NAMED = 5
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "show", "print the cases of a run again", EXAMPLE)
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "show", about, EXAMPLE)
     parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
     parser.add_argument("--session", metavar="ID", help="this session only (default: the latest run that has cases)")
     parser.add_argument(

@@ -57,11 +57,11 @@ SETTINGS = {
 }
 
 
-def add_parser(commands: Commands) -> None:
+def add_parser(commands: Commands, about: str) -> None:
     parser = add_command(
         commands,
         "simulate",
-        "simulate scheduling policies on a virtual clock",
+        about,
         "npubench simulate --hardware nvidia-h100 --tensor-parallel 2 --model qwen3-30b-a3b --policy chunked layered "
         "--workload layered-arxiv --rate 1.3 --requests 100",
     )

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 EXAMPLE = "npubench trace .npubench/journal.jsonl -o trace.json"
 
 
-def add_parser(commands: Commands) -> None:
-    about = "write the rounds of a run as a trace for https://ui.perfetto.dev"
+def add_parser(commands: Commands, about: str) -> None:
     parser = add_command(commands, "trace", about, EXAMPLE)
     parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
     parser.add_argument("-o", "--output", metavar="TRACE.json", type=Path, required=True, help="the file to write")
