@@ -8,9 +8,11 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_npubench.core.secret import masked
+from pytest_npubench.errors import StoreError
 from pytest_npubench.plain_text import plain
 
 if TYPE_CHECKING:
@@ -71,6 +73,13 @@ def did_you_mean(word: str, allowed: Iterable[str]) -> str:
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def check_other_file(output: Path | None, *sources: Path) -> None:
+    """Raises StoreError where the file to write is one of those that are read."""
+    for source in sources:
+        if output is not None and output.exists() and source.exists() and output.samefile(source):
+            raise StoreError(f"{output} is the file that is read; want another one to write")
 
 
 def print_document(name: str, /, **facts: Any) -> None:

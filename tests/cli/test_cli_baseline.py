@@ -244,3 +244,41 @@ def test_the_trend_and_the_spread() -> None:
     assert (low, high) == (2.25, 3.75)
     assert spread(KeptSamples(processes=((1.0,),), num_measured=(1,))) is None
     assert spread(KeptSamples(processes=((0.0, 0.0),), num_measured=(2,))) is None
+
+
+def test_what_is_changed_is_told_in_json(accepted: list[str], work: Path, call: Run) -> None:
+    """Each document holds what the line for people says, and the files that it names are those that changed."""
+
+    def told(*words: object) -> dict[str, Any]:
+        before = {path: path.read_bytes() for path in work.rglob("*.json")}
+        document: dict[str, Any] = call("baseline", *words, "--json").json
+        after = {path: path.read_bytes() for path in work.rglob("*.json")}
+        written = [document["path"]] if "path" in document else document["paths"]
+        changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+        assert {work / name for name in written} == changed
+        assert document["version"] == 1
+        return document
+
+    anchored = told("anchor", "--newest", 2)
+    assert (anchored["format"], anchored["sessions"]) == ("npubench-baseline-changed", sorted(accepted[-2:]))
+    assert anchored["num_cases"] == 2
+    rejected = told("reject", accepted[0], "--reason", "too warm")
+    assert (rejected["sessions"], rejected["num_cases"]) == ([accepted[0]], 2)
+    assert told("reject", accepted[0]) == {**rejected, "num_cases": 0, "paths": []}
+    renamed = told("rename", CASE, NEW)
+    assert renamed["format"] == "npubench-baseline-renamed"
+    assert (renamed["old"], renamed["new"], renamed["num_sessions"]) == (CASE, NEW, 6)
+    other = work / "other"
+    write_run(work / "second.jsonl", 8)
+    assert call("baseline", "accept", "second.jsonl", "--baselines", other).status == 0
+    merged = told("merge", other)
+    assert (len(merged["sessions"]), merged["num_cases"]) == (1, 2)
+    reset = told("reset", OTHER, "--reason", "fp8 cache")
+    assert (len(reset["sessions"]), reset["num_cases"]) == (7, 1)
+    (file,) = (work / "baselines").rglob("*/*.json")
+    tried = call("baseline", "prune", "--key", file.stem.rpartition("-")[2], "--dry-run", "--json").json
+    assert (tried["format"], tried["dry_run"], len(tried["paths"])) == ("npubench-baseline-pruned", True, 1)
+    assert file.exists()
+    pruned = told("prune", "--key", file.stem.rpartition("-")[2])
+    assert (pruned["paths"], pruned["dry_run"]) == (tried["paths"], False)
+    assert not file.exists()

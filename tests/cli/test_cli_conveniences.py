@@ -99,6 +99,7 @@ JOURNAL, OUT = "JOURNAL", "OUT"
         (("hardware", "cpu", "--fit"), "npubench-hardware-fit"),
         (("profile", "--journal", JOURNAL, "--campaign", "cpu-tiny-llama-b1", "-o", OUT), "npubench-profile-written"),
         (("report", JOURNAL, "-o", OUT), "npubench-report-written"),
+        (("trace", JOURNAL, "-o", OUT), "npubench-trace-written"),
         (("baseline", "accept", JOURNAL, "--baselines", OUT), "npubench-baseline-accepted"),
         (("journal", "salvage", JOURNAL, "--output", OUT), "npubench-journal-salvaged"),
         (("history", "upload", JOURNAL, "--history", f"{OUT}.db"), "npubench-history-uploaded"),
@@ -112,6 +113,32 @@ def test_a_document_names_its_format(
     document = call(*real, "--json").json
     assert (document["format"], document["version"]) == (format_name, 1)
     assert format_name in (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("report", JOURNAL, "-o", JOURNAL),
+        ("report", OUT, JOURNAL, "-o", JOURNAL),
+        ("compare", OUT, JOURNAL, "-o", JOURNAL),
+        ("compare", f"{JOURNAL}@some-session", OUT, "-o", JOURNAL),
+        ("compare", OUT, f"history:{JOURNAL}?driver=1", "-o", JOURNAL),
+        ("trace", JOURNAL, "-o", JOURNAL),
+        ("profile", "--journal", JOURNAL, "--campaign", "cpu-tiny-llama-b1", "-o", JOURNAL),
+    ],
+    ids=lambda line: " ".join(line[:3]),
+)
+@pytest.mark.parametrize("linked", [False, True])
+def test_what_is_read_is_not_written_over(
+    line: tuple[str, ...], linked: bool, call: Run, journal: Path, tmp_path: Path
+) -> None:
+    copy, link = tmp_path / "copy.jsonl", tmp_path / "link"
+    copy.write_bytes(journal.read_bytes())
+    link.symlink_to(copy)
+    *words, output = (word.replace(JOURNAL, str(copy)).replace(OUT, str(journal)) for word in line)
+    error = call(*words, link if linked else output).error
+    assert "is the file that is read; want another one to write" in error
+    assert copy.read_bytes() == journal.read_bytes()
 
 
 def test_a_faulty_hardware_file_is_status_1_in_json_too(call: Run, tmp_path: Path) -> None:
