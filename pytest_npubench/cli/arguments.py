@@ -7,12 +7,12 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_npubench.core.secret import masked
-from pytest_npubench.errors import StoreError
+from pytest_npubench.errors import StoreError, did_you_mean
 from pytest_npubench.plain_text import plain
 
 if TYPE_CHECKING:
@@ -61,14 +61,6 @@ def add_command(commands: Commands, name: str, help_text: str, example: str, **o
         formatter_class=argparse.RawDescriptionHelpFormatter,  # others break the example inside a name
         **options,
     )
-
-
-def did_you_mean(word: str, allowed: Iterable[str]) -> str:
-    """The end of a message: "; did you mean 'probe'?", or nothing where no allowed word is near."""
-    import difflib
-
-    near = difflib.get_close_matches(word, list(allowed), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:

@@ -59,7 +59,9 @@ def _reject(actions: Commands) -> argparse.ArgumentParser:
 def _reset(actions: Commands) -> argparse.ArgumentParser:
     example = 'npubench baseline reset buckets/profile/cpu-tiny-llama-b4-bucket128 --reason "fp8 cache, issue 71"'
     parser = add_command(actions, "reset", "let cases begin anew after an intended change", example)
-    parser.add_argument("cases", metavar="CASE", nargs="+", help="SUITE/KIND/ID, or a pattern: 'buckets/steps/*'")
+    parser.add_argument(
+        "cases", metavar="CASE", nargs="+", help="SUITE/KIND/ID, ID, a short name, or a pattern: 'buckets/steps/*'"
+    )
     parser.add_argument("--reason", metavar="TEXT", required=True, help="kept in the file, with the date")
     parser.add_argument(
         "--hardware", metavar="NAME", action="append", default=[], help="only on this hardware; may be repeated"
@@ -74,7 +76,7 @@ def _anchor(actions: Commands) -> argparse.ArgumentParser:
     parser.add_argument("sessions", metavar="SESSION", nargs="*", help="the sessions that become the anchor")
     parser.add_argument("--newest", metavar="N", type=entry_count, help="the newest N sessions of each case")
     parser.add_argument("--key", metavar="KEY", help="only under this key: the 8 hex digits of a file's name")
-    parser.add_argument("--case", metavar="CASE", help="only of this case: SUITE/KIND/ID")
+    parser.add_argument("--case", metavar="CASE", help="only of this case: SUITE/KIND/ID, ID, or a short name")
     parser.set_defaults(run=lambda arguments: run_anchor(parser, arguments))
     return parser
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from pytest_npubench.core.hardware import (
     RunSize,
     with_groups,
 )
-from pytest_npubench.errors import ConfigError, HardwareFileError
+from pytest_npubench.errors import ConfigError, HardwareFileError, did_you_mean
 from pytest_npubench.suites.hardware_files import known_folders, load_all, load_hardware
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.suites.server.spec import ServerSize, ServerSpec
@@ -224,9 +223,8 @@ def _row(spec: HardwareSpec) -> tuple[str, str, str]:
 
 
 def _unknown(name: str, specs: Mapping[str, HardwareSpec]) -> str:
-    near = difflib.get_close_matches(name, specs, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"no hardware file is named {name!r}{hint}; shipped: {', '.join(specs)}; your own file: --check PATH"
+    shipped = f"shipped: {', '.join(specs)}; your own file: --check PATH"
+    return f"no hardware file is named {name!r}; {shipped}{did_you_mean(name, specs)}"
 
 
 def _peaks(spec: HardwareSpec) -> list[str]:

@@ -8,7 +8,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import add_command, add_json_option, length_count, print_document
-from pytest_npubench.errors import ConfigError
+from pytest_npubench.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -79,7 +79,8 @@ def run_explain(arguments: argparse.Namespace) -> int:
 
     shapes = {shape.name: shape for shape in operators(arguments.model)}
     if arguments.operator not in shapes:
-        raise ConfigError(f"{arguments.model} has no operator {arguments.operator!r}; it has {', '.join(shapes)}")
+        hint = did_you_mean(arguments.operator, shapes)
+        raise ConfigError(f"{arguments.model} has no operator {arguments.operator!r}; it has {', '.join(shapes)}{hint}")
     matmul = shapes[arguments.operator].matmul(arguments.length)
     decision = solve(_profile(arguments), matmul, strategies=arguments.strategy, mechanism=arguments.mechanism)
     if arguments.json:

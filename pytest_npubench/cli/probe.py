@@ -11,7 +11,7 @@ from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Backend, Device
 from pytest_npubench.cli.arguments import add_command, columns, seconds
 from pytest_npubench.core.hardware import FAMILIES, HardwareSpec
-from pytest_npubench.errors import BrokenEntryError, DeviceUnavailableError
+from pytest_npubench.errors import BrokenEntryError, DeviceUnavailableError, did_you_mean
 from pytest_npubench.suites.hardware_files import known_folders, load_all
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     """0 whatever is found; a family that does not exist is a usage error."""
     for family in arguments.family:
         if family not in FAMILIES:
-            parser.error(f"unknown family {family!r}; allowed: {', '.join(FAMILIES)}")
+            parser.error(f"unknown family {family!r}; allowed: {', '.join(FAMILIES)}{did_you_mean(family, FAMILIES)}")
     families = tuple(dict.fromkeys(arguments.family)) or FAMILIES
     specs = load_all(known_folders())
     found = {family: probe_family(family, arguments.timeout, specs) for family in families}

@@ -141,6 +141,53 @@ def test_what_is_read_is_not_written_over(
     assert copy.read_bytes() == journal.read_bytes()
 
 
+BASELINES = ("--baselines", OUT)
+SESSION = "SESSION"
+CASE = "buckets/profile/cpu-tiny-llama-b4-bucket128"
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        (("hardware", "nvidia-h20"), "nvidia-h200"),
+        (("hardware", "nvidia-h20", "--fit"), "nvidia-h200"),
+        (("workloads", "lens-sharegp"), "lens-sharegpt"),
+        (("run", "bucket"), "buckets"),
+        (("probe", "cuba"), "cuda"),
+        (("show", JOURNAL, "--case", "profile/b4-bucket1288"), CASE),
+        (("show", JOURNAL, "--session", f"{SESSION}0"), SESSION),
+        (("report", JOURNAL, "-o", "page.html", "--session", f"{SESSION}0"), SESSION),
+        (("trace", JOURNAL, "-o", "trace.json", "--session", f"{SESSION}0"), SESSION),
+        (("compare", f"{JOURNAL}@{SESSION}0", JOURNAL), SESSION),
+        (("baseline", "accept", JOURNAL, "--session", f"{SESSION}0", *BASELINES), SESSION),
+        (("baseline", "show", "profile/b4-bucket1288", *BASELINES), CASE),
+        (("baseline", "reset", "profile/b4-bucket1288", "--reason", "x", *BASELINES), CASE),
+        (("baseline", "reset", CASE, "--reason", "x", "--hardware", "cpuu", *BASELINES), "cpu"),
+        (("baseline", "anchor", "--newest", "1", "--case", f"{CASE}8", *BASELINES), CASE),
+        (("baseline", "anchor", f"{SESSION}0", *BASELINES), SESSION),
+        (("baseline", "reject", f"{SESSION}0", *BASELINES), SESSION),
+        (("history", "show", "profile/b4-bucket1288", "--history", f"{OUT}.db"), CASE),
+        (("history", "show", CASE, "--metric", "tbt", "--history", f"{OUT}.db"), "tbt_s"),
+        (("profile", "--journal", JOURNAL, "--campaign", "cpu-tiny-llama-b44", "-o", "p.json"), "cpu-tiny-llama-b4"),
+        (("predict", "profile.json", "--input", "1", "--output", "2", "--predictor", "liner"), "linear"),
+        (("partition", "profile", "--model", "internlm-1.8", "-o", "pair.json"), "internlm-1.8b"),
+    ],
+    ids=lambda item: " ".join(item[:3]) if isinstance(item, tuple) else "",
+)
+def test_an_unknown_name_is_answered_with_the_nearest(
+    line: tuple[str, ...], meant: str, call: Run, journal: Path, tmp_path: Path
+) -> None:
+    from pytest_npubench.store.journal_reader import read_journal
+
+    session, out = read_journal(journal).sessions[-1].id, str(tmp_path / "out")
+    assert call("baseline", "accept", journal, "--baselines", out).status == 0
+    assert call("history", "upload", journal, "--history", f"{out}.db").status == 0
+    words = [word.replace(JOURNAL, str(journal)).replace(OUT, out).replace(SESSION, session) for word in line]
+    answer = call(*words)
+    assert answer.status in (1, 2)
+    assert f"; did you mean '{meant.replace(SESSION, session)}" in answer.err
+
+
 def test_a_faulty_hardware_file_is_status_1_in_json_too(call: Run, tmp_path: Path) -> None:
     faulty = tmp_path / "faulty.toml"
     faulty.write_text("name = 3\n", encoding="utf-8")
