@@ -7,6 +7,7 @@ import json
 import math
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -51,6 +52,24 @@ class Parser(argparse.ArgumentParser):
         return did_you_mean(typed[0], list(self._option_string_actions)) if typed else ""
 
 
+class HelpText(argparse.HelpFormatter):
+    """Lines that fit stay as they are. A command that is too long goes on behind a backslash, as a shell reads it, and
+    is broken inside no name; other lines are filled one by one."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(line if len(line) <= width else _filled(line, width) for line in text.splitlines())
+
+
+def _filled(line: str, width: int) -> str:
+    if "npubench " not in line:
+        return textwrap.fill(line, width)
+    go_on = " \\"
+    lines = textwrap.wrap(
+        line, width - len(go_on), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return f"{go_on}\n".join(lines)
+
+
 def add_command(commands: Commands, name: str, help_text: str, example: str, **options: Any) -> argparse.ArgumentParser:
     """A command's parser, with its help and an example in it."""
     return commands.add_parser(
@@ -58,7 +77,7 @@ def add_command(commands: Commands, name: str, help_text: str, example: str, **o
         help=help_text,
         description=f"{help_text}.",
         epilog=f"example: {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,  # others break the example inside a name
+        formatter_class=HelpText,
         **options,
     )
 

@@ -48,7 +48,7 @@ def _accept(actions: Commands) -> argparse.ArgumentParser:
 
 
 def _reject(actions: Commands) -> argparse.ArgumentParser:
-    example = 'npubench baseline reject 20261121T130500-3f9a1c07 --reason "the room was at 40 degrees"'
+    example = 'npubench baseline reject 20261121T130500-3f9a1c07 --reason "hot room"'
     parser = add_command(actions, "reject", "take a session out of the baselines for good", example)
     parser.add_argument("session", metavar="SESSION", help="the session, or SESSION@DEVICE")
     parser.add_argument("--reason", metavar="TEXT", default="", help="kept beside the session's name")
@@ -57,7 +57,7 @@ def _reject(actions: Commands) -> argparse.ArgumentParser:
 
 
 def _reset(actions: Commands) -> argparse.ArgumentParser:
-    example = 'npubench baseline reset buckets/profile/cpu-tiny-llama-b4-bucket128 --reason "fp8 cache, issue 71"'
+    example = 'npubench baseline reset profile/b4-bucket128 --reason "fp8 cache"'
     parser = add_command(actions, "reset", "let cases begin anew after an intended change", example)
     parser.add_argument(
         "cases", metavar="CASE", nargs="+", help="SUITE/KIND/ID, ID, a short name, or a pattern: 'buckets/steps/*'"
@@ -71,7 +71,7 @@ def _reset(actions: Commands) -> argparse.ArgumentParser:
 
 
 def _anchor(actions: Commands) -> argparse.ArgumentParser:
-    example = "npubench baseline anchor --newest 5 --case buckets/profile/cpu-tiny-llama-b4-bucket128"
+    example = "npubench baseline anchor --newest 5 --case profile/b4-bucket128"
     parser = add_command(actions, "anchor", "make other sessions the fixed anchor", example)
     parser.add_argument("sessions", metavar="SESSION", nargs="*", help="the sessions that become the anchor")
     parser.add_argument("--newest", metavar="N", type=entry_count, help="the newest N sessions of each case")

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest_npubench
-from pytest_npubench.cli.arguments import Parser, print_error
+from pytest_npubench.cli.arguments import HelpText, Parser, print_error
 from pytest_npubench.cli.plain_streams import plain_streams
 from pytest_npubench.errors import NpubenchError
 
@@ -113,7 +113,7 @@ def make_parser(commands: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentP
         prog="npubench",
         description="LLM-accelerator benchmarks from the command line: runs, devices, profiles, predictions, reports.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     parser.add_argument("--version", action="version", version=f"npubench {pytest_npubench.__version__}")
     parser.add_argument(

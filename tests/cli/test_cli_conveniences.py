@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,29 @@ def test_an_unknown_option_is_answered_with_the_nearest(words: tuple[str, ...]) 
             option = action.option_strings[-1]
             typed = f"{option}x"
             assert f"did you mean {option!r}?" in _nearest(parser, words, typed)
+
+
+def test_the_help_of_every_command_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An example that is broken is the same command to a shell."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for parser in _parsers(cli.make_parser()):
+        text = parser.format_help()
+        assert max(map(len, text.splitlines())) <= 80, text
+        example = text.rpartition("\nexample: ")[2]
+        assert parser.epilog is not None
+        whole = shlex.split(parser.epilog.rpartition("example: ")[2])
+        assert shlex.split(example.replace(" \\\n", " ")) == whole
+        assert " ".join(whole).startswith(parser.prog)
+        cli.make_parser().parse_args(whole[1:])
+
+
+def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """It and all below it."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from _parsers(child)
 
 
 def _nearest(parser: object, words: tuple[str, ...], typed: str) -> str:

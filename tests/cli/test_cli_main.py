@@ -91,7 +91,7 @@ def test_a_command_says_of_itself_what_the_list_of_commands_says(name: str, call
 def test_every_command_has_help_with_an_example_that_it_understands(name: str, call: Run) -> None:
     answer = call(name, "--help")
     assert answer.status == 0
-    example = " ".join(answer.out.rpartition("example: ")[2].split())
+    example = " ".join(answer.out.rpartition("example: ")[2].replace(" \\\n", " ").split())
     program, *arguments = example.split(" ")
     assert program == "npubench"
     assert cli.make_parser().parse_args(arguments).run is not None
