@@ -27,6 +27,8 @@ NpubenchError
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from pytest_npubench.plain_text import plain, plain_lines
 
 
@@ -126,3 +128,14 @@ class RunNotAcceptedError(BaselineError):
 
 class HistoryError(StoreError):
     """A history database that cannot be opened, read or written."""
+
+
+def did_you_mean(word: str, allowed: Iterable[str], *, most: int = 1, names: Mapping[str, str] | None = None) -> str:
+    """The end of a message about an unknown name: "; did you mean 'probe'?", or nothing where no allowed one is near.
+    `names`: what is shown for an allowed word, where that is not the word itself."""
+    from difflib import get_close_matches  # only an error needs it, and every import is paid by every pytest run
+
+    words = list(dict.fromkeys(allowed))
+    near = get_close_matches(word, words, n=most) or get_close_matches(word.lower(), words, n=most)
+    shown = dict.fromkeys(repr(one if names is None else names[one]) for one in near)
+    return f"; did you mean {' or '.join(shown)}?" if near else ""

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 from pytest_npubench.backends.protocol import Backend, Device, Runtime
 from pytest_npubench.core import families
-from pytest_npubench.errors import DeviceUnavailableError, RegistryError
+from pytest_npubench.errors import DeviceUnavailableError, RegistryError, did_you_mean
 
 _registered: dict[str, Backend] = {}
 
@@ -19,7 +19,8 @@ _registered: dict[str, Backend] = {}
 def register(backend: Backend) -> None:
     """Put a backend in the place of the shipped one. Raises RegistryError on an unknown family or a second backend."""
     if backend.family not in families.names():
-        raise RegistryError(f"no device family {backend.family!r}; known: {', '.join(families.names())}")
+        hint = did_you_mean(backend.family, families.names())
+        raise RegistryError(f"no device family {backend.family!r}; known: {', '.join(families.names())}{hint}")
     if backend.family in _registered:
         raise RegistryError(f"two backends for family {backend.family!r} were registered")
     _registered[backend.family] = backend

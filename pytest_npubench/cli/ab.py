@@ -26,8 +26,8 @@ pair_count = whole_number(1000)
 NUM_NAMED = 20
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "ab", "measure two environments in turn and compare them", EXAMPLE)
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "ab", about, EXAMPLE)
     for side in ("a", "b"):
         text = f"environment {side.upper()}: a python, or the folder of a virtual environment"
         parser.add_argument(f"--env-{side}", metavar="PY", required=True, help=text)

@@ -7,10 +7,13 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_npubench.core.secret import masked
+from pytest_npubench.errors import StoreError, did_you_mean
 from pytest_npubench.plain_text import plain
 
 if TYPE_CHECKING:
@@ -49,6 +52,24 @@ class Parser(argparse.ArgumentParser):
         return did_you_mean(typed[0], list(self._option_string_actions)) if typed else ""
 
 
+class HelpText(argparse.HelpFormatter):
+    """Lines that fit stay as they are. A command that is too long goes on behind a backslash, as a shell reads it, and
+    is broken inside no name; other lines are filled one by one."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(line if len(line) <= width else _filled(line, width) for line in text.splitlines())
+
+
+def _filled(line: str, width: int) -> str:
+    if "npubench " not in line:
+        return textwrap.fill(line, width)
+    go_on = " \\"
+    lines = textwrap.wrap(
+        line, width - len(go_on), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return f"{go_on}\n".join(lines)
+
+
 def add_command(commands: Commands, name: str, help_text: str, example: str, **options: Any) -> argparse.ArgumentParser:
     """A command's parser, with its help and an example in it."""
     return commands.add_parser(
@@ -56,21 +77,20 @@ def add_command(commands: Commands, name: str, help_text: str, example: str, **o
         help=help_text,
         description=f"{help_text}.",
         epilog=f"example: {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,  # others break the example inside a name
+        formatter_class=HelpText,
         **options,
     )
 
 
-def did_you_mean(word: str, allowed: Iterable[str]) -> str:
-    """The end of a message: "; did you mean 'probe'?", or nothing where no allowed word is near."""
-    import difflib
-
-    near = difflib.get_close_matches(word, list(allowed), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
 def add_json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def check_other_file(output: Path | None, *sources: Path) -> None:
+    """Raises StoreError where the file to write is one of those that are read."""
+    for source in sources:
+        if output is not None and output.exists() and source.exists() and output.samefile(source):
+            raise StoreError(f"{output} is the file that is read; want another one to write")
 
 
 def print_document(name: str, /, **facts: Any) -> None:

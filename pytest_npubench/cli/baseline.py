@@ -21,10 +21,8 @@ EXAMPLE = "npubench baseline list"
 day_count = whole_number(36_500)
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(
-        commands, "baseline", "list, show, accept, reject, reset, anchor, prune, rename or merge baselines", EXAMPLE
-    )
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "baseline", about, EXAMPLE)
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for show in (baseline_list.add_parser, baseline_show.add_parser):
         add_baselines_option(show(actions))
@@ -50,7 +48,7 @@ def _accept(actions: Commands) -> argparse.ArgumentParser:
 
 
 def _reject(actions: Commands) -> argparse.ArgumentParser:
-    example = 'npubench baseline reject 20261121T130500-3f9a1c07 --reason "the room was at 40 degrees"'
+    example = 'npubench baseline reject 20261121T130500-3f9a1c07 --reason "hot room"'
     parser = add_command(actions, "reject", "take a session out of the baselines for good", example)
     parser.add_argument("session", metavar="SESSION", help="the session, or SESSION@DEVICE")
     parser.add_argument("--reason", metavar="TEXT", default="", help="kept beside the session's name")
@@ -59,9 +57,11 @@ def _reject(actions: Commands) -> argparse.ArgumentParser:
 
 
 def _reset(actions: Commands) -> argparse.ArgumentParser:
-    example = 'npubench baseline reset buckets/profile/cpu-tiny-llama-b4-bucket128 --reason "fp8 cache, issue 71"'
+    example = 'npubench baseline reset profile/b4-bucket128 --reason "fp8 cache"'
     parser = add_command(actions, "reset", "let cases begin anew after an intended change", example)
-    parser.add_argument("cases", metavar="CASE", nargs="+", help="SUITE/KIND/ID, or a pattern: 'buckets/steps/*'")
+    parser.add_argument(
+        "cases", metavar="CASE", nargs="+", help="SUITE/KIND/ID, ID, a short name, or a pattern: 'buckets/steps/*'"
+    )
     parser.add_argument("--reason", metavar="TEXT", required=True, help="kept in the file, with the date")
     parser.add_argument(
         "--hardware", metavar="NAME", action="append", default=[], help="only on this hardware; may be repeated"
@@ -71,12 +71,12 @@ def _reset(actions: Commands) -> argparse.ArgumentParser:
 
 
 def _anchor(actions: Commands) -> argparse.ArgumentParser:
-    example = "npubench baseline anchor --newest 5 --case buckets/profile/cpu-tiny-llama-b4-bucket128"
+    example = "npubench baseline anchor --newest 5 --case profile/b4-bucket128"
     parser = add_command(actions, "anchor", "make other sessions the fixed anchor", example)
     parser.add_argument("sessions", metavar="SESSION", nargs="*", help="the sessions that become the anchor")
     parser.add_argument("--newest", metavar="N", type=entry_count, help="the newest N sessions of each case")
     parser.add_argument("--key", metavar="KEY", help="only under this key: the 8 hex digits of a file's name")
-    parser.add_argument("--case", metavar="CASE", help="only of this case: SUITE/KIND/ID")
+    parser.add_argument("--case", metavar="CASE", help="only of this case: SUITE/KIND/ID, ID, or a short name")
     parser.set_defaults(run=lambda arguments: run_anchor(parser, arguments))
     return parser
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import add_command, columns
 from pytest_npubench.cli.baseline_list import stack_text
-from pytest_npubench.core.short_id import named
+from pytest_npubench.core.short_id import named, not_one
 from pytest_npubench.errors import BaselineError
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 HEADER = ("SESSION", "ACCEPTED", "REVISION", "MEDIAN", "SPREAD", "CHANGE", "")
 BARS = "▁▂▃▄▅▆▇█"
-NUM_NAMED = 5
 
 
 def add_parser(actions: Commands) -> argparse.ArgumentParser:
@@ -62,16 +61,11 @@ def _named(loaded: Baselines, wanted: str) -> str:
     """The case's key. A new name under which nothing was accepted yet counts: it has its old name's sessions."""
     known = {name for file in loaded.files for name in (*file.cases, *file.resets)}
     known |= {loaded.aliases.latest_name(name) for name in known}
-    if wanted in known:
-        return wanted
     found = named(wanted, known)
     if len(found) == 1:
         return found[0]
-    if found:
-        raise BaselineError(f"baselines {loaded.directory}: {wanted} may be {' or '.join(found)}; want one of them")
-    near = sorted(name for name in known if wanted in name)[:NUM_NAMED]
-    hint = f"; cases like it: {', '.join(near)}" if near else "; `npubench baseline list` lists what there is"
-    raise BaselineError(f"baselines {loaded.directory}: no session was accepted for {wanted!r}{hint}")
+    why = not_one(wanted, found, known, nothing="no session was accepted for")
+    raise BaselineError(f"baselines {loaded.directory}: {why}")
 
 
 def _renamed_to(loaded: Baselines, case: str) -> str | None:

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command
+from pytest_npubench.cli.arguments import add_command, check_other_file
 from pytest_npubench.cli.gate_arguments import add_gate_options, print_comparison
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ EXAMPLE = "npubench compare .npubench/journal.jsonl --by driver"
 SIDES = "a journal (PATH, or PATH@SESSION), a folder of baselines, or history:URL?driver=570.86&since=2026-11-01"
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "compare", "compare two stacks: the gate of an upgrade", EXAMPLE)
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "compare", about, EXAMPLE)
     parser.add_argument("old", metavar="A", help=f"before: {SIDES}")
     parser.add_argument("new", metavar="B", nargs="?", help="after, likewise (default: A, which needs --by)")
     parser.add_argument(
@@ -39,14 +39,17 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    """Raises StoreError for a side that cannot be read, ConfigError for sides that cannot be compared."""
+    """Raises StoreError for a side that cannot be read or would be overwritten, ConfigError for sides that cannot be
+    compared."""
     one = arguments.new is None or _same(arguments.old, arguments.new)
     if one and not arguments.by:
         parser.error("one side is compared with itself: name another as B, or what to split it by with --by PART")
     if (arguments.from_value or arguments.to_value) and not (one and len(arguments.by) == 1):
         parser.error("--from and --to go with one side and one --by PART")
+    from pytest_npubench.comparison.side_sources import side_path
     from pytest_npubench.comparison.upgrade import compare_sides
 
+    check_other_file(arguments.output, *(side_path(side) for side in (arguments.old, arguments.new) if side))
     old, new = _sides(arguments, one=one)
     found = compare_sides(old, new, margin=arguments.margin, q=arguments.q, metrics=arguments.metric)
     return print_comparison(found, arguments)

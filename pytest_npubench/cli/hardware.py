@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from pytest_npubench.core.hardware import (
     RunSize,
     with_groups,
 )
-from pytest_npubench.errors import ConfigError, HardwareFileError
+from pytest_npubench.errors import ConfigError, HardwareFileError, did_you_mean
 from pytest_npubench.suites.hardware_files import known_folders, load_all, load_hardware
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.suites.server.spec import ServerSize, ServerSpec
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "hardware", "list, show or check hardware files", "npubench hardware nvidia-h100")
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "hardware", about, "npubench hardware nvidia-h100")
     group = parser.add_mutually_exclusive_group()
     group.add_argument("name", nargs="?", help="show this hardware file")
     parser.add_argument(
@@ -48,12 +48,12 @@ def run(arguments: argparse.Namespace) -> int:
         return check(arguments.check, as_json=arguments.json)
     specs = load_all(known_folders())
     if arguments.fit and arguments.name in (None, *specs):
-        head, *rows = fit_rows(specs if arguments.name is None else {arguments.name: specs[arguments.name]})
+        chosen = specs if arguments.name is None else {arguments.name: specs[arguments.name]}
+        found = list(largest_campaigns(chosen))
         if arguments.json:
-            names = [name.lower().replace(" ", "_") for name in head]
-            print_document("hardware-fit", campaigns=[dict(zip(names, row, strict=True)) for row in rows])
+            print_document("hardware-fit", campaigns=[asdict(campaign) for campaign in found])
         else:
-            print(columns([head, *rows]))
+            print(columns([FIT_HEADS, *(campaign.row for campaign in found)]))
         return 0
     if arguments.name is None and arguments.json:
         print_document("hardware", files=[_facts(spec) for spec in specs.values()])
@@ -63,16 +63,25 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.name not in specs:
         raise ConfigError(_unknown(arguments.name, specs))
-    lines = describe(specs[arguments.name])
+    spec = specs[arguments.name]
     if arguments.json:
-        print_document("hardware-file", **_facts(specs[arguments.name]), lines=lines)
+        print_document("hardware-file", **_whole(spec))
     else:
-        print("\n".join(lines))
+        print("\n".join(describe(spec)))
     return 0
 
 
 def _facts(spec: HardwareSpec) -> dict[str, object]:
     return {"name": spec.name, "title": spec.title, "family": spec.family, "markers": spec.markers}
+
+
+def _whole(spec: HardwareSpec) -> dict[str, object]:
+    """The file's record, what follows from it, and of a server's file the server's part; no other suite's."""
+    server = spec.section(ServerSpec)
+    ridges = {dtype: spec.ridge_flops_per_byte(dtype) for dtype in spec.peak.flops_per_s}
+    facts = asdict(replace(spec, sections=()))
+    del facts["sections"], facts["group_of"]  # of how it was read
+    return {**_facts(spec), **facts, "ridge_flops_per_byte": ridges, "server": server and asdict(server)}
 
 
 def check(paths: Sequence[Path], *, as_json: bool = False) -> int:
@@ -98,27 +107,61 @@ def check(paths: Sequence[Path], *, as_json: bool = False) -> int:
     return 1 if errors else 0
 
 
-def fit_rows(specs: Mapping[str, HardwareSpec]) -> Iterator[tuple[str, ...]]:
-    """A head, then a row for each hardware, profile and suite: its largest campaign against one device's memory."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargestCampaign:
+    """The largest campaign of a hardware, profile and suite against one device's memory. working_bytes: activations,
+    other temporaries and binaries. skipped: by campaign what gives way, all campaigns told."""
+
+    hardware: str
+    profile: str
+    suite: str
+    campaign: str
+    weight_bytes: float
+    cache_bytes: float
+    working_bytes: float
+    needed_bytes: float
+    usable_bytes: float
+    skipped: Mapping[str, str]
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        need = (self.weight_bytes, self.cache_bytes, self.working_bytes, self.needed_bytes, self.usable_bytes)
+        skipped = "; ".join(f"{name}: {what}" for name, what in self.skipped.items())
+        sizes = (f"{num_bytes / 1e9:.1f} GB" for num_bytes in need)
+        return (self.hardware, self.profile, self.suite, self.campaign, *sizes, skipped or "none")
+
+
+FIT_HEADS = ("HARDWARE", "PROFILE", "SUITE", "LARGEST CAMPAIGN", "WEIGHTS", "CACHE", "OTHER", "NEEDS", "HAS", "SKIPPED")
+
+
+def largest_campaigns(specs: Mapping[str, HardwareSpec]) -> Iterator[LargestCampaign]:
+    """Of each hardware, profile and suite of which the hardware file says enough."""
     # campaigns bring numpy along, which the light commands do without
     from pytest_npubench.campaign.memory import fit
 
-    yield ("HARDWARE", "PROFILE", "SUITE", "LARGEST CAMPAIGN", "WEIGHTS", "CACHE", "OTHER", "NEEDS", "HAS", "SKIPPED")
     for spec in with_groups(specs).values():
         for profile in PROFILES:
             for suite in suites.usable():
                 plans = () if suite.memory is None else suite.plans(spec, Choice(profile=profile))
                 if fits := [found for plan in plans if (found := fit(suite.memory, plan)) is not None]:
-                    yield spec.name, profile, suite.name, *_fit_row(spec, fits)
+                    yield _largest(spec.name, profile, suite.name, fits)
 
 
-def _fit_row(spec: HardwareSpec, fits: Sequence[Fit]) -> tuple[str, ...]:
+def _largest(hardware: str, profile: str, suite: str, fits: Sequence[Fit]) -> LargestCampaign:
     largest = max(fits, key=lambda found: found.need.total_bytes)
-    need = largest.need
-    parts = (need.weight_bytes, need.cache_bytes, need.working_bytes, need.total_bytes, largest.room.usable_bytes)
-    skipped = [f"{found.plan.key.removeprefix(f'{spec.name}-')}: {found.skipped}" for found in fits if found.skipped]
-    name = largest.plan.key.removeprefix(f"{spec.name}-")
-    return (name, *(f"{num_bytes / 1e9:.1f} GB" for num_bytes in parts), "; ".join(skipped) or "none")
+    prefix = f"{hardware}-"
+    return LargestCampaign(
+        hardware=hardware,
+        profile=profile,
+        suite=suite,
+        campaign=largest.plan.key.removeprefix(prefix),
+        weight_bytes=largest.need.weight_bytes,
+        cache_bytes=largest.need.cache_bytes,
+        working_bytes=largest.need.working_bytes,
+        needed_bytes=largest.need.total_bytes,
+        usable_bytes=largest.room.usable_bytes,
+        skipped={found.plan.key.removeprefix(prefix): found.skipped for found in fits if found.skipped},
+    )
 
 
 def describe(spec: HardwareSpec) -> list[str]:
@@ -180,9 +223,8 @@ def _row(spec: HardwareSpec) -> tuple[str, str, str]:
 
 
 def _unknown(name: str, specs: Mapping[str, HardwareSpec]) -> str:
-    near = difflib.get_close_matches(name, specs, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"no hardware file is named {name!r}{hint}; shipped: {', '.join(specs)}; your own file: --check PATH"
+    shipped = f"shipped: {', '.join(specs)}; your own file: --check PATH"
+    return f"no hardware file is named {name!r}; {shipped}{did_you_mean(name, specs)}"
 
 
 def _peaks(spec: HardwareSpec) -> list[str]:

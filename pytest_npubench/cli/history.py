@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import add_command, add_json_option, columns, entry_count, print_document, say
-from pytest_npubench.errors import HistoryError
+from pytest_npubench.errors import HistoryError, did_you_mean
 from pytest_npubench.plain_text import plain
 from pytest_npubench.store.history import DEFAULT_URL
 
@@ -24,10 +24,8 @@ BARS = "▁▂▃▄▅▆▇█"
 NUM_LISTED = 20
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(
-        commands, "history", "keep the runs of many days and hosts, show what changed", "npubench history list"
-    )
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "history", about, "npubench history list")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     upload = add_command(
         actions, "upload", "put journals into the history", "npubench history upload .npubench/journal.jsonl"
@@ -50,7 +48,7 @@ def add_parser(commands: Commands) -> None:
         "the trend of a case, session by session",
         "npubench history show buckets/profile/cpu-tiny-llama-b1-bucket128 --metric tbt_s",
     )
-    show.add_argument("case", metavar="CASE", help="suite/kind/id")
+    show.add_argument("case", metavar="CASE", help="SUITE/KIND/ID, ID, or a short name")
     show.add_argument("--metric", metavar="M", help="this metric only")
     show.set_defaults(run=run_show)
     changes = add_command(
@@ -158,29 +156,24 @@ def part(text: str) -> tuple[str, str]:
 
 def _rows(arguments: argparse.Namespace) -> tuple[SeriesRow, ...]:
     """The rows of a case. Where there are none, HistoryError says what there is."""
+    from pytest_npubench.core.short_id import named, not_one
     from pytest_npubench.store.history import history_series
     from pytest_npubench.store.history.address import shown_address
 
-    where = dict(arguments.where)
-    rows = history_series(arguments.history, arguments.case, arguments.metric, where)
-    if rows:
-        return rows
-    place = f"history {shown_address(arguments.history)}"
-    if metrics := sorted({row.metric for row in history_series(arguments.history, arguments.case, where=where)}):
-        raise HistoryError(f"{place}: {arguments.case} has no metric {arguments.metric!r}; it has {', '.join(metrics)}")
-    raise HistoryError(f"{place}: nothing was measured for {arguments.case!r}{_closest(arguments, where)}")
-
-
-def _closest(arguments: argparse.Namespace, where: dict[str, str]) -> str:
-    import difflib
-
-    from pytest_npubench.store.history import history_series
-
-    cases = sorted({row.case for row in history_series(arguments.history, where=where)})
-    near = difflib.get_close_matches(arguments.case, cases, n=3, cutoff=0.3)
-    return (
-        f"; of {len(cases)} cases there the closest are {', '.join(near)}" if near else f"; it has {len(cases)} cases"
-    )
+    where, place = dict(arguments.where), f"history {shown_address(arguments.history)}"
+    case, rows = arguments.case, history_series(arguments.history, arguments.case, where=where)
+    if not rows:  # all others are read only for a short name, and to say what there is
+        everything = history_series(arguments.history, where=where)
+        known = {row.case for row in everything}
+        found = named(case, known)
+        if len(found) != 1:
+            raise HistoryError(f"{place}: {not_one(case, found, known, nothing='nothing was measured for')}")
+        case, rows = found[0], tuple(row for row in everything if row.case == found[0])
+    if chosen := tuple(row for row in rows if arguments.metric in (None, row.metric)):
+        return chosen
+    metrics = sorted({row.metric for row in rows})
+    hint = did_you_mean(arguments.metric, metrics)
+    raise HistoryError(f"{place}: {case} has no metric {arguments.metric!r}; it has {', '.join(metrics)}{hint}")
 
 
 def _trend(series: Series, changes: Sequence[TrendChange], since: str) -> str:

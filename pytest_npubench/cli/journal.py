@@ -18,8 +18,8 @@ EXAMPLE = "npubench journal check .npubench/journal.jsonl"
 WHOLE, DAMAGED = 0, 1
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "journal", "check journals for damage, salvage what is whole", EXAMPLE)
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "journal", about, EXAMPLE)
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     check = add_command(
         actions, "check", "say which sessions are whole and what is damaged; exit status 1 if any", EXAMPLE

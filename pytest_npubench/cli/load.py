@@ -40,13 +40,13 @@ EXAMPLE = (
 )
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "load", "load an OpenAI-compatible server and time every token", EXAMPLE)
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "load", about, EXAMPLE)
     parser.description = (
-        "load an OpenAI-compatible server and time every token: requests are sent when they are due, whether or not\n"
-        "others were answered, and a request that fails counts against the SLO.\n"
-        "Exit status: 0 measured, and attained where limits are given; 1 too few requests attain their SLO;\n"
-        "2 not measured: no server, no such model, no answer, or a client that was late itself."
+        f"{about}: requests are sent when they are due, whether or not others were answered, and a request that fails "
+        "counts against the SLO.\n"
+        "Exit status: 0 measured, and attained where limits are given; 1 too few requests attain their SLO; 2 not "
+        "measured: no server, no such model, no answer, or a client that was late itself."
     )
     parser.add_argument("--url", help="such as http://127.0.0.1:8000/v1 (default: $NPUBENCH_SERVER_URL)")
     parser.add_argument("--model", metavar="NAME", help="(default: $NPUBENCH_SERVER_MODEL, or the only one served)")

@@ -9,54 +9,50 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Any
 
 import pytest_npubench
-from pytest_npubench.cli import (
-    ab,
-    baseline,
-    compare,
-    hardware,
-    history,
-    journal,
-    load,
-    nightly,
-    partition,
-    predict,
-    probe,
-    profile,
-    report,
-    run,
-    show,
-    simulate,
-    trace,
-    workloads,
-)
-from pytest_npubench.cli.arguments import Parser, print_error
+from pytest_npubench.cli.arguments import HelpText, Parser, print_error
 from pytest_npubench.cli.plain_streams import plain_streams
 from pytest_npubench.errors import NpubenchError
 
-COMMANDS = (
-    run,
-    probe,
-    hardware,
-    workloads,
-    profile,
-    predict,
-    simulate,
-    load,
-    partition,
-    show,
-    report,
-    trace,
-    baseline,
-    journal,
-    history,
-    compare,
-    ab,
-    nightly,
-)
+# a command's name, which its module in this folder has too, and its line in the help
+COMMANDS = {
+    "run": "run the suites with pytest",
+    "probe": "say which devices are found, or why none is",
+    "hardware": "list, show or check hardware files",
+    "workloads": "list workloads, or show the statistics of one",
+    "profile": "write the bucket profile that a campaign measured",
+    "predict": "predict latency with LENS",
+    "simulate": "simulate scheduling policies on a virtual clock",
+    "load": "load an OpenAI-compatible server and time every token",
+    "partition": "profile a pair of compute units, and plan how a model's operators are split over it",
+    "show": "print the cases of a run again",
+    "report": "write the HTML report of a run",
+    "trace": "write the rounds of a run as a trace for https://ui.perfetto.dev",
+    "baseline": "list, show, accept, reject, reset, anchor, prune, rename or merge baselines",
+    "journal": "check journals for damage, salvage what is whole",
+    "history": "keep the runs of many days and hosts, show what changed",
+    "compare": "compare two stacks: the gate of an upgrade",
+    "ab": "measure two environments in turn and compare them",
+    "nightly": "measure every night on a runner, and keep what it accepts",
+}
+EPILOG = """\
+exit status:
+  0    done
+  1    an error, in one line on stderr; compare and ab: a regression; load: too
+       few requests attain their SLO; journal check and hardware --check: a
+       fault was found; nightly: not green
+  2    a command line that cannot be understood; a simulation or load that
+       cannot be run
+  3    compare, ab: too much could not be decided
+  130  interrupted
+  141  the reader of the output went away
+  run has pytest's, and 10, 11 and 12 of its own: docs/ci.md
+
+example: npubench run -m cpu"""
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -76,12 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
-        parser = make_parser()
+        words = sys.argv[1:] if argv is None else argv
         if "_ARGCOMPLETE" in os.environ:  # a shell asks what may stand here, on a stream of its own
             from argcomplete import autocomplete
 
-            autocomplete(parser)
-        arguments = parser.parse_args(argv)
+            autocomplete(make_parser(_asked_for(os.environ.get("COMP_LINE", "").split())))
+        arguments = make_parser(_asked_for(words)).parse_args(words)
         status: int = arguments.run(arguments)
         return _flushed(status)
     except NpubenchError as error:
@@ -110,11 +106,14 @@ class PrintCompletion(argparse.Action):
         parser.exit()
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser(commands: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """A parser that knows the options of these commands, and of the others name and help line: their modules are not
+    imported, which is most of the time that `npubench --help` would take."""
     parser = Parser(
         prog="npubench",
         description="LLM-accelerator benchmarks from the command line: runs, devices, profiles, predictions, reports.",
-        epilog="example: npubench run -m cpu",
+        epilog=EPILOG,
+        formatter_class=HelpText,
     )
     parser.add_argument("--version", action="version", version=f"npubench {pytest_npubench.__version__}")
     parser.add_argument(
@@ -123,7 +122,15 @@ def make_parser() -> argparse.ArgumentParser:
         choices=SHELLS,
         help='print what completes commands and options: eval "$(npubench --print-completion bash)"',
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        command.add_parser(commands)
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, about in COMMANDS.items():
+        if name in commands:
+            import_module(f"pytest_npubench.cli.{name}").add_parser(subparsers, about)
+        else:
+            subparsers.add_parser(name, help=about)
     return parser
+
+
+def _asked_for(words: Sequence[str]) -> Sequence[str]:
+    """The command of a line: the first word that is one's name, or none."""
+    return [word for word in words if word in COMMANDS][:1]

@@ -38,8 +38,8 @@ ACTIONS = {
 }
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "nightly", "measure every night on a runner, and keep what it accepts", EXAMPLE)
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "nightly", about, EXAMPLE)
     actions = parser.add_subparsers(metavar="STEP", required=True, dest="step")
     for name, text in ACTIONS.items():
         action = add_command(actions, name, text, f"npubench nightly {name} --family tpu")

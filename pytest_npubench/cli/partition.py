@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
 
 
-def add_parser(commands: Commands) -> None:
+def add_parser(commands: Commands, about: str) -> None:
     parser = add_command(
         commands,
         "partition",
-        "profile a pair of compute units, and plan how a model's operators are split over it",
+        about,
         "npubench partition plan --profile pair.json --model llama-8b-div4",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)

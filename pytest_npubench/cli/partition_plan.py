@@ -7,8 +7,8 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, length_count
-from pytest_npubench.errors import ConfigError
+from pytest_npubench.cli.arguments import add_command, add_json_option, length_count, print_document
+from pytest_npubench.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -41,6 +41,7 @@ def add_explain_parser(actions: Commands) -> argparse.ArgumentParser:
     )
     parser.add_argument("--operator", metavar="NAME", required=True, help="one of the model's")
     parser.add_argument("--length", metavar="S", type=length_count, required=True, help="token count")
+    add_json_option(parser)
     parser.set_defaults(run=run_explain)
     return parser
 
@@ -78,9 +79,24 @@ def run_explain(arguments: argparse.Namespace) -> int:
 
     shapes = {shape.name: shape for shape in operators(arguments.model)}
     if arguments.operator not in shapes:
-        raise ConfigError(f"{arguments.model} has no operator {arguments.operator!r}; it has {', '.join(shapes)}")
+        hint = did_you_mean(arguments.operator, shapes)
+        raise ConfigError(f"{arguments.model} has no operator {arguments.operator!r}; it has {', '.join(shapes)}{hint}")
     matmul = shapes[arguments.operator].matmul(arguments.length)
     decision = solve(_profile(arguments), matmul, strategies=arguments.strategy, mechanism=arguments.mechanism)
+    if arguments.json:
+        others = [other for other in decision.best_of_each if other.strategy != decision.strategy]
+        print_document(
+            "partition-explanation",
+            operator=matmul.name,
+            tokens=matmul.tokens,
+            strategy=decision.strategy,
+            mechanism=decision.mechanism,
+            predicted_s=decision.predicted_s,
+            others=[{"strategy": other.strategy, "predicted_s": other.predicted_s} for other in others],
+            left_out=[{"strategy": name, "reason": reason} for name, reason in decision.left_out],
+            note=decision.note,
+        )
+        return 0
     print(decision.explain())
     return 0
 

@@ -7,10 +7,22 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, columns, length_count, number, say, seconds, whole_number
+from pytest_npubench.cli.arguments import (
+    add_command,
+    add_json_option,
+    columns,
+    length_count,
+    number,
+    print_document,
+    say,
+    seconds,
+    whole_number,
+)
 from pytest_npubench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -70,6 +82,7 @@ def add_parser(actions: Commands) -> argparse.ArgumentParser:
         "--sync", metavar="MICROSECONDS", type=_microseconds, help=f"{HUB} only: what is assumed (default {SYNC_US:g})"
     )
     parser.add_argument("--resume", action="store_true", help="go on with the file, where it is there and unfinished")
+    add_json_option(parser)
     parser.set_defaults(run=run)
     return parser
 
@@ -87,6 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _run_on_hub(arguments, unfinished)
     profile = _measured(arguments, unfinished)
     write_profile(arguments.output, profile)
+    if arguments.json:
+        return _print_json(arguments, profile)
     print("\n".join(_summary(profile)))
     say(f"wrote   {arguments.output}")
     return 0
@@ -137,6 +152,8 @@ def _run_on_hub(arguments: argparse.Namespace, unfinished: PartitionProfile | No
     )
     write_profile(arguments.output, found.profile)
     profiler.settle(found)
+    if arguments.json:
+        return _print_json(arguments, found.profile, failures=found.failures, num_left_out=found.num_left_out)
     print("\n".join(_summary(found.profile, "--max-jobs")))
     say(f"note    {found.profile.note}")
     for name, reason in found.failures.items():
@@ -144,6 +161,27 @@ def _run_on_hub(arguments: argparse.Namespace, unfinished: PartitionProfile | No
     if found.num_left_out:
         say(f"left    {found.num_left_out} points that --max-jobs has no job for")
     say(f"wrote   {arguments.output}")
+    return 0
+
+
+def _print_json(
+    arguments: argparse.Namespace,
+    profile: PartitionProfile,
+    *,
+    failures: Mapping[str, str] = MappingProxyType({}),
+    num_left_out: int = 0,
+) -> int:
+    """What became of the measurement; the profile itself is in the file. Only jobs fail or are left out."""
+    print_document(
+        "partition-profile-written",
+        output=arguments.output,
+        is_finished=profile.is_finished,
+        num_points=len(profile.latencies),
+        syncs=[{"mechanism": item.mechanism, "p50_s": item.p50_s, "p99_s": item.p99_s} for item in profile.syncs],
+        note=profile.note,
+        failures=dict(failures),
+        num_left_out=num_left_out,
+    )
     return 0
 
 

@@ -31,10 +31,8 @@ COVERAGE = 0.9
 TIMES = ("prefill_s", "decode_s", "e2e_s")
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(
-        commands, "predict", "predict latency with LENS", "npubench predict profile.json --input 100 --output 60"
-    )
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "predict", about, "npubench predict profile.json --input 100 --output 60")
     parser.add_argument("profile", metavar="PROFILE.json", nargs="?", type=Path, help="a stored bucket profile")
     parser.add_argument("--journal", metavar="PATH", type=Path, help="take the profile from this journal instead")
     parser.add_argument("--campaign", metavar="KEY", help="the campaign in the journal, such as cpu-tiny-llama-b4")

@@ -11,7 +11,7 @@ from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Backend, Device
 from pytest_npubench.cli.arguments import add_command, columns, seconds
 from pytest_npubench.core.hardware import FAMILIES, HardwareSpec
-from pytest_npubench.errors import BrokenEntryError, DeviceUnavailableError
+from pytest_npubench.errors import BrokenEntryError, DeviceUnavailableError, did_you_mean
 from pytest_npubench.suites.hardware_files import known_folders, load_all
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 TIMEOUT_S = 120.0
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(
-        commands, "probe", "say which devices are found, or why none is", "npubench probe cuda tpu --timeout 30"
-    )
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "probe", about, "npubench probe cuda tpu --timeout 30")
     parser.add_argument("family", nargs="*", help=f"device families to probe (default: all): {', '.join(FAMILIES)}")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
@@ -40,7 +38,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     """0 whatever is found; a family that does not exist is a usage error."""
     for family in arguments.family:
         if family not in FAMILIES:
-            parser.error(f"unknown family {family!r}; allowed: {', '.join(FAMILIES)}")
+            parser.error(f"unknown family {family!r}; allowed: {', '.join(FAMILIES)}{did_you_mean(family, FAMILIES)}")
     families = tuple(dict.fromkeys(arguments.family)) or FAMILIES
     specs = load_all(known_folders())
     found = {family: probe_family(family, arguments.timeout, specs) for family in families}

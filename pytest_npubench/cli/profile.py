@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, add_json_option, columns, print_document, say
+from pytest_npubench.cli.arguments import add_command, add_json_option, check_other_file, columns, print_document, say
 from pytest_npubench.errors import StoreError
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 EXAMPLE = "npubench profile --journal .npubench/journal.jsonl --campaign cpu-tiny-llama-b4 -o profile.json"
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "profile", "write the bucket profile that a campaign measured", EXAMPLE)
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "profile", about, EXAMPLE)
     parser.add_argument("--journal", metavar="PATH", type=Path, required=True, help="the journal of a run")
     parser.add_argument("--campaign", metavar="KEY", required=True, help="HARDWARE-MODEL-bN, as in the case ids")
     parser.add_argument("-o", "--output", metavar="PROFILE.json", type=Path, required=True, help="the file to write")
@@ -31,6 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_npubench.cli.profile_source import profile_from_journal
     from pytest_npubench.store.journal_reader import read_journal
 
+    check_other_file(arguments.output, arguments.journal)
     found = profile_from_journal(read_journal(arguments.journal), arguments.campaign)
     try:
         arguments.output.write_text(json.dumps(found.profile.to_json(), indent=1) + "\n", encoding="utf-8")

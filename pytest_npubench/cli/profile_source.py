@@ -18,7 +18,7 @@ from statistics import fmean
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.regular_file import read_bytes
-from pytest_npubench.errors import JournalError, StoreError
+from pytest_npubench.errors import JournalError, StoreError, did_you_mean
 from pytest_npubench.predictors.profile import BucketProfile
 from pytest_npubench.predictors.protocol import ProfileSamples
 from pytest_npubench.predictors.two_point import ProfilePoint, fit
@@ -83,11 +83,10 @@ def _rounds(journal: Journal, campaign: str) -> tuple[Record, ...]:
     records = [record for record in journal.records if record["record"] == "round"]
     own = [record for record in records if record["campaign"] == campaign]
     if not own:
-        known = ", ".join(dict.fromkeys(record["campaign"] for record in records)) or "none"
+        known = dict.fromkeys(record["campaign"] for record in records)
         damage = f"; {journal.left_out}" if journal.damage else ""
-        raise JournalError(
-            f"journal {journal.path}: no rounds of campaign {campaign!r}; campaigns there: {known}{damage}"
-        )
+        there = f"campaigns there: {', '.join(known) or 'none'}{damage}{did_you_mean(campaign, known)}"
+        raise JournalError(f"journal {journal.path}: no rounds of campaign {campaign!r}; {there}")
     fingerprint = own[-1]["fingerprint"]
     latest_first = dict.fromkeys(
         record["campaign_digest"] for record in reversed(own) if record["fingerprint"] == fingerprint

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, add_json_option, print_document, say
+from pytest_npubench.cli.arguments import add_command, add_json_option, check_other_file, print_document, say
 from pytest_npubench.cli.gate_arguments import MARGIN, Q
 from pytest_npubench.errors import ConfigError, StoreError
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 EXAMPLE = "npubench report .npubench/journal.jsonl -o report.html"
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "report", "write the HTML report of a run", EXAMPLE)
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "report", about, EXAMPLE)
     parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
     parser.add_argument("other", metavar="B", type=Path, nargs="?", help="a second journal: both side by side")
     parser.add_argument("-o", "--output", metavar="REPORT.html", type=Path, required=True, help="the file to write")
@@ -41,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         from pytest_npubench.reports.html import render_html
     except ImportError as error:
         raise ConfigError(f"{error.name} is not installed: pip install pytest-npubench[report]") from error
+    check_other_file(arguments.output, *filter(None, (arguments.journal, arguments.other)))
     if arguments.other is not None:
         return _side_by_side(arguments)
     journal = read_journal(arguments.journal)
@@ -72,5 +73,9 @@ def _side_by_side(arguments: argparse.Namespace) -> int:
         arguments.output.write_text(comparison_html(found), encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{arguments.output}: {error.strerror}") from error
+    if arguments.json:
+        sides = {"old": found.old.label, "new": found.new.label}
+        print_document("comparison-written", output=arguments.output, **sides, num_compared=found.num_compared)
+        return 0
     say(f"wrote {arguments.output}: {found.num_compared} metrics of {found.old.label} beside {found.new.label}")
     return 0

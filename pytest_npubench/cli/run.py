@@ -9,7 +9,6 @@ pytest takes the place of this process, so its exit status is pytest's, and a si
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib.util
 import os
 import sys
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import add_command
-from pytest_npubench.errors import ConfigError
+from pytest_npubench.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -51,8 +50,8 @@ class Suites:
         return [os.path.relpath(self.folder / name) for name in names or (".",)]
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "run", "run the suites with pytest", EXAMPLE, prefix_chars=NO_PREFIX, add_help=False)
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "run", about, EXAMPLE, prefix_chars=NO_PREFIX, add_help=False)
     parser.usage = "npubench run [SUITE ...] [PYTEST ARGUMENT ...]"
     parser.add_argument(
         "arguments",
@@ -77,8 +76,7 @@ def pytest_command(arguments: Sequence[str], suites: Suites) -> list[str]:
     names = list(arguments[:first])
     for name in names:
         if name not in suites.names:
-            near = difflib.get_close_matches(name, suites.names, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, suites.names)
             raise ConfigError(
                 f"no suite {name!r}{hint} (known: {', '.join(suites.names)}; pytest's own follow an option)"
             )

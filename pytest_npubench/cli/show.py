@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 EXAMPLE = "npubench show .npubench/journal.jsonl --case profile/bucket128"
 PIPE_WIDTH = 160
-NUM_NAMED = 5
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "show", "print the cases of a run again", EXAMPLE)
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "show", about, EXAMPLE)
     parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
     parser.add_argument("--session", metavar="ID", help="this session only (default: the latest run that has cases)")
     parser.add_argument(
@@ -79,19 +78,10 @@ def show(path: Path, *, session: str | None, case: str | None, form: str, verbos
 
 
 def _of_case(records: Sequence[Mapping[str, Any]], wanted: str, path: Path) -> list[Mapping[str, Any]]:
-    from difflib import get_close_matches
-
-    from pytest_npubench.core.short_id import named
-    from pytest_npubench.reports.run_rows import run_rows
-    from pytest_npubench.verdict.case_record import Cases
+    from pytest_npubench.core.short_id import named, not_one
 
     keys = [record["case"] for record in records]
     found = named(wanted, keys)
     if len(found) == 1:
         return [record for record in records if record["case"] == found[0]]
-    if found:
-        raise JournalError(f"journal {path}: {wanted} may be {' or '.join(found[:NUM_NAMED])}; want one of them")
-    names = [row.name for row in run_rows(Cases.read(records))]
-    near = get_close_matches(wanted, names, n=NUM_NAMED, cutoff=0.3)
-    hint = f"; the closest are {', '.join(near)}" if near else ""
-    raise JournalError(f"journal {path}: the run has no case {wanted!r}{hint}")
+    raise JournalError(f"journal {path}: {not_one(wanted, found, keys, nothing='the run has no case')}")

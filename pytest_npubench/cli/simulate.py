@@ -28,7 +28,7 @@ from pytest_npubench.cli.arguments import (
     token_count,
     whole_number,
 )
-from pytest_npubench.errors import ConfigError, NpubenchError
+from pytest_npubench.errors import ConfigError, NpubenchError, did_you_mean
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -57,11 +57,11 @@ SETTINGS = {
 }
 
 
-def add_parser(commands: Commands) -> None:
+def add_parser(commands: Commands, about: str) -> None:
     parser = add_command(
         commands,
         "simulate",
-        "simulate scheduling policies on a virtual clock",
+        about,
         "npubench simulate --hardware nvidia-h100 --tensor-parallel 2 --model qwen3-30b-a3b --policy chunked layered "
         "--workload layered-arxiv --rate 1.3 --requests 100",
     )
@@ -213,7 +213,8 @@ def _hardware(name: str) -> HardwareSpec:
         return load_hardware(Path(name))
     specs = load_all(known_folders())
     if name not in specs:
-        raise ConfigError(f"no hardware file is named {name!r}; shipped: {', '.join(specs)}; or give a path to a .toml")
+        shipped = f"shipped: {', '.join(specs)}; or give a path to a .toml"
+        raise ConfigError(f"no hardware file is named {name!r}; {shipped}{did_you_mean(name, specs)}")
     return specs[name]
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, say
+from pytest_npubench.cli.arguments import add_command, add_json_option, check_other_file, print_document, say
 from pytest_npubench.errors import StoreError
 
 if TYPE_CHECKING:
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 EXAMPLE = "npubench trace .npubench/journal.jsonl -o trace.json"
 
 
-def add_parser(commands: Commands) -> None:
-    about = "write the rounds of a run as a trace for https://ui.perfetto.dev"
+def add_parser(commands: Commands, about: str) -> None:
     parser = add_command(commands, "trace", about, EXAMPLE)
     parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
     parser.add_argument("-o", "--output", metavar="TRACE.json", type=Path, required=True, help="the file to write")
     parser.add_argument("--session", metavar="ID", help="this session only (default: the latest run that has cases)")
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -35,8 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_npubench.verdict.case_record import Cases
 
     journal = read_journal(arguments.journal)
-    if arguments.output.exists() and arguments.output.samefile(arguments.journal):
-        raise StoreError(f"{arguments.output} is the journal itself; want another file for the trace")
+    check_other_file(arguments.output, arguments.journal)
     sessions = chosen_sessions(journal, arguments.session)
     cases = Cases.read(record for session in sessions for record in session.records if record["record"] == "case")
     up_to = sessions_up_to(cases, journal)
@@ -45,5 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
             num_spans = write_trace(file, cases, journal, up_to, lambda suite: shown(suite).lanes)
     except OSError as error:
         raise StoreError(f"{arguments.output}: {error.strerror}") from error
+    if arguments.json:
+        counts = {"num_spans": num_spans, "num_cases": len(cases.records)}
+        print_document("trace-written", output=arguments.output, **counts, sessions=[item.id for item in sessions])
+        return 0
     say(f"wrote {arguments.output}: {num_spans:,} spans of {len(cases.records):,} cases")
     return 0

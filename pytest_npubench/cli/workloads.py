@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 NUM_DRAWS = 20_000
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(
-        commands, "workloads", "list workloads, or show the statistics of one", "npubench workloads lens-sharegpt"
-    )
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "workloads", about, "npubench workloads lens-sharegpt")
     parser.add_argument("workload", metavar="NAME_OR_PATH", nargs="?", help="a workload's name or a trace file")
     add_json_option(parser)
     parser.set_defaults(run=run)

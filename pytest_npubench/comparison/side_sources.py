@@ -45,6 +45,13 @@ def load_side(text: str) -> Side:
     return journal_sessions(text, read_journal(path), session)
 
 
+def side_path(text: str) -> Path:
+    """The file or folder that a side is read from. Of a history elsewhere it is a path that does not exist."""
+    if text.startswith(HISTORY):
+        return Path(text.removeprefix(HISTORY).partition("?")[0])
+    return _path_and_session(text)[0]
+
+
 def _path_and_session(text: str) -> tuple[Path, str | None]:
     """A path may hold an @ itself: what exists as it stands is taken so."""
     whole, (head, separator, tail) = Path(text), text.rpartition("@")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.core.entry_points import Entry, clashes, entries
-from pytest_npubench.errors import BrokenEntryError, RegistryError
+from pytest_npubench.errors import BrokenEntryError, RegistryError, did_you_mean
 
 WHAT, GROUP = "device family", "pytest_npubench.backends"
 
@@ -119,7 +119,7 @@ def offered_backend(name: str) -> Any:
     cannot be had."""
     entry = _offered().get(name)
     if entry is None:
-        raise RegistryError(f"no device family {name!r}; known: {', '.join(names())}")
+        raise RegistryError(f"no device family {name!r}; known: {', '.join(names())}{did_you_mean(name, names())}")
 
     def fits(thing: Any) -> bool:
         declares = getattr(thing, "declares", None)

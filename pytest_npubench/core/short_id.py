@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from pytest_npubench.errors import did_you_mean
+
+NUM_NAMED = 3
+
 
 def short_ids(keys: Mapping[str, str]) -> dict[str, str]:
     """The short name of each key. `keys`: SUITE/KIND/ID with the tail that its name has at the least, such as its axes
@@ -25,6 +29,19 @@ def named(wanted: str, keys: Iterable[str]) -> Sequence[str]:
     if wanted in known:
         return [wanted]
     return [key for key in known if wanted in _names(key) or wanted == key.split("/", 2)[-1]]
+
+
+def not_one(wanted: str, meant: Sequence[str], keys: Iterable[str], *, nothing: str) -> str:
+    """Why `named` gave no single key: "a may be b or c; want one of them"; or `nothing` ("no accepted case"), what was
+    wanted, and the keys whose key, id or short name is nearest, or that hold the word, or how many keys there are."""
+    if meant:
+        return f"{wanted} may be {' or '.join(meant[:NUM_NAMED])}; want one of them"
+    known = sorted(set(keys))
+    forms = {form: key for key in known for form in (*_names(key)[1:], key.split("/", 2)[-1], key)}
+    hint = did_you_mean(wanted, forms, most=NUM_NAMED, names=forms)
+    if not hint and (alike := [key for key in known if wanted in key]):
+        hint = f"; cases like it: {', '.join(alike[:NUM_NAMED])}"
+    return f"{nothing} {wanted!r}{hint or f'; there are {len(known)} cases'}"
 
 
 def _forms(key: str, tail: str) -> Iterator[str]:

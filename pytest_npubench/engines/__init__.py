@@ -15,7 +15,7 @@ from importlib import import_module
 
 from pytest_npubench.core.entry_points import Entry, clashes, entries
 from pytest_npubench.engines.descriptor import REFERENCE_ON, EngineDescriptor
-from pytest_npubench.errors import RegistryError
+from pytest_npubench.errors import RegistryError, did_you_mean
 
 WHAT, GROUP = "engine", "pytest_npubench.engines"
 REFERENCE = "reference"
@@ -41,7 +41,7 @@ def engine(name: str, family: str | None = None) -> EngineDescriptor:
     if name in OWN:
         return _own(name)
     if name not in _offered():
-        raise RegistryError(f"no engine {name!r}; known: {', '.join(names())}")
+        raise RegistryError(f"no engine {name!r}; known: {', '.join(names())}{did_you_mean(name, names())}")
     return _loaded(_offered()[name])
 
 

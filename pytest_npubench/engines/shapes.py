@@ -10,11 +10,10 @@ Worked numbers: llama-3.2-1b has 1.24e9 parameters, 2.47 GB of weights in bf16. 
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_npubench.errors import RegistryError
+from pytest_npubench.errors import RegistryError, did_you_mean
 
 Architecture = Literal["llama", "gpt-oss"]
 
@@ -333,6 +332,4 @@ def dense_shape(name: str) -> DecoderShape:
 def _find(name: str, known: list[str]) -> DecoderShape:
     if name in known:
         return SHAPES[name]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise RegistryError(f"unknown decoder shape {name!r}; known: {', '.join(known)}{hint}")
+    raise RegistryError(f"unknown decoder shape {name!r}; known: {', '.join(known)}{did_you_mean(name, known)}")

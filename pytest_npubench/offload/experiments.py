@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from pytest_npubench.errors import RegistryError
+from pytest_npubench.errors import RegistryError, did_you_mean
 from pytest_npubench.offload.units import TechniqueBench
 
 _PLACES = {
@@ -31,7 +31,7 @@ class Experiment:
 def experiment(name: str) -> Experiment:
     """Raises RegistryError for an unknown name."""
     if name not in _PLACES:
-        raise RegistryError(f"no offload experiment {name!r}; known: {', '.join(_PLACES)}")
+        raise RegistryError(f"no offload experiment {name!r}; known: {', '.join(_PLACES)}{did_you_mean(name, _PLACES)}")
     module_name, settings, bench = _PLACES[name]
     module = import_module(f"pytest_npubench.offload.{module_name}")
     kind = getattr(module, bench)

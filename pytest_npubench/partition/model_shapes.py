@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_npubench.errors import RegistryError
+from pytest_npubench.errors import RegistryError, did_you_mean
 from pytest_npubench.partition.matmul import Matmul
 
 DIVISORS = (4, 8)
@@ -92,7 +92,9 @@ OPERATOR_SHAPES: dict[str, tuple[OperatorShape, ...]] = {
 def operators(model: str) -> tuple[OperatorShape, ...]:
     """Raises RegistryError with the names that are there."""
     if model not in OPERATOR_SHAPES:
-        raise RegistryError(f"no weight shapes of {model!r}; known: {', '.join(OPERATOR_SHAPES)}")
+        raise RegistryError(
+            f"no weight shapes of {model!r}; known: {', '.join(OPERATOR_SHAPES)}{did_you_mean(model, OPERATOR_SHAPES)}"
+        )
     return OPERATOR_SHAPES[model]
 
 

@@ -56,19 +56,15 @@ def _disturbed(text: str) -> str:
 
 
 def _engine(text: str) -> str:
-    from difflib import get_close_matches
-
-    from pytest_npubench.errors import RegistryError
+    from pytest_npubench.errors import RegistryError, did_you_mean
 
     try:
         if text in engines.names():
             return engines.engine(text).name
-        near = get_close_matches(text.lower(), engines.names(), n=1)
+        *others, last = engines.names()
     except RegistryError as error:  # one of another distribution
         raise ValueError(str(error)) from None
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    *others, last = engines.names()
-    raise ValueError(f"want {', '.join(others)} or {last}{hint}")
+    raise ValueError(f"want {', '.join(others)} or {last}{did_you_mean(text, [*others, last])}")
 
 
 def _number(text: str, want: str, fits: Callable[[float], bool]) -> float:

@@ -14,7 +14,7 @@ from pytest_npubench.backends import torch_missing, why_no_callables
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.memory import why_not_fit
 from pytest_npubench.engines import REFERENCE
-from pytest_npubench.errors import NpubenchError
+from pytest_npubench.errors import NpubenchError, did_you_mean
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.items import DEVICES, NODE_ID, ExpandedCase, expanded_case, is_own, node_id
 
@@ -130,7 +130,7 @@ def why_not(name: str, selection: Selection, specs: Mapping[str, HardwareSpec], 
         return f"no case of the suite {name} was selected"
     if not families:
         known = sorted({marker for spec in specs.values() for marker in (*spec.markers, spec.name)})
-        return f"no such marker or hardware; known: {', '.join(known)}"
+        return f"no such marker or hardware; known: {', '.join(known)}{did_you_mean(name, known)}"
     probes = [probe(family) for family in families]
     if absent := [one.reason for one in probes if not one.devices]:
         return "; ".join(absent)

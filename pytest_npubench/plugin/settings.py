@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import os
 import sys
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
-from pytest_npubench.errors import HistoryError
+from pytest_npubench.errors import HistoryError, did_you_mean
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.items import root_of_run
 from pytest_npubench.plugin.options import DEFAULT_BASELINES, OPTIONS, Option
@@ -129,11 +128,8 @@ def _table(path: Path) -> Mapping[str, Any]:
         raise pytest.UsageError(f"{path}: [tool.npubench]: want a table, not {table!r}")
     for name in table:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise pytest.UsageError(
-                plain(f"{path}: [tool.npubench] {name} is not a setting{hint} (known: {', '.join(known)})")
-            )
+            what = f"{path}: [tool.npubench] {name} is not a setting{did_you_mean(name, known)}"
+            raise pytest.UsageError(plain(f"{what} (known: {', '.join(known)})"))
     return dict(table)
 
 

@@ -13,7 +13,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from pytest_npubench.core.entry_points import Entry, clashes, entries
-from pytest_npubench.errors import RegistryError
+from pytest_npubench.errors import RegistryError, did_you_mean
 
 if TYPE_CHECKING:
     from pytest_npubench.predictors.protocol import Predictor
@@ -42,7 +42,9 @@ def predictor(name: str) -> Predictor:
         return _loaded(_offered()[name])
     found = _own(name) if name in _files() else None
     if found is None:
-        raise RegistryError(f"no predictor {name!r}; known: {', '.join(names())}, or {ALL}")
+        raise RegistryError(
+            f"no predictor {name!r}; known: {', '.join(names())}, or {ALL}{did_you_mean(name, names())}"
+        )
     return found
 
 

@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_npubench.errors import BaselineError
+from pytest_npubench.errors import BaselineError, did_you_mean
 from pytest_npubench.store.accepted_session import AcceptedSession
-from pytest_npubench.store.baseline_changes import BaselineChange, means, newest_names
+from pytest_npubench.store.baseline_changes import BaselineChange, means, newest_names, the_case
 from pytest_npubench.store.baseline_format import BaselineFile
 from pytest_npubench.store.baselines import Baselines, changing, write_changes
 
@@ -28,21 +28,22 @@ def move_anchor(
 ) -> BaselineChange:
     """Make these sessions, or the newest ones of each case, the anchor instead of those that were.
 
-    `key` (the 8 hex digits of a file's name) and `case` (a case's key) narrow what is changed; a case that holds none
-    of the sessions stays as it is. Sessions that were anchors join the window. Raises BaselineError where a session is
-    not known there, or nothing was accepted there.
+    `key` (the 8 hex digits of a file's name) and `case` (a case's key, id or short name) narrow what is changed; a case
+    that holds none of the sessions stays as it is. Sessions that were anchors join the window. Raises BaselineError
+    where the case or a session is not known there, or nothing was accepted there.
     """
     with changing(directory) as old:
-        held = _held(old, key, case)
+        names = {name: old.aliases.latest_name(name) for file in old.files for name in file.cases}
+        wanted_case = None if case is None else the_case(directory, names, case)
+        held = _held(old, key, wanted_case)
         if not held:
             raise BaselineError(f"baselines {directory}: no accepted session{_where(key, case)}")
         anchors = {group: _chosen(found, sessions, newest) for group, found in held.items()}
-        names = {name for chosen in anchors.values() for name in chosen}
-        if missing := [wanted for wanted in sessions if not any(means(name, wanted) for name in names)]:
-            where = _where(key, case)
-            raise BaselineError(
-                f"baselines {directory}: no accepted session {missing[0]!r}{where}; {newest_names(old)}"
-            )
+        anchored = {name for chosen in anchors.values() for name in chosen}
+        if missing := [wanted for wanted in sessions if not any(means(name, wanted) for name in anchored)]:
+            what = f"no accepted session {missing[0]!r}{_where(key, case)}; {newest_names(old)}"
+            hint = did_you_mean(missing[0], {session.session for entries in held.values() for session in entries})
+            raise BaselineError(f"baselines {directory}: {what}{hint}")
         changed = [_anchored(old, file, anchors) for file in old.files]
         paths = write_changes(old, old.with_files(*changed))
     pairs = [
@@ -50,7 +51,9 @@ def move_anchor(
         for file, new in zip(old.files, changed, strict=True)
         for name, case in new.cases.items()
     ]
-    return BaselineChange(sessions=tuple(sorted(names)), num_cases=sum(was != case for was, case in pairs), paths=paths)
+    return BaselineChange(
+        sessions=tuple(sorted(anchored)), num_cases=sum(was != case for was, case in pairs), paths=paths
+    )
 
 
 def _held(baselines: Baselines, key: str | None, case: str | None) -> dict[Group, list[AcceptedSession]]:
@@ -59,7 +62,7 @@ def _held(baselines: Baselines, key: str | None, case: str | None) -> dict[Group
     for file in baselines.files:
         for name, entry in file.cases.items():
             group = _group(baselines, file, name)
-            if key in (None, group[0]) and (case is None or baselines.aliases.latest_name(case) == group[1]):
+            if key in (None, group[0]) and (case is None or case == group[1]):
                 held.setdefault(group, []).extend(entry.sessions)
     # stable: sessions accepted in the same second stay in the order of their entries
     return {group: sorted(found, key=lambda session: session.accepted_time) for group, found in held.items()}

@@ -6,14 +6,14 @@ them leaves whole files, and the same command again does the rest.
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from pytest_npubench.errors import BaselineError
+from pytest_npubench.core.short_id import named, not_one
+from pytest_npubench.errors import BaselineError, did_you_mean
 from pytest_npubench.store.baseline_format import BaselineFile, Rejection, Reset, remove_baseline_file
 from pytest_npubench.store.baselines import Baselines, changing, now, write_changes
 
@@ -56,7 +56,8 @@ def reject(directory: Path, session: str, *, reason: str = "") -> BaselineChange
         known = {name for file in old.files for name in (*file.session_names, *file.rejected)}
         names = {name for name in known if means(name, session)}
         if not names:
-            raise BaselineError(f"baselines {directory}: no accepted session {session!r}; {newest_names(old)}")
+            hint = did_you_mean(session, known)
+            raise BaselineError(f"baselines {directory}: no accepted session {session!r}; {newest_names(old)}{hint}")
         rejection = Rejection(rejected_at=now(), reason=reason)
         changed = [_without(file, names & file.session_names, rejection) for file in old.files]
         cases = [case for file in old.files for case in file.cases.values()]
@@ -68,16 +69,18 @@ def reject(directory: Path, session: str, *, reason: str = "") -> BaselineChange
 def reset(directory: Path, cases: Collection[str], *, reason: str, hardware: Collection[str] = ()) -> BaselineChange:
     """Let cases begin anew after an intended change: what was accepted for them goes, under every key.
 
-    `cases` are case keys or patterns of them (`buckets/profile/*-bucket128`); `hardware` narrows them to its folders.
-    The reason stands in each file that held the case, with the date: sessions that began before are not accepted for it
-    any more, and their doubts do not count. Raises BaselineError where no file knows a case, or there is no reason.
+    `cases` are case keys, ids, short names, or patterns of keys (`buckets/profile/*-bucket128`); `hardware` narrows
+    them to its folders. The reason stands in each file that held the case, with the date: sessions that began before
+    are not accepted for it any more, and their doubts do not count. Raises BaselineError where no file knows a case, or
+    there is no reason.
     """
     if not reason.strip():
         raise BaselineError("a reset needs a reason, which stands in the file")
     with changing(directory) as old:
         if unknown := sorted(set(hardware) - {file.hardware for file in old.files}):
-            known = ", ".join(sorted({file.hardware for file in old.files})) or "none"
-            raise BaselineError(f"baselines {directory}: nothing was accepted on {unknown[0]!r}; hardware: {known}")
+            there = sorted({file.hardware for file in old.files})
+            known, hint = f"hardware: {', '.join(there) or 'none'}", did_you_mean(unknown[0], there)
+            raise BaselineError(f"baselines {directory}: nothing was accepted on {unknown[0]!r}; {known}{hint}")
         files = [file for file in old.files if not hardware or file.hardware in hardware]
         names = {name: old.aliases.latest_name(name) for file in files for name in (*file.cases, *file.resets)}
         chosen = {latest for wanted in cases for latest in _meant(directory, names, wanted)}
@@ -110,7 +113,8 @@ def prune(
             known = {file.key.digest() for file in old.files}
             if unknown := sorted(set(keys) - known):
                 listed = ", ".join(sorted(known)) or "none"
-                raise BaselineError(f"baselines {directory}: no file has the key {unknown[0]}; keys: {listed}")
+                hint = did_you_mean(unknown[0], known)
+                raise BaselineError(f"baselines {directory}: no file has the key {unknown[0]}; keys: {listed}{hint}")
         else:
             latest = datetime.fromisoformat(now()) if at is None else at
             limit = None if older_than_days is None else latest - timedelta(days=older_than_days)
@@ -141,14 +145,21 @@ def _without(file: BaselineFile, names: Collection[str], rejection: Rejection) -
 
 
 def _meant(directory: Path, names: Mapping[str, str], wanted: str) -> set[str]:
-    """The cases, by their latest names, that a key or a pattern means. Raises BaselineError where there are none."""
+    """The cases, by their latest names, that a key, an id, a short name or a pattern means. Raises BaselineError where
+    there are none."""
     exact = {latest for name, latest in names.items() if wanted in (name, latest)}
-    found = exact or {latest for name, latest in names.items() if fnmatch.fnmatchcase(name, wanted)}
-    if not found:
-        near = difflib.get_close_matches(wanted, sorted(names), n=3, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(near)}?" if near else "; `npubench baseline list` lists the files"
-        raise BaselineError(f"baselines {directory}: no accepted case {wanted!r}{hint}")
-    return found
+    if found := exact or {latest for name, latest in names.items() if fnmatch.fnmatchcase(name, wanted)}:
+        return found
+    return {the_case(directory, names, wanted)}
+
+
+def the_case(directory: Path, names: Mapping[str, str], wanted: str) -> str:
+    """The case, by its latest name, that a key, an id or a short name means. `names`: the latest name of each key.
+    Raises BaselineError where none or more than one is meant."""
+    meant = sorted({names.get(name, name) for name in named(wanted, (*names, *names.values()))})
+    if len(meant) != 1:
+        raise BaselineError(f"baselines {directory}: {not_one(wanted, meant, names, nothing='no accepted case')}")
+    return meant[0]
 
 
 def _anew(file: BaselineFile, names: Collection[str], new: Reset) -> BaselineFile:

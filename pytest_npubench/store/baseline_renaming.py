@@ -6,12 +6,11 @@ newest session where there is one, and is else bound when the first session is a
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_npubench.errors import BaselineError
+from pytest_npubench.errors import BaselineError, did_you_mean
 from pytest_npubench.store.acceptance import is_case_key
 from pytest_npubench.store.accepted_session import continued, merged
 from pytest_npubench.store.aliases import FILE_NAME, Alias, Aliases
@@ -90,5 +89,4 @@ def _newest_digest(entries: Iterable[BaselineCase]) -> str | None:
 
 def _near(baselines: Baselines, case: str) -> str:
     known = sorted({name for file in baselines.files for name in file.cases})
-    near = difflib.get_close_matches(case, known, n=3)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    return did_you_mean(case, known, most=3)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_npubench.errors import JournalError
+from pytest_npubench.errors import JournalError, did_you_mean
 from pytest_npubench.store.journal_reader import DamagedSession, Journal, Session
 
 
@@ -22,9 +22,10 @@ def chosen_sessions(journal: Journal, wanted: str | None) -> tuple[Session, ...]
         sessions = [session for session in sessions if session.id == wanted]
     _check_latest(journal, sessions, wanted)
     if not sessions:
-        known = ", ".join(session.id for session in journal.sessions if _has_cases(session)) or "none"
+        known = [session.id for session in journal.sessions if _has_cases(session)]
         asked = "no session has cases" if wanted is None else f"no session {wanted!r} has cases"
-        raise JournalError(f"journal {journal.path}: {asked}; sessions with cases: {known}")
+        hint = "" if wanted is None else did_you_mean(wanted, known)
+        raise JournalError(f"journal {journal.path}: {asked}; sessions with cases: {', '.join(known) or 'none'}{hint}")
     if wanted is not None:
         return (sessions[-1],)
     return tuple(session for session in run_of(journal, sessions[-1]) if _has_cases(session))

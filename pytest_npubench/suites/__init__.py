@@ -14,7 +14,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.core.entry_points import Entry, clashes, entries
-from pytest_npubench.errors import BrokenEntryError, RegistryError
+from pytest_npubench.errors import BrokenEntryError, RegistryError, did_you_mean
 from pytest_npubench.suites.protocol import Suite
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def names() -> tuple[str, ...]:
 def suite(name: str) -> Suite:
     """Raises RegistryError on an unknown name, BrokenEntryError for one of another distribution that cannot be had."""
     if name not in registered():
-        raise RegistryError(f"no suite {name!r}; known: {', '.join(names())}")
+        raise RegistryError(f"no suite {name!r}; known: {', '.join(names())}{did_you_mean(name, names())}")
     return registered()[name].load()
 
 
@@ -92,7 +92,8 @@ def case_kind(name: str, markers: Collection[str] = ()) -> CaseKind[Any]:
         raise RegistryError(f"case kind {name!r} belongs to {belonging}; give the test the marker of one of them")
     if having:
         return having[0].kind(name)
-    unknown = f"no case kind {name!r}; known: {', '.join(kind for one in found for kind in one.kinds)}"
+    kinds = [kind for one in found for kind in one.kinds]
+    unknown = f"no case kind {name!r}; known: {', '.join(kinds)}{did_you_mean(name, kinds)}"
     if broken := [why for _, why in _tried() if why]:
         raise BrokenEntryError("; ".join([unknown, *broken]))
     raise RegistryError(unknown)

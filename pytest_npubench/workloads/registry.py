@@ -5,11 +5,10 @@ Shipped names are known without loading anything; a workload is built when it is
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.errors import RegistryError, WorkloadError
+from pytest_npubench.errors import RegistryError, WorkloadError, did_you_mean
 from pytest_npubench.workloads.published import PUBLISHED
 
 if TYPE_CHECKING:
@@ -67,7 +66,6 @@ def _exists(name: str) -> bool:
 
 
 def _unknown(name: str) -> str:
-    nearest = difflib.get_close_matches(name, names(), n=1)
-    hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
     shown = name if len(name) <= 200 else name[:200] + "..."
-    return f"no workload is named {shown!r} and no such file exists{hint}; names: {', '.join(names())}"
+    hint = did_you_mean(shown, names())
+    return f"no workload is named {shown!r} and no such file exists; names: {', '.join(names())}{hint}"

@@ -123,7 +123,7 @@ def test_show_has_each_session_with_its_change(accepted: list[str], call: Run) -
 
 def test_show_of_what_is_not_there(accepted: list[str], work: Path, call: Run) -> None:
     assert f"cases like it: {CASE}, {OTHER}" in call("baseline", "show", "tiny").error
-    assert "`npubench baseline list` lists" in call("baseline", "show", "huge").error
+    assert "no session was accepted for 'huge'; there are 2 cases" in call("baseline", "show", "huge").error
     write_run(work / "journal.jsonl", 1.0, cases=("buckets/steps/tiny-bucket128",))
     assert call("baseline", "accept", "journal.jsonl").status == 0
     assert f"may be {CASE} or buckets/steps/tiny-bucket128" in call("baseline", "show", "tiny-bucket128").error
@@ -168,7 +168,7 @@ def test_rename_keeps_the_history(work: Path, call: Run) -> None:
 
 def test_reset_lets_one_case_begin_anew(accepted: list[str], work: Path, call: Run) -> None:
     error = call("baseline", "reset", "buckets/profile/tiny-bucket12", "--reason", "fp8").error
-    assert f"no accepted case 'buckets/profile/tiny-bucket12'; did you mean {CASE}" in error
+    assert f"no accepted case 'buckets/profile/tiny-bucket12'; did you mean '{CASE}'" in error
     assert (
         "nothing was accepted on 'lab'; hardware: h200"
         in call("baseline", "reset", CASE, "--reason", "fp8", "--hardware", "lab").error
@@ -244,3 +244,69 @@ def test_the_trend_and_the_spread() -> None:
     assert (low, high) == (2.25, 3.75)
     assert spread(KeptSamples(processes=((1.0,),), num_measured=(1,))) is None
     assert spread(KeptSamples(processes=((0.0, 0.0),), num_measured=(2,))) is None
+
+
+def test_what_is_changed_is_told_in_json(accepted: list[str], work: Path, call: Run) -> None:
+    """Each document holds what the line for people says, and the files that it names are those that changed."""
+
+    def told(*words: object) -> dict[str, Any]:
+        before = {path: path.read_bytes() for path in work.rglob("*.json")}
+        document: dict[str, Any] = call("baseline", *words, "--json").json
+        after = {path: path.read_bytes() for path in work.rglob("*.json")}
+        written = [document["path"]] if "path" in document else document["paths"]
+        changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+        assert {work / name for name in written} == changed
+        assert document["version"] == 1
+        return document
+
+    anchored = told("anchor", "--newest", 2)
+    assert (anchored["format"], anchored["sessions"]) == ("npubench-baseline-changed", sorted(accepted[-2:]))
+    assert anchored["num_cases"] == 2
+    rejected = told("reject", accepted[0], "--reason", "too warm")
+    assert (rejected["sessions"], rejected["num_cases"]) == ([accepted[0]], 2)
+    assert told("reject", accepted[0]) == {**rejected, "num_cases": 0, "paths": []}
+    renamed = told("rename", CASE, NEW)
+    assert renamed["format"] == "npubench-baseline-renamed"
+    assert (renamed["old"], renamed["new"], renamed["num_sessions"]) == (CASE, NEW, 6)
+    other = work / "other"
+    write_run(work / "second.jsonl", 8)
+    assert call("baseline", "accept", "second.jsonl", "--baselines", other).status == 0
+    merged = told("merge", other)
+    assert (len(merged["sessions"]), merged["num_cases"]) == (1, 2)
+    reset = told("reset", OTHER, "--reason", "fp8 cache")
+    assert (len(reset["sessions"]), reset["num_cases"]) == (7, 1)
+    (file,) = (work / "baselines").rglob("*/*.json")
+    tried = call("baseline", "prune", "--key", file.stem.rpartition("-")[2], "--dry-run", "--json").json
+    assert (tried["format"], tried["dry_run"], len(tried["paths"])) == ("npubench-baseline-pruned", True, 1)
+    assert file.exists()
+    pruned = told("prune", "--key", file.stem.rpartition("-")[2])
+    assert (pruned["paths"], pruned["dry_run"]) == (tried["paths"], False)
+    assert not file.exists()
+
+
+@pytest.mark.usefixtures("accepted")
+@pytest.mark.parametrize("name", [OTHER, "tiny-bucket256", "profile/bucket256"])
+def test_a_case_is_reset_or_anchored_by_its_id_or_a_short_name(name: str, call: Run) -> None:
+    assert call("baseline", "anchor", "--newest", 1, "--case", name, "--json").json["num_cases"] == 1
+    assert [sum(row["anchor"] for row in shown(call, case)) for case in (CASE, OTHER)] == [5, 1]
+    assert call("baseline", "reset", name, "--reason", "fp8", "--json").json["num_cases"] == 1
+    assert len(shown(call)) == 7
+    assert call("baseline", "show", name, "--json").json["keys"] == []
+
+
+@pytest.mark.usefixtures("accepted")
+@pytest.mark.parametrize(
+    "line", [("reset", "profile", "--reason", "x"), ("anchor", "--newest", "1", "--case", "profile")], ids=" ".join
+)
+def test_a_name_of_two_cases_changes_nothing(line: tuple[str, ...], work: Path, call: Run) -> None:
+    before = {path: path.read_bytes() for path in work.rglob("*.json")}
+    assert f"profile may be {CASE} or {OTHER}; want one of them" in call("baseline", *line).error
+    assert {path: path.read_bytes() for path in work.rglob("*.json")} == before
+
+
+def test_a_renamed_case_is_one_case_under_both_short_names(accepted: list[str], call: Run) -> None:
+    assert call("baseline", "rename", CASE, NEW).status == 0
+    for name in ("profile/tiny-bucket128", "profile/small-bucket128", "profile/bucket128"):
+        answer = call("baseline", "anchor", accepted[-1], "--case", name)
+        assert answer.status == 0, answer.err
+    assert [row["session"] for row in shown(call, NEW) if row["anchor"]] == accepted[-1:]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,29 @@ def test_an_unknown_option_is_answered_with_the_nearest(words: tuple[str, ...]) 
             option = action.option_strings[-1]
             typed = f"{option}x"
             assert f"did you mean {option!r}?" in _nearest(parser, words, typed)
+
+
+def test_the_help_of_every_command_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An example that is broken is the same command to a shell."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for parser in _parsers(cli.make_parser()):
+        text = parser.format_help()
+        assert max(map(len, text.splitlines())) <= 80, text
+        example = text.rpartition("\nexample: ")[2]
+        assert parser.epilog is not None
+        whole = shlex.split(parser.epilog.rpartition("example: ")[2])
+        assert shlex.split(example.replace(" \\\n", " ")) == whole
+        assert " ".join(whole).startswith(parser.prog)
+        cli.make_parser().parse_args(whole[1:])
+
+
+def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """It and all below it."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from _parsers(child)
 
 
 def _nearest(parser: object, words: tuple[str, ...], typed: str) -> str:
@@ -99,6 +124,7 @@ JOURNAL, OUT = "JOURNAL", "OUT"
         (("hardware", "cpu", "--fit"), "npubench-hardware-fit"),
         (("profile", "--journal", JOURNAL, "--campaign", "cpu-tiny-llama-b1", "-o", OUT), "npubench-profile-written"),
         (("report", JOURNAL, "-o", OUT), "npubench-report-written"),
+        (("trace", JOURNAL, "-o", OUT), "npubench-trace-written"),
         (("baseline", "accept", JOURNAL, "--baselines", OUT), "npubench-baseline-accepted"),
         (("journal", "salvage", JOURNAL, "--output", OUT), "npubench-journal-salvaged"),
         (("history", "upload", JOURNAL, "--history", f"{OUT}.db"), "npubench-history-uploaded"),
@@ -112,6 +138,79 @@ def test_a_document_names_its_format(
     document = call(*real, "--json").json
     assert (document["format"], document["version"]) == (format_name, 1)
     assert format_name in (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("report", JOURNAL, "-o", JOURNAL),
+        ("report", OUT, JOURNAL, "-o", JOURNAL),
+        ("compare", OUT, JOURNAL, "-o", JOURNAL),
+        ("compare", f"{JOURNAL}@some-session", OUT, "-o", JOURNAL),
+        ("compare", OUT, f"history:{JOURNAL}?driver=1", "-o", JOURNAL),
+        ("trace", JOURNAL, "-o", JOURNAL),
+        ("profile", "--journal", JOURNAL, "--campaign", "cpu-tiny-llama-b1", "-o", JOURNAL),
+    ],
+    ids=lambda line: " ".join(line[:3]),
+)
+@pytest.mark.parametrize("linked", [False, True])
+def test_what_is_read_is_not_written_over(
+    line: tuple[str, ...], linked: bool, call: Run, journal: Path, tmp_path: Path
+) -> None:
+    copy, link = tmp_path / "copy.jsonl", tmp_path / "link"
+    copy.write_bytes(journal.read_bytes())
+    link.symlink_to(copy)
+    *words, output = (word.replace(JOURNAL, str(copy)).replace(OUT, str(journal)) for word in line)
+    error = call(*words, link if linked else output).error
+    assert "is the file that is read; want another one to write" in error
+    assert copy.read_bytes() == journal.read_bytes()
+
+
+BASELINES = ("--baselines", OUT)
+SESSION = "SESSION"
+CASE = "buckets/profile/cpu-tiny-llama-b4-bucket128"
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        (("hardware", "nvidia-h20"), "nvidia-h200"),
+        (("hardware", "nvidia-h20", "--fit"), "nvidia-h200"),
+        (("workloads", "lens-sharegp"), "lens-sharegpt"),
+        (("run", "bucket"), "buckets"),
+        (("probe", "cuba"), "cuda"),
+        (("show", JOURNAL, "--case", "profile/b4-bucket1288"), CASE),
+        (("show", JOURNAL, "--session", f"{SESSION}0"), SESSION),
+        (("report", JOURNAL, "-o", "page.html", "--session", f"{SESSION}0"), SESSION),
+        (("trace", JOURNAL, "-o", "trace.json", "--session", f"{SESSION}0"), SESSION),
+        (("compare", f"{JOURNAL}@{SESSION}0", JOURNAL), SESSION),
+        (("baseline", "accept", JOURNAL, "--session", f"{SESSION}0", *BASELINES), SESSION),
+        (("baseline", "show", "profile/b4-bucket1288", *BASELINES), CASE),
+        (("baseline", "reset", "profile/b4-bucket1288", "--reason", "x", *BASELINES), CASE),
+        (("baseline", "reset", CASE, "--reason", "x", "--hardware", "cpuu", *BASELINES), "cpu"),
+        (("baseline", "anchor", "--newest", "1", "--case", f"{CASE}8", *BASELINES), CASE),
+        (("baseline", "anchor", f"{SESSION}0", *BASELINES), SESSION),
+        (("baseline", "reject", f"{SESSION}0", *BASELINES), SESSION),
+        (("history", "show", "profile/b4-bucket1288", "--history", f"{OUT}.db"), CASE),
+        (("history", "show", CASE, "--metric", "tbt", "--history", f"{OUT}.db"), "tbt_s"),
+        (("profile", "--journal", JOURNAL, "--campaign", "cpu-tiny-llama-b44", "-o", "p.json"), "cpu-tiny-llama-b4"),
+        (("predict", "profile.json", "--input", "1", "--output", "2", "--predictor", "liner"), "linear"),
+        (("partition", "profile", "--model", "internlm-1.8", "-o", "pair.json"), "internlm-1.8b"),
+    ],
+    ids=lambda item: " ".join(item[:3]) if isinstance(item, tuple) else "",
+)
+def test_an_unknown_name_is_answered_with_the_nearest(
+    line: tuple[str, ...], meant: str, call: Run, journal: Path, tmp_path: Path
+) -> None:
+    from pytest_npubench.store.journal_reader import read_journal
+
+    session, out = read_journal(journal).sessions[-1].id, str(tmp_path / "out")
+    assert call("baseline", "accept", journal, "--baselines", out).status == 0
+    assert call("history", "upload", journal, "--history", f"{out}.db").status == 0
+    words = [word.replace(JOURNAL, str(journal)).replace(OUT, out).replace(SESSION, session) for word in line]
+    answer = call(*words)
+    assert answer.status in (1, 2)
+    assert f"; did you mean '{meant.replace(SESSION, session)}" in answer.err
 
 
 def test_a_faulty_hardware_file_is_status_1_in_json_too(call: Run, tmp_path: Path) -> None:

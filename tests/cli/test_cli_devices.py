@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device, Probe
-from pytest_npubench.cli.hardware import fit_rows
+from pytest_npubench.cli.hardware import largest_campaigns
 from pytest_npubench.core.hardware import FAMILIES, default_directory
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.suites.scheduling.spec import ServingSpec
@@ -130,15 +136,43 @@ def test_fit_shows_the_largest_campaign_of_each_profile_against_one_device(call:
     assert "cpu " not in every  # nobody says what a processor's host has
 
 
+def test_fit_in_json_is_in_bytes(call: Run) -> None:
+    campaigns = call("hardware", "tpu-v5e", "--fit", "--json").json["campaigns"]
+    nightly = campaigns[1]
+    assert (nightly["profile"], nightly["campaign"], nightly["skipped"]) == ("nightly", "qwen3-14b-b8", {})
+    # as above, in bytes
+    assert nightly["cache_bytes"] == pytest.approx(163_840 * 8 * 16_256 / 4)
+    assert nightly["usable_bytes"] == pytest.approx(0.9 * 16e9)
+    for campaign in campaigns:
+        parts = sum(campaign[f"{name}_bytes"] for name in ("weight", "cache", "working"))
+        assert campaign["needed_bytes"] == pytest.approx(parts)
+
+
+@pytest.mark.parametrize("path", sorted(default_directory().glob("*.toml")), ids=lambda path: path.stem)
+def test_a_shipped_file_in_json_holds_its_figures_with_units_and_sources(path: Path, call: Run) -> None:
+    """Held against the file as TOML reads it, in the units that it was written in."""
+    found, written = call("hardware", path.stem, "--json").json, tomllib.loads(path.read_text(encoding="utf-8"))
+    assert (found["title"], found["family"]) == (written["title"], written["family"])
+    assert "lines" not in found
+    scales = {"T": 1e12, "G": 1e9}
+    for dtype, figure in written.get("peak", {}).get("flops_per_s", {}).items():
+        told = found["peak"]["flops_per_s"][dtype]
+        assert told["source"] == figure["source"]
+        assert figure["unit"].endswith(told["unit"])
+        assert told["value"] == pytest.approx(figure["value"] * scales.get(figure["unit"][0], 1))
+    assert len(found["slos"]) == len(written.get("slo", []))
+    assert [slo["ttft_s"] for slo in found["slos"]] == [slo["ttft_s"] for slo in written.get("slo", [])]
+    assert (found["server"] is not None) == ("server" in written)
+    assert set(found["ridge_flops_per_byte"]) == set(found["peak"]["flops_per_s"])
+
+
 def test_fit_says_what_gives_way() -> None:
     spec = load_all([default_directory()])["nvidia-h100"]
     serving = spec.section(ServingSpec)
     assert serving is not None
     serving = replace(serving, kv_capacity={**serving.kv_capacity, "qwen3-30b-a3b": 500_000})
-    rows = [
-        row for row in fit_rows({"x": replace(spec, max_batch_sizes={}, sections=(serving,))}) if row[1] == "nightly"
-    ]
-    assert [row[-1] for row in rows] == [
+    crowded = {"x": replace(spec, max_batch_sizes={}, sections=(serving,))}
+    assert [campaign.row[-1] for campaign in largest_campaigns(crowded) if campaign.profile == "nightly"] == [
         "mistral-7b-v0.3-b32: buckets above 4096; qwen3-14b-b32: buckets above 2048",
         "qwen3-30b-a3b-serving: all",
     ]

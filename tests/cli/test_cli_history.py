@@ -118,12 +118,20 @@ def test_show_as_json(history: str, call: Run) -> None:
     assert change["ratio"] == pytest.approx(change["after"] / change["before"])
 
 
+def test_a_case_by_a_short_name(history: str, call: Run) -> None:
+    wanted = call("history", "show", CASE, "--history", history).out
+    assert call("history", "show", "profile/b1-bucket128", "--history", history).out == wanted
+    error = call("history", "show", "profile", "--history", history).error
+    assert f"profile may be {CASE} or " in error
+    assert call("history", "show", "profile/b1-bucket128", "--metric", "tbt_s", "--history", history).out in wanted
+
+
 def test_what_is_not_there_is_answered_with_what_is(history: str, call: Run) -> None:
     error = call("history", "show", CASE[:-1], "--history", history).error
-    assert CASE in error.partition("of 9 cases there the closest are ")[2].rstrip().split(", ")
+    assert repr(CASE) in error.partition("; did you mean ")[2].rstrip("?\n").split(" or ")
     error = call("history", "show", CASE, "--metric", "tbt", "--history", history).error
-    assert "has no metric 'tbt'; it has compile_s, tbt_s, ttft_s" in error
-    assert "it has 9 cases" in call("history", "show", "?", "--history", history).error
+    assert "has no metric 'tbt'; it has compile_s, tbt_s, ttft_s; did you mean 'tbt_s'?" in error
+    assert "there are 9 cases" in call("history", "show", "?", "--history", history).error
     assert "cannot select by 'drover'" in call("history", "list", "--where", "drover=1", "--history", history).error
     assert "no such file" in call("history", "changes", "--history", "nowhere.db").error
     assert "want a path ending in .db" in call("history", "list", "--history", "nowhere").error

@@ -61,14 +61,37 @@ def test_the_help_names_every_command(call: Run) -> None:
     answer = call("--help")
     assert answer.status == 0
     assert [name for name in NAMES if re.search(rf"^    {name}\b", answer.out, re.MULTILINE)] == list(NAMES)
-    assert len(NAMES) == len(cli.COMMANDS)
+    assert list(NAMES) == list(cli.COMMANDS)
+
+
+COMMAND_MODULES = "sorted(name for name in sys.modules if name.removeprefix('pytest_npubench.cli.') in COMMANDS)"
+
+
+@pytest.mark.parametrize(
+    ("line", "imported"),
+    [("['--help']", []), ("['--version']", []), ("['trace', '--help']", ["trace"]), ("['probee']", [])],
+)
+def test_only_the_command_that_is_called_is_imported(line: str, imported: list[str]) -> None:
+    source = (
+        "import sys\nfrom pytest_npubench.cli.main import COMMANDS, main\n"
+        f"try:\n    main({line})\nexcept SystemExit:\n    print({COMMAND_MODULES})"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == str([f"pytest_npubench.cli.{name}" for name in imported])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_command_says_of_itself_what_the_list_of_commands_says(name: str, call: Run) -> None:
+    about = " ".join(cli.COMMANDS[name].split())
+    assert about in " ".join(call("--help").out.split())
+    assert about in " ".join(call(name, "--help").out.split())
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_help_with_an_example_that_it_understands(name: str, call: Run) -> None:
     answer = call(name, "--help")
     assert answer.status == 0
-    example = " ".join(answer.out.rpartition("example: ")[2].split())
+    example = " ".join(answer.out.rpartition("example: ")[2].replace(" \\\n", " ").split())
     program, *arguments = example.split(" ")
     assert program == "npubench"
     assert cli.make_parser().parse_args(arguments).run is not None

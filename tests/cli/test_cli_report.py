@@ -98,6 +98,9 @@ def test_two_journals_stand_side_by_side(call: Run, tmp_path: Path) -> None:
         write_run(path, measure(make_plan()))
     answer = call("report", old, new, "-o", target)
     assert answer.status == 0
+    told = call("report", old, new, "-o", target, "--json").json
+    assert (told["format"], told["old"], told["new"]) == ("npubench-comparison-written", str(old), str(new))
+    assert f"wrote {told['output']}: {told['num_compared']} metrics of " in answer.out
     page = read(target.read_text(encoding="utf-8"))
     assert "undecided" in page.one("h1").text  # one session a side is too few to decide
     assert {str(old), str(new)} <= {fact.text.split(" ")[0] for fact in page.all("dd")}

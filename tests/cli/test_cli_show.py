@@ -46,7 +46,8 @@ def test_the_other_forms_have_every_case(journal: Path, call: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"), [("profil/bucket4", "the closest are profile/bucket"), ("profile", "may be buckets/profile/")]
+    ("wanted", "said"),
+    [("profil/bucket4", "; did you mean 'buckets/profile/cpu-tiny-llama-b"), ("profile", "may be buckets/profile/")],
 )
 def test_a_case_that_is_not_there_or_not_one(journal: Path, call: Run, wanted: str, said: str) -> None:
     assert said in call("show", journal, "--case", wanted).error

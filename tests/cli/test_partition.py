@@ -84,6 +84,15 @@ def test_an_explanation(call, profile):
     assert first.startswith("ffn_down [512, 2048] x 100: ")
     assert len(others) == 4
     assert all(line.startswith("  why not ") for line in others)
+    told = call(
+        *("partition", "explain", "--profile", profile, "--model", MODEL),
+        *("--operator", "ffn_down", "--length", 100, "--json"),
+    ).json
+    assert (told["format"], told["version"]) == ("npubench-partition-explanation", 1)
+    assert f" x {told['tokens']}: {told['strategy']} " in first
+    reasons = [item["strategy"] for item in (*told["others"], *told["left_out"])]
+    assert [line.split()[2].rstrip(":") for line in others] == reasons
+    assert all(item["predicted_s"] >= told["predicted_s"] for item in told["others"])
 
 
 def test_a_profile_of_another_machine(call, profile, tmp_path):
@@ -139,8 +148,12 @@ def test_a_profile_is_measured_written_and_gone_on_with(call, pairs, tmp_path):
     again = call(*arguments, "--resume", "--budget", 600)
     assert again.status == 0, again.err
     assert "finished" in again.out
+    told = call(*arguments, "--resume", "--json").json
+    assert (told["format"], told["is_finished"]) == ("npubench-partition-profile-written", True)
+    assert f"points  {told['num_points']}" in again.out
+    assert [item["mechanism"] for item in told["syncs"]] == ["flag", "pipe"]
     assert read_profile(output).is_finished
-    assert len(pairs) == 2
+    assert len(pairs) == 3
     assert all(pair.closed for pair in pairs)
 
 

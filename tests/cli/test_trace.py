@@ -133,7 +133,7 @@ def test_a_trace_is_not_written_over_its_journal(call: Run, tmp_path: Path) -> N
     path = tmp_path / "journal.jsonl"
     write_run(path, measure(make_plan()))
     before = path.read_bytes()
-    assert "is the journal itself" in call("trace", path, "-o", path).error
+    assert "is the file that is read" in call("trace", path, "-o", path).error
     assert path.read_bytes() == before
     assert "No such file" in call("trace", path, "-o", tmp_path / "none" / "trace.json").error
     assert call("trace", tmp_path / "none.jsonl", "-o", tmp_path / "trace.json").error

@@ -123,7 +123,7 @@ def test_renamings_that_are_refused(directory, key):
         (OTHER, NEW, f"cannot rename {OTHER} to {NEW}: {NEW} would be the new name of both {CASE} and {OTHER}"),
         (NEW, CASE, f"cannot rename {NEW} to {CASE}: {CASE} was renamed to {NEW}"),
         (OTHER, OTHER, f"cannot rename {OTHER} to {OTHER}: the names go round in a circle: {OTHER} -> {OTHER}"),
-        (CASE + "x", NEWER, f"no session was accepted for '{CASE}x'; did you mean {CASE}"),
+        (CASE + "x", NEWER, f"no session was accepted for '{CASE}x'; did you mean '{CASE}'"),
         (OTHER, "small", "case 'small': want SUITE/KIND/ID"),
     ):
         with pytest.raises(BaselineError) as caught:

@@ -82,7 +82,7 @@ def test_rejecting_the_last_session_leaves_no_case_but_its_name(tmp_path, key):
 
 
 def test_an_unknown_session_is_named_with_the_newest(directory):
-    with pytest.raises(BaselineError, match=r"no accepted session 's'; the newest are s7, s6, s5, s4, s3$"):
+    with pytest.raises(BaselineError, match=r"no accepted session 's'; the newest are s7, s6, s5, s4, s3; did"):
         reject(directory, "s")
 
 
@@ -146,7 +146,7 @@ def test_the_anchor_moves_over_both_names_of_a_case(directory, key):
     ("about", "message"),
     [
         ({"sessions": ["s1", "s9"]}, "no accepted session 's9'; the newest are s7"),
-        ({"sessions": ["s1"], "case": "x"}, "no accepted session of x$"),
+        ({"sessions": ["s1"], "case": "x"}, "no accepted case 'x'; there are 2 cases$"),
         ({"newest": 1, "key": "00000000"}, "no accepted session under the key 00000000$"),
     ],
 )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 
-from pytest_npubench.errors import RegistryError
+from pytest_npubench.errors import RegistryError, did_you_mean
 from pytest_npubench.partition.matmul import Matmul, Split, check_split
 from pytest_npubench.partition.options import SplitOptions
 from pytest_npubench.partition.strategies.protocol import Strategy
@@ -48,7 +48,9 @@ def strategy(name: str) -> Strategy:
     if name in _registered:
         return _registered[name]
     if name not in _shipped_names():
-        raise RegistryError(f"no strategy {name!r}; known: {', '.join(strategy_names())}")
+        raise RegistryError(
+            f"no strategy {name!r}; known: {', '.join(strategy_names())}{did_you_mean(name, strategy_names())}"
+        )
     module = import_module(f"{__name__}.{name}")
     found: Strategy | None = getattr(module, "STRATEGY", None)
     if found is None or found.name != name:

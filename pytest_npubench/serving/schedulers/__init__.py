@@ -16,7 +16,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from pytest_npubench.core.entry_points import Entry, clashes, entries
-from pytest_npubench.errors import ConfigError, RegistryError
+from pytest_npubench.errors import ConfigError, RegistryError, did_you_mean
 from pytest_npubench.serving.schedulers.protocol import Scheduler
 from pytest_npubench.serving.settings import Setting, Work
 
@@ -99,7 +99,8 @@ def _factory(name: str) -> SchedulerFactory:
         offered: SchedulerFactory = _offered()[name].load(callable, "class or function")
         return offered
     if name not in _shipped_names():
-        raise RegistryError(f"no scheduling policy {name!r}; known: {', '.join(scheduler_names())}")
+        hint = did_you_mean(name, scheduler_names())
+        raise RegistryError(f"no scheduling policy {name!r}; known: {', '.join(scheduler_names())}{hint}")
     return _shipped(name)
 
 
