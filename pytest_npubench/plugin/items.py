@@ -11,15 +11,17 @@ pytest names a file outside its root folder by the part of its path below the ar
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_npubench.core import families
+from pytest_npubench.core.hardware import CLASSES
 from pytest_npubench.errors import BrokenEntryError, ConfigError, NpubenchError
-from pytest_npubench.suites import case_kind, suite
+from pytest_npubench.suites import case_kind, names, suite
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Device
@@ -98,8 +100,9 @@ def expand(metafunc: pytest.Metafunc, plans_of: Callable[[Suite], Sequence[Campa
         missing = () if found.name in marked else (found.name,)
         plans = [plan for plan in plans_of(found) if plan.includes(kind.name)]
         cases = [param for plan in plans for param in _params(found, plan, kind, missing)]
-    except BrokenEntryError as error:  # of another distribution: an error of this test alone
-        cases = [pytest.param(error, id="broken")]
+    except BrokenEntryError as error:  # an error of this test alone, which no selection of devices may hide
+        suites = marked.intersection(names()) or names()
+        cases = [pytest.param(error, id="broken", marks=_marks((*families.names(), *CLASSES, *suites)))]
     except ConfigError as error:  # the run's settings: no matter of this test's
         raise pytest.UsageError(str(error)) from None
     except NpubenchError as error:
@@ -109,11 +112,15 @@ def expand(metafunc: pytest.Metafunc, plans_of: Callable[[Suite], Sequence[Campa
 
 def _params(of: Suite, plan: CampaignPlan, kind: CaseKind[Any], missing: Sequence[str]) -> Iterator[object]:
     """The cases of one plan, which share their marks: ten thousand of each would take as long as the cases."""
-    marks = [getattr(pytest.mark, name) for name in dict.fromkeys((*plan.spec.markers, *missing))]
+    marks = _marks((*plan.spec.markers, *missing))
     kind = of.kind_for(plan, kind)
     for axes in kind.axes(plan):
         expanded = ExpandedCase(case=plan.case(of.name, kind.name, axes), plan=plan, kind=kind, suite=of)
         yield pytest.param(expanded, id=expanded.case.id, marks=marks)
+
+
+def _marks(markers: Iterable[str]) -> list[pytest.MarkDecorator]:
+    return [getattr(pytest.mark, name) for name in dict.fromkeys(markers)]
 
 
 PACKAGE = "npubench_suites"
