@@ -140,6 +140,15 @@ def test_a_document_names_its_format(
     assert format_name in (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
 
 
+def test_all_but_run_and_nightly_print_json() -> None:
+    without = {
+        command.words
+        for command in commands()
+        if not any("--json" in action.option_strings for action in command.parser._actions)
+    }
+    assert {words[0] for words in without} == {"run", "nightly"}
+
+
 @pytest.mark.parametrize(
     "line",
     [
