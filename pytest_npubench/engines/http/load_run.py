@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from typing import Any
 import aiohttp
 
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
-from pytest_npubench.engines.http.client import ask
+from pytest_npubench.engines.http.arrived import Unread
+from pytest_npubench.engines.http.client import Ended, ask
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.no_collection import no_collection
 from pytest_npubench.processes.file_limit import enough_files
@@ -93,7 +95,33 @@ def run_load(endpoint: Endpoint, requests: Sequence[HttpRequest]) -> HttpRun:
         return asyncio.run(_run(endpoint, requests))
 
 
+class Backlog:
+    """Answers that are over. While others arrive none is read, unless those unread are too many bytes: then the ones
+    that ended first are."""
+
+    def __init__(self) -> None:
+        self.unread = Unread()
+        self._ended: deque[tuple[int, Ended]] = deque()
+        self._answers: dict[int, HttpAnswer] = {}
+
+    def add(self, place: int, ended: Ended) -> None:
+        self._ended.append((place, ended))
+        while self.unread.is_full and self._ended:
+            self._read_first()
+
+    def in_order(self) -> tuple[HttpAnswer, ...]:
+        """All answers, by their place."""
+        while self._ended:
+            self._read_first()
+        return tuple(self._answers[place] for place in sorted(self._answers))
+
+    def _read_first(self) -> None:
+        place, ended = self._ended.popleft()
+        self._answers[place] = ended.answer()
+
+
 async def _run(endpoint: Endpoint, requests: Sequence[HttpRequest]) -> HttpRun:
+    backlog = Backlog()
     async with open_session(endpoint) as session:
         with no_collection():
             started_s = time.monotonic()  # behind the collection, which would put the first requests off
@@ -101,22 +129,27 @@ async def _run(endpoint: Endpoint, requests: Sequence[HttpRequest]) -> HttpRun:
             def now_s() -> float:
                 return time.monotonic() - started_s
 
+            async def asked(place: int, request: HttpRequest) -> None:
+                backlog.add(place, await ask(session, endpoint, request, now_s=now_s, unread=backlog.unread))
+
             stalls: list[float] = []
             watch = asyncio.create_task(_watch(stalls))
             tasks, broken = [], asyncio.Event()
-            for request in requests:
+            for place, request in enumerate(requests):
                 await _until(request.arrival_s, now_s)
                 if broken.is_set():
                     break
-                task = asyncio.create_task(ask(session, endpoint, request, now_s=now_s))
+                task = asyncio.create_task(asked(place, request))
                 task.add_done_callback(lambda done: broken.set() if not done.cancelled() and done.exception() else None)
                 tasks.append(task)
-            answers = await asyncio.gather(*tasks)
+            await asyncio.gather(*tasks)
             ended_s = now_s()
         watch.cancel()
         with suppress(asyncio.CancelledError):
             await watch
-    return HttpRun(answers=tuple(answers), loop_stalls_s=tuple(sorted(stalls)), started_s=started_s, ended_s=ended_s)
+    return HttpRun(
+        answers=backlog.in_order(), loop_stalls_s=tuple(sorted(stalls)), started_s=started_s, ended_s=ended_s
+    )
 
 
 async def _until(due_s: float, now_s: Callable[[], float]) -> None:

@@ -20,6 +20,7 @@ from pytest_npubench.backends.server_address import ServerAddress
 from pytest_npubench.backends.server_facts import ask_server
 from pytest_npubench.engines.http import client
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
+from pytest_npubench.engines.http.arrived import Unread
 from pytest_npubench.engines.http.client import ask
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.http.load_run import READ_BYTES, _ShortReads, open_session, run_load
@@ -58,7 +59,10 @@ def _answers(server: Hostile, number: int, **changes: object) -> list[HttpAnswer
 
     async def asked() -> list[HttpAnswer]:
         async with open_session(endpoint) as session:
-            return [await ask(session, endpoint, one, now_s=time.monotonic) for one in _requests(number)]
+            ended = [
+                await ask(session, endpoint, one, now_s=time.monotonic, unread=Unread()) for one in _requests(number)
+            ]
+        return [one.answer() for one in ended]
 
     return asyncio.run(asked())
 
