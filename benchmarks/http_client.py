@@ -1,4 +1,4 @@
-"""What the HTTP client adds to times that are known: python benchmarks/http_client.py [RATE_PER_S] [NUM_REQUESTS]
+"""What the HTTP client adds to times that are known: python benchmarks/http_client.py [RATE_PER_S] [NUM_REQUESTS] [TOKENS]
 
 A server in a process of its own sends every token at a time given beforehand, and tells when it really did. Printed:
 how late requests were sent; what the client adds to a first token (from its own start of a request to the server's, and
@@ -24,7 +24,8 @@ from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.http.load_run import run_load
 from pytest_npubench.serving.arrivals import poisson
 
-TTFT_S, ITL_S, OUTPUT_TOKENS = 0.05, 0.02, 8
+TTFT_S, ITL_S = 0.05, 0.02
+OUTPUT_TOKENS = int(sys.argv[3]) if len(sys.argv) > 3 else 8
 NUM_CONNECTIONS, AHEAD_S = 100, 2.0
 
 

@@ -96,7 +96,7 @@ def test_the_chat_api_and_a_body_of_ones_own(load):
 def test_the_seed_gives_the_same_lengths_and_new_prompts(load):
     first, second = StandIn(known=KNOWN), StandIn(known=KNOWN)
     assert load(first, "--seed", 3).status == load(second, "--seed", 3).status == 0
-    lengths = [[(len(body["prompt"]), body["max_tokens"]) for body in one.bodies] for one in (first, second)]
+    lengths = [sorted((len(body["prompt"]), body["max_tokens"]) for body in one.bodies) for one in (first, second)]
     assert lengths[0] == lengths[1]
     assert first.bodies[0]["prompt"] != second.bodies[0]["prompt"]
 

@@ -16,60 +16,11 @@ import aiohttp
 from pytest_npubench.core.secret import HIDDEN
 from pytest_npubench.core.server_access import redirected_to, shown
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
-from pytest_npubench.engines.http.delta import DONE, Delta, parse
+from pytest_npubench.engines.http.arrived import Arrived, Unread
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.http.token_times import in_digits, token_times
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.processes.file_limit import ran_out
-
-
-# Server-sent events out of bytes, however they were cut (WHATWG HTML, section 9.2.6), and none larger than allowed.
-#
-# Worked example: feed(b'data: {"a"') gives (), then feed(b': 1}\n\ndata: [DONE]\n\n') gives ('{"a": 1}', '[DONE]').
-class EventStream:
-    """Keeps what is not a whole event yet, at most event_bytes of it. Only `data` fields matter here; comments and
-    other fields are skipped."""
-
-    def __init__(self, event_bytes: int) -> None:
-        self._event_bytes = event_bytes
-        self._rest = b""
-        self._data = bytearray()
-        self._num_bytes = 0  # of the event's lines, which are more than its data
-
-    def feed(self, chunk: bytes) -> tuple[str, ...]:
-        """The data of every event that `chunk` completes. Raises MeasurementError on an event, or a line, that is no
-        UTF-8 or longer than allowed."""
-        # a CR at the end may be the first half of a CRLF
-        text = self._rest + chunk
-        held = b"\r" if text.endswith(b"\r") else b""
-        lines = text[: len(text) - len(held)].replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        self._rest = lines.pop() + held
-        self._check(len(self._rest))
-        events = []
-        for line in lines:
-            if line.startswith(b"data:"):
-                self._add(line)
-            elif not line and self._num_bytes:
-                events.append(bytes(self._data))
-                self._data.clear()
-                self._num_bytes = 0
-        try:
-            return tuple(event.decode() for event in events)
-        except UnicodeDecodeError as error:
-            raise MeasurementError(f"an event that is no UTF-8: {error}") from error
-
-    def _add(self, line: bytes) -> None:
-        """Several `data` fields of an event are lines of one text."""
-        if self._num_bytes:
-            self._data += b"\n"
-        self._data += line[5:].removeprefix(b" ")
-        self._num_bytes += len(line)
-        self._check(self._num_bytes)
-
-    def _check(self, num_bytes: int) -> None:
-        if num_bytes > self._event_bytes:
-            raise MeasurementError(f"an event of more than {self._event_bytes} bytes; want JSON of one token or a few")
-
 
 TOKEN_S, LONGEST_S = 5.0, 600.0
 ANSWER_BYTES, TOKEN_BYTES = 2**19, 2**14
@@ -124,31 +75,65 @@ class AnswerError(MeasurementError):
         self.pause_s = pause_s
 
 
-@dataclass(slots=True)
-class _Try:
-    """What one attempt has brought so far."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A request whose answer is over, its events read or not. failed: how the transport failed. key: hidden where the
+    server sent it back."""
 
-    deltas: list[tuple[float, Delta]] = field(default_factory=list)
-    num_bytes: int = 0
-    total_tokens: int | None = None
-    done: bool = False
-    finished: bool = False
+    request: HttpRequest
+    dispatched_s: float
+    arrived: Arrived
+    num_retries: int
+    failed: str | None
+    key: str = field(repr=False)
+
+    def answer(self) -> HttpAnswer:
+        """Reads what was not read yet: what the events and their tokens tell is found out here."""
+        failed, times = self.failed, None
+        try:
+            self.arrived.read()
+        except MeasurementError as error:
+            failed = _without_key(str(error), self.key)
+        try:
+            times = token_times(self.arrived.deltas, self.request.output_tokens)
+            if times.num_tokens != self.request.output_tokens:
+                came = f"{in_digits(times.num_tokens)} tokens came"
+                failed = failed or f"{came}, {self.request.output_tokens} were asked for"
+        except MeasurementError as error:
+            failed = failed or str(error)
+        return HttpAnswer(
+            request=self.request,
+            dispatched_s=self.dispatched_s,
+            token_times_s=times.times_s if times else (),
+            counted_by=times.counted_by if times else "",
+            num_retries=self.num_retries,
+            failed=None if failed is None else shown(failed, REASON_CHARS),
+        )
 
 
 async def ask(
-    session: aiohttp.ClientSession, endpoint: Endpoint, request: HttpRequest, *, now_s: Callable[[], float]
-) -> HttpAnswer:
-    """Send one request and read its answer to the end. Never raises for what the server or the network does: that is
-    in the answer's `failed`. Raises OSError where this process has no file left for a connection (file_limit)."""
+    session: aiohttp.ClientSession,
+    endpoint: Endpoint,
+    request: HttpRequest,
+    *,
+    now_s: Callable[[], float],
+    unread: Unread,
+) -> Ended:
+    """Send one request and take its answer in to the end; its events wait as `unread` allows. Never raises for what the
+    server or the network does: that is in the answer's `failed`. Raises OSError where this process has no file left for
+    a connection (file_limit)."""
     body = endpoint.body(request.prompt, request.output_tokens)
     limits = answer_limits(endpoint, request.output_tokens)
     dispatched_s = now_s()
     deadline_s = time.monotonic() + limits.time_s
     refused: list[AnswerError] = []
+    failed: str | None = None
     while True:
-        found = _Try()
+        arrived = Arrived(limits.num_bytes, limits.event_bytes, limits.num_events, unread)
         try:
-            await _read(session, endpoint, body, limits, deadline_s, found, now_s)
+            await _read(session, endpoint, body, limits, deadline_s, arrived, now_s)
+            if refused:
+                failed = f"answered after {len(refused)} retries, which is a failure: {refused[0]}"
         except AnswerError as error:
             pause_s = _pause_s(error, len(refused))
             left_s = deadline_s - time.monotonic()
@@ -156,9 +141,15 @@ async def ask(
                 refused.append(error)
                 await asyncio.sleep(pause_s)
                 continue
-            return _answer(request, dispatched_s, found, len(refused), _without_key(str(error), session))
-        failed = f"answered after {len(refused)} retries, which is a failure: {refused[0]}" if refused else None
-        return _answer(request, dispatched_s, found, len(refused), failed)
+            failed = _without_key(str(error), _key(session))
+        return Ended(
+            request=request,
+            dispatched_s=dispatched_s,
+            arrived=arrived,
+            num_retries=len(refused),
+            failed=failed,
+            key=_key(session),
+        )
 
 
 async def _read(
@@ -167,7 +158,7 @@ async def _read(
     body: dict[str, object],
     limits: AnswerLimits,
     deadline_s: float,
-    found: _Try,
+    arrived: Arrived,
     now_s: Callable[[], float],
 ) -> None:
     """Raises AnswerError, and OSError as `ask` does."""
@@ -182,7 +173,7 @@ async def _read(
                 raise await _refusal(response, session)
             if coding := _coding(response):
                 raise AnswerError(f"malformed stream: in the content coding {coding}, which was not asked for")
-            await _stream(response, limits, found, now_s)
+            await _stream(response, arrived, now_s)
     except aiohttp.ClientConnectorError as error:
         if ran_out(error):
             raise
@@ -192,44 +183,25 @@ async def _read(
     except aiohttp.ClientResponseError as error:
         raise AnswerError(f"malformed stream: no answer in HTTP: {' '.join(error.message.split())}") from error
     except LOST as error:
-        raise AnswerError(f"disconnected: {type(error).__name__}: {error}", again=not found.deltas) from error
+        raise AnswerError(f"disconnected: {type(error).__name__}: {error}", again=not arrived.deltas) from error
     except MeasurementError as error:
         raise error if isinstance(error, AnswerError) else AnswerError(str(error)) from error
-    if not (found.done or found.finished):
+    if not arrived.is_whole:
         raise AnswerError("the answer stopped before its end: neither finish_reason nor [DONE] came")
 
 
-async def _stream(
-    response: aiohttp.ClientResponse, limits: AnswerLimits, found: _Try, now_s: Callable[[], float]
-) -> None:
-    """Raises MeasurementError on what is malformed or over its limits."""
-    events = EventStream(limits.event_bytes)
-    async for chunk in response.content.iter_any():
-        at_s = now_s()
-        found.num_bytes += len(chunk)
-        if found.num_bytes > limits.num_bytes:
-            raise MeasurementError(f"malformed stream: an answer of more than {limits.num_bytes} bytes")
-        for event in events.feed(chunk):
-            _take(event, at_s, limits, found)
-            if found.done:
+async def _stream(response: aiohttp.ClientResponse, arrived: Arrived, now_s: Callable[[], float]) -> None:
+    """Raises MeasurementError on what is malformed or over its limits, as far as it was read."""
+    try:
+        async for piece in response.content.iter_any():
+            arrived.add(now_s(), piece)
+            if arrived.is_over:
                 await _end(response)
                 return
-
-
-def _take(event: str, at_s: float, limits: AnswerLimits, found: _Try) -> None:
-    if event == DONE:
-        found.done = True
-        return
-    delta = parse(event)
-    found.finished = found.finished or delta.finished
-    says_more = delta.total_tokens not in (None, found.total_tokens)
-    if not (delta.num_chars or delta.num_tokens or says_more):
-        return  # a sign of life
-    if says_more:
-        found.total_tokens = delta.total_tokens
-    found.deltas.append((at_s, delta))
-    if len(found.deltas) > limits.num_events:
-        raise MeasurementError(f"malformed stream: more than {limits.num_events} events with text or counts")
+    except (asyncio.TimeoutError, *LOST):
+        arrived.read()  # what is malformed in it came before
+        raise
+    arrived.read()
 
 
 async def _end(response: aiohttp.ClientResponse) -> None:
@@ -249,15 +221,18 @@ async def _refusal(response: aiohttp.ClientResponse, session: aiohttp.ClientSess
     text = f"words in the content coding {coding}" if coding else " ".join(body.decode(errors="replace").split())
     after = response.headers.get("Retry-After", "")
     return AnswerError(
-        f"{status}: {shown(_without_key(text, session), ERROR_CHARS) or 'no message'}",
+        f"{status}: {shown(_without_key(text, _key(session)), ERROR_CHARS) or 'no message'}",
         again=response.status in RETRIED,
         pause_s=min(float(after), LONGEST_PAUSE_S) if after.isascii() and after.isdigit() else None,
     )
 
 
-def _without_key(text: str, session: aiohttp.ClientSession) -> str:
+def _key(session: aiohttp.ClientSession) -> str:
+    return session.headers.get("Authorization", "").removeprefix("Bearer ")
+
+
+def _without_key(text: str, key: str) -> str:
     """A server may repeat the API key that it was shown."""
-    key = session.headers.get("Authorization", "").removeprefix("Bearer ")
     return text.replace(key, HIDDEN) if key else text
 
 
@@ -279,24 +254,3 @@ def _coding(response: aiohttp.ClientResponse) -> str:
 def _pause_s(error: AnswerError, num_before: int) -> float:
     """Before another try; num_before were refused already."""
     return error.pause_s if error.pause_s is not None else min(FIRST_PAUSE_S * 2**num_before, LONGEST_PAUSE_S)
-
-
-def _answer(request: HttpRequest, dispatched_s: float, found: _Try, num_retries: int, failed: str | None) -> HttpAnswer:
-    """`failed` says how the transport failed; what the tokens themselves tell is found out here."""
-    times_s: tuple[float, ...] = ()
-    counted_by = ""
-    try:
-        times = token_times(found.deltas, request.output_tokens)
-        times_s, counted_by = times.times_s, times.counted_by
-        if times.num_tokens != request.output_tokens:
-            failed = failed or f"{in_digits(times.num_tokens)} tokens came, {request.output_tokens} were asked for"
-    except MeasurementError as error:
-        failed = failed or str(error)
-    return HttpAnswer(
-        request=request,
-        dispatched_s=dispatched_s,
-        token_times_s=times_s,
-        counted_by=counted_by,
-        num_retries=num_retries,
-        failed=None if failed is None else shown(failed, REASON_CHARS),
-    )

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,41 +18,34 @@ from typing import Any
 import aiohttp
 
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
-from pytest_npubench.engines.http.client import ask
+from pytest_npubench.engines.http.arrived import Unread
+from pytest_npubench.engines.http.client import Ended, ask
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.no_collection import no_collection
 from pytest_npubench.processes.file_limit import enough_files
 
-LINE_BYTES, NUM_HEADERS, READ_BYTES = 8190, 128, 2**14
+LINE_BYTES, NUM_HEADERS, RECEIVE_BYTES = 8190, 128, 2**14  # Linux doubles the last
 
 
 # The connections to a server, and what is not done on them.
 #
 # No proxy and no password file of the environment is used, no cookie is kept, nothing is unpacked; headers have limits,
 # and so has what is read at once.
-class _ShortReads(socket.socket):
-    """Reads READ_BYTES at once, where an event loop asks for 256 KiB: what a flood of the smallest answers
-    ("HTTP/1.1 100 Continue") unfolds to between two turns of the loop is twenty times its bytes, on each connection."""
-
-    @classmethod
-    def of_address(cls, address: aiohttp.AddrInfoType) -> _ShortReads:
-        family, kind, protocol, _, _ = address
-        return cls(family, kind, protocol)
-
-    def recv(self, num_bytes: int, flags: int = 0, /) -> bytes:
-        return super().recv(min(num_bytes, READ_BYTES), flags)
-
-    def recv_into(self, buffer: Any, num_bytes: int = 0, flags: int = 0) -> int:
-        return super().recv_into(buffer, min(num_bytes or len(buffer), READ_BYTES), flags)
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Holds little, and so little is read at once: an event loop asks for 256 KiB, and what a flood of the smallest
+    answers ("HTTP/1.1 100 Continue") unfolds to between two turns of the loop is twenty times its bytes, on each
+    connection. The system's own bound holds for any loop; one that reads by itself calls no method of a socket."""
+    family, kind, protocol, _, _ = address
+    opened = socket.socket(family, kind, protocol)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+    return opened
 
 
 def open_session(endpoint: Endpoint) -> aiohttp.ClientSession:
     """Connections are kept and used again, as many as there are requests at once. Inside a running loop only.
     Raises ConfigError where the API key or the certificates are not there."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(
-            limit=0, ssl=endpoint.tls(), keepalive_timeout=60.0, socket_factory=_ShortReads.of_address
-        ),
+        connector=aiohttp.TCPConnector(limit=0, ssl=endpoint.tls(), keepalive_timeout=60.0, socket_factory=_socket),
         headers=endpoint.headers(),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
@@ -90,10 +84,45 @@ def run_load(endpoint: Endpoint, requests: Sequence[HttpRequest]) -> HttpRun:
     for request in requests:
         endpoint.body(request.prompt, request.output_tokens)
     with enough_files(len(requests)):
-        return asyncio.run(_run(endpoint, requests))
+        return _loop_runner()(_run(endpoint, requests))
+
+
+def _loop_runner() -> Callable[[Coroutine[Any, Any, HttpRun]], HttpRun]:
+    """uvloop's event loop where it is installed: it takes less of a core for each piece that arrives."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run
+
+
+class Backlog:
+    """Answers that are over. While others arrive none is read, unless those unread are too many bytes: then the ones
+    that ended first are."""
+
+    def __init__(self) -> None:
+        self.unread = Unread()
+        self._ended: deque[tuple[int, Ended]] = deque()
+        self._answers: dict[int, HttpAnswer] = {}
+
+    def add(self, place: int, ended: Ended) -> None:
+        self._ended.append((place, ended))
+        while self.unread.is_full and self._ended:
+            self._read_first()
+
+    def in_order(self) -> tuple[HttpAnswer, ...]:
+        """All answers, by their place."""
+        while self._ended:
+            self._read_first()
+        return tuple(self._answers[place] for place in sorted(self._answers))
+
+    def _read_first(self) -> None:
+        place, ended = self._ended.popleft()
+        self._answers[place] = ended.answer()
 
 
 async def _run(endpoint: Endpoint, requests: Sequence[HttpRequest]) -> HttpRun:
+    backlog = Backlog()
     async with open_session(endpoint) as session:
         with no_collection():
             started_s = time.monotonic()  # behind the collection, which would put the first requests off
@@ -101,22 +130,27 @@ async def _run(endpoint: Endpoint, requests: Sequence[HttpRequest]) -> HttpRun:
             def now_s() -> float:
                 return time.monotonic() - started_s
 
+            async def asked(place: int, request: HttpRequest) -> None:
+                backlog.add(place, await ask(session, endpoint, request, now_s=now_s, unread=backlog.unread))
+
             stalls: list[float] = []
             watch = asyncio.create_task(_watch(stalls))
             tasks, broken = [], asyncio.Event()
-            for request in requests:
+            for place, request in enumerate(requests):
                 await _until(request.arrival_s, now_s)
                 if broken.is_set():
                     break
-                task = asyncio.create_task(ask(session, endpoint, request, now_s=now_s))
+                task = asyncio.create_task(asked(place, request))
                 task.add_done_callback(lambda done: broken.set() if not done.cancelled() and done.exception() else None)
                 tasks.append(task)
-            answers = await asyncio.gather(*tasks)
+            await asyncio.gather(*tasks)
             ended_s = now_s()
         watch.cancel()
         with suppress(asyncio.CancelledError):
             await watch
-    return HttpRun(answers=tuple(answers), loop_stalls_s=tuple(sorted(stalls)), started_s=started_s, ended_s=ended_s)
+    return HttpRun(
+        answers=backlog.in_order(), loop_stalls_s=tuple(sorted(stalls)), started_s=started_s, ended_s=ended_s
+    )
 
 
 async def _until(due_s: float, now_s: Callable[[], float]) -> None:

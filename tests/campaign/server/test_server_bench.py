@@ -136,7 +136,7 @@ def test_a_client_without_files_of_its_own_fails_the_point_and_not_the_server(ru
     def none_left(address):
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(load_run._ShortReads, "of_address", none_left)
+    monkeypatch.setattr(load_run, "_socket", none_left)
     rows, failed, _ = measure_round([POINT], {POINT.name: 1.0}, bench.sample, 0, lambda: None)
     assert rows == {}
     assert "the client itself ran out of files" in failed[POINT.name]

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from pytest_npubench.engines.http.answer import HttpRequest
+from pytest_npubench.engines.http.arrived import Unread
 from pytest_npubench.engines.http.client import ask
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.http.known_answer import KnownAnswer, application
@@ -156,9 +157,11 @@ def test_connections_are_used_again(serve):
 
     async def one_after_the_other():
         async with open_session(endpoint) as session:
-            return [await ask(session, endpoint, request, now_s=time.monotonic) for request in _requests(4)]
+            return [
+                await ask(session, endpoint, request, now_s=time.monotonic, unread=Unread()) for request in _requests(4)
+            ]
 
-    assert [answer.failed for answer in asyncio.run(one_after_the_other())] == [None] * 4
+    assert [ended.answer().failed for ended in asyncio.run(one_after_the_other())] == [None] * 4
     assert len(peers) == 1
 
 

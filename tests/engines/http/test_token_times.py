@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_npubench.engines.http.client import EventStream
+from pytest_npubench.engines.http.arrived import EventStream
 from pytest_npubench.engines.http.delta import Delta, parse
 from pytest_npubench.engines.http.token_times import EVENTS, LISTED, RUNNING, SPREAD, token_times
 from pytest_npubench.errors import MeasurementError
