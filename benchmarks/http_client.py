@@ -1,4 +1,6 @@
-"""What the HTTP client adds to times that are known: python benchmarks/http_client.py [RATE_PER_S] [NUM_REQUESTS] [TOKENS]
+"""What the HTTP client adds to times that are known.
+
+    python benchmarks/http_client.py [RATE_PER_S] [NUM_REQUESTS] [TOKENS]
 
 A server in a process of its own sends every token at a time given beforehand, and tells when it really did. Printed:
 how late requests were sent; what the client adds to a first token (from its own start of a request to the server's, and
