@@ -19,6 +19,7 @@ SERIES = (BLUE, ORANGE, GREEN, PURPLE)
 COLORS = (*SERIES, PINK, RED, GREY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 MAX_LABEL = 60
+LARGEST_SHOWN = 1e30
 
 Ends = tuple[float, float] | None
 Place = float | str | None
@@ -129,7 +130,13 @@ def round_ticks(low: float, high: float) -> list[float]:
     return [tick for tick in ticks if low <= tick <= high]
 
 
+def has_place(value: float, log: bool = False) -> bool:
+    """Whether an axis can show it: nothing measured is beyond 1e30, and nothing above 0 below 1e-30."""
+    return -LARGEST_SHOWN <= value <= LARGEST_SHOWN and not (log and value < 1 / LARGEST_SHOWN)
+
+
 def spread_axis(title: str, values: Sequence[float]) -> Axis:
-    """Logarithmic, a little wider than the values, all above 0."""
-    low, high = min(values) / 1.6, max(values) * 1.6
+    """Logarithmic, a little wider than the values that it can show."""
+    known = [value for value in values if has_place(value, log=True)] or [1.0]
+    low, high = min(known) / 1.6, max(known) * 1.6
     return log_axis(title, round_ticks(low, high), (low, high))
