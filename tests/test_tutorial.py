@@ -30,6 +30,7 @@ PROGRAMS = {
     "pytest": (sys.executable, "-m", "pytest", "-p", "no:cacheprovider"),
     "npubench": (sys.executable, "-c", "from pytest_npubench.cli.main import main; raise SystemExit(main())"),
 }
+NUM_TRIES = 3
 STATUSES = {None: (0,), "exit status 1": (1,), "any exit status": (0, 1)}
 
 
@@ -75,14 +76,27 @@ def _missing(shown: Sequence[str], printed: str) -> list[str]:
 
 
 def test_the_tutorial_goes_as_it_says(tmp_path: Path) -> None:
+    """It measures for real, on processors that other tests load: what is wrong with the page is so at each try."""
+    wrong = []
+    for number in range(NUM_TRIES):
+        wrong.append(_gone_wrong(tmp_path / str(number)))
+        if not wrong[-1]:
+            return
+    pytest.fail("\n\n".join(wrong))
+
+
+def _gone_wrong(folder: Path) -> str:
+    """The first command of the tutorial that does not go as the page says, with its output; empty where all do."""
+    folder.mkdir()
     for step in _steps(ROOT / "docs" / "tutorial.md"):
         if not isinstance(step, Shown):
             name, text = step
-            (tmp_path / name).write_text(text, encoding="utf-8")
+            (folder / name).write_text(text, encoding="utf-8")
             continue
-        done = _run(step.command, tmp_path)
-        assert done.returncode in step.statuses, f"$ {step.command}\n{done.stdout}"
-        assert not _missing(step.output, done.stdout), f"$ {step.command}\n{done.stdout}"
+        done = _run(step.command, folder)
+        if done.returncode not in step.statuses or _missing(step.output, done.stdout):
+            return f"$ {step.command}\n{done.stdout}"
+    return ""
 
 
 def test_a_line_that_is_not_printed_is_missed() -> None:

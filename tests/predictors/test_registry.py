@@ -94,7 +94,7 @@ def test_one_bucket_tells_no_line():
 
 @pytest.mark.parametrize("name", ["", "lense", "band", "protocol", "../lens", "all"])
 def test_an_unknown_one_is_named_with_the_known_ones(name):
-    with pytest.raises(RegistryError, match=f"known: {', '.join(names())}, or all$"):
+    with pytest.raises(RegistryError, match=rf"known: {', '.join(names())}, or all($|; did you mean '\w+'\?$)"):
         predictor(name)
 
 
