@@ -55,3 +55,10 @@ def ratio_metric(name: str, over: Sequence[float], under: Sequence[float], *, be
     """The median over rounds of over / under, both of the same round."""
     ratios = tuple(one / other for one, other in zip(over, under, strict=True))
     return Metric(name=name, unit="ratio", value=statistics.median(ratios), better=better, samples=ratios)
+
+
+def check_columns(*columns: Sequence[float]) -> None:
+    """Raises ValueError unless all have a value for each place, of one place or more."""
+    if not columns[0] or len({len(column) for column in columns}) > 1:
+        found = ", ".join(str(len(column)) for column in columns)
+        raise ValueError(f"columns of {found} values; want one length of 1 or more")

@@ -38,6 +38,11 @@ class BucketEdgesDetail:
     speedups: Mapping[str, float]
     published: str = "HeteroInfer, Fig. 14: 2.24, 2.21, 1.35 over online prepare, padding, pipe at 525 tokens"
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for a row without its number of tokens, or no row."""
+        if not self.lengths or not all("tokens" in row for row in self.lengths):
+            raise ValueError("lengths: want a row or more, each with its tokens")
+
     @property
     def tokens(self) -> tuple[int, ...]:
         return tuple(int(row["tokens"]) for row in self.lengths)

@@ -11,7 +11,7 @@ from pytest_npubench.core.case import Case
 from pytest_npubench.partition.descriptors import fit_linear_past_threshold
 from pytest_npubench.partition.matmul import GPU
 from pytest_npubench.partition.sync.splits import alone
-from pytest_npubench.suites.partition.experiment import OperatorExperiment, rounds_of
+from pytest_npubench.suites.partition.experiment import OperatorExperiment, check_columns, rounds_of
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import SplitPoint
 from pytest_npubench.verdict import judge_gates
@@ -31,6 +31,10 @@ class GpuLinearDetail:
     floor_s: float
     slope_s_per_token: float
     published: str = "HeteroInfer, section 3.1: linear in FLOP once the tensor is large enough"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for columns that are empty or of several lengths."""
+        check_columns(self.tokens, self.seconds, self.flops_per_s)
 
 
 class GpuLinearKind(OperatorExperiment):

@@ -16,7 +16,7 @@ from pytest_npubench.core.case import Case
 from pytest_npubench.partition.descriptors import fit_graph_generation
 from pytest_npubench.partition.matmul import NPU, Split
 from pytest_npubench.partition.sync.splits import alone
-from pytest_npubench.suites.partition.experiment import OperatorExperiment, rounds_of
+from pytest_npubench.suites.partition.experiment import OperatorExperiment, check_columns, rounds_of
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import SplitPoint
 from pytest_npubench.verdict import judge_gates
@@ -35,6 +35,10 @@ class GraphGenerationDetail:
     base_s: float
     slope_s_per_output: float | None
     published: str = "HeteroInfer, Fig. 14: 408 ms at 135 tokens, 2,050 ms at 1,000, all graphs of Llama-8B"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for columns that are empty or of several lengths."""
+        check_columns(self.tokens, self.seconds)
 
 
 class GraphGenerationKind(OperatorExperiment):

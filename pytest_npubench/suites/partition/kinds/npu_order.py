@@ -15,7 +15,7 @@ from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.partition.descriptors import fit_ratio
 from pytest_npubench.partition.matmul import NPU, Matmul
 from pytest_npubench.partition.sync.splits import alone
-from pytest_npubench.suites.partition.experiment import OperatorExperiment, npu_s, ratio_metric
+from pytest_npubench.suites.partition.experiment import OperatorExperiment, check_columns, npu_s, ratio_metric
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import SplitPoint
 from pytest_npubench.verdict import judge_gates
@@ -31,6 +31,11 @@ class NpuOrderDetail:
     weight_first_s: tuple[float, ...]
     activation_first_s: tuple[float, ...]
     published: str = "HeteroInfer, section 3.2: 6 for [14336, 4096] on a Snapdragon 8 Gen 3"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a column without a round."""
+        check_columns(self.weight_first_s)
+        check_columns(self.activation_first_s)
 
 
 class NpuOrderKind(OperatorExperiment):

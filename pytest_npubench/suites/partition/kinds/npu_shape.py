@@ -15,7 +15,7 @@ from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.partition.descriptors import fit_ratio
 from pytest_npubench.partition.matmul import NPU, Matmul
 from pytest_npubench.partition.sync.splits import alone
-from pytest_npubench.suites.partition.experiment import OperatorExperiment, npu_s, ratio_metric
+from pytest_npubench.suites.partition.experiment import OperatorExperiment, check_columns, npu_s, ratio_metric
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import SplitPoint
 from pytest_npubench.verdict import judge_gates
@@ -31,6 +31,11 @@ class NpuShapeDetail:
     tall_s: tuple[float, ...]
     wide_s: tuple[float, ...]
     published: str = "HeteroInfer, section 4.2.1: feed-forward down on the NPU at 0.5 to 1.5 times the GPU"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a column without a round."""
+        check_columns(self.tall_s)
+        check_columns(self.wide_s)
 
 
 class NpuShapeKind(OperatorExperiment):

@@ -15,7 +15,7 @@ from pytest_npubench.core.case import Case
 from pytest_npubench.partition.descriptors import fit_stage
 from pytest_npubench.partition.matmul import NPU
 from pytest_npubench.partition.sync.splits import alone
-from pytest_npubench.suites.partition.experiment import OperatorExperiment, npu_s
+from pytest_npubench.suites.partition.experiment import OperatorExperiment, check_columns, npu_s
 from pytest_npubench.suites.partition.plan import PartitionPlan
 from pytest_npubench.suites.partition.points import SplitPoint
 from pytest_npubench.verdict import judge_gates
@@ -33,6 +33,10 @@ class NpuStageDetail:
     stage_tokens: int | None
     step_s: float
     published: str = "HeteroInfer, section 3.2: stages of 32 on a Hexagon NPU"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for columns that are empty or of several lengths."""
+        check_columns(self.tokens, self.seconds)
 
 
 class NpuStageKind(OperatorExperiment):
