@@ -14,7 +14,17 @@ from typing import TypeVar
 
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.page import Chart, Table
-from pytest_npubench.reports.plot_parts import COLORS, SYMBOLS, Axis, Ends, Figure, Place, Series, Shape, label
+from pytest_npubench.reports.plot_parts import (
+    COLORS,
+    SYMBOLS,
+    Axis,
+    DrawnFigure,
+    DrawnSeries,
+    Ends,
+    Place,
+    Shape,
+    label,
+)
 
 RowT = TypeVar("RowT")
 Columns = Sequence[tuple[str, Callable[[RowT], str]]]
@@ -80,7 +90,7 @@ def chart(
     title: str,
     summary: str,
     notes: Iterable[str],
-    series: Iterable[Series],
+    series: Iterable[DrawnSeries],
     axes: tuple[Axis, Axis],
     data: Table,
     *,
@@ -97,7 +107,7 @@ def chart(
         title=title,
         summary=summary,
         notes=tuple(notes),
-        figure=Figure(
+        figure=DrawnFigure(
             series=tuple(series),
             x=x,
             y=y,
@@ -125,9 +135,9 @@ def line(
     width: float = 1.5,
     size: float = 8,
     ends: Sequence[Ends] = (),
-) -> Series:
+) -> DrawnSeries:
     """A line through marks."""
-    return Series(
+    return DrawnSeries(
         name=name,
         shape=Shape.LINE,
         x=x,
@@ -153,9 +163,9 @@ def marks(
     symbol: str = "circle",
     size: float = 8,
     x_ends: Sequence[Ends] = (),
-) -> Series:
+) -> DrawnSeries:
     """Marks without a line; nothing of them in the legend where there are none."""
-    return Series(
+    return DrawnSeries(
         name=name,
         shape=Shape.MARKS,
         x=x,
@@ -170,16 +180,16 @@ def marks(
     )
 
 
-def stairs(name: str, x: Values, y: Sequence[float], hover: str, *, color: str, dash: str = "") -> Series:
+def stairs(name: str, x: Values, y: Sequence[float], hover: str, *, color: str, dash: str = "") -> DrawnSeries:
     """Flat until the next value, then up to it."""
-    return Series(name=name, shape=Shape.STAIRS, x=x, y=y, hover=hover, color=color, dash=dash, width=2)
+    return DrawnSeries(name=name, shape=Shape.STAIRS, x=x, y=y, hover=hover, color=color, dash=dash, width=2)
 
 
 def treads(
     name: str, x: Sequence[float], y: Values, hover: str, *, place: int = 0, color: str = "", ends: Sequence[Ends] = ()
-) -> Series:
+) -> DrawnSeries:
     """The stairs of buckets: each value holds from the bucket before up to its own, and nothing lies between."""
-    return Series(
+    return DrawnSeries(
         name=name,
         shape=Shape.TREADS,
         x=x,
@@ -203,9 +213,9 @@ def bars(
     ends: Sequence[Ends] = (),
     pattern: str = "",
     opacity: float | None = None,
-) -> Series:
+) -> DrawnSeries:
     """Horizontal bars; with intervals they are half transparent, so that these stand out on any ground."""
-    return Series(
+    return DrawnSeries(
         name=name,
         shape=Shape.BARS,
         x=values,

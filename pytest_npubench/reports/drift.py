@@ -23,8 +23,8 @@ from pytest_npubench.reports.plot_parts import (
     PURPLE,
     RED,
     Axis,
-    Figure,
-    Series,
+    DrawnFigure,
+    DrawnSeries,
     Shape,
     axis,
     label,
@@ -92,7 +92,7 @@ def drift_chart(rounds: Rounds, note: str = definitions.DRIFT) -> Chart | None:
         summary=f"{len(ratios)} points over {len(indexes)} rounds; the median of all points moves between "
         f"{min(known):.3f} and {max(known):.3f} of the overall mean.",
         notes=(note,),
-        figure=Figure(
+        figure=DrawnFigure(
             series=(*lines, overall),
             x=Axis(title="round", ticks=tuple(indexes) if len(indexes) <= 12 else ()),
             y=axis("round mean / overall mean"),
@@ -117,9 +117,9 @@ def _grouped(ratios: Mapping[str, Drift]) -> list[tuple[str, Drift, bool]]:
     return [(name, row, kinds.index(kinds[place]) == place) for place, (name, row) in enumerate(ordered)]
 
 
-def _line(indexes: list[int], name: str, row: Drift, *, first: bool) -> Series:
+def _line(indexes: list[int], name: str, row: Drift, *, first: bool) -> DrawnSeries:
     kind = _kind(name)
-    return Series(
+    return DrawnSeries(
         name=f"{label(kind)} points",
         shape=Shape.LINE,
         x=indexes,

@@ -9,7 +9,7 @@ from pytest_npubench.campaign.visits import Round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class TraceSpan:
     """What took so long, on a track of its lane. Spans of one track lie behind each other or inside each other.
     start_s is seconds after the lane begins."""
 
@@ -34,7 +34,7 @@ class Lane:
     """What one point did in one round, under a title of its own."""
 
     title: str
-    spans: tuple[Span, ...]
+    spans: tuple[TraceSpan, ...]
     levels: tuple[Level, ...] = ()
 
     @property
@@ -53,9 +53,9 @@ def plain_lanes(points: Round) -> Iterator[Lane]:
         yield Lane(title="points", spans=tuple(spans))
 
 
-def in_turn(track: str, name: str, durations_s: Iterable[float]) -> Iterator[Span]:
+def in_turn(track: str, name: str, durations_s: Iterable[float]) -> Iterator[TraceSpan]:
     """Durations one behind the other, from the beginning of the lane."""
     start_s = 0.0
     for duration_s in durations_s:
-        yield Span(track=track, name=name, start_s=start_s, duration_s=duration_s)
+        yield TraceSpan(track=track, name=name, start_s=start_s, duration_s=duration_s)
         start_s += duration_s

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pytest_npubench.campaign.visits import Round
 from pytest_npubench.reports.lanes import Lane
-from pytest_npubench.reports.plot_parts import Figure
+from pytest_npubench.reports.plot_parts import DrawnFigure
 from pytest_npubench.verdict import FAILING, VerdictKind
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
@@ -32,7 +32,7 @@ class Chart:
     title: str
     summary: str
     notes: tuple[str, ...]
-    figure: Figure
+    figure: DrawnFigure
     table: Table
 
 

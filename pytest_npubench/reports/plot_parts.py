@@ -43,7 +43,7 @@ class Shape(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class DrawnSeries:
     """Values over their places; None is a gap. `x_ends` and `y_ends` are intervals, a pair for each value or None.
     `hover` is what a mark says of itself, a format of x and y. `colors` are those of single marks, where they differ;
     `group` names the legend's entry that stands for several series, and `told` is what a mark says beside that."""
@@ -81,11 +81,11 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class DrawnFigure:
     """`verticals` and `horizontals` are dotted lines over the whole chart. `band` is the allowed range of the
     horizontal axis; `wedge` that around the diagonal, as a relative error."""
 
-    series: tuple[Series, ...]
+    series: tuple[DrawnSeries, ...]
     x: Axis
     y: Axis
     verticals: tuple[float, ...] = ()

@@ -18,7 +18,7 @@ from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import chart, line, marks, table
 from pytest_npubench.reports.overview import row_anchor
 from pytest_npubench.reports.page import Chart, RegressionCard
-from pytest_npubench.reports.plot_parts import GREY, RED, Series, Shape, axis
+from pytest_npubench.reports.plot_parts import GREY, RED, DrawnSeries, Shape, axis
 from pytest_npubench.store.accepted_session import AcceptedSession
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.history.change_points import change_points
@@ -179,7 +179,7 @@ def _distributions(name: str, new: Sequence[float], old: Sequence[float]) -> Cha
     )
 
 
-def _curve(name: str, values: Sequence[float], low: float, high: float, color: str) -> Series:
+def _curve(name: str, values: Sequence[float], low: float, high: float, color: str) -> DrawnSeries:
     """A Gaussian kernel over the samples, its width after Silverman (Density Estimation, 1986, eq. 3.31)."""
     deviation = min(statistics.pstdev(values), (_quantile(values, 0.75) - _quantile(values, 0.25)) / 1.34 or math.inf)
     width = max(0.9 * deviation * len(values) ** -0.2, (high - low) / CURVE_POINTS)
@@ -187,7 +187,7 @@ def _curve(name: str, values: Sequence[float], low: float, high: float, color: s
     heights = [math.fsum(math.exp(-0.5 * ((place - value) / width) ** 2) for value in values) for place in at]
     whole = math.fsum(heights) or 1.0
     shares = [height / whole for height in heights]
-    return Series(name=name, shape=Shape.AREA, x=at, y=shares, color=color, width=2)
+    return DrawnSeries(name=name, shape=Shape.AREA, x=at, y=shares, color=color, width=2)
 
 
 def _nights(name: str, new: Sequence[float], old: Sequence[tuple[AcceptedSession, Sequence[float]]]) -> Chart | None:

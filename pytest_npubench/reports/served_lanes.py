@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pytest_npubench.campaign.served_block import RUN, ServedBlock
 from pytest_npubench.campaign.visits import Round, columns_of
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.reports.lanes import Lane, Level, Span
+from pytest_npubench.reports.lanes import Lane, Level, TraceSpan
 from pytest_npubench.serving.metrics import RequestRecord
 
 ITERATIONS = "iterations"
@@ -34,14 +34,14 @@ def served_lanes(points: Round) -> Iterator[Lane]:
         )
 
 
-def _iterations(block: ServedBlock) -> Iterator[Span]:
+def _iterations(block: ServedBlock) -> Iterator[TraceSpan]:
     """Each with what it ran: a layered prefill runs some of the layers, any other all of them."""
     log = block.log.columns()
     for place, (start_s, end_s) in enumerate(zip(block.log.start_s, block.log.end_s, strict=True)):
         tokens, layers = log["num_prefill_tokens"][place], log["num_prefill_layers"][place]
         prefill = f"prefill of {tokens} tokens in {layers} of {block.num_layers} layers" if tokens else ""
         decode = f"decode of {number}" if (number := log["num_decode"][place]) else ""
-        yield Span(
+        yield TraceSpan(
             track=ITERATIONS,
             name=" and ".join(filter(None, (prefill, decode))) or "iteration",
             start_s=start_s - block.started_s,
@@ -57,14 +57,14 @@ def _queues(block: ServedBlock) -> Iterator[Level]:
             yield Level(name=name, at_s=start_s - block.started_s, value=log[name][place])
 
 
-def _request(record: RequestRecord, block: ServedBlock) -> Iterator[Span]:
+def _request(record: RequestRecord, block: ServedBlock) -> Iterator[TraceSpan]:
     track, times_s = f"request {record.id}", record.token_times_s
     marks = [("wait", record.scheduled_s if record.scheduled_s is not None else record.dispatched_s)]
     marks += [("prefill" if not place else f"token {place + 1}", at_s) for place, at_s in enumerate(times_s)]
     before_s = record.arrival_s
     for name, at_s in marks:
         if at_s is not None:
-            yield Span(
+            yield TraceSpan(
                 track=track,
                 name=name,
                 start_s=before_s - block.started_s,
@@ -73,4 +73,4 @@ def _request(record: RequestRecord, block: ServedBlock) -> Iterator[Span]:
             )
             before_s = at_s
     if record.aborted is not None:
-        yield Span(track=track, name=f"lost: {record.aborted}", start_s=before_s - block.started_s, duration_s=0.0)
+        yield TraceSpan(track=track, name=f"lost: {record.aborted}", start_s=before_s - block.started_s, duration_s=0.0)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from pytest_npubench.reports.plot_parts import Axis, Figure, Place, Series, Shape, has_place, round_ticks
+from pytest_npubench.reports.plot_parts import Axis, DrawnFigure, DrawnSeries, Place, Shape, has_place, round_ticks
 
 WIDTH = 500.0
 PLOT_HEIGHT = 230.0
@@ -51,7 +51,7 @@ class Scale:
         return min(max(placed, -2 * WIDTH), 3 * WIDTH)
 
 
-def draw(figure: Figure, *, label: str) -> str:
+def draw(figure: DrawnFigure, *, label: str) -> str:
     """The SVG element; `label` is what a screen reader says of it."""
     rows = figure.y.names
     legend = _legend(figure) if figure.legend else []
@@ -75,7 +75,7 @@ def draw(figure: Figure, *, label: str) -> str:
     return "".join(parts)
 
 
-def _values(figure: Figure, side: str) -> list[float]:
+def _values(figure: DrawnFigure, side: str) -> list[float]:
     """All numbers that lie on an axis, ends of intervals too."""
     found: list[Place] = []
     for series in figure.series:
@@ -144,7 +144,7 @@ def _round_steps(low: float, high: float, wanted: int) -> list[float]:
     return [round(index * step, 12) for index in range(first, min(last, first + 20) + 1)]
 
 
-def _frame(figure: Figure, x: Scale, y: Scale, y_ticks: Sequence[tuple[float, str]]) -> Iterator[str]:
+def _frame(figure: DrawnFigure, x: Scale, y: Scale, y_ticks: Sequence[tuple[float, str]]) -> Iterator[str]:
     """Grid, axes' texts, guides and bands, below the series."""
     top, bottom = min(y.start, y.end), max(y.start, y.end)
     if figure.band:
@@ -191,7 +191,7 @@ def _frame(figure: Figure, x: Scale, y: Scale, y_ticks: Sequence[tuple[float, st
         yield "</text>"
 
 
-def _diagonal(figure: Figure, x: Scale, y: Scale) -> Iterator[str]:
+def _diagonal(figure: DrawnFigure, x: Scale, y: Scale) -> Iterator[str]:
     """Where both axes have one value, and the wedge (1 - limit) to (1 + limit) around it."""
     if not figure.diagonal:
         return
@@ -215,7 +215,7 @@ def _row_names(y: Scale, row_height: float) -> Iterator[str]:
             yield f'<text class="row" x="4" y="{at - row_height / 2 + 11:.1f}">{_text(name)}</text>'
 
 
-def _drawn(figure: Figure, x: Scale, y: Scale, row_height: float) -> Iterator[str]:
+def _drawn(figure: DrawnFigure, x: Scale, y: Scale, row_height: float) -> Iterator[str]:
     """Every series as a group of its own, spans behind all others."""
     bars = [series for series in figure.series if series.shape is Shape.BARS]
     for series in sorted(figure.series, key=lambda series: series.shape is not Shape.SPAN):
@@ -233,7 +233,7 @@ def _drawn(figure: Figure, x: Scale, y: Scale, row_height: float) -> Iterator[st
         yield "</g>"
 
 
-def _bars(series: Series, x: Scale, y: Scale, row_height: float, lane: int) -> Iterator[str]:
+def _bars(series: DrawnSeries, x: Scale, y: Scale, row_height: float, lane: int) -> Iterator[str]:
     zero = x.place(0.0) if not x.axis.log else x.start
     for index, (value, name) in enumerate(zip(series.x, series.y, strict=False)):
         at, middle = x.place(value), y.place(name)
@@ -250,7 +250,7 @@ def _bars(series: Series, x: Scale, y: Scale, row_height: float, lane: int) -> I
         yield from _whisker(x, ends, up + BAR_HEIGHT / 2 - 0.5, level=True)
 
 
-def _path(series: Series, x: Scale, y: Scale) -> Iterator[str]:
+def _path(series: DrawnSeries, x: Scale, y: Scale) -> Iterator[str]:
     """The line between the marks, with its gaps."""
     if series.shape is Shape.MARKS:
         return
@@ -277,12 +277,12 @@ def _path(series: Series, x: Scale, y: Scale) -> Iterator[str]:
         yield f'<path fill="none" stroke-width="{series.width:g}"{dash} d="{"".join(steps)}"/>'
 
 
-def _places(series: Series, x: Scale, y: Scale) -> list[tuple[float, float] | None]:
+def _places(series: DrawnSeries, x: Scale, y: Scale) -> list[tuple[float, float] | None]:
     found = ((x.place(across), y.place(down)) for across, down in zip(series.x, series.y, strict=False))
     return [None if across is None or down is None else (across, down) for across, down in found]
 
 
-def _whiskers(series: Series, x: Scale, y: Scale, drop: float) -> Iterator[str]:
+def _whiskers(series: DrawnSeries, x: Scale, y: Scale, drop: float) -> Iterator[str]:
     for index, at in enumerate(_places(series, x, y)):
         if at is None:
             continue
@@ -303,7 +303,7 @@ def _whisker(scale: Scale, ends: tuple[float, float] | None, across: float, *, l
     yield f'<path class="whisker" d="{path}"/>'
 
 
-def _symbols(series: Series, x: Scale, y: Scale, drop: float) -> Iterator[str]:
+def _symbols(series: DrawnSeries, x: Scale, y: Scale, drop: float) -> Iterator[str]:
     places = _places(series, x, y)
     radius = series.size / 2
     if not series.symbol or len(places) > MAX_TITLES:
@@ -319,7 +319,7 @@ def _symbols(series: Series, x: Scale, y: Scale, drop: float) -> Iterator[str]:
             yield f'<path{own}{color} d="{outline(at[0], at[1] + drop, radius)}">{_title(series, across, down)}</path>'
 
 
-def _plain_marks(series: Series, places: Sequence[tuple[float, float] | None], radius: float) -> Iterator[str]:
+def _plain_marks(series: DrawnSeries, places: Sequence[tuple[float, float] | None], radius: float) -> Iterator[str]:
     """Marks that say nothing, in one path: of a series without symbols, only what hover finds."""
     if series.symbol:
         dots = "".join(f"M{at[0]:.1f} {at[1]:.1f}h0" for at in places if at is not None)
@@ -363,7 +363,7 @@ SYMBOL_PATHS: dict[str, Callable[[float, float, float], str]] = {
 }
 
 
-def _title(series: Series, x: Place, y: Place) -> str:
+def _title(series: DrawnSeries, x: Place, y: Place) -> str:
     """What a mark says: the series, then its numbers."""
     try:
         said = series.hover.format(x=x, y=y)
@@ -372,7 +372,7 @@ def _title(series: Series, x: Place, y: Place) -> str:
     return f"<title>{_text(': '.join(part for part in (series.told or series.name, said) if part))}</title>"
 
 
-def _legend(figure: Figure) -> list[tuple[float, int, str]]:
+def _legend(figure: DrawnFigure) -> list[tuple[float, int, str]]:
     """Entries from left to right in as many rows as they take: where each begins, its row, and how it is drawn."""
     found: list[tuple[float, int, str]] = []
     across, row = 4.0, 0
@@ -395,7 +395,7 @@ def _legend(figure: Figure) -> list[tuple[float, int, str]]:
     return found
 
 
-def _key(series: Series, x: float, y: float) -> str:
+def _key(series: DrawnSeries, x: float, y: float) -> str:
     """The sample of a series in the legend."""
     head = f'<g stroke="{series.color}" fill="{series.color}"'
     if series.shape in (Shape.BARS, Shape.SPAN):

@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 from pytest_npubench.reports import svg
-from pytest_npubench.reports.plot_parts import Ends, Figure, Place
+from pytest_npubench.reports.plot_parts import DrawnFigure, Ends, Place
 
 VOID = frozenset({"meta", "link", "br", "img", "input", "hr"})
-DRAWN: dict[str, Figure] = {}
+DRAWN: dict[str, DrawnFigure] = {}
 """What the pages of this process show, by the mark that conftest has their SVG carry."""
 
 
@@ -78,7 +78,7 @@ def rows(table: Element) -> list[list[str]]:
     return [[cell.text for cell in row.children if isinstance(cell, Element)] for row in table.all("tr")]
 
 
-def figures(page: Element) -> dict[str, Figure]:
+def figures(page: Element) -> dict[str, DrawnFigure]:
     """Title of each chart -> what was drawn for it. Of several campaigns' charts of one title, the last."""
     return {
         (figure.all("h3") or figure.all("h4"))[0].text: DRAWN[figure.one("svg").attributes["data-drawn"]]
@@ -86,7 +86,7 @@ def figures(page: Element) -> dict[str, Figure]:
     }
 
 
-def check_svg(figure: Figure) -> None:
+def check_svg(figure: DrawnFigure) -> None:
     """It is XML by itself, and every number in its paths is finite."""
     text = svg.draw(figure, label="a chart")
     ElementTree.fromstring(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_npubench.reports import build, number_text, svg
-from pytest_npubench.reports.plot_parts import Figure, Series, Shape, axis, category_axis
+from pytest_npubench.reports.plot_parts import DrawnFigure, DrawnSeries, Shape, axis, category_axis
 from pytest_npubench.reports.reported import HETERO_INFER, conditions, label, note
 
 from .page import check_svg
@@ -51,8 +51,10 @@ def test_series_differ_by_symbol_as_well_as_by_colour() -> None:
         build.bars("<b>", ["r"], [1.0], "", color="red"),
     ],
 )
-def test_a_name_is_shown_as_it_is(trace: Series) -> None:
-    figure = Figure(series=(trace,), x=axis("x"), y=category_axis(["r"]) if trace.shape is Shape.BARS else axis("y"))
+def test_a_name_is_shown_as_it_is(trace: DrawnSeries) -> None:
+    figure = DrawnFigure(
+        series=(trace,), x=axis("x"), y=category_axis(["r"]) if trace.shape is Shape.BARS else axis("y")
+    )
     check_svg(figure)
     text = svg.draw(figure, label="a chart")
     assert text.count("&lt;b&gt;") == 3  # the legend, the group, and what a mark or line says

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_npubench.reports import html, svg
-from pytest_npubench.reports.plot_parts import Series, Shape
+from pytest_npubench.reports.plot_parts import DrawnSeries, Shape
 from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import shown
 from pytest_npubench.suites.scheduling.kinds.policy import PolicyDetail
@@ -242,7 +242,7 @@ def test_drift_follows_ttft_and_repeated_work_and_nothing_else(page: Element) ->
     assert len(svg.draw(figures(page)["Drift from round to round"], label="drift")) < 8000
 
 
-def _drift(page: Element) -> tuple[Series, ...]:
+def _drift(page: Element) -> tuple[DrawnSeries, ...]:
     return figures(page)["Drift from round to round"].series
 
 

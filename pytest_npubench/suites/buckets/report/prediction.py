@@ -22,7 +22,7 @@ from pytest_npubench.reports.plot_parts import (
     ORANGE,
     SERIES,
     SYMBOLS,
-    Series,
+    DrawnSeries,
     Shape,
     axis,
     category_axis,
@@ -237,13 +237,13 @@ def _reach(item: JudgedWorkload) -> tuple[float, ...]:
     return abs(low), abs(high), abs(item.gated_error), abs(item.repeat_error or 0.0), *rivals
 
 
-def _repeat_bars(names: list[str], found: Sequence[JudgedWorkload]) -> Series:
+def _repeat_bars(names: list[str], found: Sequence[JudgedWorkload]) -> DrawnSeries:
     """From minus to plus the repeat error: within it an error is noise."""
     repeats = percents(item.repeat_error or 0.0 for item in found)
-    return Series(name="± repeat error", shape=Shape.SPAN, x=repeats, y=names, color=GREY, opacity=0.35)
+    return DrawnSeries(name="± repeat error", shape=Shape.SPAN, x=repeats, y=names, color=GREY, opacity=0.35)
 
 
-def _rival_marks(names: list[str], found: Sequence[JudgedWorkload]) -> list[Series]:
+def _rival_marks(names: list[str], found: Sequence[JudgedWorkload]) -> list[DrawnSeries]:
     """A trace for each rival, over the workloads for which it has an error."""
     errors: dict[str, dict[str, float]] = {}
     for name, item in zip(names, found, strict=True):
@@ -378,5 +378,5 @@ def _padding_chart(found: Sequence[JudgedWorkload]) -> Chart | None:
 
 def _padding_bars(
     name: str, workloads: Sequence[str], fractions: Sequence[float | None], color: str, pattern: str = ""
-) -> Series:
+) -> DrawnSeries:
     return build.bars(name, workloads, percents(fractions), "{y}: {x:.1f} %", color=color, pattern=pattern)

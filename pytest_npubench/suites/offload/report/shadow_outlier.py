@@ -8,7 +8,7 @@ from pytest_npubench.offload.summaries import ShadowRow
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import chart, line, plain, series_table, table
 from pytest_npubench.reports.page import Chart, Table
-from pytest_npubench.reports.plot_parts import Axis, Series, axis, category_axis, label, log_axis, spread_axis
+from pytest_npubench.reports.plot_parts import Axis, DrawnSeries, axis, category_axis, label, log_axis, spread_axis
 from pytest_npubench.reports.reported import LLM_NPU, note, reported
 from pytest_npubench.suites.offload.kinds.shadow_outlier import ShadowOutlierDetail
 from pytest_npubench.suites.offload.report.arms import ERROR, by_arm, over, settings_of
@@ -115,7 +115,7 @@ def _columns(
     return {arm: values for arm, values in found.items() if any(value is not None for value in values)}
 
 
-def _lines(columns: Mapping[str, Sequence[float | None]], settings: Sequence[str]) -> list[Series]:
+def _lines(columns: Mapping[str, Sequence[float | None]], settings: Sequence[str]) -> list[DrawnSeries]:
     names = [label(_count(setting)) for setting in settings]
     return [
         line(arm, names, values, "{x}: {y:.4g}", place=place) for place, (arm, values) in enumerate(columns.items())

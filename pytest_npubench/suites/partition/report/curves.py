@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import chart, line, marks, plain, series_table
 from pytest_npubench.reports.page import Chart, Table
-from pytest_npubench.reports.plot_parts import COLORS, GREY, Axis, Series, axis, log_axis, spread_axis
+from pytest_npubench.reports.plot_parts import COLORS, GREY, Axis, DrawnSeries, axis, log_axis, spread_axis
 from pytest_npubench.reports.reported import HETERO_INFER, note, reported
 from pytest_npubench.suites.partition.kinds.gpu_linear import GpuLinearDetail
 from pytest_npubench.suites.partition.kinds.graph_generation import GraphGenerationDetail
@@ -129,7 +129,7 @@ def _curve(
     return OperatorCurve(operator=operator_of(record), tokens=tokens, values=tuple(value * factor for value in values))
 
 
-def _lines(found: Sequence[OperatorCurve], unit: str) -> list[Series]:
+def _lines(found: Sequence[OperatorCurve], unit: str) -> list[DrawnSeries]:
     return [
         line(curve.operator, curve.tokens, curve.values, f"{{x}} tokens: {{y:.4g}} {unit}", place=place, size=7)
         for place, curve in enumerate(found)
@@ -156,7 +156,7 @@ def _table(caption: str, found: Sequence[OperatorCurve], unit: str, last: tuple[
     return series_table(caption, "tokens", list(map(number_text.count, tokens)), series, last=(last,) if last else ())
 
 
-def _threshold_marks(records: Sequence[CaseRecord[GpuLinearDetail]]) -> Series:
+def _threshold_marks(records: Sequence[CaseRecord[GpuLinearDetail]]) -> DrawnSeries:
     """A diamond where each fitted line bends."""
     bends = [
         (record.detail.threshold_tokens, record.detail.floor_s * 1e3, COLORS[place % len(COLORS)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import chart, line, marks, table
 from pytest_npubench.reports.page import Chart, Table
-from pytest_npubench.reports.plot_parts import BLUE, ORANGE, Series, axis, percents
+from pytest_npubench.reports.plot_parts import BLUE, ORANGE, DrawnSeries, axis, percents
 from pytest_npubench.reports.reported import conditions, label, model_of, reported
 from pytest_npubench.suites.scheduling.kinds.attainment import AttainmentDetail
 from pytest_npubench.suites.scheduling.report.cells import UNAVAILABLE, ends, workload_of
@@ -96,7 +96,7 @@ def capacity_table(case: CaseRecord[AttainmentDetail]) -> Table:
     return comparison_table(f"Capacity: {workload_of(case)}", note, [row])
 
 
-def _capacity_mark(policy: str, rate: float | None, interval: tuple[float | None, float | None] | None) -> Series:
+def _capacity_mark(policy: str, rate: float | None, interval: tuple[float | None, float | None] | None) -> DrawnSeries:
     """On the line of 90 %; nothing where no capacity is known."""
     color, known = STYLES[policy][0], [] if rate is None else [rate]
     low, high = interval or (None, None)

@@ -16,7 +16,7 @@ from pytest_npubench.campaign.served_metrics import ServedFigure
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import NO_BREAK, bars, chart, table
 from pytest_npubench.reports.page import Chart, Table
-from pytest_npubench.reports.plot_parts import SERIES, Series, axis, category_axis, label
+from pytest_npubench.reports.plot_parts import SERIES, DrawnSeries, axis, category_axis, label
 from pytest_npubench.reports.reported import conditions, reported
 from pytest_npubench.reports.reported import label as reported_label
 from pytest_npubench.suites.scheduling.kinds.policy import PolicyDetail
@@ -274,7 +274,7 @@ def _bar_chart(title: str, name: str, note: str, loads: Sequence[ServedLoad]) ->
     )
 
 
-def _bars(index: int, load: ServedLoad, items: Sequence[tuple[PolicyDetail, ServedFigure]]) -> Series:
+def _bars(index: int, load: ServedLoad, items: Sequence[tuple[PolicyDetail, ServedFigure]]) -> DrawnSeries:
     intervals = [figure.interval for _, figure in items]
     return bars(
         load.name,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import chart, series_table, stairs
 from pytest_npubench.reports.page import Chart
-from pytest_npubench.reports.plot_parts import BLUE, ORANGE, Series, axis, milliseconds
+from pytest_npubench.reports.plot_parts import BLUE, ORANGE, DrawnSeries, axis, milliseconds
 from pytest_npubench.suites.scheduling.kinds.timeline import TimelineDetail
 from pytest_npubench.suites.scheduling.report.cells import load_name
 from pytest_npubench.verdict.case_record import CaseRecord
@@ -40,7 +40,7 @@ def timeline_chart(case: CaseRecord[TimelineDetail]) -> Chart:
     )
 
 
-def _steps(policy: str, times_s: Sequence[float], color: str, dash: str) -> Series:
+def _steps(policy: str, times_s: Sequence[float], color: str, dash: str) -> DrawnSeries:
     """Flat until the next token comes, then up by one."""
     at_ms, hover = milliseconds((0.0, *times_s)), "token {y} at {x:.4g} ms"
     return stairs(policy, at_ms, range(len(times_s) + 1), hover, color=color, dash=dash)
