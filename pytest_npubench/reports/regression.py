@@ -19,13 +19,13 @@ from pytest_npubench.reports.build import chart, line, marks, table
 from pytest_npubench.reports.overview import row_anchor
 from pytest_npubench.reports.page import Chart, RegressionCard
 from pytest_npubench.reports.plot_parts import GREY, RED, DrawnSeries, Shape, axis
+from pytest_npubench.reports.run_rows import judged_at, judged_level, quantile
 from pytest_npubench.store.accepted_session import AcceptedSession
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.history.change_points import change_points
 from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict import FAILING, VerdictKind
 from pytest_npubench.verdict.case_record import CaseRecord
-from pytest_npubench.verdict.observations import BETTER_QUARTILE
 from pytest_npubench.verdict.result import Metric
 
 SHOWN = (VerdictKind.REGRESSED, VerdictKind.FAILED)
@@ -99,11 +99,11 @@ def card(record: CaseRecord[Any], anchor: str, row: str, known: Before) -> Regre
 def changed(metric: Metric, known: Before) -> str:
     """By how much a metric changed, against what, and what change nobody minds."""
     old = known.samples(metric.name)
-    unit, level = metric.unit, _level(metric)
-    tonight = f"{metric.name} {number_text.figure(_judged(metric.processes, level), unit)}"
+    unit, level = metric.unit, judged_level(metric)
+    tonight = f"{metric.name} {number_text.figure(judged_at(metric.processes, level), unit)}"
     was = ""
     if old:
-        was_at = statistics.median(_judged(session.metrics[metric.name].processes, level) for session, _ in old)
+        was_at = statistics.median(judged_at(session.metrics[metric.name].processes, level) for session, _ in old)
         number = f"{len(old)} accepted session{'' if len(old) == 1 else 's'}"
         was = f", was {number_text.figure(was_at, unit)} in {number}"
     return f"{tonight}{was}{_change(metric)}."
@@ -126,16 +126,6 @@ def _change(metric: Metric) -> str:
 
 def _size(metric: Metric) -> str:
     return f"{metric.margin:.3g}" if metric.gate == "difference" else f"{100 * (metric.margin or 0):.3g} %"
-
-
-def _level(metric: Metric) -> float:
-    """The quantile of a process's samples that the gate judges: verdict.entries."""
-    return BETTER_QUARTILE[metric.better] if metric.gate == "ratio" else 0.5
-
-
-def _judged(processes: Sequence[Sequence[float]], level: float) -> float:
-    """What is judged of a session, the median of its processes."""
-    return statistics.median(_quantile(values, level) for values in processes)
 
 
 def _charts(metric: Metric, known: Before) -> tuple[Chart | None, ...]:
@@ -168,9 +158,9 @@ def _distributions(name: str, new: Sequence[float], old: Sequence[float]) -> Cha
                 ("of", lambda row: row[0]),
                 ("samples", lambda row: str(len(row[1]))),
                 ("lowest", lambda row: number_text.plain(min(row[1]))),
-                ("quartile", lambda row: number_text.plain(_quantile(row[1], 0.25))),
+                ("quartile", lambda row: number_text.plain(quantile(row[1], 0.25))),
                 ("median", lambda row: number_text.plain(statistics.median(row[1]))),
-                ("quartile", lambda row: number_text.plain(_quantile(row[1], 0.75))),
+                ("quartile", lambda row: number_text.plain(quantile(row[1], 0.75))),
                 ("highest", lambda row: number_text.plain(max(row[1]))),
             ),
             rows,
@@ -181,7 +171,7 @@ def _distributions(name: str, new: Sequence[float], old: Sequence[float]) -> Cha
 
 def _curve(name: str, values: Sequence[float], low: float, high: float, color: str) -> DrawnSeries:
     """A Gaussian kernel over the samples, its width after Silverman (Density Estimation, 1986, eq. 3.31)."""
-    deviation = min(statistics.pstdev(values), (_quantile(values, 0.75) - _quantile(values, 0.25)) / 1.34 or math.inf)
+    deviation = min(statistics.pstdev(values), (quantile(values, 0.75) - quantile(values, 0.25)) / 1.34 or math.inf)
     width = max(0.9 * deviation * len(values) ** -0.2, (high - low) / CURVE_POINTS)
     at = [low + (high - low) * index / (CURVE_POINTS - 1) for index in range(CURVE_POINTS)]
     heights = [math.fsum(math.exp(-0.5 * ((place - value) / width) ** 2) for value in values) for place in at]
@@ -213,7 +203,7 @@ def _nights(name: str, new: Sequence[float], old: Sequence[tuple[AcceptedSession
                 color=GREY,
                 symbol="circle",
                 size=6,
-                ends=[(_quantile(values, 0.25), _quantile(values, 0.75)) for _, values in nights],
+                ends=[(quantile(values, 0.25), quantile(values, 0.75)) for _, values in nights],
             ),
             marks("tonight", [last], [every[-1]], "{y:.4g}", color=RED, symbol="diamond", size=10),
         ],
@@ -233,17 +223,9 @@ def _nights(name: str, new: Sequence[float], old: Sequence[tuple[AcceptedSession
 
 def _inner(values: Sequence[float]) -> tuple[float, float]:
     """From the 1st to the 99th percentile and a tenth more: one stray sample does not squeeze the curves."""
-    low, high = _quantile(values, 0.01), _quantile(values, 0.99)
+    low, high = quantile(values, 0.01), quantile(values, 0.99)
     room = (high - low) * 0.15 or abs(low) * 0.05 or 1.0
     return low - room, high + room
-
-
-def _quantile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    floor = math.floor(place)
-    above = ordered[min(floor + 1, len(ordered) - 1)]
-    return ordered[floor] + (above - ordered[floor]) * (place - floor)
 
 
 def cards(

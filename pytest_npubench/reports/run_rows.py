@@ -9,6 +9,8 @@ Worked example: 424.1 ms predicted and 425.5 ms measured are off by 424.1 / 425.
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,7 @@ from pytest_npubench.core.short_id import short_ids
 from pytest_npubench.reports import number_text
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
+from pytest_npubench.verdict.observations import BETTER_QUARTILE
 from pytest_npubench.verdict.result import Judgement, Metric
 
 WITHOUT_BASELINE = frozenset({VerdictKind.NO_BASELINE, VerdictKind.INCOMPARABLE})
@@ -132,6 +135,24 @@ def judged_metric(judgement: Judgement) -> Metric | None:
     return next(iter(metrics), None)
 
 
+def judged_level(metric: Metric) -> float:
+    """The quantile of a process's samples that the gate judges: verdict.observations."""
+    return BETTER_QUARTILE[metric.better] if metric.gate == "ratio" else 0.5
+
+
+def judged_at(processes: Sequence[Sequence[float]], level: float) -> float:
+    """What is judged of a session, the median of its processes."""
+    return statistics.median(quantile(values, level) for values in processes)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    floor = math.floor(place)
+    above = ordered[min(floor + 1, len(ordered) - 1)]
+    return ordered[floor] + (above - ordered[floor]) * (place - floor)
+
+
 def shared_reason(judgement: Judgement) -> str:
     """Why, without what its own limits said where it was compared with nothing; empty where the verdict says all."""
     verdict = judgement.verdict
@@ -168,7 +189,7 @@ def _row(record: CaseRecord[Any], name: str) -> RunRow:
         record=record,
         figure=None if metric is None else metric.name,
         unit="" if metric is None else metric.unit,
-        value=None if metric is None else metric.value,
+        value=None if metric is None else _value(metric),
         is_fraction=is_difference and metric is not None and not metric.unit,
         is_difference=is_difference,
         change=None if verdict.ratio is None else verdict.ratio - neutral,
@@ -177,6 +198,12 @@ def _row(record: CaseRecord[Any], name: str) -> RunRow:
         predicted_s=said.predicted_s,
         reason=shared_reason(said),
     )
+
+
+def _value(metric: Metric) -> float:
+    """What was compared, where it was: of times the better quartile, not the median that a lone run shows."""
+    compared = metric.verdict is not None and metric.verdict.ratio is not None and all(metric.processes)
+    return judged_at(metric.processes, judged_level(metric)) if compared else metric.value
 
 
 def _decided(metric: Metric, verdict: Verdict) -> bool:
