@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_npubench.plugin.exit_status import ExitStatus
+
 from .split_project import Finished, SplitProject, need_two_cores
 
 
