@@ -4,6 +4,8 @@
 # make docs: the site of docs/ into build/site; a link that leads nowhere ends it.
 # make pictures: those of README and tutorial anew, from real runs here.
 # make audit: known advisories of what the lock files pin.
+# make preflight: the bucket suite compiled for a TPU that is not here, held against baselines/, and
+# what is planted in it; make preflight PREFLIGHT="tpu-v6e": for others. libtpu is Google's, 250 MB.
 # make test-vllm: the tests that need vLLM, whose CPU build gets an environment of its own (3.5 GB).
 PYTHON ?= python3
 VENV ?= .venv
@@ -22,12 +24,13 @@ endif
 WORKERS := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 TESTS ?= tests/
 REPORT ?= .npubench/report.html
+PREFLIGHT ?= tpu-v5e and not tp1 and not tp8
 # hundreds of processes import the same modules: they keep the byte code, also where the environment says otherwise
 export PYTHONDONTWRITEBYTECODE :=
 # the end of a run says of each case what pytest would say
 BRIEF := --no-header --tb=line -r N -o verbosity_test_cases=-1
 
-.PHONY: bench test test-all test-vllm lint docs pictures audit clean
+.PHONY: bench test test-all test-vllm preflight lint docs pictures audit clean
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --npubench-disturbed mark --benchmark-disable $(BRIEF)
@@ -40,6 +43,10 @@ test-all: $(VENV)/.test
 
 test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
 	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/vllm tests/engines/http/test_bench_serve.py $(WORKERS)
+
+preflight: $(VENV)-preflight/.preflight
+	$(VENV)-preflight/bin/python -m pytest --noconftest tests/engines/compiled/test_on_libtpu.py -p no:cacheprovider
+	$(VENV)-preflight/bin/python -m pytest -m tpu suites/buckets -k "$(PREFLIGHT)" --npubench-engine compiled --npubench-journal .npubench/preflight.jsonl --npubench-report .npubench/preflight.html $(BRIEF)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -57,6 +64,12 @@ pictures: $(VENV)/.bench
 
 audit: $(VENV)-audit/bin/pip-audit
 	for lock in locks/*.txt; do $(VENV)-audit/bin/pip-audit --strict --disable-pip --no-deps --requirement $$lock || exit 1; done
+
+# the versions of locks/tpu.txt: baselines are a compiler's own
+$(VENV)-preflight/.preflight: pyproject.toml locks/tpu.txt $(SUITES)
+	$(PYTHON) -m venv $(VENV)-preflight
+	$(VENV)-preflight/bin/python -m pip --disable-pip-version-check install --quiet --constraint locks/tpu.txt --editable '.[tpu-compiler]'
+	touch $@
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -90,4 +103,4 @@ $(VLLM_VENV)/.vllm: .ci/setup-vllm constraints-cpu.txt pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-audit $(VENV)-docs $(VLLM_VENV) .npubench
+	rm -rf $(VENV) $(VENV)-audit $(VENV)-docs $(VENV)-preflight $(VLLM_VENV) .npubench

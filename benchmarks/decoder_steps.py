@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 STEPS = 40
-POINTS = ((128, 1), (128, 4), (2048, 1), (2048, 4), (2048, 8))  # (bucket, batch size)
+POINTS = ((128, 1), (512, 1), (1024, 1), (2048, 1), (4096, 1), (2048, 8))  # (bucket, batch size)
 CHILD = f"""
 import json, sys
 from pytest_npubench.backends import backend

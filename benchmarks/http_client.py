@@ -1,17 +1,19 @@
 """What the HTTP client adds to times that are known.
 
-    python benchmarks/http_client.py [RATE_PER_S] [NUM_REQUESTS] [TOKENS]
+    python benchmarks/http_client.py [RATE_PER_S] [NUM_REQUESTS] [TOKENS] [PROCESSES]
 
-A server in a process of its own sends every token at a time given beforehand, and tells when it really did. Printed:
-how late requests were sent; what the client adds to a first token (from its own start of a request to the server's, and
-from the server's sending to its own reading) and to a gap between tokens; and how far the measured times are from those
-given, with the server's own lateness in them. Requests that go ahead open the connections, which are then used again.
+A server in a process of its own sends every token at a time given beforehand, and tells when it really did
+(token_server.py). Printed: how late requests were sent; what the client adds to a first token (from its own start of a
+request to the server's, and from the server's sending to its own reading) and to a gap between tokens; how far the
+measured times are from those given, with the server's own lateness in them; and what a request takes of a core, its
+events read and all. Requests that go ahead open the connections, which are then used again.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -20,44 +22,52 @@ import urllib.request
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 
 from pytest_npubench.engines.http.answer import HttpRequest
 from pytest_npubench.engines.http.endpoint import Endpoint
-from pytest_npubench.engines.http.load_run import run_load
+from pytest_npubench.engines.http.load_run import HttpRun, run_load
 from pytest_npubench.serving.arrivals import poisson
 
 TTFT_S, ITL_S = 0.05, 0.02
-OUTPUT_TOKENS = int(sys.argv[3]) if len(sys.argv) > 3 else 8
-NUM_CONNECTIONS, AHEAD_S = 100, 2.0
+RATE, NUMBER, OUTPUT_TOKENS, PROCESSES = (
+    int(given) for given in [*sys.argv[1:], *("200", "2000", "8", "1")[len(sys.argv) - 1 :]]
+)
+NUM_CONNECTIONS = int(1.5 * RATE * (TTFT_S + ITL_S * OUTPUT_TOKENS)) + 10
+OPENED_S = 2.0  # the time that they are opened in
+AHEAD_S = OPENED_S + TTFT_S + ITL_S * OUTPUT_TOKENS + 1.0
 
 
 def main() -> None:
-    rate = float(sys.argv[1]) if len(sys.argv) > 1 else 200.0
-    number = int(sys.argv[2]) if len(sys.argv) > 2 else 2000
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    module = "pytest_npubench.engines.http.known_answer"
-    options = ["--port", str(port), "--ttft-s", str(TTFT_S), "--itl-s", str(ITL_S)]
-    server = subprocess.Popen([sys.executable, "-m", module, *options])
+    program = [sys.executable, str(Path(__file__).parent / "token_server.py")]
+    server = subprocess.Popen([*program, "--port", str(port), "--ttft-s", str(TTFT_S), "--itl-s", str(ITL_S)])
     _part_cores(server.pid)
     try:
         _wait_for(port)
         endpoint = Endpoint(url=f"http://127.0.0.1:{port}/v1", model="known")
-        arrivals_s = [0.0] * NUM_CONNECTIONS + [AHEAD_S + at_s for at_s in poisson(rate, number, seed=0)]
+        ahead_s = [OPENED_S * index / NUM_CONNECTIONS for index in range(NUM_CONNECTIONS)]
+        arrivals_s = ahead_s + [AHEAD_S + at_s for at_s in poisson(RATE, NUMBER, seed=0)]
         requests = [
             HttpRequest(id=index, arrival_s=arrival_s, prompt=(index,), output_tokens=OUTPUT_TOKENS)
             for index, arrival_s in enumerate(arrivals_s)
         ]
-        run = run_load(endpoint, requests)
+        before_s = _core_s()
+        run = _sent(endpoint, requests)
+        core_s = (_core_s() - before_s) / len(requests)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/sent") as response:
             sent = {record["prompt"][0]: record for record in json.load(response)}
     finally:
         server.kill()
     answers = [answer for answer in run.answers[NUM_CONNECTIONS:] if answer.failed is None]
-    print(f"{len(answers)} of {number} answered at {rate:g} requests/s, {OUTPUT_TOKENS} tokens each")
+    print(
+        f"{len(answers)} of {NUMBER} answered at {RATE} requests/s, {OUTPUT_TOKENS} tokens each, {PROCESSES} processes"
+    )
+    print(f"{'a request takes of a core':27} {core_s * 1e6:7.0f} us")
     _show("dispatch lag", run.dispatch_lags_s[NUM_CONNECTIONS:])
-    ttft_s = [one.token_times_s[0] - one.dispatched_s for one in answers]
+    ttft_s = [one.token_times_s[0] - (one.dispatched_s or 0.0) for one in answers]
     theirs_s = [_first_s(sent[one.request.id]) for one in answers]
     _show("client adds to TTFT", [mine - server for mine, server in zip(ttft_s, theirs_s, strict=True)])
     gaps_s = [_gaps(one.token_times_s) for one in answers]
@@ -69,6 +79,20 @@ def main() -> None:
     _show("ITL off the given", [abs(mine - ITL_S) for mine, _ in pairs])
     _show("the server's part of it", [abs(server - ITL_S) for _, server in pairs])
     _show("event loop stalls", run.loop_stalls_s)
+
+
+def _sent(endpoint: Endpoint, requests: Sequence[HttpRequest]) -> HttpRun:
+    if PROCESSES == 1:
+        return run_load(endpoint, requests)
+    from pytest_npubench.engines.http.shared_load import run_shared_load
+
+    return run_shared_load(endpoint, requests, PROCESSES)
+
+
+def _core_s() -> float:
+    """Taken by this process, and by those that it started and that have ended."""
+    taken = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in taken)
 
 
 def _first_s(record: dict[str, list[float]]) -> float:

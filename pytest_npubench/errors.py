@@ -75,6 +75,10 @@ class MeasurementError(NpubenchError):
     """Samples that cannot be used."""
 
 
+class CompileRefusedError(MeasurementError):
+    """A compiler does not take a program, with its reason."""
+
+
 class ImpureProfileError(MeasurementError):
     """A profile point that ran in another bucket than the one it measures."""
 

@@ -61,6 +61,7 @@ class JaxRuntime:
         self.compiles: list[CompileRecord] = []
         self._family = family
         self._there_already = WITHOUT_ARRAYS if family == "cpu" else frozenset()
+        self._array_types: set[type] = set()
         self._name = devices[0].name
         _use_compilation_cache(cache_dir)
         platform = declared(family).jax_platform
@@ -95,11 +96,17 @@ class JaxRuntime:
     def synchronize(self, value: Any) -> None:
         """Wait for every array in `value`. On the host a value without arrays is there already.
 
-        An array, and a value that can hold none, are not taken apart: that takes four times as long as the rest.
+        An array, and a value that can hold none, are not taken apart: that takes four times as long as the rest. Types
+        of arrays are remembered: isinstance(value, jax.Array) takes 0.2 us, as long as waiting for what is there.
         """
-        if type(value) in self._there_already:
+        kind = type(value)
+        if kind in self._array_types:
+            value.block_until_ready()
+            return
+        if kind in self._there_already:
             return
         if isinstance(value, jax.Array):
+            self._array_types.add(kind)
             value.block_until_ready()
             return
         if self._family != "cpu" and not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):

@@ -36,8 +36,8 @@ class ServerBackend:
             address = address_of(os.environ)
             if address is None:
                 return Probe(reason=f"no server: set {URL}, as in {URL}=http://127.0.0.1:8000/v1")
-            if not find_spec("aiohttp"):
-                return Probe(reason="aiohttp is not installed: pip install pytest-npubench[http]")
+            if not find_spec("httptools"):
+                return Probe(reason="httptools is not installed: pip install pytest-npubench[http]")
             facts = ask_server(address, min(timeout_s, ANSWER_S))
         except (ConfigError, DeviceUnavailableError) as error:
             return Probe(reason=str(error))

@@ -117,6 +117,7 @@ request_count = whole_number(1_000_000)
 token_count = whole_number(1_048_576)  # of a sequence: the longest context that any model is served with
 length_count = whole_number(16_384)  # of an operator whose splits are all looked at
 device_count = whole_number(1024)
+process_count = whole_number(256)
 entry_count = whole_number(1_000_000)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, columns, say
+from pytest_npubench.cli.arguments import add_command, columns, print_document, say
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -30,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = [summary(file) for file in loaded.files]
     if arguments.json:
         renamed = {old: alias.case for old, alias in loaded.aliases.entries.items()}
-        print(json.dumps({"files": found, "renamed": renamed}, indent=2))
+        print_document("baselines", files=found, renamed=renamed)
         return 0
     if not found:
         print("nothing was accepted yet")

@@ -9,13 +9,12 @@ are 2.25 and 3.75, so the spread is 1.5 / 3 = 50 %.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, columns
+from pytest_npubench.cli.arguments import add_command, columns, print_document
 from pytest_npubench.cli.baseline_list import stack_text
 from pytest_npubench.core.short_id import named, not_one
 from pytest_npubench.errors import BaselineError
@@ -53,7 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
         "reset": _reset(loaded, case),
         "keys": _keys(loaded, case),
     }
-    print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_lines(answer)))
+    if arguments.json:
+        print_document("baseline", **answer)
+    else:
+        print("\n".join(_lines(answer)))
     return 0
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import number
+from pytest_npubench.cli.arguments import number, print_document
 from pytest_npubench.cli.plain_streams import print_styled
 from pytest_npubench.errors import StoreError
 
@@ -52,7 +51,7 @@ def print_comparison(found: Comparison, arguments: argparse.Namespace) -> int:
 
     status = found.exit_status(arguments.inconclusive_share)
     if arguments.json:
-        print(json.dumps(comparison_json(found, status), indent=2))
+        print_document("comparison", **comparison_json(found, status))
     else:
         width = shutil.get_terminal_size((120, 24)).columns
         print_styled(render_comparison(found, width=width, color=sys.stdout is not None and sys.stdout.isatty()))

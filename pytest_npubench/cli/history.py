@@ -177,17 +177,18 @@ def _rows(arguments: argparse.Namespace) -> tuple[SeriesRow, ...]:
 
 
 def _trend(series: Series, changes: Sequence[TrendChange], since: str) -> str:
-    from pytest_npubench.reports.number_text import figure
+    from pytest_npubench.reports.number_text import figures
     from pytest_npubench.store.history.trend import stack_changes
 
     levels = {change.session: change for change in changes}
     rows = []
-    for index, point in enumerate(series.points):
+    medians = figures([point.median for point in series.points], series.unit)
+    for index, (point, median) in enumerate(zip(series.points, medians, strict=True)):
         notes = list(stack_changes(series.points[index - 1], point)) if index else []
         if point.session in levels:
             notes.insert(0, f"CHANGE {_level(levels[point.session])}")
         if point.started_at >= since:
-            cells = (point.started_at, point.session, point.host or "", figure(point.median, series.unit))
+            cells = (point.started_at, point.session, point.host or "", median)
             rows.append((*cells, str(point.num_samples), "; ".join(notes)))
     header = ("STARTED", "SESSION", "HOST", "MEDIAN", "SAMPLES", "WHAT CHANGED")
     bars = sparkline([point.median for point in series.points])
@@ -209,9 +210,9 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def _level(change: TrendChange) -> str:
-    from pytest_npubench.reports.number_text import figure
+    from pytest_npubench.reports.number_text import figures
 
-    text = f"{figure(change.before, change.unit)} -> {figure(change.after, change.unit)}"
+    text = " -> ".join(figures((change.before, change.after), change.unit))
     return f"{text} ({(change.ratio - 1) * 100:+.1f} %, {'worse' if change.worse else 'better'})"
 
 

@@ -9,13 +9,16 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import (
     add_command,
     number,
+    print_document,
     print_error,
+    process_count,
     rate,
     request_count,
     seconds,
@@ -46,7 +49,7 @@ def add_parser(commands: Commands, about: str) -> None:
         f"{about}: requests are sent when they are due, whether or not others were answered, and a request that fails "
         "counts against the SLO.\n"
         "Exit status: 0 measured, and attained where limits are given; 1 too few requests attain their SLO; 2 not "
-        "measured: no server, no such model, no answer, or a client that was late itself."
+        "measured: no server, no such model, no answer, or a client that was late itself or lost a process."
     )
     parser.add_argument("--url", help="such as http://127.0.0.1:8000/v1 (default: $NPUBENCH_SERVER_URL)")
     parser.add_argument("--model", metavar="NAME", help="(default: $NPUBENCH_SERVER_MODEL, or the only one served)")
@@ -70,6 +73,13 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=seconds, help="for an answer (default: 70 and 5 a token, 600 at most)"
     )
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=process_count,
+        default=1,
+        help="that send them, where one core is not enough (default 1)",
+    )
     parser.add_argument("--key-variable", metavar="NAME", help="holds the API key (default: OPENAI_API_KEY, if set)")
     parser.add_argument("--ca-file", metavar="PATH", help="certificates to trust beside the system's")
     parser.add_argument("--json", action="store_true", help="print JSON, every metric with unit and definition")
@@ -88,13 +98,14 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         print_error(error)
         return NOT_MEASURED
     if arguments.json:
-        print(json.dumps(answer, indent=2))
+        print_document("load", **answer)
     else:
         from pytest_npubench.cli.load_table import rendered
 
         print(rendered(answer), end="")
-    if answer["client"]["late"]:
-        print_error(answer["client"]["late"])
+    if faults := [*answer["client"]["lost"], *filter(None, [answer["client"]["late"]])]:
+        for fault in faults:
+            print_error(fault)
         return NOT_MEASURED
     return NOT_ATTAINED if answer["attained"] is False else 0
 
@@ -111,8 +122,10 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     loader = Loader(address, model.name, model.context_tokens, asking)
     requests = loader.requests(arguments.workload, arguments.num_requests, arguments.rate, arguments.seed)
     span_s = requests[-1].arrival_s
-    print(f"sending {len(requests)} requests in {span_s:.0f} s to {plain(model.name)}", file=sys.stderr, flush=True)
-    run = loader.send(requests, str(arguments.seed))
+    sent_from = f" from {arguments.processes} processes" if arguments.processes > 1 else ""
+    sending = f"sending {len(requests)} requests in {span_s:.0f} s to {plain(model.name)}{sent_from}"
+    print(sending, file=sys.stderr, flush=True)
+    run = loader.send(requests, str(arguments.seed), arguments.processes)
     block = load_block(run, requests, rate_per_s=arguments.rate, slo=slo)
     return {
         "clock": "wall",
@@ -123,11 +136,11 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
         "num_requests": len(requests),
         "rate_per_s": arguments.rate,
         "seed": arguments.seed,
-        **_outcome(block, 0.9 if arguments.attainment is None else arguments.attainment),
+        **_outcome(block, 0.9 if arguments.attainment is None else arguments.attainment, run.lost),
     }
 
 
-def _outcome(block: LoadBlock, wanted: float) -> dict[str, Any]:
+def _outcome(block: LoadBlock, wanted: float, lost: Sequence[str]) -> dict[str, Any]:
     from pytest_npubench.suites.server.figures import seen_from_outside
     from pytest_npubench.suites.server.kinds.open_load import ClientDetail
     from pytest_npubench.suites.server.lateness import why_late
@@ -139,7 +152,7 @@ def _outcome(block: LoadBlock, wanted: float) -> dict[str, Any]:
         "attained": None if attained is None else attained >= wanted,
         "failures": block.failures,
         "counted_by": block.num_counted_by,
-        "client": {**asdict(ClientDetail.of(block)), "late": why_late(block)},
+        "client": {**asdict(ClientDetail.of(block)), "late": why_late(block), "lost": list(lost)},
         "metrics": [asdict(metric) for metric in metrics],
     }
 
@@ -169,8 +182,8 @@ def _address(arguments: argparse.Namespace) -> ServerAddress:
 def _asking(arguments: argparse.Namespace) -> Asking:
     from importlib.util import find_spec
 
-    if not find_spec("aiohttp"):
-        raise ConfigError("aiohttp is not installed: pip install pytest-npubench[http]")
+    if not find_spec("httptools"):
+        raise ConfigError("httptools is not installed: pip install pytest-npubench[http]")
     prompt = arguments.prompt or ("words" if arguments.api == "chat" else "tokens")
     if (arguments.api, prompt) == ("chat", "tokens"):
         raise ConfigError("the chat API takes no token ids; want --prompt words")

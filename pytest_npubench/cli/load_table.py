@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
-from pytest_npubench.reports.number_text import figure
+from pytest_npubench.reports.number_text import figures
 
 NARROWEST = 100
 
@@ -26,7 +26,8 @@ def _heading(answer: Mapping[str, Any]) -> list[str]:
     server, client = answer["server"], answer["client"]
     failures = "; ".join(f"{number} {name}" for name, number in answer["failures"].items()) or "none"
     counted = "; ".join(f"{number} by {name}" for name, number in answer["counted_by"].items())
-    lag, stall, worst = (_ms(client[name]) for name in ("dispatch_lag_p99_s", "loop_stall_p99_s", "loop_stall_worst_s"))
+    late = [client[name] for name in ("dispatch_lag_p99_s", "loop_stall_p99_s", "loop_stall_worst_s")]
+    lag, stall, worst = figures(late, "s")
     return [
         f"server     {server['name']} by {server['software'] or 'unknown software'} at {server['url']}",
         f"requests   {answer['num_requests']} of {answer['workload']} at {answer['rate_per_s']:g} a second, seed "
@@ -59,21 +60,12 @@ def _table(answer: Mapping[str, Any]) -> PlainTable:
     table.add_column("note")
     for metric in answer["metrics"]:
         if metric["value"] is not None:
+            value, *ends = figures((metric["value"], *(metric["interval"] or ())), metric["unit"])
             table.add_row(
                 metric["name"],
-                figure(metric["value"], metric["unit"]),
-                _interval(metric),
+                value,
+                " to ".join(ends),
                 str(metric["num_samples"]),
                 metric["note"],
             )
     return table
-
-
-def _interval(metric: Mapping[str, Any]) -> str:
-    if not metric["interval"]:
-        return ""
-    return " to ".join(figure(value, metric["unit"]) for value in metric["interval"])
-
-
-def _ms(value_s: float) -> str:
-    return figure(value_s, "s")

@@ -21,12 +21,14 @@ from pytest_npubench.errors import NpubenchError
 # a command's name, which its module in this folder has too, and its line in the help
 COMMANDS = {
     "run": "run the suites with pytest",
+    "preflight": "compile the bucket suite for devices that are not here",
     "probe": "say which devices are found, or why none is",
     "hardware": "list, show or check hardware files",
     "workloads": "list workloads, or show the statistics of one",
     "profile": "write the bucket profile that a campaign measured",
     "predict": "predict latency with LENS",
     "simulate": "simulate scheduling policies on a virtual clock",
+    "calibrate": "find out what an iteration of your own server costs",
     "load": "load an OpenAI-compatible server and time every token",
     "partition": "profile a pair of compute units, and plan how a model's operators are split over it",
     "show": "print the cases of a run again",

@@ -8,13 +8,12 @@ fitted on the same rounds of a journal; a request of which no batch is told is a
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, columns, request_count
+from pytest_npubench.cli.arguments import add_command, columns, print_document, request_count
 from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import ConfigError, NpubenchError, RegistryError
 from pytest_npubench.plain_text import plain
@@ -71,7 +70,10 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     answer |= _one(predictor, arguments) if arguments.workload is None else _many(predictor, arguments)
     if arguments.predictor:
         answer["predictors"] = _beside(found, arguments)
-    print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_lines(answer)))
+    if arguments.json:
+        print_document("prediction", **answer)
+    else:
+        print("\n".join(_lines(answer)))
     return 0
 
 

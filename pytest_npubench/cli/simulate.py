@@ -7,11 +7,12 @@ figures compare policies and rates; they are not measurements of the hardware th
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from pytest_npubench.cli.arguments import (
     add_command,
     device_count,
     number,
+    print_document,
     print_error,
     rate,
     request_count,
@@ -34,15 +36,24 @@ if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.cli.simulation import System
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.serving.metrics import Slo
+    from pytest_npubench.engines.virtual.cost_file import CostFile
+    from pytest_npubench.serving.metrics import ServingMetric, Slo
     from pytest_npubench.serving.request import ServingRequest
+    from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.serving.settings import Setting
+    from pytest_npubench.workloads.measured_run import MeasuredRun
     from pytest_npubench.workloads.sampling import LengthSample
 
 DEFINITION = (
     "no device ran: every time is on a virtual clock, from bytes and operations over the hardware file's peaks "
     "(docs/scheduling.md)"
 )
+CALIBRATED = (
+    "no device ran: every time is on a virtual clock, from a cost calibrated on {source}, with 90 % bands "
+    "(docs/scheduling.md)"
+)
+NUM_DRAWS = 12
+"""Of the cost, for a band."""
 cached_count = whole_number(10**12)
 group_count = whole_number(1024)
 LEAST_CV, MOST_CV = 0.01, 100.0
@@ -71,8 +82,13 @@ def add_parser(commands: Commands, about: str) -> None:
         "--model", metavar="SHAPE", required=True, help="a shape by name, or a folder or path of a model's config.json"
     )
     parser.add_argument("--policy", metavar="P", nargs="+", action="extend", required=True, help="one or more policies")
-    parser.add_argument("--workload", metavar="NAME_OR_PATH", required=True, help="where the lengths come from")
-    parser.add_argument("--requests", metavar="K", type=request_count, required=True, help="how many requests arrive")
+    parser.add_argument("--workload", metavar="NAME_OR_PATH", help="where the lengths come from")
+    parser.add_argument("--requests", metavar="K", type=request_count, help="how many requests arrive")
+    parser.add_argument(
+        "--run", metavar="RUN", type=Path, dest="served", help="lengths and arrivals of a real run, in their place"
+    )
+    parser.add_argument("--against", metavar="RUN", type=Path, help="a real run's figures beside the simulated ones")
+    parser.add_argument("--cost", metavar="PATH", type=Path, help="what npubench calibrate wrote, in the peaks' place")
     parser.add_argument("--rate", metavar="R", nargs="+", action="extend", type=rate, help="requests per second")
     parser.add_argument("--cv", type=_cv, help="of the gaps between arrivals (default: Poisson, which has 1)")
     parser.add_argument("--replay", action="store_true", help="the trace's own arrival times instead of --rate")
@@ -94,7 +110,14 @@ def add_parser(commands: Commands, about: str) -> None:
 
 def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     """Status 2 for anything that cannot be simulated: all of it was asked for on the command line."""
-    if arguments.replay == (arguments.rate is not None):
+    if arguments.served is not None:
+        if arguments.workload or arguments.requests or arguments.rate or arguments.replay:
+            parser.error(
+                "--run has lengths and arrivals; --workload, --requests, --rate and --replay are another load's"
+            )
+    elif arguments.workload is None or arguments.requests is None:
+        parser.error("want --workload and --requests, or --run with a run that was served")
+    elif arguments.replay == (arguments.rate is not None):
         parser.error("want --rate, or --replay with a trace that has arrival times")
     if arguments.replay and arguments.cv is not None:
         parser.error("--cv is about arrivals at a --rate; --replay has its own")
@@ -108,7 +131,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         print_error(error)
         return 2
     if arguments.json:
-        print(json.dumps(answer, indent=2))
+        print_document("simulation", **answer)
     else:
         from pytest_npubench.cli.simulation_table import rendered
 
@@ -118,32 +141,27 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was asked for and what came out, as plain data. Raises NpubenchError."""
-    from pytest_npubench.workloads import workload
+    from pytest_npubench.workloads.measured_run import measured_run
 
-    system = _system(arguments)
+    system, calibration = _calibrated(arguments, _system(arguments))
     slo, slo_source = _slo(arguments, system.spec)
-    found = workload(arguments.workload)
-    sample, loads = _loads(arguments, system, found)
+    about, loads = _served(measured_run(arguments.served)) if arguments.served else _drawn(arguments, system)
+    measured = _measured(measured_run(arguments.against)) if arguments.against else {}
     settings = {policy: _settings(policy, arguments) for policy in arguments.policy}
     _check_options_used(arguments, settings)
     return {
         "clock": "virtual",
-        "definition": DEFINITION,
+        "definition": DEFINITION if calibration is None else CALIBRATED.format(source=calibration.source),
         "hardware": system.spec.name,
         "tensor_parallel": system.tensor_parallel,
         "model": system.shape.name,
         "dtype": system.dtype,
         "kv_capacity_tokens": system.kv_capacity_tokens,
         "seed": arguments.seed,
-        "workload": {
-            "name": found.name,
-            "source": found.source,
-            "num_requests": arguments.requests,
-            "num_dropped": sample.num_dropped,
-        },
+        "workload": about,
         "slo": slo and {"ttft_s": slo.ttft_s, "tbt_s": slo.tbt_s, "source": slo_source},
         "runs": [
-            _run(system, policy, settings[policy], rate_per_s, requests, slo)
+            _beside(_run(system, policy, settings[policy], rate_per_s, requests, slo, calibration), measured)
             for rate_per_s, requests in loads
             for policy in arguments.policy
         ],
@@ -157,6 +175,7 @@ def _run(
     rate_per_s: float | None,
     requests: tuple[ServingRequest, ...],
     slo: Slo | None,
+    calibration: CostFile | None,
 ) -> dict[str, Any]:
     from pytest_npubench.cli.simulation import simulate
     from pytest_npubench.serving.metrics import summarize
@@ -180,7 +199,104 @@ def _run(
         "realised_rate_per_s": found["realised_rate_per_s"],
         "realised_cv": found["realised_cv"],
         "metrics": [asdict(metric) for metric in metrics],
+    } | ({} if calibration is None else _banded(system, policy, settings, requests, slo, calibration, result, metrics))
+
+
+def _banded(
+    system: System,
+    policy: str,
+    settings: dict[str, Any],
+    requests: tuple[ServingRequest, ...],
+    slo: Slo | None,
+    calibration: CostFile,
+    best: ServingResult,
+    metrics: Sequence[ServingMetric],
+) -> dict[str, Any]:
+    """The metrics with the bounds of a 90 % band: what draws of the cost answer, times and rates widened by what the
+    form cannot explain. Where an iteration has more than the calibrating run had, the band is twice as wide."""
+    import numpy as np
+
+    from pytest_npubench.cli.simulation import simulate
+    from pytest_npubench.engines.virtual.calibration import MEAN_SCALE
+    from pytest_npubench.serving.metrics import summarize
+
+    drawn: dict[str, list[float]] = {metric.name: [] for metric in metrics}
+    for cost in calibration.calibration(system.shape).draws(NUM_DRAWS):
+        result = simulate(replace(system, cost=cost), policy, settings, requests)
+        for metric in summarize(result, slo, num_experts=system.shape.num_experts):
+            if metric.value is not None and isfinite(metric.value):
+                drawn[metric.name].append(metric.value)
+    beyond = calibration.beyond(best.log, system.shape)
+    wider, rows = 2.0 if beyond else 1.0, []
+    for metric in metrics:
+        row = asdict(metric) | {"low": None, "high": None}
+        if (values := drawn[metric.name]) and metric.value is not None:
+            unknown = 1.645 * MEAN_SCALE * abs(metric.value) if metric.unit in ("s", "1/s", "tokens/s") else 0.0
+            low, high = np.quantile(values, (0.05, 0.95)).tolist()
+            row["low"] = metric.value - wider * (max(0.0, metric.value - low) + unknown)
+            row["high"] = metric.value + wider * (max(0.0, high - metric.value) + unknown)
+        rows.append(row)
+    return {"metrics": rows, "beyond": list(beyond)}
+
+
+def _beside(run: dict[str, Any], measured: Mapping[str, float]) -> dict[str, Any]:
+    """The run with what a real one measured, where that is known, and simulated over it - 1."""
+    if not measured:
+        return run
+    rows = []
+    for metric in run["metrics"]:
+        real = measured.get(metric["name"])
+        error = metric["value"] / real - 1 if real and metric["value"] is not None else None
+        rows.append(metric | {"measured": real, "error": error})
+    return run | {"metrics": rows}
+
+
+def _measured(run: MeasuredRun) -> dict[str, float]:
+    """TTFT, TPOT and E2E of a real run by the metrics' names: it has first and last tokens, and none between."""
+    from pytest_npubench.serving.metrics.columns import columns_of
+    from pytest_npubench.serving.metrics.latency import latency_metrics
+
+    metrics = latency_metrics(columns_of(run.records()))
+    return {
+        metric.name: metric.value
+        for metric in metrics
+        if metric.name.startswith(("ttft", "tpot", "e2e")) and metric.value is not None
     }
+
+
+def _calibrated(arguments: argparse.Namespace, system: System) -> tuple[System, CostFile | None]:
+    """Raises StoreError for a cost file that cannot be read, ConfigError for one of another model or devices."""
+    from pytest_npubench.engines.virtual.cost_file import read_cost_file
+
+    if arguments.cost is None:
+        return system, None
+    found = read_cost_file(arguments.cost)
+    theirs, ours = (found.tensor_parallel, found.dtype), (system.tensor_parallel, system.dtype)
+    if theirs != ours:
+        raise ConfigError(f"{arguments.cost} is of {theirs[0]} devices in {theirs[1]}, not of {ours[0]} in {ours[1]}")
+    best = found.calibration(system.shape).best
+    return replace(system, cost=best, is_asynchronous=found.asynchronous), found
+
+
+def _served(run: MeasuredRun) -> tuple[dict[str, Any], list[tuple[float | None, tuple[ServingRequest, ...]]]]:
+    about = {"name": run.source, "source": "a run that was served", "num_requests": len(run.requests), "num_dropped": 0}
+    return about, [(None, run.load())]
+
+
+def _drawn(
+    arguments: argparse.Namespace, system: System
+) -> tuple[dict[str, Any], list[tuple[float | None, tuple[ServingRequest, ...]]]]:
+    from pytest_npubench.workloads import workload
+
+    found = workload(arguments.workload)
+    sample, loads = _loads(arguments, system, found)
+    about = {
+        "name": found.name,
+        "source": found.source,
+        "num_requests": arguments.requests,
+        "num_dropped": sample.num_dropped,
+    }
+    return about, loads
 
 
 def _system(arguments: argparse.Namespace) -> System:
@@ -188,14 +304,16 @@ def _system(arguments: argparse.Namespace) -> System:
     from pytest_npubench.engines.hf_config import named_or_read
     from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
 
-    spec, shape, devices = _hardware(arguments.hardware), named_or_read(arguments.model), arguments.tensor_parallel
-    room = default_kv_capacity_tokens(shape, spec, tensor_parallel=devices, dtype=spec.dtype)
-    capacity = arguments.kv_capacity or room
-    if not BLOCK_SIZE_TOKENS <= capacity <= room:
-        raise ConfigError(
-            f"--kv-capacity {capacity}: want {BLOCK_SIZE_TOKENS} (a block) to {room} tokens, which is what {devices} x "
-            f"{spec.name} hold beside {shape.name}"
-        )
+    spec, shape, devices = hardware(arguments.hardware), named_or_read(arguments.model), arguments.tensor_parallel
+    capacity = arguments.kv_capacity
+    if capacity is None or (arguments.cost is None and spec.peak.memory_bytes is not None):
+        room = default_kv_capacity_tokens(shape, spec, tensor_parallel=devices, dtype=spec.dtype)
+        capacity = capacity or room
+        if not BLOCK_SIZE_TOKENS <= capacity <= room:
+            raise ConfigError(
+                f"--kv-capacity {capacity}: want {BLOCK_SIZE_TOKENS} (a block) to {room} tokens, which is what "
+                f"{devices} x {spec.name} hold beside {shape.name}"
+            )
     return System(
         shape=shape,
         spec=spec,
@@ -206,11 +324,13 @@ def _system(arguments: argparse.Namespace) -> System:
     )
 
 
-def _hardware(name: str) -> HardwareSpec:
+def hardware(name: str) -> HardwareSpec:
+    """A shipped file by name, or a file that may hold peaks alone. Raises ConfigError, HardwareFileError."""
+    from pytest_npubench.core.hardware import peaks_alone
     from pytest_npubench.suites.hardware_files import known_folders, load_all, load_hardware
 
     if name.endswith(".toml"):
-        return load_hardware(Path(name))
+        return peaks_alone(Path(name)) or load_hardware(Path(name))
     specs = load_all(known_folders())
     if name not in specs:
         shipped = f"shipped: {', '.join(specs)}; or give a path to a .toml"

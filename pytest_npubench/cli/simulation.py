@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_npubench.core.measurement import Request
     from pytest_npubench.engines.shapes import DecoderShape
     from pytest_npubench.engines.virtual.executor import VirtualExecutor
+    from pytest_npubench.engines.virtual.step_cost import StepCost
     from pytest_npubench.serving.load import OpenLoad
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.result import ServingResult
@@ -39,6 +40,9 @@ class System:
     dtype: str
     kv_capacity_tokens: int
     seed: int
+    cost: StepCost | None = None
+    """Where it is not the peaks of the hardware file that say what an iteration takes."""
+    is_asynchronous: bool = False
 
     def executor(self) -> VirtualExecutor:
         from pytest_npubench.engines.virtual.executor import VirtualExecutor
@@ -51,6 +55,7 @@ class System:
             kv_capacity_tokens=self.kv_capacity_tokens,
             block_size_tokens=BLOCK_SIZE_TOKENS,
             seed=self.seed,
+            cost=self.cost,
         )
 
     @property
@@ -86,6 +91,8 @@ def simulate(
 
     load = OpenLoad(requests)
     if policy == "disaggregated":
+        if system.cost is not None:
+            raise ConfigError("policy disaggregated runs on two halves of the devices, which no calibrated cost is of")
         return _on_two_halves(system.half(), settings, load)
     scheduler = make_scheduler(
         policy,
@@ -94,7 +101,7 @@ def simulate(
         block_size_tokens=BLOCK_SIZE_TOKENS,
         **settings,
     )
-    return serve(load, scheduler, system.executor(), VirtualClock())
+    return serve(load, scheduler, system.executor(), VirtualClock(), is_asynchronous=system.is_asynchronous)
 
 
 def _on_two_halves(half: System, settings: Mapping[str, Setting], load: OpenLoad) -> ServingResult:

@@ -61,6 +61,7 @@ Sections = Mapping[str, Callable[[TomlTable], object]]
 FLOP_UNITS = {"FLOP/s": 1.0, "TFLOP/s": 1e12}
 OP_UNITS = {"OP/s": 1.0, "TOP/s": 1e12}
 BANDWIDTH_UNITS = {"B/s": 1.0, "GB/s": 1e9, "TB/s": 1e12}
+CLOCK_UNITS = {"Hz": 1.0, "GHz": 1e9}
 MEMORY_UNITS = {"B": 1.0, "GB": 1e9, "GiB": 2.0**30}
 
 
@@ -115,6 +116,21 @@ class Peak:
     memory_bandwidth_bytes_per_s: _BytesPerS | None = None
     memory_bytes: Annotated[_Memory, partial(_in_base_unit, units=MEMORY_UNITS)] | None = None
     interconnect_bandwidth_bytes_per_s: _BytesPerS | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Clock(Figure):
+    unit: Annotated[str, one_of(CLOCK_UNITS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompilerSpec:
+    """What the vendor's compiler is told of devices that are not there: what it calls one, by the number of devices
+    together (as text) the topology, and the clock that its cycles are of; None where it tells no cycles."""
+
+    device_name: Text
+    clock: Annotated[_Clock, partial(_in_base_unit, units=CLOCK_UNITS)] | None = None
+    topologies: Mapping[str, Text]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +258,7 @@ class HardwareSpec:
     tensor_parallel: Count = field(default=1, metadata=key("probe.num_devices"))
     devices_per_chip: Count = field(default=1, metadata=key("probe.devices_per_chip"))
     peak: Peak = Peak()
+    compiler: CompilerSpec | None = None
     buckets: Counts = field(metadata=key("buckets.set"))
     buckets_source: Text = field(metadata=key("buckets.source"))
     models: Texts = field(metadata=key("models.default"))
@@ -324,6 +341,39 @@ class HardwareSpec:
 def load_hardware(path: Path, sections: Sections) -> HardwareSpec:
     """Read one hardware file. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
     return _spec(TomlTable.of(path, HardwareFileError), sections)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PeaksFile:
+    """A file about a device that is only calculated with."""
+
+    title: Text
+    dtype: Dtype = field(default="bf16", metadata=key("models.dtype"))
+    peak: Peak
+    slos: Slos = field(default=(), metadata=key("slo"))
+
+
+def peaks_alone(path: Path) -> HardwareSpec | None:
+    """A hardware file with title and [peak] and neither buckets nor profiles, which a simulation needs none of; None
+    for one that has them. Raises HardwareFileError as load_hardware."""
+    root = TomlTable.of(path, HardwareFileError)
+    if {"buckets", "profile", "family"} & set(root.entries):
+        return None
+    file = root.read_itself(_PeaksFile)
+    return HardwareSpec(
+        name=path.stem,
+        title=file.title,
+        family="unknown",
+        match=(),
+        peak=file.peak,
+        buckets=(),
+        buckets_source="none are stated",
+        models=(),
+        dtype=file.dtype,
+        batch_sizes=(),
+        slos=file.slos,
+        profiles=(),
+    )
 
 
 def load_all(directories: Sequence[Path], sections: Sections) -> dict[str, HardwareSpec]:

@@ -19,7 +19,7 @@ from pytest_npubench.errors import RegistryError, did_you_mean
 
 WHAT, GROUP = "engine", "pytest_npubench.engines"
 REFERENCE = "reference"
-OWN = (REFERENCE, "vllm", "maxtext", "nxd", "aihub")
+OWN = (REFERENCE, "vllm", "maxtext", "nxd", "aihub", "compiled")
 """The modules of this package that hold a descriptor ENGINE, by the engines' names."""
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pytest_npubench.errors import RegistryError
 
 if TYPE_CHECKING:
-    from pytest_npubench.backends.protocol import Backend, Device, Runtime
+    from pytest_npubench.backends.protocol import Backend, Device, Probe, Runtime
+    from pytest_npubench.core.hardware import HardwareSpec
 
 NOTHING: Mapping[str, str] = {}
 REFERENCE_ON = {"qualcomm": "aihub"}
@@ -46,6 +47,11 @@ class EngineDescriptor:
     def why_not_here(self, family: str) -> str:
         """What of it is missing on this machine, for a family that it serves; empty where nothing is."""
         return ""
+
+    def probe(self, spec: HardwareSpec) -> Probe | None:
+        """The devices that it has of its own for a hardware file, or why there are none; None where it runs on those of
+        the family, which its backend looks for."""
+        return None
 
     def is_reference(self, family: str) -> bool:
         """Whether it is the default on that family: campaigns on it do not name it."""

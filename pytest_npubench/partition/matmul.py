@@ -70,6 +70,11 @@ class Split:
     def of(self, unit: str) -> tuple[Part, ...]:
         return tuple(part for part in self.parts if part.unit == unit)
 
+    def share(self, unit: str) -> float:
+        """Of the outputs (row, token), the part that is that unit's: padding is no output."""
+        outputs = {role: sum(part.num_rows * part.num_tokens for part in self.of(role)) for role in ROLES}
+        return outputs[unit] / sum(outputs.values())
+
     @property
     def units(self) -> tuple[str, ...]:
         """Those that have something to do, the GPU first."""

@@ -197,7 +197,8 @@ def _place(item: pytest.Item, here: _Here) -> list[pytest.Item]:
     if unsupported := _unsupported(expanded):
         item.add_marker(pytest.mark.skip(reason=plain(unsupported)))
         return [item]
-    groups, skip = _groups(here.probe(family), spec, here.ordinals)
+    own = None if expanded is None or expanded.engine is None else expanded.engine.probe(spec)
+    groups, skip = _groups(own or here.probe(family), spec, here.ordinals)
     if groups and expanded is not None:
         groups, skip = _able(groups, expanded)
     if skip is not None:

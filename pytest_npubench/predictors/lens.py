@@ -13,7 +13,7 @@ Worked number: {128: TTFT 10 ms, TBT 2 ms; 256: 18 ms, 3 ms}, 100 tokens in, 60 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args, overload
@@ -28,7 +28,7 @@ from pytest_npubench.predictors.band import Band, half_width_s
 from pytest_npubench.predictors.prediction import Prediction
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
 from pytest_npubench.predictors.protocol import Predictor, ProfileSamples
-from pytest_npubench.predictors.request_times import RequestTimes
+from pytest_npubench.predictors.request_times import RequestTimes, chunks
 from pytest_npubench.predictors.transitions import Transitions
 from pytest_npubench.predictors.two_point import fit
 from pytest_npubench.predictors.work import (
@@ -46,7 +46,6 @@ from pytest_npubench.predictors.work import (
 __all__ = ["Attention", "Band", "BucketProfile", "BucketTiming", "Finished", "LensPredictor"]
 
 Attention = Literal["padded", "ragged"]
-CHUNK_REQUESTS = 1 << 14  # a chunk's temporary arrays, one row a bucket, stay in the processor's cache
 
 
 class LensPredictor:
@@ -84,13 +83,11 @@ class LensPredictor:
         """
         inputs, steps = self._checked(input_tokens, output_tokens)
         flat_inputs, flat_steps = inputs.reshape(-1), steps.reshape(-1)
-        prefill_s, decode_s = np.empty(inputs.size), np.empty(inputs.size)
-        for chunk in _chunks(inputs.size):
-            own, its_steps = flat_inputs[chunk], flat_steps[chunk]
-            last = np.where(its_steps > 0, own + its_steps, 0)
-            prefill_s[chunk] = self._request_times.prefill_s(own)
-            decode_s[chunk] = self._request_times.decode_s(its_steps, last)
-            if self._transitions is not None:
+        prefill_s, decode_s = self._request_times.phases_s(flat_inputs, flat_steps)
+        if self._transitions is not None:
+            for chunk in chunks(inputs.size):
+                own, its_steps = flat_inputs[chunk], flat_steps[chunk]
+                last = np.where(its_steps > 0, own + its_steps, 0)
                 decode_s[chunk] += self._transitions.decode_moves_s(own, last)
         if not inputs.ndim:
             return Prediction(prefill_s=prefill_s.item(), decode_s=decode_s.item())
@@ -128,7 +125,7 @@ class LensPredictor:
         """
         inputs, steps = self._checked(input_tokens, output_tokens)
         low_s, high_s = np.empty(inputs.size), np.empty(inputs.size)
-        for chunk in _chunks(inputs.size):
+        for chunk in chunks(inputs.size):
             work = self._request_work(inputs.reshape(-1)[chunk], steps.reshape(-1)[chunk])
             low_s[chunk], high_s[chunk] = self._interval(work, coverage)
         if not inputs.ndim:
@@ -240,10 +237,6 @@ def _times(spans: Spans, name: str, known: Mapping[int, float | None]) -> dict[i
             raise ConfigError(f"lengths up to {edge} run in bucket {bucket}, for which the profile has no {name}")
         times[bucket] = seconds
     return times
-
-
-def _chunks(size: int) -> Iterator[slice]:
-    return (slice(start, start + CHUNK_REQUESTS) for start in range(0, size, CHUNK_REQUESTS))
 
 
 def _check_word(name: str, word: str, allowed: object) -> None:

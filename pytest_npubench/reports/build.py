@@ -10,7 +10,8 @@ Worked example: table("Times", (("arm", lambda row: row.arm), ("ms", lambda row:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.page import Chart, Table
@@ -25,8 +26,10 @@ from pytest_npubench.reports.plot_parts import (
     Shape,
     label,
 )
+from pytest_npubench.verdict.case_record import CaseRecord
 
 RowT = TypeVar("RowT")
+PartT = TypeVar("PartT", Chart, Table)
 Columns = Sequence[tuple[str, Callable[[RowT], str]]]
 """The head of each column, and the text of its cell in a row."""
 Values = Sequence[float | None]
@@ -84,6 +87,16 @@ def series_table(
     """A column of cells for each series, beside what the rows are called."""
     cells = ((name, *(column[place] for column in series.values())) for place, name in enumerate(rows))
     return Table(caption=caption, header=(head, *series), rows=(*cells, *last), note=note)
+
+
+def of_kind(kind: str, parts: Iterable[PartT | None]) -> list[PartT]:
+    """Those of these charts or tables that there are: cases of that kind lead there."""
+    return [replace(part, shows=(kind,)) for part in parts if part is not None]
+
+
+def of_each(make: Callable[[CaseRecord[Any]], PartT | None], cases: Iterable[CaseRecord[Any]]) -> list[PartT]:
+    """The chart or table of each case that has one: the case leads there."""
+    return [replace(part, shows=(case.key,)) for case in cases if (part := make(case)) is not None]
 
 
 def chart(

@@ -40,8 +40,53 @@ def campaign_sections(
         section = (
             _section(f"campaign-{index}", own, journal, sessions, shown_by) if key in whole else _left_out(index, own)
         )
-        found.append(replace(section, cases=tuple(rows[key])))
-    return tuple(found)
+        pictures = _pictures(section, [row for row, _ in rows[key]], own)
+        shown = _shown(section, rows[key], own)
+        found.append(replace(section, cases=tuple(rows[key]), pictures=pictures, shown=shown))
+    return (*_across(cases, shown_by), *found)
+
+
+def _pictures(section: CampaignSection, rows: Sequence[str], cases: Cases) -> dict[str, str]:
+    """Of each row whose case a chart or a table of the section shows, the anchor of the first that does."""
+    anchors: dict[str, str] = {}
+    for part in section.parts:
+        for name in part.shows:
+            anchors.setdefault(name, section.anchor_of(part))
+    found = zip(rows, (anchors.get(record.key, anchors.get(record.kind)) for record in cases.records), strict=True)
+    return {row: anchor for row, anchor in found if anchor is not None}
+
+
+def _shown(
+    section: CampaignSection, rows: Sequence[tuple[str, str]], cases: Cases
+) -> dict[str, tuple[tuple[str, str], ...]]:
+    """The anchor of each chart and table that is about some cases -> the anchors of their rows, and their ids."""
+    by_name: dict[str, list[tuple[str, str]]] = {}
+    for row, record in zip(rows, cases.records, strict=True):
+        for name in (record.key, record.kind):
+            by_name.setdefault(name, []).append(row)
+    shows = {section.anchor_of(part): part.shows for part in section.parts}
+    found = {anchor: [row for name in names for row in by_name.get(name, ())] for anchor, names in shows.items()}
+    return {anchor: tuple(dict.fromkeys(own)) for anchor, own in found.items() if own}
+
+
+def _across(cases: Cases, shown_by: ShownBy) -> list[CampaignSection]:
+    """A section for each model on a device that was measured at several batch sizes, where its suite draws them."""
+    found: list[CampaignSection] = []
+    for (suite, hardware, model, device), own in cases.by(_over_batches).items():
+        if len({record.batch_size for record in own.records}) > 1 and (charts := shown_by(suite).across(own)):
+            anchor, title = f"across-{len(found) + 1}", f"{hardware}: {model}, all batch sizes"
+            found.append(
+                CampaignSection(
+                    anchor=anchor, title=title, device=device, remarks=(), charts=tuple(charts), tables=(), metrics=None
+                )
+            )
+        if len(found) == MAX_WHOLE:
+            break
+    return found
+
+
+def _over_batches(record: CaseRecord[Any]) -> tuple[str, str, str, str]:
+    return record.suite, record.hardware, record.model, record.device
 
 
 def _left_out(index: int, cases: Cases) -> CampaignSection:
@@ -64,10 +109,10 @@ def metrics_table(cases: Cases) -> Table | None:
     columns: Columns[tuple[str, Metric]] = (
         ("case", lambda row: row[0]),
         ("metric", lambda row: row[1].name),
-        ("value", lambda row: _figure(row[1], row[1].value)),
+        ("value", lambda row: _figures(row[1])[0]),
         ("samples", lambda row: str(len(row[1].samples))),
-        ("lowest", lambda row: _figure(row[1], min(row[1].samples, default=None))),
-        ("highest", lambda row: _figure(row[1], max(row[1].samples, default=None))),
+        ("lowest", lambda row: _figures(row[1])[1]),
+        ("highest", lambda row: _figures(row[1])[2]),
     )
     return table("All metrics", columns, rows) if rows else None
 
@@ -101,7 +146,7 @@ def _section(
 def own_charts(cases: Cases) -> tuple[Chart, ...]:
     """Every sample of callables that were timed, a row each; of many samples an even choice in their order."""
     timed = [
-        (label(record.id), [value * 1e3 for value in metric.samples if value > 0])
+        (label(record.id), [value for value in metric.samples if value > 0])
         for record in cases.records[:MAX_OWN]
         for metric in record.judgement.metrics
         if metric.unit == "s" and metric.samples
@@ -111,47 +156,47 @@ def own_charts(cases: Cases) -> tuple[Chart, ...]:
     ]
     if not rows:
         return ()
+    unit = number_text.time_unit(statistics.geometric_mean(middle_s for _, _, middle_s in rows))
+    hover = f"{{y}}: {{x:.4g}} {unit.name}"
+    every = [value * unit.per_s for _, values, _ in rows for value in values]
     samples = replace(
-        marks(
-            "sample",
-            [value for _, values, _ in rows for value in values],
-            [name for name, values, _ in rows for _ in values],
-            "{y}: {x:.4g} ms",
-            color=BLUE,
-            size=6,
-        ),
+        marks("sample", every, [name for name, values, _ in rows for _ in values], hover, color=BLUE, size=6),
         opacity=0.4,
     )
     middle = marks(
         "median",
-        [one for _, _, one in rows],
+        [middle_s * unit.per_s for _, _, middle_s in rows],
         [name for name, _, _ in rows],
-        "{y}: {x:.4g} ms",
+        hover,
         color=ORANGE,
         symbol="diamond-open",
         size=11,
     )
-    every = [value for _, values, _ in rows for value in values]
     return (
         chart(
             "Samples of own callables",
             f"Samples of {len(rows)} callables, from {number_text.plain(min(every))} to "
-            f"{number_text.plain(max(every))} ms.",
+            f"{number_text.plain(max(every))} {unit.name}.",
             (OWN,),
             [samples, middle],
-            (spread_axis("ms", every), category_axis([name for name, _, _ in rows])),
+            (spread_axis(unit.name, every), category_axis([name for name, _, _ in rows])),
             table(
                 "Samples of own callables",
                 (
                     ("callable", lambda row: row[0]),
-                    ("median ms", lambda row: number_text.plain(row[2])),
-                    ("lowest ms", lambda row: number_text.plain(min(row[1]))),
-                    ("highest ms", lambda row: number_text.plain(max(row[1]))),
+                    ("median", lambda row: _own_times(row)[0]),
+                    ("lowest", lambda row: _own_times(row)[1]),
+                    ("highest", lambda row: _own_times(row)[2]),
                 ),
                 rows,
             ),
         ),
     )
+
+
+def _own_times(row: tuple[str, Sequence[float], float]) -> list[str]:
+    """Median, lowest and highest sample of a callable, in one unit."""
+    return number_text.figures((row[2], min(row[1]), max(row[1])), "s")
 
 
 def plain_parts(rounds: Rounds) -> Parts:
@@ -170,6 +215,9 @@ class PlainShown:
         return plain_lanes(points)
 
     def lines(self, cases: Cases) -> Sequence[str]:
+        return ()
+
+    def across(self, cases: Cases) -> Sequence[Chart]:
         return ()
 
     def heading(self, record: CaseRecord[Any]) -> str:
@@ -211,10 +259,16 @@ def _failures(rounds: Rounds) -> Table | None:
     return table("Points that failed", columns, found) if found else None
 
 
-def _figure(metric: Metric, value: float | None) -> str:
+def _figures(metric: Metric) -> list[str]:
+    """Its value, lowest and highest sample; times in one unit."""
+    values = (metric.value, min(metric.samples, default=None), max(metric.samples, default=None))
+    return [_figure(metric, value, number_text.time_unit(*values)) for value in values]
+
+
+def _figure(metric: Metric, value: float | None, time_in: number_text.TimeUnit) -> str:
     """Fractions as percent, memory streams in GB/s; all else in its own unit."""
     if value is not None and metric.unit == "" and metric.name.endswith(("fraction", "regret", "prediction_error")):
         return f"{number_text.percent(value)} %"
     if value is not None and metric.unit == "B/s":
         return f"{value * 1e-9:.4g} GB/s"
-    return number_text.figure(value, metric.unit)
+    return number_text.figure(value, metric.unit, time_in)

@@ -18,7 +18,7 @@ from pytest_npubench.comparison.outcome import Comparison, Row
 from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.plain_text import plain
-from pytest_npubench.reports.number_text import figure
+from pytest_npubench.reports.number_text import figures
 from pytest_npubench.verdict import Verdict, VerdictKind
 
 STYLES = {
@@ -149,10 +149,9 @@ def _table(rows: Sequence[Row]) -> PlainTable:
 
 
 def _figures(row: Row) -> tuple[str | Text, ...]:
-    unit, verdict = row.definition.unit, row.verdict
+    verdict = row.verdict
     return (
-        figure(row.before, unit),
-        figure(row.after, unit),
+        *figures((row.before, row.after), row.definition.unit),
         cell(_ratio(row, verdict.ratio), STYLES.get(row.kind, "")),
         _interval(row),
         "" if verdict.mde is None else f"{verdict.mde * 100:.1f} %",

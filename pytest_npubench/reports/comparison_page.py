@@ -90,14 +90,18 @@ def _rows(rows: Sequence[Row]) -> Table:
             ("case", lambda row: row.definition.case),
             ("metric", lambda row: row.definition.metric),
             ("verdict", lambda row: f"{row.kind.value}{' as the suite did' if row.with_suite else ''}"),
-            ("A", lambda row: number_text.figure(row.before, row.definition.unit)),
-            ("B", lambda row: number_text.figure(row.after, row.definition.unit)),
+            ("A", lambda row: _figures(row)[0]),
+            ("B", lambda row: _figures(row)[1]),
             ("change", lambda row: _change(row, row.verdict.ratio)),
             ("95 % interval", lambda row: " to ".join(_change(row, end) for end in row.verdict.interval or ())),
             ("why", lambda row: row.verdict.reason),
         ),
         rows,
     )
+
+
+def _figures(row: Row) -> list[str]:
+    return number_text.figures((row.before, row.after), row.definition.unit)
 
 
 def _change(row: Row, value: float | None) -> str:

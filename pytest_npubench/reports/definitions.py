@@ -3,6 +3,8 @@ defined beside its charts (suites/NAME/report)."""
 
 from __future__ import annotations
 
+import re
+
 VERDICT = (
     "passed and failed hold a case against absolute limits; invalid means that it could not be measured, and why; "
     "the other verdicts compare with accepted sessions."
@@ -22,3 +24,35 @@ SUMMARY = {
     "error": "(predicted - measured) / measured, signed, in percent.",
     "repeat": "relative standard error of the measured mean, in percent.",
 }
+
+METRICS = {
+    "SLO attainment": "requests that keep the limits on TTFT and on every TBT, over arrived requests",
+    "TTFT attainment": "requests whose first token was in time, over arrived requests",
+    "TBT attainment": "finished requests none of whose gaps is over the limit, over arrived requests",
+    "attainment": "requests that keep their limits, over arrived requests",
+    "goodput": "requests that attain their SLO, over the seconds of the run",
+    "capacity": "the rate at which 90 % of the arrived requests attain their SLO",
+    "TBT std, per request": "mean over requests of the standard deviation of their own gaps",
+    "TBT std, pooled": "standard deviation of the gaps of all requests together",
+    "Jain's index": "how alike the speeds of requests are, (sum x)^2 / (n sum x^2); 1 is equal speed",
+    "TTFT_b": "time to prefill one prompt that is padded to the b tokens of its bucket",
+    "TBT_b": "time of one decode step while the longest KV cache of the batch lies in bucket b",
+    "TTFT": "time to first token of a request: first token - arrival, queueing included",
+    "TBT": "time between tokens: each gap between two tokens of a request",
+    "E2E": "end-to-end time of a finished request: last token - arrival",
+    "mean decode batch": "mean decode rows of the iterations that have any",
+    "expert bytes": "experts that iterations load, summed over layers, times the bytes of one expert",
+    "coverage": "distinct experts that a step's rows are routed to, over the experts of a layer, mean over layers",
+    "dispatch lag": "how long after a request was due it was sent or noticed",
+    "prediction error": "(predicted - measured) / measured, signed",
+    "preemptions": "times a request lost its KV cache and was prefilled again",
+}
+"""What the names in heads of tables and on axes mean. Of several names in one text the first of these counts."""
+
+
+def of(text: str) -> str:
+    """The meaning of the metric that a head or an axis names, "mean TTFT, ms" say; empty where it names none."""
+    return next((meaning for name, meaning in METRICS.items() if _NAMES[name].search(text)), "")
+
+
+_NAMES = {name: re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.IGNORECASE) for name in METRICS}

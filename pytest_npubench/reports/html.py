@@ -54,17 +54,20 @@ def render_html(
 
 
 def _pictures(shown_cards: Sequence[RegressionCard], campaigns: Sequence[CampaignSection]) -> dict[str, str]:
-    """The anchor of each case's row -> that of what shows most of it: its card, else its campaign's section."""
-    by_row = {row: campaign.anchor for campaign in campaigns for row, _ in campaign.cases}
+    """The anchor of each case's row -> that of what shows most of it: its card, its chart or table, else its campaign's
+    section."""
+    by_row = {row: campaign.pictures.get(row, campaign.anchor) for campaign in campaigns for row, _ in campaign.cases}
     return by_row | {card.row: card.anchor for card in shown_cards}
 
 
 def environment() -> jinja2.Environment:
     """With the templates of this package, which escape all text."""
-    return jinja2.Environment(
+    found = jinja2.Environment(
         loader=jinja2.PackageLoader("pytest_npubench.reports", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    found.filters["meaning"] = definitions.of
+    return found

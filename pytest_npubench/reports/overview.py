@@ -187,15 +187,15 @@ def _device_words(cases: Cases) -> str:
 
 def _row(record: CaseRecord[Any], anchor: str, picture: str) -> CaseRow:
     said = record.judgement
-    kind = said.verdict.kind
+    kind, unit = said.verdict.kind, number_text.time_unit(said.measured_s, said.predicted_s)
     return CaseRow(
         anchor=anchor,
         picture=picture,
         id=record.shown_id,
         what=record.what,
         cells=(
-            ("measured ms", number_text.milliseconds(said.measured_s)),
-            ("predicted ms", number_text.milliseconds(said.predicted_s)),
+            ("measured", number_text.time(said.measured_s, unit)),
+            ("predicted", number_text.time(said.predicted_s, unit)),
             ("error %", number_text.percent(said.error, signed=said.predicted_s is not None)),
             ("repeat %", number_text.percent(said.repeat_error)),
         ),

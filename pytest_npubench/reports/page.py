@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pytest_npubench.campaign.visits import Round
 from pytest_npubench.reports.lanes import Lane
-from pytest_npubench.reports.plot_parts import DrawnFigure
+from pytest_npubench.reports.plot_parts import CellGrid, DrawnFigure
 from pytest_npubench.verdict import FAILING, VerdictKind
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
@@ -17,23 +17,26 @@ _GOOD = frozenset((VerdictKind.PASSED, VerdictKind.UNCHANGED, VerdictKind.IMPROV
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table whose first column heads its rows; every row has as many cells as the header."""
+    """A table whose first column heads its rows; every row has as many cells as the header. `shows`: the keys of the
+    cases, or the kinds of cases, that it is about."""
 
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+    shows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A figure, what it shows in one sentence, what its quantities mean, and its numbers."""
+    """A figure, what it shows in one sentence, what its quantities mean, and its numbers; `shows` as of a table."""
 
     title: str
     summary: str
     notes: tuple[str, ...]
-    figure: DrawnFigure
+    figure: DrawnFigure | CellGrid
     table: Table
+    shows: tuple[str, ...] = ()
 
 
 Parts = tuple[tuple[Chart, ...], tuple[Table | None, ...], tuple[str, ...]]
@@ -55,6 +58,10 @@ class Shown(Protocol):
 
     def lines(self, cases: Cases) -> Sequence[str]:
         """What the end of a run says of the suite's cases."""
+        ...
+
+    def across(self, cases: Cases) -> Sequence[Chart]:
+        """Of all batch sizes of one model on a device."""
         ...
 
     def heading(self, record: CaseRecord[Any]) -> str:
@@ -111,6 +118,21 @@ class CampaignSection:
     metrics: Table | None
     cases: tuple[tuple[str, str], ...] = ()
     """The anchor of each case's row, and its id."""
+    pictures: Mapping[str, str] = field(default_factory=dict)
+    """The anchor of a case's row -> that of the chart or table that shows it; of others it is the section's."""
+    shown: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    """The anchor of a chart or table -> the rows of the cases that it shows, as in `cases`."""
+
+    @property
+    def parts(self) -> tuple[Chart | Table, ...]:
+        return (*self.charts, *self.tables)
+
+    def anchor_of(self, part: Chart | Table) -> str:
+        """Of one of its charts or tables."""
+        parts: tuple[Sequence[Chart | Table], str] = (
+            (self.charts, "chart") if isinstance(part, Chart) else (self.tables, "table")
+        )
+        return f"{self.anchor}-{parts[1]}-{[*map(id, parts[0])].index(id(part)) + 1}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,13 +40,16 @@ class Shape(Enum):
     BARS = "bars"
     SPAN = "span"
     """Bars from -x to x behind the others."""
+    BOXES = "boxes"
+    """From one end of `x_ends` to the other, within the row of their name, of which `y_ends` is the part, 0 its top."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnSeries:
     """Values over their places; None is a gap. `x_ends` and `y_ends` are intervals, a pair for each value or None.
     `hover` is what a mark says of itself, a format of x and y. `colors` are those of single marks, where they differ;
-    `group` names the legend's entry that stands for several series, and `told` is what a mark says beside that."""
+    `group` names the legend's entry that stands for several series, and `told` is what a mark says beside that. `says`
+    is what each mark says where no format of x and y does, `labels` what stands in boxes that are wide enough."""
 
     name: str
     shape: Shape
@@ -65,6 +68,8 @@ class DrawnSeries:
     pattern: str = ""
     in_legend: bool = True
     told: str = ""
+    says: Sequence[str] = ()
+    labels: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +99,34 @@ class DrawnFigure:
     diagonal: bool = False
     wedge: float | None = None
     legend: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One field of a grid. `text` is its number or word, `aside` what stands beside its bar; `told` is all of it in a
+    sentence. `shade` from 0 to 1 is how dark it is; `share` from 0 to 1 is the part of its bar that belongs to the
+    first of two; `steps` puts a line above it."""
+
+    text: str
+    told: str
+    aside: str = ""
+    shade: float | None = None
+    share: float | None = None
+    steps: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellGrid:
+    """Cells by row and column, None where nothing was measured. A column's head has a name and a line below it.
+    `parts` name the two that a bar is shared by, `shades` the lightest and the darkest cell; empty where no cell has
+    such."""
+
+    rows_title: str
+    rows: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    cells: tuple[tuple[Cell | None, ...], ...]
+    shades: tuple[str, str] | None = None
+    parts: tuple[str, str] | None = None
 
 
 def label(text: str) -> str:

@@ -99,14 +99,13 @@ def card(record: CaseRecord[Any], anchor: str, row: str, known: Before) -> Regre
 def changed(metric: Metric, known: Before) -> str:
     """By how much a metric changed, against what, and what change nobody minds."""
     old = known.samples(metric.name)
-    unit, level = metric.unit, judged_level(metric)
-    tonight = f"{metric.name} {number_text.figure(judged_at(metric.processes, level), unit)}"
-    was = ""
-    if old:
-        was_at = statistics.median(judged_at(session.metrics[metric.name].processes, level) for session, _ in old)
-        number = f"{len(old)} accepted session{'' if len(old) == 1 else 's'}"
-        was = f", was {number_text.figure(was_at, unit)} in {number}"
-    return f"{tonight}{was}{_change(metric)}."
+    level = judged_level(metric)
+    was_at = [judged_at(session.metrics[metric.name].processes, level) for session, _ in old]
+    judged = judged_at(metric.processes, level), statistics.median(was_at) if was_at else None
+    tonight, earlier = number_text.figures(judged, metric.unit)
+    number = f"{len(old)} accepted session{'' if len(old) == 1 else 's'}"
+    was = f", was {earlier} in {number}" if old else ""
+    return f"{metric.name} {tonight}{was}{_change(metric)}."
 
 
 def _change(metric: Metric) -> str:
@@ -129,8 +128,10 @@ def _size(metric: Metric) -> str:
 
 
 def _charts(metric: Metric, known: Before) -> tuple[Chart | None, ...]:
-    factor, unit = (1e3, "ms") if metric.unit == "s" else (1.0, metric.unit)
-    new = [value * factor for process in metric.processes for value in process]
+    found = [value for process in metric.processes for value in process]
+    time_in = number_text.time_unit(quantile(found, 0.5) if found else None)
+    factor, unit = (time_in.per_s, time_in.name) if metric.unit == "s" else (1.0, metric.unit)
+    new = [value * factor for value in found]
     old = [(session, [value * factor for value in values]) for session, values in known.samples(metric.name)]
     name = f"{metric.name}, {unit}" if unit else metric.name
     return _distributions(name, new, [value for _, values in old for value in values]), _nights(name, new, old)

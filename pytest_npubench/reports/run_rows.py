@@ -88,7 +88,7 @@ class RunRow:
     def value_text(self) -> str:
         if self.value is None:
             return ""
-        return f"{self.value * 100:.2f} %" if self.is_fraction else amount(self.value, self.unit)
+        return f"{self.value * 100:.2f} %" if self.is_fraction else amount(self.value, self.unit, self._time_unit)
 
     @property
     def change_text(self) -> str:
@@ -96,7 +96,16 @@ class RunRow:
 
     @property
     def predicted_text(self) -> str:
-        return "" if self.predicted_s is None else amount(self.predicted_s, "s")
+        return "" if self.predicted_s is None else number_text.time(self.predicted_s, self._time_unit)
+
+    @property
+    def measured_text(self) -> str:
+        return "" if self.measured_s is None else number_text.time(self.measured_s, self._time_unit)
+
+    @property
+    def _time_unit(self) -> number_text.TimeUnit:
+        """Of all times that stand in the row."""
+        return number_text.time_unit(self.value if self.unit == "s" else None, self.measured_s, self.predicted_s)
 
     @property
     def off_text(self) -> str:
@@ -164,14 +173,14 @@ def shared_reason(judgement: Judgement) -> str:
     return verdict.reason
 
 
-def amount(value: float, unit: str) -> str:
-    """A figure of four digits: seconds in ms, bytes with a prefix, ratios as "x1.23"."""
+def amount(value: float, unit: str, time_in: number_text.TimeUnit | None = None) -> str:
+    """A figure of four digits: times as in number_text.figure, bytes with a prefix, ratios as "x1.23"."""
     if unit in ("B", "B/s"):
         for size, prefix in PREFIXES:
             if abs(value) >= size:
                 return f"{value / size:.4g} {prefix}{unit}"
     if unit == "s":
-        return f"{number_text.milliseconds(value)} ms"
+        return number_text.time(value, time_in)
     if unit == "ratio":
         return f"x{number_text.plain(value)}"
     return f"{number_text.plain(value)} {unit}".strip()
@@ -185,7 +194,7 @@ def _row(record: CaseRecord[Any], name: str) -> RunRow:
     is_difference = metric is not None and metric.gate == "difference"
     neutral = 0.0 if is_difference else 1.0
     return RunRow(
-        name=name if not record.device or record.device.endswith(":0") else f"{name} on {record.device}",
+        name=name + record.on_device,
         record=record,
         figure=None if metric is None else metric.name,
         unit="" if metric is None else metric.unit,

@@ -12,16 +12,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
-from pytest_npubench.reports.plot_parts import Axis, DrawnFigure, DrawnSeries, Place, Shape, has_place, round_ticks
+from pytest_npubench.reports import definitions
+from pytest_npubench.reports.plot_parts import (
+    Axis,
+    CellGrid,
+    DrawnFigure,
+    DrawnSeries,
+    Place,
+    Shape,
+    has_place,
+    round_ticks,
+)
+from pytest_npubench.reports.svg_cells import draw_cells
+from pytest_npubench.reports.svg_text import CHARACTER, LINE_HEIGHT, WIDTH
+from pytest_npubench.reports.svg_text import escaped as _text
 
-WIDTH = 500.0
 PLOT_HEIGHT = 230.0
 ROW_HEIGHT, BAR_HEIGHT = 30.0, 15.0
-CHARACTER = 6.6
-"""Widest mean width of a character of an axis, at 12 units of height."""
-LINE_HEIGHT = 18.0
+BOXES_HEIGHT, BOXES_TOP = 92.0, 17.0
+"""Of a row with boxes, and what its name takes of it."""
 MAX_TITLES = 400
 """Of a series: more marks are one path, whose numbers stand in the table alone."""
 MAX_CATEGORY = 60
@@ -51,13 +61,16 @@ class Scale:
         return min(max(placed, -2 * WIDTH), 3 * WIDTH)
 
 
-def draw(figure: DrawnFigure, *, label: str) -> str:
+def draw(figure: DrawnFigure | CellGrid, *, label: str) -> str:
     """The SVG element; `label` is what a screen reader says of it."""
+    if isinstance(figure, CellGrid):
+        return draw_cells(figure, label=label)
     rows = figure.y.names
     legend = _legend(figure) if figure.legend else []
     top = LINE_HEIGHT * (1 + max((row for _, row, _ in legend), default=-1)) + 8 + (0 if rows else LINE_HEIGHT)
     num_bars = max(1, sum(series.shape is Shape.BARS for series in figure.series))
-    row_height = ROW_HEIGHT + BAR_HEIGHT * (num_bars - 1)
+    has_boxes = any(series.shape is Shape.BOXES for series in figure.series)
+    row_height = BOXES_HEIGHT if has_boxes else ROW_HEIGHT + BAR_HEIGHT * (num_bars - 1)
     bottom = top + (row_height * len(rows) if rows else PLOT_HEIGHT)
     y_scale = _scale(figure.y, _values(figure, "y"), *((top, bottom) if rows else (bottom, top)))
     y_ticks = [] if rows else _ticks(y_scale, 6)
@@ -184,11 +197,17 @@ def _frame(figure: DrawnFigure, x: Scale, y: Scale, y_ticks: Sequence[tuple[floa
             yield f'<text x="{x.start - 5:.1f}" y="{at + 4:.1f}" text-anchor="end">{_text(text)}</text>'
             last = at
     if figure.y.title:
-        yield f'<text class="name" x="2" y="{top - 9:.1f}">{_text(figure.y.title)}</text>'
+        yield f'<text class="name" x="2" y="{top - 9:.1f}">{_named(figure.y.title)}</text>'
     if figure.x.title:
         middle = (x.start + x.end) / 2
-        yield f'<text class="name" x="{middle:.1f}" y="{bottom + 33:.1f}" text-anchor="middle">{_text(figure.x.title)}'
+        yield f'<text class="name" x="{middle:.1f}" y="{bottom + 33:.1f}" text-anchor="middle">{_named(figure.x.title)}'
         yield "</text>"
+
+
+def _named(title: str) -> str:
+    """An axis' name, which says on hover what its metric means."""
+    said = definitions.of(title)
+    return f"{_text(title)}<title>{_text(said)}</title>" if said else _text(title)
 
 
 def _diagonal(figure: DrawnFigure, x: Scale, y: Scale) -> Iterator[str]:
@@ -225,6 +244,8 @@ def _drawn(figure: DrawnFigure, x: Scale, y: Scale, row_height: float) -> Iterat
         if series.shape in (Shape.BARS, Shape.SPAN):
             lane = bars.index(series) if series.shape is Shape.BARS else 0
             yield from _bars(series, x, y, row_height, lane)
+        elif series.shape is Shape.BOXES:
+            yield from _boxes(series, x, y, row_height)
         else:
             drop = row_height * 0.18 if figure.y.names else 0.0
             yield from _path(series, x, y)
@@ -248,6 +269,28 @@ def _bars(series: DrawnSeries, x: Scale, y: Scale, row_height: float, lane: int)
         yield f"<rect{style} {box}>{_title(series, value, name)}</rect>"
         ends = series.x_ends[index] if index < len(series.x_ends) else None
         yield from _whisker(x, ends, up + BAR_HEIGHT / 2 - 0.5, level=True)
+
+
+def _boxes(series: DrawnSeries, x: Scale, y: Scale, row_height: float) -> Iterator[str]:
+    """Cut off at the axis' ends; a label stands in its box where it fits."""
+    style = ' class="hatched pale"' if series.pattern else ' class="box"'
+    rows = zip(series.x, series.y, series.x_ends, series.y_ends, strict=True)
+    for index, (value, name, across, down) in enumerate(rows):
+        middle = y.place(name)
+        start, end = (x.place(one) for one in across) if across else (None, None)
+        if middle is None or start is None or end is None or down is None:
+            continue
+        start, end = max(start, x.start), min(end, x.end)
+        top, height = middle - row_height / 2 + BOXES_TOP, row_height - BOXES_TOP - 3
+        up, width = top + height * down[0], end - start
+        if width <= 0:
+            continue
+        box = f'x="{start:.1f}" y="{up:.1f}" width="{width:.1f}" height="{height * (down[1] - down[0]):.1f}"'
+        yield f"<rect{style} {box}>{_title(series, value, name, index)}</rect>"
+        text = series.labels[index] if index < len(series.labels) else ""
+        if text and CHARACTER * len(text) + 2 <= width and height * (down[1] - down[0]) >= 9:
+            at = top + height * (down[0] + down[1]) / 2 + 4
+            yield f'<text class="in" x="{start + width / 2:.1f}" y="{at:.1f}" text-anchor="middle">{_text(text)}</text>'
 
 
 def _path(series: DrawnSeries, x: Scale, y: Scale) -> Iterator[str]:
@@ -353,6 +396,13 @@ def _x(x: float, y: float, r: float) -> str:
     return f"M{x - r:.1f} {y - r:.1f}l{2 * r:g} {2 * r:g}m{-2 * r:g} 0l{2 * r:g} {-2 * r:g}"
 
 
+def _star(x: float, y: float, r: float) -> str:
+    """Five points, the first at the top."""
+    turns = [(math.pi * place / 5, 1.3 * r if place % 2 == 0 else 0.52 * r) for place in range(10)]
+    corners = " ".join(f"{x + out * math.sin(turn):.1f} {y - out * math.cos(turn):.1f}" for turn, out in turns)
+    return f"M{corners}Z"
+
+
 SYMBOL_PATHS: dict[str, Callable[[float, float, float], str]] = {
     "circle": _circle,
     "square": _square,
@@ -360,13 +410,14 @@ SYMBOL_PATHS: dict[str, Callable[[float, float, float], str]] = {
     "triangle-up": _triangle,
     "cross": _cross,
     "x": _x,
+    "star": _star,
 }
 
 
-def _title(series: DrawnSeries, x: Place, y: Place) -> str:
+def _title(series: DrawnSeries, x: Place, y: Place, index: int = 0) -> str:
     """What a mark says: the series, then its numbers."""
     try:
-        said = series.hover.format(x=x, y=y)
+        said = series.says[index] if series.says else series.hover.format(x=x, y=y)
     except (ValueError, TypeError):
         said = f"{x}: {y}"
     return f"<title>{_text(': '.join(part for part in (series.told or series.name, said) if part))}</title>"
@@ -398,7 +449,7 @@ def _legend(figure: DrawnFigure) -> list[tuple[float, int, str]]:
 def _key(series: DrawnSeries, x: float, y: float) -> str:
     """The sample of a series in the legend."""
     head = f'<g stroke="{series.color}" fill="{series.color}"'
-    if series.shape in (Shape.BARS, Shape.SPAN):
+    if series.shape in (Shape.BARS, Shape.SPAN, Shape.BOXES):
         style = ' class="hatched"' if series.pattern else ' stroke="none"'
         box = f'x="{x:.0f}" y="{y - 5:.0f}" width="18" height="10"'
         return f'{head} opacity="{series.opacity:g}"><rect{style} {box}/></g>'
@@ -409,8 +460,3 @@ def _key(series: DrawnSeries, x: float, y: float) -> str:
     outline = SYMBOL_PATHS.get(series.symbol.removesuffix("-open"), _circle)
     style = ' fill="none" stroke-width="2"' if series.symbol.endswith("-open") or outline in (_cross, _x) else ""
     return f'{head}>{line}<path{style} d="{outline(x + 9, y, 4)}"/></g>'
-
-
-def _text(text: object) -> str:
-    """Escaped; characters that XML cannot hold become a question mark."""
-    return escape("".join(one if one.isprintable() or one == " " else "\ufffd" for one in str(text)))

@@ -1,5 +1,5 @@
 """A run on a terminal: one line a case, by suite, campaign and device; why, once for all cases that share a reason; and
-what to type next. Milliseconds here, seconds everywhere else.
+what to type next. Each row has one unit of time here, the journal has seconds.
 
 The same text ends a run and is printed again from its journal (`npubench show`).
 """
@@ -212,7 +212,7 @@ def _cells(row: RunRow) -> dict[str, str]:
         "case": plain(row.name),
         "figure": plain(row.figure or ""),
         "value": row.value_text,
-        "measured": amount(row.measured_s, "s") if is_predicted and row.measured_s is not None else "",
+        "measured": row.measured_text if is_predicted else "",
         "predicted": row.predicted_text,
         "off": row.off_text,
         "change": row.change_text,
@@ -246,7 +246,7 @@ def _said(row: RunRow, width: int) -> list[str]:
     record, said = row.record, row.record.judgement
     figures = [f"{metric.name} {amount(metric.value, metric.unit)}" for metric in said.metrics]
     if said.measured_s is not None:
-        figures.append(f"measured {amount(said.measured_s, 's')}")
+        figures.append(f"measured {row.measured_text}")
     if said.predicted_s is not None:
         figures.append(f"predicted {row.predicted_text}, off {row.off_text}")
     if said.repeat_error is not None:

@@ -28,8 +28,12 @@ def serve(
     *,
     until_s: float | None = None,
     on_iteration: Callable[[int], None] | None = None,
+    is_asynchronous: bool = False,
 ) -> ServingResult:
     """Serve the load to its end, or start no iteration at or after `until_s`: what is unfinished then stays so.
+
+    Asynchronous: an iteration is planned when the one before it starts, as vLLM does by default, so that a request that
+    arrives while an iteration runs has its first one after the next. Only a virtual clock needs to be told.
 
     `on_iteration` is called after each iteration with how many have run. Raises WorkloadError before anything runs for
     a request that cannot be served, ConfigError for a scheduler that has served, needs two devices or does not fit the
@@ -39,8 +43,9 @@ def serve(
     _check(load, scheduler, executor)
     clock.start()
     started_s = now_s = clock.now_s()
+    planned_s = None  # when the next iteration was planned, if that was not just now
     while until_s is None or now_s < until_s:
-        for request in load.take(now_s):
+        for request in load.take(now_s if planned_s is None else planned_s):
             batch.add(request, now_s)
             executor.begin(request.id, request.prompt_tokens, request.output_tokens)
         next_arrival_s = load.next_arrival_s
@@ -52,12 +57,13 @@ def serve(
                 _check_all_served(scheduler)
                 break
             clock.wait_until(next_arrival_s if until_s is None else min(next_arrival_s, until_s))
-            now_s = clock.now_s()
+            now_s, planned_s = clock.now_s(), None
             continue
         num_running, num_waiting = batch.num_admitted, len(batch.waiting)
         start_s = clock.now_s()
         outcome = executor.run(plan)
         now_s = clock.advance(outcome.duration_s)
+        planned_s = start_s if is_asynchronous else None
         log.append(start_s, now_s, plan, outcome, num_running=num_running, num_waiting=num_waiting)
         for request_id, token in outcome.tokens.items():
             batch.members[request_id].tokens.append(token)

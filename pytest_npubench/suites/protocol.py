@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_npubench.core.record_reader import TomlTable
     from pytest_npubench.engines.descriptor import EngineDescriptor
     from pytest_npubench.reports.lanes import Lane
-    from pytest_npubench.reports.page import Parts, Rounds
+    from pytest_npubench.reports.page import Chart, Parts, Rounds
     from pytest_npubench.store.baselines import Baselines
     from pytest_npubench.store.fingerprint import FingerprintKey
     from pytest_npubench.verdict.case_record import CaseRecord, Cases
@@ -159,6 +159,10 @@ class Suite:
         from pytest_npubench.reports.campaign_sections import plain_parts
 
         return plain_parts(rounds)
+
+    def across(self, cases: Cases) -> Sequence[Chart]:
+        """Charts of all batch sizes of one model on a device; none where each campaign shows its own alone."""
+        return ()
 
     def lanes(self, points: Round) -> Iterable[Lane]:
         """What one round of a campaign becomes in a trace."""

@@ -42,8 +42,13 @@ class CaseRecord(Generic[DetailT]):
 
     @property
     def shown_id(self) -> str:
-        """With its device, where that is not the first of its family."""
-        return self.id if not self.device or self.device.endswith(":0") else f"{self.id} on {self.device}"
+        """With its device, where that is not the first of its family, or a group that begins with it."""
+        return self.id + self.on_device
+
+    @property
+    def on_device(self) -> str:
+        """ " on DEVICE", empty on the first."""
+        return f" on {self.device}" if self.device and not self.device.split(",")[0].endswith(":0") else ""
 
     @property
     def suite(self) -> str:

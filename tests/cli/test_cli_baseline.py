@@ -101,7 +101,8 @@ def test_list_of_nothing(work: Path, call: Run) -> None:
     assert "baselines: No such file or directory" in call("baseline", "list").error
     (work / "baselines").mkdir()
     assert call("baseline", "list").out == "nothing was accepted yet\n"
-    assert call("baseline", "list", "--json").json == {"files": [], "renamed": {}}
+    found = call("baseline", "list", "--json").json
+    assert found == {"format": "npubench-baselines", "version": 1, "files": [], "renamed": {}}
     (work / "baselines" / "h200").mkdir()
     (work / "baselines" / "h200" / "buckets-00000000.json").write_text("{")
     assert "buckets-00000000.json line 1 column 2" in call("baseline", "list").error

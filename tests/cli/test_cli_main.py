@@ -19,12 +19,14 @@ from .conftest import Answer
 
 NAMES = (
     "run",
+    "preflight",
     "probe",
     "hardware",
     "workloads",
     "profile",
     "predict",
     "simulate",
+    "calibrate",
     "load",
     "partition",
     "show",

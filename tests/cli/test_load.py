@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,9 @@ pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install pyt
 
 from campaign.server.stand_in import StandIn, refuses, sometimes
 
+from pytest_npubench.engines.http import shared_load
 from pytest_npubench.engines.http.known_answer import KnownAnswer
+from pytest_npubench.engines.http.load_run import run_load
 from pytest_npubench.suites.server import lateness
 
 KEY = "sk-0123456789-abcdefghijklmnop"
@@ -55,6 +58,32 @@ def test_json_has_every_metric_and_how_the_client_kept_up(load):
     assert answer["server"]["software"] == "vllm 0.32.0"
     assert answer["client"]["late"] is None
     assert len(stand_in.bodies) == 8
+
+
+def test_several_processes_send_the_same_requests(load):
+    """The same lengths at the same seed, whoever sends them."""
+    one, two = StandIn(known=KNOWN), StandIn(known=KNOWN)
+    assert load(one, "--seed", 3).status == 0
+    answer = load(two, "--seed", 3, "--processes", 2)
+    assert answer.status == 0, answer.err
+    assert "from 2 processes" in answer.err
+    lengths = [sorted((len(body["prompt"]), body["max_tokens"]) for body in sent.bodies) for sent in (one, two)]
+    assert lengths[0] == lengths[1]
+
+
+def test_a_lost_process_is_no_measurement(load, monkeypatch):
+    """Its requests are told apart from failures of the server."""
+
+    def lost(endpoint, requests, number):
+        run = run_load(endpoint, requests)
+        answers = [replace(run.answers[0], dispatched_s=None, token_times_s=(), failed="lost with x"), *run.answers[1:]]
+        return replace(run, answers=tuple(answers), lost=("process 1 of 2 of the client was lost",))
+
+    monkeypatch.setattr(shared_load, "run_shared_load", lost)
+    answer = load(StandIn(known=KNOWN), "--processes", 2)
+    assert answer.status == 2
+    assert "failed     1 lost with a process of the client" in answer.out
+    assert "process 1 of 2 of the client was lost" in answer.err
 
 
 def test_the_table_says_who_was_asked_and_what_came_out(load):
@@ -133,6 +162,8 @@ def test_no_answer_is_no_measurement_and_names_the_failures(load, monkeypatch):
         (("--slo-ttft", "5s"), "want --slo-ttft and --slo-tbt together"),
         (("--attainment", "0.9"), "--attainment is of an SLO"),
         (("--attainment", "1.5", *SLO), "want a fraction above 0 and up to 1"),
+        (("--processes", "0"), "want a whole number from 1 to 256"),
+        (("--processes", "257"), "want a whole number from 1 to 256"),
         (("--rate", "0"), "want requests a second, 1e-06"),
         (("--rate", "x"), "want requests a second, 1e-06"),
         (("--seed", "-1"), "want a whole number from 0"),

@@ -224,3 +224,92 @@ def test_one_request_has_no_rate_and_is_simulated_all_the_same(call: Run) -> Non
     run = call(*arguments(requests=1, json=True)).json["runs"][0]
     assert (run["realised_rate_per_s"], run["realised_cv"]) == (None, None)
     assert "20 requests/s asked for" in call(*arguments(requests=1)).out
+
+
+PEAKS = """
+title = "A device that is only calculated with"
+[peak.flops_per_s.bf16]
+value = 800
+unit = "TFLOP/s"
+source = "the test's own"
+[peak.memory_bandwidth_bytes_per_s]
+value = 1000
+unit = "GB/s"
+source = "the test's own"
+"""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> dict[str, object]:
+    """A run as a server leaves it behind: 24 requests whose tokens came every 20 ms."""
+    rows = [
+        {
+            "input_toks": 100 + 40 * number,
+            "output_toks": 12,
+            "queued_ts": 5.0 + 0.2 * number,
+            "first_token_ts": 5.03 + 0.2 * number,
+            "last_token_ts": 5.25 + 0.2 * number,
+        }
+        for number in range(24)
+    ]
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "requests.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (tmp_path / "peaks.toml").write_text(PEAKS, encoding="utf-8")
+    device = {"--hardware": tmp_path / "peaks.toml", "--model": "qwen3-8b", "--kv-capacity": 20_000}
+    return {"run": folder, "cost": tmp_path / "cost.json", "device": [word for pair in device.items() for word in pair]}
+
+
+def test_a_server_s_own_run_is_calibrated_on_and_simulated(call: Run, served: dict[str, Any]) -> None:
+    """The whole way: the run, its cost, and the run again, beside what was measured."""
+    done = call("calibrate", served["run"], *served["device"], "--first", "50%", "-o", served["cost"])
+    assert done.status == 0, done.err
+    assert "from    the first 12 of 24 requests" in done.out
+    assert "on the other 12 requests" in done.out
+    again = ["--run", served["run"], "--against", served["run"], "--cost", served["cost"], "--policy", "chunked"]
+    answer = call("simulate", *served["device"], *again, "--json").json
+    assert answer["workload"]["num_requests"] == 24
+    (run,) = answer["runs"]
+    by_name = {metric["name"]: metric for metric in run["metrics"]}
+    tpot = by_name["tpot_mean_s"]
+    assert tpot["measured"] == pytest.approx(0.02)
+    assert abs(tpot["error"]) < 0.2  # no such server exists: its times know nothing of lengths
+    assert tpot["low"] < tpot["value"] < tpot["high"]
+    assert by_name["tbt_mean_s"]["measured"] is None  # a run has first and last tokens alone
+    shown = call("simulate", *served["device"], *again)
+    assert re.search(r"tpot_mean_s .* ms \(.* to .*\) [+-][\d.]+% .* 20 ms", shown.out), shown.out
+
+
+def test_more_than_was_calibrated_on_is_said(call: Run, served: dict[str, Any]) -> None:
+    call("calibrate", served["run"], *served["device"], "-o", served["cost"])
+    large = ["--workload", "layered-sharegpt", "--rate", 50, "--requests", 20, "--policy", "chunked"]
+    shown = call("simulate", *served["device"], *large, "--cost", served["cost"])
+    assert "beyond what was calibrated on, band twice as wide: decode rows: up to" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (["--requests", "99"], "--requests 99: the run has 24"),
+        (["--first", "0%"], "want a part above 0 up to 100 %"),
+        (["--first", "10%"], "2 requests to calibrate on; want at least 5"),
+        (["--hardware", "nvidia-h1000"], "no hardware file is named 'nvidia-h1000'"),
+        (["-o", "RUN/requests.jsonl"], "requests.jsonl"),
+    ],
+)
+def test_what_cannot_be_calibrated_is_said(call: Run, served: dict[str, Any], change: list[str], words: str) -> None:
+    change = [word.replace("RUN", str(served["run"])) for word in change]
+    done = call("calibrate", served["run"], *served["device"], "-o", served["cost"], *change)
+    assert done.status in (1, 2)
+    assert words in done.err
+    assert not served["cost"].exists()
+
+
+def test_a_cost_of_another_model_or_a_load_twice_is_refused(
+    call: Run, refused: Callable[..., str], served: dict[str, Any]
+) -> None:
+    call("calibrate", served["run"], *served["device"], "--requests", 12, "-o", served["cost"])
+    assert "is of qwen3-8b" in refused(cost=served["cost"], dtype=None, tensor_parallel=1)
+    both = call("simulate", *served["device"], "--policy", "chunked", "--run", served["run"], "--rate", 3)
+    assert both.status == 2
+    assert "are another load's" in both.err

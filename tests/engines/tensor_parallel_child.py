@@ -63,7 +63,9 @@ def shards(arrays: dict[str, jax.Array]) -> dict[str, Any]:
 def prompt_error(engine: StaticBucketEngine) -> float:
     """How far a prompt's hidden state is off where a TPU's kernel attends to it, heads split over the devices."""
     prompt, scalar = np.arange(16, dtype=np.int32), np.int32(11)
-    kernel = GraphForm(write_step=write_rows, attend_prompt=partial(attend_splash, engine._mesh, interpret=True))
+    kernel = GraphForm(
+        write_step=write_rows, attend_prompt=partial(attend_splash, engine._binaries.mesh, interpret=True)
+    )
     hidden = []
     for form in (PORTABLE, kernel):
         step = jax.jit(partial(forward.prefill_hidden, engine.shape, form=form))

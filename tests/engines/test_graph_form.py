@@ -13,16 +13,15 @@ import numpy.typing as npt
 import pytest
 from jax.sharding import Mesh
 
-from pytest_npubench.engines.jax_dense import forward
+from pytest_npubench.engines.compiled.hlo import parse
+from pytest_npubench.engines.jax_dense.binaries import DecoderBinaries
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
-from pytest_npubench.engines.jax_dense.forward import DecoderState
 from pytest_npubench.engines.jax_dense.graph_form import PORTABLE, GraphForm, graph_form
 from pytest_npubench.engines.jax_dense.layers import attend_causal, scatter_rows, write_rows
 from pytest_npubench.engines.jax_dense.memory import cache_bytes
 from pytest_npubench.engines.jax_dense.splash_attention import attend_splash
 from pytest_npubench.engines.jax_dense.weights import AXIS
 
-from .compiled_text import copies
 from .conftest import Served
 from .decoders import BATCH_SIZE
 
@@ -92,15 +91,15 @@ def test_a_decode_step_copies_no_cache_on_the_host(served: Served) -> None:
 def test_row_updates_would_copy_it(serve: Callable[[str], Served]) -> None:
     """Where there is one key-value head: so the host keeps the scatter, and the test above can see copies."""
     engine = serve("normed").engine
-    vector = engine._array_shape((BATCH_SIZE,))
-    step = partial(forward.decode, engine.shape, form=GraphForm(write_step=write_rows, attend_prompt=attend_causal))
-    lowered = jax.jit(step, donate_argnums=1).lower(
-        engine._weights, DecoderState(engine._cache_shapes(32), vector, vector)
-    )
+    form = GraphForm(write_step=write_rows, attend_prompt=attend_causal)
+    shape, devices = engine.shape, list(engine._binaries.mesh.devices.flat)
+    decode = DecoderBinaries(shape, devices, batch_size=BATCH_SIZE, dtype="fp32", form=form).decode(32)
+    lowered = jax.jit(decode.function, donate_argnums=decode.donate).lower(*decode.arguments)
     assert cache_copies(engine, lowered.compile())[0] != []
 
 
 def cache_copies(engine: StaticBucketEngine, binary: Any) -> tuple[list[str], int]:
     """The copies of a whole cache in a binary of bucket 32, and the bytes it writes in place."""
     num_elements = BATCH_SIZE * engine.shape.num_kv_heads * 32 * engine.shape.head_dim
-    return copies(binary.as_text(), num_elements=num_elements), binary.memory_analysis().alias_size_in_bytes
+    copies = parse(binary.as_text()).copies(num_elements)
+    return [copy.name for copy in copies], binary.memory_analysis().alias_size_in_bytes

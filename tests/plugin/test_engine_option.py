@@ -130,7 +130,7 @@ def test_the_reference_engine_unless_another_is_named(settings):
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("vlm", "; did you mean 'vllm'?"), ("VLLM", "'vllm'?"), ("sglang", "aihub")]
+    ("name", "hint"), [("vlm", "; did you mean 'vllm'?"), ("VLLM", "'vllm'?"), ("sglang", ENGINES[-1])]
 )
 def test_an_unknown_engine_is_refused_with_those_there_are(settings, name, hint):
     said = f"--npubench-engine = '{name}': want {', '.join(ENGINES[:-1])} or {ENGINES[-1]}"

@@ -108,7 +108,7 @@ def test_it_says_why_it_cannot_run(project: Project) -> None:
             ("outside",),
             "outside_engine:ENGINE",
             "--npubench-engine=outsize",
-            "aihub or outside; did you mean 'out",
+            " or outside; did you mean 'out",
         ),
     ],
     ids=["failed import", "unknown name"],

@@ -48,6 +48,14 @@ min_rounds = 2
 max_rounds = 2
 budget_s = 1
 """
+NEVER_MISSED = """
+[[slo]]
+model = "*"
+workload = "*"
+ttft_s = 600
+tbt_s = 600
+source = "none: these tests judge no time"
+"""
 PROFILE = """
 [profile.{name}]
 workloads = ["azure-conv-sample"]
@@ -63,7 +71,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("serving")
     profiles = "".join(PROFILE.format(name=name) for name in ("quick", "nightly", "full"))
     (folder / "hardware").mkdir()
-    (folder / "hardware" / "served.toml").write_text(HARDWARE + profiles, encoding="utf-8")
+    (folder / "hardware" / "served.toml").write_text(HARDWARE + profiles + NEVER_MISSED, encoding="utf-8")
     return folder
 
 

@@ -1,12 +1,13 @@
 import tracemalloc
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_npubench.errors import ConfigError, LengthError
-from pytest_npubench.predictors import lens
+from pytest_npubench.predictors import request_times
 from pytest_npubench.predictors.lens import BucketProfile, BucketTiming, LensPredictor
 
 BUCKETS = (4, 7, 16, 32)
@@ -68,11 +69,28 @@ def test_every_request_at_once_equals_one_by_one(fake_table_engine):
     assert np.stack(parts(ours), axis=-1).reshape(-1, 2) == pytest.approx(np.array(walked), rel=1e-12)
 
 
+@given(
+    short_s=st.floats(1e-9, 1e-3), long_s=st.floats(1e-3, 1e3), l_in=st.integers(1, 130_000), out=st.integers(1, 1_000)
+)
+@example(short_s=1e-9, long_s=1e3, l_in=130_000, out=2)
+@settings(max_examples=60, deadline=None)
+def test_a_short_decode_keeps_its_digits_behind_a_long_prompt(short_s, long_s, l_in, out):
+    """The seconds of all steps before it are up to 1e17 times as many as its own."""
+    predictor = LensPredictor(profile_of({128: (1.0, short_s), 100_000: (1.0, long_s), 131_072: (1.0, short_s)}))
+    within = Fraction(short_s), Fraction(long_s), Fraction(short_s)
+    steps = [
+        max(0, min(edge, l_in + out - 1) - max(low, l_in))
+        for low, edge in ((0, 128), (128, 100_000), (100_000, 131_072))
+    ]
+    want = sum(count * step_s for count, step_s in zip(steps, within, strict=True))
+    assert predictor.predict(l_in, out).decode_s == pytest.approx(float(want), rel=1e-14)
+
+
 def test_chunks_join_without_a_seam(monkeypatch):
     rng = np.random.default_rng(0)
     inputs, outputs = rng.integers(1, 17, 100), rng.integers(1, 17, 100)
     whole = LensPredictor(profile_of(TABLE)).predict(inputs, outputs).e2e_s
-    monkeypatch.setattr(lens, "CHUNK_REQUESTS", 7)
+    monkeypatch.setattr(request_times, "CHUNK_REQUESTS", 7)
     assert LensPredictor(profile_of(TABLE)).predict(inputs, outputs).e2e_s.tolist() == whole.tolist()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.reports.plot_parts import DrawnFigure
+from pytest_npubench.reports.plot_parts import CellGrid, DrawnFigure
 from pytest_npubench.store.journal import Journal, read_journal
 from pytest_npubench.suites import shown
 
@@ -22,7 +22,7 @@ with suppress(ModuleNotFoundError):  # without jinja2 there is no page, and a fi
 
 @pytest.fixture(scope="session", autouse=True)
 def drawn_figures() -> Iterator[None]:
-    def draw(figure: DrawnFigure, *, label: str) -> str:
+    def draw(figure: DrawnFigure | CellGrid, *, label: str) -> str:
         mark = str(len(DRAWN))
         DRAWN[mark] = figure
         return svg.draw(figure, label=label).replace("<svg ", f'<svg data-drawn="{mark}" ', 1)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 from pytest_npubench.reports import svg
-from pytest_npubench.reports.plot_parts import DrawnFigure, Ends, Place
+from pytest_npubench.reports.plot_parts import CellGrid, DrawnFigure, Ends, Place
 
 VOID = frozenset({"meta", "link", "br", "img", "input", "hr"})
-DRAWN: dict[str, DrawnFigure] = {}
+DRAWN: dict[str, DrawnFigure | CellGrid] = {}
 """What the pages of this process show, by the mark that conftest has their SVG carry."""
 
 
@@ -79,14 +79,21 @@ def rows(table: Element) -> list[list[str]]:
 
 
 def figures(page: Element) -> dict[str, DrawnFigure]:
-    """Title of each chart -> what was drawn for it. Of several campaigns' charts of one title, the last."""
-    return {
-        (figure.all("h3") or figure.all("h4"))[0].text: DRAWN[figure.one("svg").attributes["data-drawn"]]
-        for figure in page.all("figure")
-    }
+    """Title of each chart with axes -> what was drawn for it. Of several campaigns' charts of one title, the last."""
+    return {title: figure for title, figure in _drawn(page) if isinstance(figure, DrawnFigure)}
 
 
-def check_svg(figure: DrawnFigure) -> None:
+def grids(page: Element) -> dict[str, CellGrid]:
+    """The same of each grid of cells."""
+    return {title: figure for title, figure in _drawn(page) if isinstance(figure, CellGrid)}
+
+
+def _drawn(page: Element) -> Iterator[tuple[str, DrawnFigure | CellGrid]]:
+    for figure in page.all("figure"):
+        yield (figure.all("h3") or figure.all("h4"))[0].text, DRAWN[figure.one("svg").attributes["data-drawn"]]
+
+
+def check_svg(figure: DrawnFigure | CellGrid) -> None:
     """It is XML by itself, and every number in its paths is finite."""
     text = svg.draw(figure, label="a chart")
     ElementTree.fromstring(text)

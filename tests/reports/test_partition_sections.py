@@ -29,7 +29,7 @@ from pytest_npubench.verdict.case_record import Cases
 from pytest_npubench.verdict.result import Metric
 
 from .journals import make_fingerprint, open_journal
-from .page import Element, check_svg, figures, read, rows, table_of, whiskers
+from .page import Element, check_svg, figures, grids, read, rows, table_of, whiskers
 from .paired import damaged, pair_record, unmeasured
 from .served import policy_record
 
@@ -255,6 +255,8 @@ def caption_of(page: Element, title: str) -> str:
 def test_every_kind_is_shown_and_the_charts_are_whole(page: Element) -> None:
     found = figures(page)
     assert list(found) == [
+        "Times of the solver's choices: attention_q",
+        "Times of the solver's choices: ffn_down",
         "GPU-1: time by tokens",
         "GPU-1: FLOP/s by tokens",
         "NPU-1: time by tokens",
@@ -264,9 +266,16 @@ def test_every_kind_is_shown_and_the_charts_are_whole(page: Element) -> None:
         "Decoder layer: decode of 1 token after 256",
         "Across the edges of graph sizes: ffn_down",
     ]
-    for figure in found.values():
+    maps = grids(page)
+    assert list(maps) == [
+        "What the solver chose",
+        "Speed of the unit of dynamic shapes by shape",
+        "Speed of the static unit by shape",
+        "Order and shape on the static unit",
+    ]
+    for figure in (*found.values(), *maps.values()):
         check_svg(figure)
-    assert [heading.text for heading in page.all("h3") if heading.text not in found] == [
+    assert [heading.text for heading in page.all("h3") if heading.text not in {**found, **maps}] == [
         "The solver's decisions",
         "Decisions reported by HeteroInfer",
         "Waiting in chains of dependent operators",
@@ -372,11 +381,11 @@ def test_decisions_with_regret_as_percent(page: Element) -> None:
     header, *body = table_of(page, "The solver's decisions")
     assert header[6] == "regret %"
     assert body[0] == [
-        *("attention_q", "40", "2.1", "2", "+5.00", "1.96", "+2.04", "1.5"),
+        *("attention_q", "40", "2.1 ms", "2 ms", "+5.00", "1.96 ms", "+2.04", "1.5"),
         "hybrid: rows 4:1 (5728:1440), npu padded to 64",
         "gpu_only: all on gpu",
     ]
-    assert body[1][4:8] == ["-10.00", "1.06", "-5.66", "–"]
+    assert body[1][4:8] == ["-10.00", "1.06 ms", "-5.66", "–"]
     assert body[2] == ["ffn_down", "40", *["unavailable"] * 8]
     assert len(rows(page.all("table")[0])) == len(partition_records()) + 1
 
@@ -510,7 +519,7 @@ def test_a_record_of_another_version_is_named_and_the_others_are_shown() -> None
         for changed in damaged(record):
             *_, (said,) = section_of([changed])
             assert said.startswith(f"{record['id']} is not shown: its record is of another version"), changed["detail"]
-        for name in record["detail"].keys() - {"published"}:
+        for name in record["detail"].keys() - {"published", "gpu_share"}:
             lacking = {key: value for key, value in record["detail"].items() if key != name}
             assert name in section_of([{**record, "detail": lacking}])[2][0]
     known, other = partition_records()[:2]

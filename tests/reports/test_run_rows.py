@@ -27,7 +27,9 @@ from pytest_npubench.verdict.result import Judgement, Metric
 JOURNAL = Path("runs/journal.jsonl")
 NO_BASELINE = "0 accepted sessions on this stack; want 3 or more"
 FIGURE = r"(-?[\d,.]+(?:e[+-]?\d+)?)"
-seconds = st.floats(1e-6, 1e3)
+seconds = st.floats(-9, 3).map(lambda power: 10.0**power)  # as many of each unit
+UNIT = r"(s|ms|µs|ns)"
+PER_S = {"s": 1.0, "ms": 1e3, "µs": 1e6, "ns": 1e9}
 
 
 def record_of(case: str, judgement: Judgement, **fields: Any) -> dict[str, Any]:
@@ -81,9 +83,15 @@ def test_measured_predicted_and_off_agree_and_the_judged_error_has_its_name(
 ) -> None:
     text = render_table([record_of("s/k/a", predicted(measured_s, measured_s * ratio, error))], width=120, color=False)
     row = text.splitlines()[2]
-    found = re.search(rf"prediction_error +{FIGURE} % +{FIGURE} ms +{FIGURE} ms +([+-][\d.]+) %", row)
+    found = re.search(rf"prediction_error +{FIGURE} % +{FIGURE} {UNIT} +{FIGURE} {UNIT} +([+-][\d.]+) %", row)
     assert found is not None, row
-    judged, measured, foretold, off = map(read_figure, found.groups())
+    judged, measured, foretold, off = (read_figure(found[place]) for place in (1, 2, 4, 6))
+    assert found[3] == found[5]  # one unit for what is compared
+    for shown_s, value_s in (
+        (measured / PER_S[found[3]], measured_s),
+        (foretold / PER_S[found[5]], measured_s * ratio),
+    ):
+        assert shown_s == pytest.approx(value_s, rel=5.1e-4)
     assert judged == pytest.approx(error * 100, abs=0.006)
     shown_digits = 5e-4 + (0.5 / measured if measured >= 1000 else 0) + (0.5 / foretold if foretold >= 1000 else 0)
     assert off / 100 == pytest.approx(foretold / measured - 1, abs=0.0001 + 2.5 * ratio * shown_digits)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_npubench.reports import html, svg
+from pytest_npubench.reports import definitions, html, svg
 from pytest_npubench.reports.plot_parts import DrawnSeries, Shape
 from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import shown
@@ -190,7 +190,8 @@ def test_layer_groups(page: Element) -> None:
 
 def test_attainment_by_rate(page: Element) -> None:
     title = "SLO attainment by rate, layered-arxiv-div32"
-    layered, chunked, *marks = figures(page)[title].series
+    layered, chunked, *split, first, second = figures(page)[title].series
+    marks = [first, second]
     assert [(mark.name, mark.x, mark.y) for mark in marks] == [
         ("layered, capacity", [1.5], [90.0]),
         ("chunked, capacity", [1.2], [90.0]),
@@ -201,6 +202,15 @@ def test_attainment_by_rate(page: Element) -> None:
     assert layered.x == chunked.x == (0.8, 1.6)
     assert layered.y == pytest.approx([100, 75])
     assert chunked.y == pytest.approx([95, 50])
+    assert {one.name: list(one.y) for one in split} == {
+        "layered, TTFT alone": pytest.approx([100, 80]),
+        "layered, TBT alone": pytest.approx([100, 90]),
+        "chunked, TTFT alone": pytest.approx([100, 50]),
+        "chunked, TBT alone": pytest.approx([95, 100]),
+    }
+    assert all(one.width < layered.width and one.dash for one in split)
+    shown_as = {(one.dash, one.symbol) for one in (layered, chunked, *split)}
+    assert len(shown_as) == 6  # without its colour each line is still another
     assert figures(page)[title].horizontals == (90,)
     parts = ("TTFT and TBT", "TTFT", "TBT")
     assert table_of(page, title) == [
@@ -217,6 +227,18 @@ def test_a_timeline_steps_up_at_each_token(page: Element) -> None:
     assert list(layered.y) == list(chunked.y) == [0, 1, 2, 3]
     assert layered.shape is Shape.STAIRS  # flat until the token comes
     assert table_of(page, f"When each token came, {LOAD}")[3] == ["3", "250", "460"]
+
+
+def test_names_of_metrics_in_heads_and_on_axes_say_what_they_mean(page: Element) -> None:
+    heads = {cell.text: cell.attributes for cell in page.all("th") if cell.attributes.get("title")}
+    assert "queueing included" in heads["TTFT"]["title"]
+    assert "each gap" in heads["layered, TBT %"]["title"]
+    data = [cell.attributes for table in page.all("table")[1:] for cell in table.all("th")]
+    assert all(cell.get("tabindex") == "0" for cell in data if "title" in cell)  # reached by keys
+    assert not any("tabindex" in cell for cell in data if "title" not in cell)
+    axis_of = {text.children[0]: text for text in page.all("text") if text.attributes.get("class") == "name"}
+    assert axis_of["attainment, %"].one("title").text == definitions.METRICS["attainment"]
+    assert not axis_of["layer groups"].all("title")
 
 
 def test_bursts(page: Element) -> None:

@@ -150,7 +150,7 @@ def test_a_server_s_loads_are_two_tables_and_a_line() -> None:
     assert cells["failed"] == "2 HTTP 429, 2 disconnected of 8"
     assert cells["tokens counted by"] == "running usage (4), events with text (2)"
     assert cells["limits"] == "TTFT 500 ms, every TBT 400 ms"
-    assert cells["loop stall, worst"] == "0.5 ms"
+    assert cells["loop stall, worst"] == "500 µs"
     (line,) = server.SUITE.lines(cases)
     assert remark == f"S{line[1:]}."
     assert line == (

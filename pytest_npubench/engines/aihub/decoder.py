@@ -13,6 +13,7 @@ reference decoder's donated caches do. The most likely token is the caller's to 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -44,16 +45,21 @@ def _prefill(nodes: DecoderNodes, spec: GraphSpec) -> None:
     cos, sin = (file.constant(table[None, :, None]) for table in rotation_tables(shape, bucket))
     x = file.node("Gather", nodes.weight("embedding"), tokens, axis=0)
     for index in range(shape.num_layers):
-
-        def attention(normed: str, prefix: str, index: int = index) -> str:
-            q, keys, values = nodes.project(normed, prefix, cos, sin, 1, bucket)
-            _give_back(nodes, spec, index, keys, values, bucket)
-            return _attend_causal(nodes, q, keys, values, bucket)
-
-        x = nodes.layer(x, index, attention)
+        x = prefill_layer(nodes, spec, x, index, cos, sin)
     last = file.node("Sub", length, file.constant(np.array([1], np.int32)))
     hidden = nodes.reshape(file.node("Gather", x, last, axis=1), 1, shape.hidden)
     file.output(nodes.logits(hidden), "logits", "fp32", (1, shape.vocab_size))
+
+
+def prefill_layer(nodes: DecoderNodes, spec: GraphSpec, x: str, index: int, cos: str, sin: str) -> str:
+    """One layer of a prompt [1, b, hidden]; its keys and values are given back."""
+
+    def attention(normed: str, prefix: str) -> str:
+        q, keys, values = nodes.project(normed, prefix, cos, sin, 1, spec.bucket)
+        _give_back(nodes, spec, index, keys, values, spec.bucket)
+        return _attend_causal(nodes, q, keys, values, spec.bucket)
+
+    return nodes.layer(x, index, attention)
 
 
 def _attend_causal(nodes: DecoderNodes, q: str, keys: str, values: str, bucket: int) -> str:
@@ -78,26 +84,45 @@ def _attend_causal(nodes: DecoderNodes, q: str, keys: str, values: str, bucket: 
 
 def _decode(nodes: DecoderNodes, spec: GraphSpec) -> None:
     file, rows, shape = nodes.file, spec.batch_size, spec.shape
-    past = (rows, shape.num_kv_heads, spec.bucket - 1, shape.head_dim)
     tokens, lengths = file.input("tokens", "int32", (rows,)), file.input("lengths", "int32", (rows,))
-    tables = (file.constant(table) for table in rotation_tables(shape, spec.bucket))
-    cos, sin = (nodes.reshape(file.node("Gather", table, lengths, axis=0), rows, 1, 1, -1) for table in tables)
-    visible = _visible(nodes, spec, lengths)
+    step = StepNodes.of(nodes, spec, lengths)
     x = nodes.reshape(file.node("Gather", nodes.weight("embedding"), tokens, axis=0), rows, 1, shape.hidden)
-    groups = shape.num_heads // shape.num_kv_heads
     for index in range(shape.num_layers):
-        cached = [file.input(f"past_{name}_{index}", spec.dtype, past) for name in ("keys", "values")]
-
-        def attention(normed: str, prefix: str, index: int = index, cached: list[str] = cached) -> str:
-            q, keys, values = nodes.project(normed, prefix, cos, sin, rows, 1)
-            _give_back(nodes, spec, index, keys, values, 1)
-            grouped = nodes.reshape(q, rows, shape.num_kv_heads, groups, shape.head_dim)
-            whole = [file.node("Concat", old, new, axis=2) for old, new in zip(cached, (keys, values), strict=True)]
-            attended = nodes.attend(grouped, whole[0], whole[1], visible)
-            return nodes.reshape(attended, rows, 1, shape.num_heads * shape.head_dim)
-
-        x = nodes.layer(x, index, attention)
+        x = decode_layer(nodes, spec, x, index, step)
     file.output(nodes.logits(nodes.reshape(x, rows, shape.hidden)), "logits", "fp32", (rows, shape.vocab_size))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepNodes:
+    """What all layers of a decode step take: each row's rotation [N, 1, 1, D/2], and what it sees."""
+
+    cos: str
+    sin: str
+    visible: str
+
+    @classmethod
+    def of(cls, nodes: DecoderNodes, spec: GraphSpec, lengths: str) -> StepNodes:
+        file, rows = nodes.file, spec.batch_size
+        tables = (file.constant(table) for table in rotation_tables(spec.shape, spec.bucket))
+        cos, sin = (nodes.reshape(file.node("Gather", table, lengths, axis=0), rows, 1, 1, -1) for table in tables)
+        return cls(cos=cos, sin=sin, visible=_visible(nodes, spec, lengths))
+
+
+def decode_layer(nodes: DecoderNodes, spec: GraphSpec, x: str, index: int, step: StepNodes) -> str:
+    """One layer of a step [N, 1, hidden] over its caches, which are inputs; its new keys and values are given back."""
+    file, rows, shape = nodes.file, spec.batch_size, spec.shape
+    groups, past = shape.num_heads // shape.num_kv_heads, (rows, shape.num_kv_heads, spec.bucket - 1, shape.head_dim)
+    cached = [file.input(f"past_{name}_{index}", spec.dtype, past) for name in ("keys", "values")]
+
+    def attention(normed: str, prefix: str) -> str:
+        q, keys, values = nodes.project(normed, prefix, step.cos, step.sin, rows, 1)
+        _give_back(nodes, spec, index, keys, values, 1)
+        grouped = nodes.reshape(q, rows, shape.num_kv_heads, groups, shape.head_dim)
+        whole = [file.node("Concat", old, new, axis=2) for old, new in zip(cached, (keys, values), strict=True)]
+        attended = nodes.attend(grouped, whole[0], whole[1], step.visible)
+        return nodes.reshape(attended, rows, 1, shape.num_heads * shape.head_dim)
+
+    return nodes.layer(x, index, attention)
 
 
 def _visible(nodes: DecoderNodes, spec: GraphSpec, lengths: str) -> str:

@@ -19,13 +19,14 @@ class HttpRequest:
 class HttpAnswer:
     """One request's answer, whole or not.
 
-    dispatched_s: when the client began to send it, so dispatched_s - arrival_s is the client's own lag. token_times_s:
-    one a token that came, however it ended. counted_by says how tokens were counted (token_times). failed: the reason,
-    None where the answer is whole; a request that was retried failed, whatever came of it.
+    dispatched_s: when the client began to send it, so dispatched_s - arrival_s is the client's own lag; None where the
+    process that was to send it was lost. token_times_s: one a token that came, however it ended. counted_by says how
+    tokens were counted (token_times). failed: the reason, None where the answer is whole; a request that was retried
+    failed, whatever came of it.
     """
 
     request: HttpRequest
-    dispatched_s: float
+    dispatched_s: float | None
     token_times_s: tuple[float, ...] = ()
     counted_by: str = ""
     num_retries: int = 0

@@ -4,7 +4,7 @@ A client that reads events while others arrive times its own reading. So pieces 
 and read earlier only
 
     where they may end the answer in a way of their own: `[DONE]` not by itself, an error, a broken connection
-    above ANSWER_BYTES unread of an answer, or ALL_BYTES of all
+    above ANSWER_BYTES unread of an answer, or ALL_BYTES of all; above half of these, answers that are over are read
 
 A token has the time of the piece that completed its event, whenever it is read.
 """
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 from pytest_npubench.engines.http.delta import DONE, Delta, parse
 from pytest_npubench.errors import MeasurementError
+
+FIELD, OBJECT, BLANK = b"data: ", b"data: {", b"\n\n"
 
 
 # Server-sent events out of bytes, however they were cut (WHATWG HTML, section 9.2.6), and none larger than allowed.
@@ -65,7 +67,7 @@ class EventStream:
             raise MeasurementError(f"an event of more than {self._event_bytes} bytes; want JSON of one token or a few")
 
 
-ANSWER_BYTES, ALL_BYTES = 2**18, 2**25
+ANSWER_BYTES, ALL_BYTES = 2**18, 2**26
 PIECE_BYTES = 128  # what Python keeps beside a piece's bytes: a time, a pair and an object
 END, ERROR = DONE.encode(), b'"error"'
 LAST = b"\n\ndata: [DONE]\n\n"
@@ -81,6 +83,10 @@ class Unread:
     @property
     def is_full(self) -> bool:
         return self.num_bytes > ALL_BYTES
+
+    @property
+    def is_half_full(self) -> bool:
+        return self.num_bytes > ALL_BYTES // 2
 
 
 class Arrived:
@@ -98,10 +104,11 @@ class Arrived:
         self._num_bytes = 0
         self._events = EventStream(event_bytes)
         self._total_tokens: int | None = None
-        self._pieces: list[tuple[float, bytes]] = []
+        self._pieces: list[tuple[float, bytes, bool]] = []  # whether it is one event, and begins where one may
+        self._event_bytes = event_bytes
         self._pieces_bytes = 0
         self._all = unread
-        self._tail = b""
+        self._tail = BLANK  # a beginning is like one
         self._reads_at_once = False
 
     @property
@@ -114,25 +121,49 @@ class Arrived:
         if self._num_bytes > self._most_bytes:
             self.read()
             raise MeasurementError(f"malformed stream: an answer of more than {self._most_bytes} bytes")
-        self._pieces.append((at_s, piece))
+        is_event = self._is_event(piece)
+        self._pieces.append((at_s, piece, is_event))
         self._pieces_bytes += len(piece) + PIECE_BYTES
         self._all.num_bytes += len(piece) + PIECE_BYTES
-        seam = self._tail + piece
-        self._tail = seam[1 - len(LAST) :]
-        if not self._reads_at_once:
-            if seam.endswith(LAST) and ERROR not in seam:
-                self.is_over = True
-                return
-            self._reads_at_once = END in seam or ERROR in seam
+        if not is_event and not self._reads_at_once and self._is_last(piece):
+            self.is_over = True
+            return
         if self._reads_at_once or self._pieces_bytes > ANSWER_BYTES or self._all.is_full:
             self.read()
+
+    def _is_event(self, piece: bytes) -> bool:
+        """The usual piece: an event, whole and with nothing beside it, that is neither an end nor an error. Of most
+        answers all but the last are such, and there is nothing to look for in them."""
+        return (
+            piece.startswith(OBJECT)
+            and piece.find(b"\n") == len(piece) - 2
+            and piece.endswith(b"\n")
+            and piece.find(ERROR) < 0  # `in` is slow: it asks first whether ERROR is a number
+            and piece.find(b"\r") < 0
+            and self._tail == BLANK
+            and not self._reads_at_once
+            and len(piece) <= self._event_bytes
+        )
+
+    def _is_last(self, piece: bytes) -> bool:
+        """Whether the answer ends with it as most do. What may be another end, or an error, is read at once."""
+        seam = self._tail + piece
+        self._tail = BLANK if seam.endswith(BLANK) else seam[1 - len(LAST) :]
+        error = seam.find(ERROR) >= 0
+        if seam.endswith(LAST) and not error:
+            return True
+        self._reads_at_once = error or seam.find(END) >= 0
+        return False
 
     def read(self) -> None:
         """All that came, up to `[DONE]`. Raises MeasurementError as `add` does; what follows is dropped."""
         pieces, self._pieces = self._pieces, []
         self._all.num_bytes -= self._pieces_bytes
         self._pieces_bytes = 0
-        for at_s, piece in pieces:
+        for at_s, piece, is_event in pieces:
+            if is_event and piece.isascii() and not self._done:
+                self._take(piece[len(FIELD) : -2].decode(), at_s)
+                continue
             for event in self._events.feed(piece):
                 if self._done:
                     return
@@ -143,12 +174,13 @@ class Arrived:
             self._done = self.is_over = True
             return
         delta = parse(event)
-        self._finished = self._finished or delta.finished
-        says_more = delta.total_tokens not in (None, self._total_tokens)
-        if not (delta.num_chars or delta.num_tokens or says_more):
+        num_chars, num_tokens, total_tokens, finished = delta
+        self._finished = self._finished or finished
+        says_more = total_tokens is not None and total_tokens != self._total_tokens
+        if not (num_chars or num_tokens or says_more):
             return  # a sign of life
         if says_more:
-            self._total_tokens = delta.total_tokens
+            self._total_tokens = total_tokens
         self.deltas.append((at_s, delta))
         if len(self.deltas) > self._most_events:
             raise MeasurementError(f"malformed stream: more than {self._most_events} events with text or counts")

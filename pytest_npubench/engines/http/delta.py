@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from pytest_npubench.core.server_access import shown
 from pytest_npubench.errors import MeasurementError
@@ -22,8 +23,7 @@ NUM_CHARS = 200
 TEXTS = ("content", "reasoning_content", "reasoning")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delta:
+class Delta(NamedTuple):
     """num_chars of text; num_tokens it brought, None where the event does not say; total_tokens so far, likewise."""
 
     num_chars: int
@@ -32,8 +32,58 @@ class Delta:
     finished: bool
 
 
+# The usual event, read in a tenth of the time: only fields that are told of here, each of its own type.
+
+
+class _Part(msgspec.Struct, gc=False):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    text: str | None = None
+    delta: _Part | None = None
+    finish_reason: str | None = None
+    token_ids: None = None
+    logprobs: None = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    completion_tokens: Any = None  # msgspec would take 2.0 for an int
+
+
+class _Event(msgspec.Struct, gc=False):
+    choices: list[_Choice]
+    usage: _Usage | None = None
+    error: None = None
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
 def parse(event: str) -> Delta:
     """Raises MeasurementError where the event is no JSON object of a streamed answer, or holds the server's error."""
+    try:
+        found = _decode(event)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return _any(event)
+    total = found.usage.completion_tokens if found.usage else None
+    if total is not None and (type(total) is not int or total < 0):
+        return _any(event)
+    if not found.choices:
+        return Delta(0, None, total, False)
+    choice = found.choices[0]
+    part = choice.delta
+    if part is None:
+        num_chars = len(choice.text or "")
+    else:
+        num_chars = len(part.content or "") + len(part.reasoning_content or "") + len(part.reasoning or "")
+    return Delta(num_chars, None, total, bool(choice.finish_reason))
+
+
+def _any(event: str) -> Delta:
+    """The same of any event: one that says more, or is wrong and told of in words."""
     try:
         document = json.loads(event)
     except ValueError as error:

@@ -73,11 +73,11 @@ class Endpoint:
             **({"Authorization": f"Bearer {key}"} if key else {}),
         }
 
-    def tls(self) -> ssl.SSLContext | bool:
-        """True for an http address, which needs none: the system's certificates take a tenth of a second to read.
-        Raises ConfigError as tls_context does."""
+    def tls(self) -> ssl.SSLContext | None:
+        """None for an http address, which needs none: the system's certificates take a tenth of a second to read.
+        Raises ConfigError as tls_context does, for a ca_file of an http address too."""
         if urlsplit(self.url).scheme == "http" and self.ca_file is None:
-            return True
+            return None
         return tls_context(self.ca_file)
 
     def body(self, prompt: str | tuple[int, ...], output_tokens: int) -> dict[str, object]:

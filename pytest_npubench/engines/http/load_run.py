@@ -7,76 +7,49 @@ stalled client times its own slowness. Both belong beside every figure it measur
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-import aiohttp
-
+from pytest_npubench.engines.http.alarm import Alarm
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.arrived import Unread
 from pytest_npubench.engines.http.client import Ended, ask
+from pytest_npubench.engines.http.connections import Connections
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.no_collection import no_collection
 from pytest_npubench.processes.file_limit import enough_files
 
-LINE_BYTES, NUM_HEADERS, RECEIVE_BYTES = 8190, 128, 2**14  # Linux doubles the last
-
-
-# The connections to a server, and what is not done on them.
-#
-# No proxy and no password file of the environment is used, no cookie is kept, nothing is unpacked; headers have limits,
-# and so has what is read at once.
-def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Holds little, and so little is read at once: an event loop asks for 256 KiB, and what a flood of the smallest
-    answers ("HTTP/1.1 100 Continue") unfolds to between two turns of the loop is twenty times its bytes, on each
-    connection. The system's own bound holds for any loop; one that reads by itself calls no method of a socket."""
-    family, kind, protocol, _, _ = address
-    opened = socket.socket(family, kind, protocol)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
-    return opened
-
-
-def open_session(endpoint: Endpoint) -> aiohttp.ClientSession:
-    """Connections are kept and used again, as many as there are requests at once. Inside a running loop only.
-    Raises ConfigError where the API key or the certificates are not there."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=endpoint.tls(), keepalive_timeout=60.0, socket_factory=_socket),
-        headers=endpoint.headers(),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        trust_env=False,
-        max_line_size=LINE_BYTES,
-        max_field_size=LINE_BYTES,
-        max_headers=NUM_HEADERS,
-    )
-
-
+T = TypeVar("T")
 STALL_TICK_S = 0.005
-SPIN_S = 0.0015  # an event loop's timers are rounded up to milliseconds: the rest is spent giving way to others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRun:
     """answers in the order of arrival; loop_stalls_s: how late each look of the client's watch came, worst last.
-    started_s is time.monotonic() at the start of the run, from which all other times count."""
+    started_s is time.monotonic() at the start of the run, from which all other times count. lost: the processes of the
+    client that ended before they told their answers (shared_load), with their last words."""
 
     answers: tuple[HttpAnswer, ...]
     loop_stalls_s: tuple[float, ...]
     started_s: float
     ended_s: float
+    lost: tuple[str, ...] = ()
 
     @property
     def dispatch_lags_s(self) -> tuple[float, ...]:
-        return tuple(answer.dispatched_s - answer.request.arrival_s for answer in self.answers)
+        """Of those that were sent."""
+        return tuple(
+            answer.dispatched_s - answer.request.arrival_s for answer in self.answers if answer.dispatched_s is not None
+        )
 
 
-def run_load(endpoint: Endpoint, requests: Sequence[HttpRequest]) -> HttpRun:
+def run_load(endpoint: Endpoint, requests: Sequence[HttpRequest], *, starts_at_s: float | None = None) -> HttpRun:
     """Send every request at its time and wait for all answers. What goes wrong with single ones is in their answers.
+    starts_at_s: time.monotonic() from which arrivals count (None: at once).
 
     Raises ConfigError before anything is sent where the endpoint cannot be used, and MeasurementError where this
     process may not open a file for each connection: then nothing was measured, and the server is not to blame.
@@ -84,10 +57,16 @@ def run_load(endpoint: Endpoint, requests: Sequence[HttpRequest]) -> HttpRun:
     for request in requests:
         endpoint.body(request.prompt, request.output_tokens)
     with enough_files(len(requests)):
-        return _loop_runner()(_run(endpoint, requests))
+        sent = _loop_runner()(_send_all(endpoint, requests, starts_at_s))
+    return HttpRun(
+        answers=sent.backlog.in_order(),
+        loop_stalls_s=tuple(sorted(sent.stalls_s)),
+        started_s=sent.started_s,
+        ended_s=sent.ended_s,
+    )
 
 
-def _loop_runner() -> Callable[[Coroutine[Any, Any, HttpRun]], HttpRun]:
+def _loop_runner() -> Callable[[Coroutine[Any, Any, T]], T]:
     """uvloop's event loop where it is installed: it takes less of a core for each piece that arrives."""
     try:
         import uvloop
@@ -97,8 +76,8 @@ def _loop_runner() -> Callable[[Coroutine[Any, Any, HttpRun]], HttpRun]:
 
 
 class Backlog:
-    """Answers that are over. While others arrive none is read, unless those unread are too many bytes: then the ones
-    that ended first are."""
+    """Answers that are over. While others arrive none is read, unless what is unread fills half of its room: then the
+    ones that ended first are, so that those still coming need not be."""
 
     def __init__(self) -> None:
         self.unread = Unread()
@@ -107,7 +86,7 @@ class Backlog:
 
     def add(self, place: int, ended: Ended) -> None:
         self._ended.append((place, ended))
-        while self.unread.is_full and self._ended:
+        while self.unread.is_half_full and self._ended:
             self._read_first()
 
     def in_order(self) -> tuple[HttpAnswer, ...]:
@@ -121,26 +100,41 @@ class Backlog:
         self._answers[place] = ended.answer()
 
 
-async def _run(endpoint: Endpoint, requests: Sequence[HttpRequest]) -> HttpRun:
+@dataclass(slots=True, kw_only=True)
+class _Sent:
+    """A run that is over, its answers not read yet: reading them is no matter of an event loop."""
+
+    backlog: Backlog = field(repr=False)
+    stalls_s: list[float] = field(repr=False)
+    started_s: float
+    ended_s: float
+
+
+async def _send_all(endpoint: Endpoint, requests: Sequence[HttpRequest], starts_at_s: float | None) -> _Sent:
     backlog = Backlog()
-    async with open_session(endpoint) as session:
-        with no_collection():
-            started_s = time.monotonic()  # behind the collection, which would put the first requests off
+    started_s = time.monotonic()
 
-            def now_s() -> float:
-                return time.monotonic() - started_s
+    def now_s() -> float:
+        return time.monotonic() - started_s
 
-            async def asked(place: int, request: HttpRequest) -> None:
-                backlog.add(place, await ask(session, endpoint, request, now_s=now_s, unread=backlog.unread))
+    async with Connections(endpoint, now_s) as connections:
+        with Alarm() as alarm, no_collection():
+            # behind the collection, which would put the first requests off
+            started_s = time.monotonic() if starts_at_s is None else starts_at_s
+
+            async def asked(place: int, request: HttpRequest, message: bytes) -> None:
+                ended = await ask(connections, endpoint, request, message, now_s=now_s, unread=backlog.unread)
+                backlog.add(place, ended)
 
             stalls: list[float] = []
             watch = asyncio.create_task(_watch(stalls))
             tasks, broken = [], asyncio.Event()
             for place, request in enumerate(requests):
-                await _until(request.arrival_s, now_s)
+                message = connections.message(request)
+                await alarm.until(started_s + request.arrival_s)
                 if broken.is_set():
                     break
-                task = asyncio.create_task(asked(place, request))
+                task = asyncio.create_task(asked(place, request, message))
                 task.add_done_callback(lambda done: broken.set() if not done.cancelled() and done.exception() else None)
                 tasks.append(task)
             await asyncio.gather(*tasks)
@@ -148,16 +142,7 @@ async def _run(endpoint: Endpoint, requests: Sequence[HttpRequest]) -> HttpRun:
         watch.cancel()
         with suppress(asyncio.CancelledError):
             await watch
-    return HttpRun(
-        answers=backlog.in_order(), loop_stalls_s=tuple(sorted(stalls)), started_s=started_s, ended_s=ended_s
-    )
-
-
-async def _until(due_s: float, now_s: Callable[[], float]) -> None:
-    if (wait_s := due_s - now_s() - SPIN_S) > 0:
-        await asyncio.sleep(wait_s)
-    while now_s() < due_s:
-        await asyncio.sleep(0)
+    return _Sent(backlog=backlog, stalls_s=stalls, started_s=started_s, ended_s=ended_s)
 
 
 async def _watch(stalls: list[float]) -> None:

@@ -77,12 +77,16 @@ def attend_causal(q: jax.Array, k: jax.Array, v: jax.Array, block: int = 256) ->
     """Causal attention of a whole prompt: q [B, S, H, D], k and v [B, K, S, D].
 
     `block` queries at a time over the keys up to the block's end: scores stay [K, G*block, S] in memory (G = H/K), and
-    the half of them above the diagonal is hardly ever computed.
+    the half of them above the diagonal is hardly ever computed. Each block's result takes its queries' place, so that a
+    block waits for the one before: XLA's CPU compiler otherwise runs them at once and keeps the scores of all, and
+    what a run needs beyond 32 MiB glibc gives back to the kernel after it and takes page by page in the next one.
     """
     rows, length, heads, width = q.shape
     queries = jnp.moveaxis(q.reshape(rows, length, k.shape[1], heads // k.shape[1], width), 1, 3)  # [B, K, G, S, D]
-    blocks = [_attend_block(queries[:, :, :, start : start + block], k, v, start) for start in range(0, length, block)]
-    return jnp.moveaxis(jnp.concatenate(blocks, axis=3), 3, 1).reshape(q.shape)
+    for start in range(0, length, block):
+        attended = _attend_block(queries[:, :, :, start : start + block], k, v, start)
+        queries = jax.lax.dynamic_update_slice(queries, attended, (0, 0, 0, start, 0))
+    return jnp.moveaxis(queries, 3, 1).reshape(q.shape)
 
 
 def _attend_block(queries: jax.Array, k: jax.Array, v: jax.Array, start: int) -> jax.Array:

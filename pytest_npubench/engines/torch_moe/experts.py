@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pytest_npubench.engines.shapes import SWIGLU_ALPHA, SWIGLU_LIMIT, DecoderShape
-from pytest_npubench.engines.torch_moe.packing import product
+from pytest_npubench.engines.torch_moe.packing import kernel_rows, product
 from pytest_npubench.engines.torch_moe.weights import LayerWeights, Matrices
 
 
@@ -80,14 +80,23 @@ class Groups(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoopedGroups:
-    """The active experts and how many rows each has: one product an expert."""
+    """The active experts and how many rows each has: one product an expert.
+
+    With a packed matrix the product takes some rows of its neighbours along, and leaves out what comes of them.
+    """
 
     experts: list[int]
     sizes: list[int]
 
     def product(self, rows: Tensor, matrices: Matrices) -> Tensor:
-        groups = zip(self.experts, rows.split(self.sizes), strict=True)
-        return torch.cat([product(inputs, matrices[expert]) for expert, inputs in groups])
+        multiplied, start = [], 0
+        for expert, size in zip(self.experts, self.sizes, strict=True):
+            num_rows = min(len(rows), kernel_rows(size, matrices[expert]))
+            first = min(start, len(rows) - num_rows)
+            together = product(rows[first : first + num_rows], matrices[expert])
+            multiplied.append(together[start - first : start - first + size])
+            start += size
+        return torch.cat(multiplied)
 
 
 @dataclass(frozen=True, slots=True)

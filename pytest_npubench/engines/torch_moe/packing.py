@@ -19,6 +19,9 @@ from torch import Tensor
 
 from pytest_npubench.engines.torch_moe.weights import LayerWeights, ModelWeights
 
+EXACT_ROWS = 16
+ROWS_A_FILLING = 8  # at least so many rows for each one that is beside them
+LARGEST_STEP = 16
 ROWS_HINT = 64  # what oneDNN chooses blocks by: blocks for 1 row are slow for all others, those for 64 to 512 are alike
 
 
@@ -29,6 +32,18 @@ def product(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
     ops: Any = torch.ops.mkldnn
     multiplied: Tensor = ops._linear_pointwise(rows, matrix, bias, "none", [], "")
     return multiplied
+
+
+def kernel_rows(num_rows: int, matrix: Tensor) -> int:
+    """How many rows to multiply where so many are wanted: with a packed matrix 17 become 18, and 130 become 144.
+
+    oneDNN generates a kernel for each number of rows that it meets. That takes a millisecond, as much as the product of
+    100 rows, and the experts of a prompt have a hundred different numbers.
+    """
+    if not matrix.is_mkldnn or num_rows <= EXACT_ROWS:
+        return num_rows
+    step = min(LARGEST_STEP, (1 << num_rows.bit_length() - 1) // ROWS_A_FILLING)
+    return -(-num_rows // step) * step
 
 
 def packed(weights: ModelWeights) -> ModelWeights:

@@ -31,6 +31,7 @@ from typing import NamedTuple
 from pytest_npubench.core.hardware import Figure, HardwareSpec
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.virtual.memory import dtype_bytes
+from pytest_npubench.engines.virtual.step_cost import StepWork
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.serving.iteration import PrefillRow
 
@@ -108,6 +109,25 @@ class CostModel:
     head_row_s: float
     iteration_s: float
     window: int | None
+
+    def seconds(self, work: StepWork) -> float:
+        """The passes one after the other, the vocabulary's projection and the host (step_cost.StepCost)."""
+        return (
+            self.iteration_s
+            + self.sampling_s(work.sampled_rows)
+            + sum(
+                self.pass_cost(
+                    first,
+                    stop,
+                    decode_rows=work.decode_rows,
+                    context_tokens=work.context_tokens,
+                    window_tokens=work.window_tokens,
+                    prefill=prefill,
+                    activations=activations,
+                ).total_s
+                for first, stop, prefill, activations in work.passes
+            )
+        )
 
     def pass_cost(
         self,

@@ -16,6 +16,7 @@ from pytest_npubench.engines.virtual.cost import cost_model
 from pytest_npubench.engines.virtual.held import HeldTokens
 from pytest_npubench.engines.virtual.memory import dtype_bytes
 from pytest_npubench.engines.virtual.router import sampled_router
+from pytest_npubench.engines.virtual.step_cost import PassWork, StepCost, StepWork
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan, LayerPass
 
@@ -42,11 +43,12 @@ class VirtualExecutor:
         kv_capacity_tokens: int,
         block_size_tokens: int = 16,
         seed: int = 0,
+        cost: StepCost | None = None,
     ) -> None:
         self.num_layers = shape.num_layers
         self.kv_capacity_tokens = kv_capacity_tokens
         self.block_size_tokens = block_size_tokens
-        self._cost = cost_model(shape, spec, tensor_parallel=tensor_parallel, dtype=dtype)
+        self._cost: StepCost = cost or cost_model(shape, spec, tensor_parallel=tensor_parallel, dtype=dtype)
         self._router = None if shape.is_dense else sampled_router(shape, seed)
         self._held = HeldTokens(shape.num_layers, shape.sliding_window)
         self._iteration = 0
@@ -82,27 +84,20 @@ class VirtualExecutor:
         num_rows, padding = len(decode), plan.num_padding_rows
         share = 1 + padding / num_rows if padding and num_rows else 1.0
         context, window = held.context_tokens * share, held.window_tokens * share
-        duration_s, activations, padded = self._cost.iteration_s, 0, 0
+        work, activations = [], 0
         for layers in plan.passes:
             real, with_padding = self._activations(layers, num_rows, padding)
-            duration_s += self._cost.pass_cost(
-                *layers.group,
-                decode_rows=num_rows + padding,
-                context_tokens=context,
-                window_tokens=window,
-                prefill=layers.prefill,
-                activations=with_padding,
-            ).total_s
+            work.append(PassWork(*layers.group, layers.prefill, with_padding))
             activations += real
-            padded += with_padding
             for row in layers.prefill:
                 held.prefill(row, layers.group)
-        duration_s += self._cost.sampling_s(num_rows + padding + len(plan.finishing))
+        num_sampled = num_rows + padding + len(plan.finishing)
+        step = StepWork(work, num_rows + padding, context, window, num_sampled)
         self._check_capacity()
         return IterationOutcome(
-            duration_s=duration_s,
+            duration_s=self._cost.seconds(step),
             expert_activations=activations,
-            padded_expert_activations=padded,
+            padded_expert_activations=sum(one.activations for one in work),
             expert_load_bytes=activations * self._expert_bytes,
             kv_bytes=int(held.token_layers * self._token_layer_bytes),
             hidden_bytes=int(held.hidden_tokens * self._hidden_bytes),

@@ -35,12 +35,14 @@
     chart.addEventListener("pointerleave", () => { hover.hidden = true; });
   }
 
+  const PER_SECOND = { s: 1, ms: 1e3, "µs": 1e6, ns: 1e9 };
   const sortable = (table) => {
     const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
     const key = (row, column) => {
       const text = row.cells[column].textContent.trim();
       const value = parseFloat(text.replaceAll(",", ""));
-      return Number.isNaN(value) ? text : value;
+      const unit = PER_SECOND[/^\S+ (\S+)$/.exec(text)?.[1]] ?? 1;
+      return Number.isNaN(value) ? text : value / unit;
     };
     const compare = (a, b) => {
       const [first, second] = [a[0], b[0]], [one, other] = [typeof first === "number", typeof second === "number"];
@@ -62,6 +64,7 @@
       button.textContent = head.textContent;
       button.addEventListener("click", () => sort(column, head.getAttribute("aria-sort") === "ascending"));
       head.replaceChildren(button);
+      head.removeAttribute("tabindex"); // the button is what keys reach
     });
     return sort;
   };

@@ -42,8 +42,9 @@ class SessionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesRow:
-    """One metric of a case in one session on one device. value is the metric's own figure in `unit`; samples are the
-    raw values behind it, none where it is derived; better is "lower" or "higher".
+    """One metric of a case in one session on one device. value is the metric's own figure in `unit`, to the last bit
+    that of the journal: a mean or a median, as its suite estimates it. samples are the raw values behind it, none where
+    it is derived; better is "lower" or "higher".
 
     gate and margin are those of result.Metric, gate None where an upload of schema version 1 did not say. processes are
     the samples of each process that measured it, this row's first, or the value alone."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CaseKind
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.engines.descriptor import EngineDescriptor
-    from pytest_npubench.reports.page import Parts, Rounds
+    from pytest_npubench.reports.page import Chart, Parts, Rounds
     from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 
@@ -48,6 +48,11 @@ class Buckets(Suite):
         from pytest_npubench.suites.buckets.report.section import parts
 
         return parts(cases, rounds)
+
+    def across(self, cases: Cases) -> Sequence[Chart]:
+        from pytest_npubench.suites.buckets.report.batch_sizes import batch_charts
+
+        return batch_charts(cases)
 
     def lines(self, cases: Cases) -> Sequence[str]:
         from pytest_npubench.suites.buckets.report.section import lines

@@ -27,6 +27,7 @@ PATTERNS: Sequence[tuple[str, int]] = (
     (r"the answer stopped before its end", 6),
     (r"(over )?\d+ tokens came, \d+ were asked for", 7),
     (r"the server('s running count| counts)", 9),
+    (r"lost with", 10),
 )
 NAMES: Mapping[int, str] = {
     1: "no connection",
@@ -38,6 +39,7 @@ NAMES: Mapping[int, str] = {
     7: "another number of tokens than asked for",
     8: "answered after retries",
     9: "token counts that contradict the stream",
+    10: "lost with a process of the client",
     OTHER: "failed",
 }
 HIDDEN = "***"

@@ -27,7 +27,12 @@ FEW = 100
 
 
 def dispatch_lag_p99_s(block: LoadBlock) -> float:
-    return p99([record.dispatch_lag_s for record in block.records])
+    return p99(dispatch_lags_s(block))
+
+
+def dispatch_lags_s(block: LoadBlock) -> list[float]:
+    """Of the requests that were sent: all, unless a process of the client was lost."""
+    return [record.dispatch_lag_s for record in block.records if record.dispatched_s is not None]
 
 
 def p99(values: Sequence[float]) -> float:
@@ -52,7 +57,7 @@ def why_late(block: LoadBlock) -> str | None:
 
 def _parts(block: LoadBlock) -> Iterator[tuple[str, float, str, float]]:
     """What the client adds, in seconds, and the figure that it is added to."""
-    lags_s = [record.dispatch_lag_s for record in block.records]
+    lags_s = dispatch_lags_s(block)
     ttfts_s, gaps_s = block.ttfts_s, block.gaps_s
     if ttfts_s:
         yield "mean dispatch lag", float(np.mean(lags_s)), "mean TTFT", float(np.mean(ttfts_s))

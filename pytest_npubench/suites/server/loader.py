@@ -50,14 +50,21 @@ class Loader:
             workload, num_requests, rate_per_s, round_index=round_index, max_total_tokens=self.max_total_tokens
         )
 
-    def send(self, requests: Sequence[ServingRequest], name: str) -> HttpRun:
-        """Each when it is due; `name` tells these requests from all others of this run.
+    def send(self, requests: Sequence[ServingRequest], name: str, num_processes: int = 1) -> HttpRun:
+        """Each when it is due; `name` tells these requests from all others of this run. More processes than one are
+        beside this one (engines.http.shared_load).
 
         Raises MeasurementError where none was answered, with the reasons by count and the first one's words.
         """
-        from pytest_npubench.engines.http.load_run import run_load  # aiohttp, where it is needed
+        # httptools, where it is needed
+        from pytest_npubench.engines.http.load_run import run_load
+        from pytest_npubench.engines.http.shared_load import run_shared_load
 
-        run = run_load(self._endpoint, [self._request(request, name) for request in requests])
+        asked = [self._request(request, name) for request in requests]
+        if num_processes == 1:
+            run = run_load(self._endpoint, asked)
+        else:
+            run = run_shared_load(self._endpoint, asked, num_processes)
         if not any(answer.failed is None for answer in run.answers):
             raise MeasurementError(f"no request was answered: {self._why(run.answers)}")
         return run

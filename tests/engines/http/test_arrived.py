@@ -154,3 +154,12 @@ def test_bytes_and_events_have_their_limits():
     found.add(0.0, _event("a", None) * 3)
     with pytest.raises(MeasurementError, match="more than 2 events"):
         found.read()
+
+
+def test_an_event_of_two_lines_is_one_though_its_second_begins_as_an_event_does():
+    found = _arrived()
+    found.add(1.0, b'data: {"choices": [\n')
+    found.add(2.0, b'data: {"text": "a"}]}\n\n')
+    found.add(3.0, DONE)
+    answer = _ended(found, 1).answer()
+    assert (answer.failed, answer.token_times_s) == (None, (2.0,))

@@ -3,7 +3,6 @@ fault. The cases are those of hostile.py."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
 import resource
@@ -12,18 +11,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 
 import pytest
 
 from pytest_npubench.backends.server_address import ServerAddress
 from pytest_npubench.backends.server_facts import ask_server
-from pytest_npubench.engines.http import client
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.arrived import Unread
 from pytest_npubench.engines.http.client import ask
+from pytest_npubench.engines.http.connections import RECEIVE_BYTES, Connections, _socket
 from pytest_npubench.engines.http.endpoint import Endpoint
-from pytest_npubench.engines.http.load_run import RECEIVE_BYTES, _loop_runner, _socket, open_session, run_load
+from pytest_npubench.engines.http.load_run import _loop_runner, run_load
 from pytest_npubench.errors import DeviceUnavailableError
 
 from .hostile import ANSWERS, DONE, JSON, LISTS, STREAM, Answer, Hostile, event, head, said
@@ -58,9 +56,10 @@ def _answers(server: Hostile, number: int, **changes: object) -> list[HttpAnswer
     endpoint = Endpoint(**{"url": server.url, "model": "m", "answer_timeout_s": 20.0, **changes})
 
     async def asked() -> list[HttpAnswer]:
-        async with open_session(endpoint) as session:
+        async with Connections(endpoint, time.monotonic) as connections:
             ended = [
-                await ask(session, endpoint, one, now_s=time.monotonic, unread=Unread()) for one in _requests(number)
+                await ask(connections, endpoint, one, connections.message(one), now_s=time.monotonic, unread=Unread())
+                for one in _requests(number)
             ]
         return [one.answer() for one in ended]
 
@@ -290,12 +289,3 @@ def test_too_few_files_of_our_own_are_raised_or_named_and_never_the_servers_faul
     assert kept == ["2", "64"]
     assert "the client itself ran out of files: 64 may be open at once (ulimit -Hn)" in run.stderr
     assert "HTTP" not in run.stderr
-
-
-def test_a_stream_whose_framing_broke_before_it_was_read_to_its_end_is_whole():
-    """By chance of what comes first aiohttp raises RuntimeError: a broken trailer behind [DONE], about one in 5000."""
-
-    async def closed(num_bytes: int) -> bytes:
-        raise RuntimeError("Connection closed.")
-
-    asyncio.run(client._end(SimpleNamespace(content=SimpleNamespace(read=closed))))

@@ -14,9 +14,10 @@ from aiohttp import web
 from pytest_npubench.engines.http.answer import HttpRequest
 from pytest_npubench.engines.http.arrived import Unread
 from pytest_npubench.engines.http.client import ask
+from pytest_npubench.engines.http.connections import Connections
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.http.known_answer import KnownAnswer, application
-from pytest_npubench.engines.http.load_run import open_session, run_load
+from pytest_npubench.engines.http.load_run import run_load
 from pytest_npubench.errors import ConfigError
 
 
@@ -156,9 +157,17 @@ def test_connections_are_used_again(serve):
     endpoint = _endpoint(serve(handler))
 
     async def one_after_the_other():
-        async with open_session(endpoint) as session:
+        async with Connections(endpoint, time.monotonic) as connections:
             return [
-                await ask(session, endpoint, request, now_s=time.monotonic, unread=Unread()) for request in _requests(4)
+                await ask(
+                    connections,
+                    endpoint,
+                    request,
+                    connections.message(request),
+                    now_s=time.monotonic,
+                    unread=Unread(),
+                )
+                for request in _requests(4)
             ]
 
     assert [ended.answer().failed for ended in asyncio.run(one_after_the_other())] == [None] * 4

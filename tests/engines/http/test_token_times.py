@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_npubench.engines.http import delta as delta_module
 from pytest_npubench.engines.http.arrived import EventStream
 from pytest_npubench.engines.http.delta import Delta, parse
 from pytest_npubench.engines.http.token_times import EVENTS, LISTED, RUNNING, SPREAD, token_times
@@ -120,6 +121,44 @@ def test_whatever_types_an_event_holds_it_is_a_delta_or_named_in_one_line(event)
     assert delta.num_chars >= 0
     for number in (delta.num_tokens, delta.total_tokens):
         assert number is None or (type(number) is int and number >= 0)
+
+
+TEXT = st.none() | st.text() | st.sampled_from(["\ud800", "", "é"])
+USUAL = st.fixed_dictionaries(
+    {
+        "choices": st.lists(
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "text": TEXT,
+                    "delta": st.none() | st.fixed_dictionaries({}, optional={"content": TEXT, "reasoning": TEXT}),
+                    "finish_reason": TEXT,
+                    "token_ids": st.none() | st.lists(st.integers(0, 9)),
+                    "logprobs": st.none() | st.just({"tokens": ["a", "b"]}),
+                    "index": ANYTHING,
+                },
+            ),
+            max_size=2,
+        )
+    },
+    optional={
+        "usage": st.none() | st.fixed_dictionaries({}, optional={"completion_tokens": st.integers(-1) | st.floats()}),
+        "error": st.none() | st.just({}),
+        "id": ANYTHING,
+    },
+)
+
+
+@given(USUAL)
+def test_an_event_is_the_same_whether_it_is_read_as_a_usual_one_or_as_any(event):
+    text = json.dumps(event)
+    found = []
+    for read in (parse, delta_module._any):
+        try:
+            found.append(read(text))
+        except MeasurementError as error:
+            found.append(str(error))
+    assert found[0] == found[1]
 
 
 def test_infinite_log_probabilities_are_no_concern_of_ours():

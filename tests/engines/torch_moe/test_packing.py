@@ -9,8 +9,9 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 
 from pytest_npubench.engines.shapes import decoder_shape  # noqa: E402
+from pytest_npubench.engines.torch_moe import experts  # noqa: E402
 from pytest_npubench.engines.torch_moe.experts import LoopedGroups  # noqa: E402
-from pytest_npubench.engines.torch_moe.packing import packed, product  # noqa: E402
+from pytest_npubench.engines.torch_moe.packing import EXACT_ROWS, kernel_rows, packed, product  # noqa: E402
 from pytest_npubench.engines.torch_moe.weights import random_weights  # noqa: E402
 
 from .small_shapes import GPT_OSS, QWEN_MOE  # noqa: E402
@@ -52,6 +53,35 @@ def test_rows_of_every_expert(layers: tuple[Any, Any]) -> None:
         [F.linear(part, plain.gate_up[expert]) for expert, part in zip((1, 2, 4), rows.split([3, 8, 1]), strict=True)]
     )
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [[40, 3, 17, 60], [17], [1, 33], [33, 1]])
+def test_rows_of_neighbours_come_along_and_are_left_out(layers: tuple[Any, Any], sizes: list[int]) -> None:
+    """Also where behind the last expert's rows there are none, and where there are too few in all."""
+    plain, inside = layers
+    rows = torch.randn(sum(sizes), plain.gate_up.shape[2], generator=torch.Generator().manual_seed(2))
+    found = LoopedGroups(list(range(len(sizes))), sizes).product(rows, inside.gate_up)
+    parts = zip(rows.split(sizes), plain.gate_up, strict=False)
+    expected = torch.cat([part.double() @ matrix.double().t() for part, matrix in parts])
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_last_expert_multiplies_with_rows_before_it(
+    layers: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, asked = layers[1], []
+    monkeypatch.setattr(experts, "product", lambda rows, matrix: asked.append(len(rows)) or product(rows, matrix))
+    LoopedGroups([0, 1], [33, 17]).product(torch.zeros(50, inside.gate_up[0].shape[0]), inside.gate_up)
+    assert asked == [36, 18]
+
+
+def test_many_numbers_of_rows_are_few_kernels(layers: tuple[Any, Any]) -> None:
+    plain, inside = layers
+    sizes = {num_rows: kernel_rows(num_rows, inside.qkv) for num_rows in range(1, 2049)}
+    assert all(num_rows <= size <= num_rows * 9 / 8 for num_rows, size in sizes.items())
+    assert all(sizes[num_rows] == num_rows for num_rows in range(1, EXACT_ROWS + 1))
+    assert len(set(sizes.values())) == EXACT_ROWS + 3 * 8 + (2048 - 128) // 16
+    assert kernel_rows(130, plain.qkv) == 130
 
 
 def test_a_part_of_a_batch_is_not_in_a_row_of_its_own(layers: tuple[Any, Any]) -> None:

@@ -1,6 +1,7 @@
 """Series, stack changes and changes of level, from journals of made-up nights."""
 
 import math
+import statistics
 from dataclasses import replace
 
 import pytest
@@ -91,3 +92,19 @@ def test_several_devices_of_a_session_are_one_point_and_other_classes_and_digest
         ("H200 SXM 141 GB", "000000000000"): [7.0],
         ("H200 NVL", "5d41402abc4b"): [7.0],
     }
+
+
+def test_a_row_has_the_journals_value_and_a_point_the_median_of_its_samples(tmp_path):
+    """A mean, as TTFT_b is, and the median of the same samples differ."""
+    path, url = tmp_path / "journal.jsonl", str(tmp_path / "history.db")
+    samples = [0.1, 0.1001, 0.1007]
+    mean = statistics.fmean(samples)
+    with JournalWriter.open(path, host=stack().host, settings={}) as journal:
+        metrics = {"ttft_s": {"unit": "s", "value": mean, "better": "lower", "samples": samples}}
+        journal.append(case_record(journal.device(stack()), metrics=metrics))
+    upload_journal(url, read_journal(path))
+    (row,) = history_series(url)
+    (kept,) = (record["metrics"]["ttft_s"] for record in read_journal(path).records if record["record"] == "case")
+    assert (row.value, list(row.samples)) == (kept["value"], kept["samples"]) == (mean, samples)
+    ((point,),) = (series.points for series in series_of([row]))
+    assert point.median == 0.1001 != row.value

@@ -65,7 +65,8 @@ class RivalDetail:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionDetail:
     """Seconds of each drawn batch; errors and shares of padding as fractions. Where nothing ran, as on graphs, there
-    is the prediction alone; padding is None where the engine pads nothing."""
+    is the prediction alone; padding is None where the engine pads nothing. num_output_tokens: of all
+    batches."""
 
     workload: str
     predicted_s: tuple[float, ...]
@@ -78,6 +79,7 @@ class PredictionDetail:
     prefill_padding_fraction: float | None = None
     decode_padding_fraction: float | None = None
     continuous: bool = False
+    num_output_tokens: int | None = None
     predictors: Mapping[str, RivalDetail] = field(default_factory=dict)
 
 
@@ -127,6 +129,7 @@ class PredictionKind:
                 num_drawn=sample.num_drawn,
                 **padding,
                 continuous=continuous,
+                num_output_tokens=sum(one.output_tokens for one in sample.requests),
                 predictors=beside(
                     plan.rivals,
                     lambda rival: _rival_detail(plan, measured, workload, rival),

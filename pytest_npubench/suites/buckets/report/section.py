@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_npubench.reports.build import of_kind
 from pytest_npubench.reports.drift import drift_chart
 from pytest_npubench.reports.page import Parts, Rounds
 from pytest_npubench.suites.buckets.kinds.mean_error import MeanErrorDetail
@@ -11,6 +12,7 @@ from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail
 from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
 from pytest_npubench.suites.buckets.points import seconds_in
+from pytest_npubench.suites.buckets.report.compiled import compiled, compiled_lines, compiled_parts
 from pytest_npubench.suites.buckets.report.continuous_lines import continuous_lines
 from pytest_npubench.suites.buckets.report.prediction import (
     error_lines,
@@ -25,12 +27,14 @@ from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 
 def parts(cases: Cases, rounds: Rounds) -> Parts:
+    if (own := compiled(cases)) is not None:  # a campaign has one engine
+        return compiled_parts(own)
     profiles = cases.of("profile", ProfileDetail)
     charts = [
-        *bucket_charts(profiles),
-        steps_chart(cases.of("steps", StepsDetail)),
+        *of_kind("profile", bucket_charts(profiles)),
+        *of_kind("steps", [steps_chart(cases.of("steps", StepsDetail))]),
         drift_chart([{**record, "points": seconds_in(record["points"])} for record in rounds]),
-        *prediction_charts(judged(cases.of("prediction", PredictionDetail))),
+        *of_kind("prediction", prediction_charts(judged(cases.of("prediction", PredictionDetail)))),
     ]
     remarks = [
         *(f"{line}." for line in continuous_lines(cases)),
@@ -41,6 +45,9 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
 
 def lines(cases: Cases) -> list[str]:
     """Errors and costs of LENS and its rivals, engines without buckets, padding waste."""
+    own = compiled(cases)
+    if own is not None:
+        return compiled_lines(own)  # a run has one engine
     found = cases.of("prediction", PredictionDetail)
     return [
         *error_lines(judged(found)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_npubench.reports.build import of_each
 from pytest_npubench.reports.campaign_sections import sentences
 from pytest_npubench.reports.drift import drift_chart
 from pytest_npubench.reports.page import Parts, Rounds
@@ -36,18 +37,18 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
     orders = cases.of("out_of_order", OutOfOrderDetail)
     shadows, pruned = cases.of("shadow_outlier", ShadowOutlierDetail), cases.of("pruning", PruningDetail)
     charts = (
-        *(made(record) for record in shadows for made in (error_chart, time_chart)),
-        *(made(record) for record in pruned for made in (pruning_chart, miss_chart)),
+        *(chart for make in (error_chart, time_chart) for chart in of_each(make, shadows)),
+        *(chart for make in (pruning_chart, miss_chart) for chart in of_each(make, pruned)),
         drift_chart(pair_rounds(rounds), DRIFT),
     )
     factorials = cases.of("factorial", FactorialDetail)
     tables = (
-        *map(chunk_table, cases.of("chunk_sharing", ChunkSharingDetail)),
+        *of_each(chunk_table, cases.of("chunk_sharing", ChunkSharingDetail)),
         *map(sync_share_table, shadows),
-        *map(simulated_table, orders),
-        *map(replayed_table, orders),
-        *map(contention_table, cases.of("contention", ContentionDetail)),
-        *(made(record) for record in factorials for made in (cell_table, effect_table)),
+        *of_each(simulated_table, orders),
+        *of_each(replayed_table, orders),
+        *of_each(contention_table, cases.of("contention", ContentionDetail)),
+        *(table for make in (cell_table, effect_table) for table in of_each(make, factorials)),
         figures_table(LLM_NPU, HEADLINES) if any(record.detail for record in cases.records) else None,
     )
     return tuple(chart for chart in charts if chart is not None), tables, sentences(lines(cases))

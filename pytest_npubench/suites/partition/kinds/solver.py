@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pytest_npubench.campaign.paired_rounds import time_metric
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.partition.matmul import Matmul
+from pytest_npubench.partition.matmul import GPU, Matmul
 from pytest_npubench.partition.regret import MIN_ROUNDS
 from pytest_npubench.partition.solver import split_text
 from pytest_npubench.suites.partition.decisions import decision_points, regret
@@ -26,7 +26,8 @@ from pytest_npubench.verdict.result import Judgement, Metric
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolverDetail:
     """The decision and the best split of one operator. shape: rows, columns, tokens; seconds are medians of the
-    reporting rounds; single_s, speedup: of the best single unit, None where none was measured."""
+    reporting rounds; single_s, speedup: of the best single unit, None where none was measured. gpu_share: of the
+    outputs that the decision gives to the GPU; None in journals from before it was kept."""
 
     operator: str
     shape: tuple[int, int, int]
@@ -39,6 +40,7 @@ class SolverDetail:
     single_s: float | None
     regret: float
     speedup: float | None
+    gpu_share: float | None = None
     published: str = "HeteroInfer, Table 3"
 
 
@@ -84,6 +86,7 @@ class SolverKind(PartitionExperiment):
                 single_s=found.single_s,
                 regret=found.regret,
                 speedup=found.speedup,
+                gpu_share=found.decided.share(GPU),
             ),
         )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from pytest_npubench.reports.build import of_each, of_kind
 from pytest_npubench.reports.campaign_sections import sentences
 from pytest_npubench.reports.drift import drift_chart
 from pytest_npubench.reports.page import Parts, Rounds
@@ -23,10 +25,12 @@ from pytest_npubench.suites.partition.kinds.solver_regret import SolverRegretDet
 from pytest_npubench.suites.partition.kinds.sync_cost import SyncCostDetail
 from pytest_npubench.suites.partition.report.bandwidth import memory_chart
 from pytest_npubench.suites.partition.report.bucket_edges import edges_chart
+from pytest_npubench.suites.partition.report.choices import choice_charts
 from pytest_npubench.suites.partition.report.curves import gpu_charts, graph_chart, stage_chart
 from pytest_npubench.suites.partition.report.decoder_layer import layer_chart
 from pytest_npubench.suites.partition.report.npu_ratios import ratio_table
 from pytest_npubench.suites.partition.report.overlap import overlap_table
+from pytest_npubench.suites.partition.report.shape_maps import gpu_map, npu_map, side_map
 from pytest_npubench.suites.partition.report.solver import regret_line, solver_tables
 from pytest_npubench.suites.partition.report.sync_cost import sync_table
 from pytest_npubench.verdict.case_record import Cases
@@ -47,20 +51,28 @@ HEADLINES = (
 
 def parts(cases: Cases, rounds: Rounds) -> Parts:
     """Every chart and table that these cases of one model on one device have data for; the paper's headlines last."""
+    stages, orders = cases.of("npu_stage", NpuStageDetail), cases.of("npu_order", NpuOrderDetail)
+    gpu, shapes = cases.of("gpu_linear", GpuLinearDetail), cases.of("npu_shape", NpuShapeDetail)
+    sides = side_map(orders, shapes)
     charts = (
-        *gpu_charts(cases.of("gpu_linear", GpuLinearDetail)),
-        stage_chart(cases.of("npu_stage", NpuStageDetail)),
-        graph_chart(cases.of("graph_generation", GraphGenerationDetail)),
-        *map(memory_chart, cases.of("bandwidth", BandwidthDetail)),
-        *map(layer_chart, cases.of("decoder_layer", DecoderLayerDetail)),
-        *map(edges_chart, cases.of("bucket_edges", BucketEdgesDetail)),
+        *choice_charts(cases),
+        *of_kind("gpu_linear", gpu_charts(gpu)),
+        gpu_map(gpu),
+        *of_kind("npu_stage", [stage_chart(stages)]),
+        npu_map(stages),
+        *of_kind("graph_generation", [graph_chart(cases.of("graph_generation", GraphGenerationDetail))]),
+        None if sides is None else replace(sides, shows=("npu_order", "npu_shape")),
+        *of_each(memory_chart, cases.of("bandwidth", BandwidthDetail)),
+        *of_each(layer_chart, cases.of("decoder_layer", DecoderLayerDetail)),
+        *of_each(edges_chart, cases.of("bucket_edges", BucketEdgesDetail)),
         drift_chart(pair_rounds(rounds), DRIFT),
     )
+    ratios = ratio_table(orders, shapes)
     tables = (
-        *solver_tables(cases),
-        *map(overlap_table, cases.of("overlap", OverlapDetail)),
-        *map(sync_table, cases.of("sync_cost", SyncCostDetail)),
-        ratio_table(cases.of("npu_order", NpuOrderDetail), cases.of("npu_shape", NpuShapeDetail)),
+        *of_kind("solver", solver_tables(cases)),
+        *of_each(overlap_table, cases.of("overlap", OverlapDetail)),
+        *of_each(sync_table, cases.of("sync_cost", SyncCostDetail)),
+        None if ratios is None else replace(ratios, shows=("npu_order", "npu_shape")),
         figures_table(HETERO_INFER, HEADLINES) if any(record.detail for record in cases.records) else None,
     )
     remarks = sentences(map(regret_line, cases.of("solver_regret", SolverRegretDetail)))

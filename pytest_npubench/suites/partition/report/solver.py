@@ -35,20 +35,24 @@ def solver_tables(cases: Cases) -> tuple[Table, ...]:
     def cell(text: Callable[[CaseRecord[SolverDetail]], str]) -> Callable[[CaseRecord[Any]], str]:
         return lambda record: text(decided[record.key]) if record.key in decided else UNAVAILABLE
 
-    milliseconds, percent = number_text.milliseconds, number_text.percent
+    def times(record: CaseRecord[SolverDetail]) -> list[str]:
+        found = (record.judgement.predicted_s, record.detail.decided_s, record.detail.best_s)
+        return number_text.figures(found, "s")
+
+    percent = number_text.percent
     decisions = table(
         "The solver's decisions",
         (
             ("operator", operator_of),
             ("tokens", lambda record: record.axis("tokens")),
-            ("predicted ms", cell(lambda record: milliseconds(record.judgement.predicted_s))),
-            ("measured ms", cell(lambda record: milliseconds(record.detail.decided_s))),
+            ("predicted", cell(lambda record: times(record)[0])),
+            ("measured", cell(lambda record: times(record)[1])),
             ("error %", cell(lambda record: percent(record.judgement.error, signed=True))),
-            ("best ms", cell(lambda record: milliseconds(record.detail.best_s))),
+            ("best", cell(lambda record: times(record)[2])),
             ("regret %", cell(lambda record: percent(record.detail.regret, signed=True))),
             ("best unit alone / decided", cell(lambda record: ratio(record.detail.speedup))),
             ("decided", cell(lambda record: f"{record.detail.strategy}: {record.detail.split}")),
-            ("best", cell(lambda record: f"{record.detail.best_strategy}: {record.detail.best_split}")),
+            ("best split", cell(lambda record: f"{record.detail.best_strategy}: {record.detail.best_split}")),
         ),
         own,
         note=SOLVER,

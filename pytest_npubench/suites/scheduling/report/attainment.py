@@ -13,12 +13,13 @@ from pytest_npubench.suites.scheduling.report.comparison import POLICIES, Figure
 from pytest_npubench.verdict.case_record import CaseRecord
 
 ATTAINMENT = (
-    "SLO attainment: requests whose TTFT and every TBT keep their limits, over arrived requests; in the table also "
-    "each limit alone. A block is short, so its queue is not that of a lasting service: for comparing policies only."
+    "SLO attainment: requests whose TTFT and every TBT keep their limits, over arrived requests: the thick lines. Thin "
+    "and dashed, marks open: those whose TTFT does; thin and dotted, marks a cross: those whose every TBT does. A "
+    "block is short, so its queue is not that of a lasting service: for comparing policies only."
 )
 ATTAINMENT_REPORTED = (
-    "reported (Layered Prefill, section 5.2, Fig. 3): layered prefill improves performance by about 14 to 45 %, "
-    "depending on the workload."
+    "reported (Layered Prefill, section 5.2, Fig. 3; each limit alone: Fig. 4): layered prefill improves performance "
+    "by about 14 to 45 %, depending on the workload."
 )
 CAPACITY = (
     "Capacity: the rate at which 90 % of the arrived requests attain their SLO, from a curve through all blocks, with "
@@ -26,15 +27,19 @@ CAPACITY = (
 )
 CAPACITY_REPORTED = "the highest rates that meet its limits"
 PARTS = ("TTFT and TBT", "TTFT", "TBT")
+HOVER = "{x:.3g} req/s: {y:.1f} %"
 UNKNOWN = (None, None)
 """The capacity of a policy that a record lacks, and its interval."""
 STYLES = {"layered": (BLUE, "circle"), "chunked": (ORANGE, "square")}
+SPLIT = ((1, "dash", "-open"), (2, "dot", None))
+"""Of each limit alone: its place in a row, the dashes of its line, and what makes its marks of the policy's."""
+CROSSES = {"layered": "x", "chunked": "cross"}
 HIGHEST_REPORTED = {"qwen3-30b-a3b": (1.6, 1.3), "gpt-oss-20b": (2.7, 2.1)}
 """Of Table 8 by model: the highest rate under each policy."""
 
 
 def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
-    """SLO attainment of both policies by the rate; the table has its two parts."""
+    """SLO attainment of both policies by the rate, and thinner that of each limit alone."""
     detail, workload = case.detail, workload_of(case)
     title, rates = f"SLO attainment by rate, {workload}", detail.rate_per_s
     attained = {policy: detail.attainment[policy] for policy in STYLES if detail.attainment.get(policy)}
@@ -51,12 +56,27 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
                     policy,
                     rates,
                     percents(both for both, _, _ in rows),
-                    "{x:.3g} req/s: {y:.1f} %",
+                    HOVER,
                     color=STYLES[policy][0],
                     symbol=STYLES[policy][1],
-                    width=2,
+                    width=2.5,
                 )
                 for policy, rows in attained.items()
+            ),
+            *(
+                line(
+                    f"{policy}, {PARTS[place]} alone",
+                    rates,
+                    percents(row[place] for row in rows),
+                    HOVER,
+                    color=STYLES[policy][0],
+                    symbol=f"{STYLES[policy][1]}{ending}" if ending else CROSSES[policy],
+                    dash=dash,
+                    width=1.2,
+                    size=6,
+                )
+                for policy, rows in attained.items()
+                for place, dash, ending in SPLIT
             ),
             *(_capacity_mark(policy, *detail.capacity.get(policy, UNKNOWN)) for policy in attained),
         ],

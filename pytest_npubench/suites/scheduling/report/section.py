@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_npubench.engines import title_of
+from pytest_npubench.reports.build import of_each, of_kind
 from pytest_npubench.reports.campaign_sections import sentences
 from pytest_npubench.reports.drift import drift_chart
 from pytest_npubench.reports.page import Parts, Rounds
@@ -40,6 +41,7 @@ from pytest_npubench.suites.scheduling.report.energy import energy_table
 from pytest_npubench.suites.scheduling.report.expert_coverage import coverage_chart
 from pytest_npubench.suites.scheduling.report.expert_loads import loads_table
 from pytest_npubench.suites.scheduling.report.group_sweep import group_chart
+from pytest_npubench.suites.scheduling.report.iterations import iterations_chart
 from pytest_npubench.suites.scheduling.report.policy import latency_table, policy_charts, policy_table, served_loads
 from pytest_npubench.suites.scheduling.report.relaxed_slo import relaxed_table
 from pytest_npubench.suites.scheduling.report.timeline import timeline_chart
@@ -62,28 +64,35 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
     policies, attainments = cases.of("policy", PolicyDetail), cases.of("attainment", AttainmentDetail)
     loads = served_loads(policies)
     charts = (
-        *policy_charts(loads),
-        *chunk_charts(cases.of("chunk_sweep", ChunkSweepDetail)),
-        coverage_chart(cases.of("expert_coverage", ExpertCoverageDetail)),
-        *map(group_chart, cases.of("group_sweep", GroupSweepDetail)),
-        *map(attainment_chart, attainments),
-        *map(timeline_chart, cases.of("timeline", TimelineDetail)),
+        *of_kind("policy", policy_charts(loads)),
+        *of_kind("chunk_sweep", chunk_charts(cases.of("chunk_sweep", ChunkSweepDetail))),
+        *of_kind("expert_coverage", [coverage_chart(cases.of("expert_coverage", ExpertCoverageDetail))]),
+        *of_each(group_chart, cases.of("group_sweep", GroupSweepDetail)),
+        *of_each(attainment_chart, attainments),
+        *of_each(timeline_chart, cases.of("timeline", TimelineDetail)),
+        *of_kind("policy", [iterations_chart(rounds, map(_point_of, policies))]),
         drift_chart([{**record, "points": figures_in(record["points"])} for record in rounds], DRIFT),
     )
     tables = (
-        *(made for load in loads for made in (latency_table(load), policy_table(load))),
-        *map(capacity_table, attainments),
-        *map(chunk_rate_table, cases.of("chunk_rate", ChunkRateDetail)),
-        *map(dense_table, cases.of("dense_control", DenseControlDetail)),
-        *map(apart_table, cases.of("disaggregated", DisaggregatedDetail)),
-        *map(energy_table, cases.of("energy", EnergyDetail)),
-        *map(loads_table, cases.of("expert_loads", ExpertLoadsDetail)),
-        *map(relaxed_table, cases.of("relaxed_slo", RelaxedSloDetail)),
-        *map(burst_table, cases.of("burstiness", BurstinessDetail)),
+        *of_kind("policy", (made for load in loads for made in (latency_table(load), policy_table(load)))),
+        *of_each(capacity_table, attainments),
+        *of_each(chunk_rate_table, cases.of("chunk_rate", ChunkRateDetail)),
+        *of_each(dense_table, cases.of("dense_control", DenseControlDetail)),
+        *of_each(apart_table, cases.of("disaggregated", DisaggregatedDetail)),
+        *of_each(energy_table, cases.of("energy", EnergyDetail)),
+        *of_each(loads_table, cases.of("expert_loads", ExpertLoadsDetail)),
+        *of_each(relaxed_table, cases.of("relaxed_slo", RelaxedSloDetail)),
+        *of_each(burst_table, cases.of("burstiness", BurstinessDetail)),
     )
     own_settings = dict.fromkeys(case.detail.vllm for case in policies if case.detail.vllm)
     remarks = [*lines(cases), *(f"Settings of vLLM, {settings}" for settings in own_settings)]
     return tuple(made for made in charts if made is not None), tables, sentences(remarks)
+
+
+def _point_of(case: CaseRecord[PolicyDetail]) -> str:
+    """The name of the point whose blocks a policy case judges."""
+    settings = ",".join(f"{name}={value}" for name, value in case.detail.settings.items())
+    return f"{case.detail.policy}({settings})/{case.detail.workload}@{case.axis('rate')}"
 
 
 def lines(cases: Cases) -> list[str]:

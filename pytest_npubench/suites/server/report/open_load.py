@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_npubench.campaign.served_metrics import ServedFigure
 from pytest_npubench.reports import number_text
-from pytest_npubench.reports.build import NO_BREAK, table
+from pytest_npubench.reports.build import NO_BREAK, of_kind, table
 from pytest_npubench.reports.campaign_sections import sentences
 from pytest_npubench.reports.page import Parts, Rounds, Table
 from pytest_npubench.suites.server.kinds.open_load import OpenLoadDetail
@@ -35,7 +35,8 @@ ROWS = {
 def parts(cases: Cases, rounds: Rounds) -> Parts:
     """No tables where no load has figures."""
     loads = _measured(cases)
-    return (), (_latencies(loads), _loads(loads)) if loads else (), sentences(map(_line, loads))
+    tables = of_kind("open_load", (_latencies(loads), _loads(loads)) if loads else ())
+    return (), tuple(tables), sentences(map(_line, loads))
 
 
 def lines(cases: Cases) -> list[str]:

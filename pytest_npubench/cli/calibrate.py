@@ -1,0 +1,214 @@
+"""`npubench calibrate`: what an iteration of one's own server costs, from the requests of a run.
+
+The load is simulated under drawn costs until the simulated run answers as the real one did
+(engines/virtual/calibration.py). What is found is written as a file for `npubench simulate --cost`, and judged on the
+requests that were not calibrated on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_npubench.cli.arguments import (
+    add_command,
+    add_json_option,
+    check_other_file,
+    columns,
+    device_count,
+    print_document,
+    request_count,
+    say,
+    seed,
+    token_count,
+    whole_number,
+)
+from pytest_npubench.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from pytest_npubench.cli.arguments import Commands
+    from pytest_npubench.cli.simulation import System
+    from pytest_npubench.engines.virtual.calibrated import CalibratedCost
+    from pytest_npubench.engines.virtual.calibration import Calibration
+    from pytest_npubench.serving.result import ServingResult
+    from pytest_npubench.serving.settings import Setting
+    from pytest_npubench.workloads.measured_run import MeasuredRun
+
+EXAMPLE = "npubench calibrate runs/monday --model Llama-3.1-8B/config.json --hardware nvidia-h100 -o cost.json"
+METRICS = ("ttft", "e2e", "tpot")
+cached_count = whole_number(10**12)
+
+
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "calibrate", about, EXAMPLE)
+    parser.add_argument(
+        "source", metavar="RUN", type=Path, help="a folder with requests.jsonl and meta.json, or vLLM's benchmark JSON"
+    )
+    parser.add_argument("--model", metavar="SHAPE", required=True, help="a shape by name, or a path of a config.json")
+    parser.add_argument(
+        "--hardware", metavar="NAME_OR_PATH", required=True, help="whose peaks: a shipped file, or a .toml with [peak]"
+    )
+    parser.add_argument("--tensor-parallel", metavar="N", type=device_count, help="default: the run's, or 1")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--requests", metavar="K", type=request_count, help="calibrate on the first K (default: all)")
+    chosen.add_argument("--first", metavar="PERCENT", type=_percent, help="or on this part of them, such as 25%%")
+    parser.add_argument("--chunk-size", metavar="TOKENS", type=token_count, help="default: the run's, or 2048")
+    parser.add_argument("--max-batch", metavar="N", type=request_count, help="default: the run's, or 256")
+    parser.add_argument("--kv-capacity", metavar="TOKENS", type=cached_count, help="default: what memory leaves")
+    parser.add_argument("--synchronous", action="store_true", help="the engine plans an iteration after the one before")
+    parser.add_argument("--seed", type=seed, default=0, help="of the draws (default 0)")
+    parser.add_argument("-o", "--output", metavar="PATH", type=Path, required=True, help="the file to write")
+    add_json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Raises WorkloadError for a run that cannot be read, ConfigError for one that does not tell the cost, StoreError
+    where nothing can be written."""
+    from pytest_npubench.engines.virtual.calibration import NUM_GENERATIONS, calibrate, latencies, prior_of
+    from pytest_npubench.engines.virtual.cost_file import CostFile, seen_in, write_cost_file
+    from pytest_npubench.workloads.measured_run import META, REQUESTS, measured_run
+
+    check_other_file(arguments.output, arguments.source, arguments.source / REQUESTS, arguments.source / META)
+    measured = measured_run(arguments.source)
+    system, settings = _system(arguments, measured), _settings(arguments, measured)
+    number = _number(arguments, len(measured.requests))
+    prior = prior_of(system.shape, system.spec, tensor_parallel=system.tensor_parallel, dtype=system.dtype)
+    times = latencies(measured.requests)
+    found = calibrate(
+        system.shape,
+        prior,
+        lambda cost: _latencies(_served(system, settings, measured, cost)),
+        times[:number],
+        seed=arguments.seed,
+        on_generation=lambda done: print(
+            f"npubench: {done} of {NUM_GENERATIONS} generations of draws", file=sys.stderr, flush=True
+        ),
+    )
+    served = _served(system, settings, measured, found.best)
+    errors = _errors(_latencies(served)[number:], times[number:])
+    content = CostFile(
+        model=system.shape.name,
+        num_layers=system.shape.num_layers,
+        has_experts=not system.shape.is_dense,
+        hardware=system.spec.name,
+        tensor_parallel=system.tensor_parallel,
+        dtype=system.dtype,
+        asynchronous=system.is_asynchronous,
+        terms=prior.names,
+        unit_s=tuple(prior.unit_s.tolist()),
+        logs=tuple(tuple(round(value, 5) for value in row) for row in found.logs.tolist()),
+        seen=seen_in(served.log, system.shape, system.dtype, until_s=measured.requests[number - 1].last_token_s),
+        source=measured.source,
+        num_requests=number,
+        errors=errors,
+    )
+    write_cost_file(arguments.output, content)
+    if arguments.json:
+        print_document("step-cost-written", output=arguments.output, factors=found.factors(), errors=errors)
+        return 0
+    _say(arguments, found, measured, number, errors)
+    return 0
+
+
+def _say(
+    arguments: argparse.Namespace, found: Calibration, measured: MeasuredRun, number: int, errors: dict[str, float]
+) -> None:
+    say(f"from    the first {number} of {len(measured.requests)} requests of {measured.source}")
+    best = found.best
+    rows = [
+        (name, f"{1e6 * getattr(best, name):.4g} us", f"{middle:.2f}", f"{low:.2f} to {high:.2f}")
+        for name, (middle, low, high) in found.factors().items()
+    ]
+    print(columns([("term", "seconds", "over peak", "90 %"), *rows]))
+    if errors:
+        others = len(measured.requests) - number
+        told = ", ".join(f"{name.replace('_', ' ').upper()} {value:+.1%}" for name, value in errors.items())
+        say(f"error   on the other {others} requests, simulated over measured: {told}")
+    else:
+        say("error   not known: no request was left to judge on; want --requests or --first")
+    say(f"wrote   {arguments.output}")
+
+
+def _system(arguments: argparse.Namespace, measured: MeasuredRun) -> System:
+    from pytest_npubench.cli.simulate import hardware
+    from pytest_npubench.cli.simulation import System
+    from pytest_npubench.engines.hf_config import named_or_read
+    from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
+
+    spec, shape = hardware(arguments.hardware), named_or_read(arguments.model)
+    devices = arguments.tensor_parallel or measured.engine.tensor_parallel
+    room = arguments.kv_capacity or default_kv_capacity_tokens(shape, spec, tensor_parallel=devices, dtype=spec.dtype)
+    return System(
+        shape=shape,
+        spec=spec,
+        tensor_parallel=devices,
+        dtype=spec.dtype,
+        kv_capacity_tokens=room,
+        seed=arguments.seed,
+        is_asynchronous=not arguments.synchronous,
+    )
+
+
+def _settings(arguments: argparse.Namespace, measured: MeasuredRun) -> dict[str, Setting]:
+    engine = measured.engine
+    return {
+        "chunk_size_tokens": arguments.chunk_size or engine.chunk_size_tokens or 2048,
+        "max_batch_size": arguments.max_batch or engine.max_batch_size or 256,
+    }
+
+
+def _number(arguments: argparse.Namespace, there: int) -> int:
+    wanted = arguments.requests or (there if arguments.first is None else max(1, round(arguments.first * there)))
+    if wanted > there:
+        raise ConfigError(f"--requests {wanted}: the run has {there}")
+    return int(wanted)
+
+
+def _served(system: System, settings: dict[str, Setting], measured: MeasuredRun, cost: CalibratedCost) -> ServingResult:
+    from dataclasses import replace
+
+    from pytest_npubench.cli.simulation import simulate
+
+    return simulate(replace(system, cost=cost), "chunked", settings, measured.load())
+
+
+def _latencies(served: ServingResult) -> npt.NDArray[np.float64]:
+    import numpy as np
+
+    rows = []
+    for record in served.records:
+        first_s, last_s = record.token_times_s[0], record.token_times_s[-1]
+        gaps = max(1, len(record.token_times_s) - 1)
+        rows.append((first_s - record.arrival_s, last_s - record.arrival_s, (last_s - first_s) / gaps))
+    return np.array(rows)
+
+
+def _errors(simulated: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> dict[str, float]:
+    """Simulated over measured - 1 of means and percentiles; nothing where nothing was left."""
+    import numpy as np
+
+    if not len(measured):
+        return {}
+    found = {}
+    for name, index in zip(METRICS, range(len(METRICS)), strict=True):
+        one, other = simulated[:, index], measured[:, index]
+        if not other.any():
+            continue
+        found[f"{name}_mean"] = float(one.mean() / other.mean() - 1)
+        for percent in (50, 90, 99):
+            found[f"{name}_p{percent}"] = float(np.percentile(one, percent) / np.percentile(other, percent) - 1)
+    return found
+
+
+def _percent(text: str) -> float:
+    """25% is 0.25."""
+    digits = text.strip().removesuffix("%")
+    if not digits.isascii() or not digits.replace(".", "", 1).isdigit() or not 0 < float(digits) <= 100:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}: want a part above 0 up to 100 %, such as 25%")
+    return float(digits) / 100

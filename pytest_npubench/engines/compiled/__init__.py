@@ -1,0 +1,78 @@
+"""A vendor's own compiler as an engine: what it makes of the decoder for a device that is not there.
+
+    facts      what the compiler says of one binary
+    hlo        the text of a compiled module: cycles, copies, kernels, collectives
+    compiler   compiles one binary after the other, in a process of its own
+    estimate   seconds from cycles, with what has no cycles priced beside them
+    runtime    the stack that results are of; htp_runtime: those of Qualcomm's compiler
+
+Nothing runs: binaries, bytes and copies are the device's own, times are the compiler's estimates. jax and libtpu are
+imported in the compiler's process alone. The files are the TPU compiler's; engines/qnn has Qualcomm's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from pytest_npubench.engines.descriptor import EngineDescriptor
+
+if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Backend, Device, Probe, Runtime
+    from pytest_npubench.core.hardware import HardwareSpec
+
+PACKAGES = {
+    "tpu": (
+        "libtpu",
+        "libtpu is not installed: pip install pytest-npubench[tpu-compiler] (Google's binary, under the terms of your "
+        "use of Google Cloud; it compiles without a TPU)",
+    ),
+    "qualcomm": (
+        "onnxruntime_qnn",
+        "onnxruntime-qnn is not installed: pip install pytest-npubench[qualcomm-compiler] (Qualcomm's binaries in it "
+        "are under its AI Stack License; it compiles without a Snapdragon)",
+    ),
+}
+"""By family, what its compiler is imported as, and what is said where it is missing."""
+
+
+class Compiled(EngineDescriptor):
+    """Its devices are those that hardware files name to the compiler ([compiler] there)."""
+
+    name = "compiled"
+    title = "compiled, not run"
+    about = "the vendor's compiler, without a device: what fits, what is copied, estimated cycles"
+    families = tuple(PACKAGES)
+    parts = {"buckets": "pytest_npubench.suites.buckets.compiled.plan:CompiledBuckets"}  # noqa: RUF012 - of the class
+    is_placed_by_itself = True
+
+    def why_not_here(self, family: str) -> str:
+        package, missing = PACKAGES[family]
+        return "" if find_spec(package) else missing
+
+    def probe(self, spec: HardwareSpec) -> Probe:
+        from pytest_npubench.backends.protocol import Device, Probe
+
+        compiler = spec.compiler
+        topology = None if compiler is None else compiler.topologies.get(str(spec.tensor_parallel))
+        if compiler is None or topology is None:
+            entry = f"[compiler.topologies] with the entry {spec.tensor_parallel}"
+            return Probe(reason=f"{spec.title}: the hardware file {spec.file_name} has no {entry}")
+        ordinals = range(spec.tensor_parallel)
+        name, uuid = compiler.device_name, f"compiler:{topology}"
+        return Probe(
+            devices=tuple(Device(family=spec.family, ordinal=i, name=name, uuid=f"{uuid}:{i}") for i in ordinals)
+        )
+
+    def open(self, backend: Backend, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
+        if devices[0].family == "qualcomm":
+            from pytest_npubench.engines.compiled.htp_runtime import HtpRuntime
+
+            return HtpRuntime(backend, devices)
+        from pytest_npubench.engines.compiled.runtime import CompilerRuntime
+
+        return CompilerRuntime(backend, devices)
+
+
+ENGINE = Compiled()

@@ -1,0 +1,213 @@
+"""The text of a compiled module: what its instructions cost by the compiler's own estimate, and what they copy.
+
+A sum over the text would count the body of a loop once and what is fused into an instruction twice. Here the entry
+computation is walked: a loop's body counts as often as it runs, of branches the dearest, a fusion by its own estimate.
+
+Worked example: an entry with a fusion of 100 cycles and a loop of 16 trips over a body of 10 has 260.
+
+A product with one row becomes a loop of multiplications and sums on the vector unit. Its cycles are added up once more,
+with the bytes that it reads and writes: the compiler overprices these loops (estimate.py).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+_HEAD = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{\s*$")
+_NAME = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = ")
+_OPCODE = re.compile(r"\s*([a-z][\w\-]*)\(")
+_OPERAND = re.compile(r"\s*[a-z][\w\-]*\(%?([\w.\-]+)")
+_ARRAY = re.compile(r"\b([a-z]+\d*(?:e\dm\d\w*)?)\[([\d,]*)\]")
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_CALLED = re.compile(
+    r"\b(?:body|condition|to_apply|true_computation|false_computation|called_computations)=%?([\w.\-]+)"
+)
+_FUSED = re.compile(r"\bkind=kLoop, calls=%?([\w.\-]+)")
+_PRODUCT = re.compile(r'op_name="[^"]*dot_general')
+_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+_BITS = {"pred": 8, "bf16": 16}
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+COPIES = ("copy", "transpose")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction:
+    """One line: what it does, the arrays (type, dimensions) of its result, and the rest of the text."""
+
+    name: str
+    opcode: str
+    results: tuple[tuple[str, tuple[int, ...]], ...]
+    text: str
+
+    @property
+    def cycles(self) -> int:
+        """Its estimate; 0 where it has none."""
+        found = _CYCLES.search(self.text)
+        return int(found[1]) if found else 0
+
+    @property
+    def num_bytes(self) -> float:
+        """Of its results; of what begins an operation, whose results hold its operands too, those of the last."""
+        counted = self.results[-1:] if self.opcode.endswith("-start") else self.results
+        return sum(_bytes_of(kind) * math.prod(dims) for kind, dims in counted)
+
+    @property
+    def is_kernel(self) -> bool:
+        return self.opcode == "custom-call" and 'custom_call_target="tpu_custom_call"' in self.text
+
+    @property
+    def collective(self) -> str | None:
+        """Which collective it begins or is."""
+        name = self.opcode.removesuffix("-start")
+        return name if name in COLLECTIVES else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """Cycles, kernel calls, collectives and their bytes, with loops run; loops of unknown length count once.
+    vector_cycles: of the cycles, those of products on the vector unit; vector_bytes: what these read and write."""
+
+    cycles: float = 0
+    kernels: float = 0
+    collectives: float = 0
+    collective_bytes: float = 0
+    unknown_loops: float = 0
+    vector_cycles: float = 0
+    vector_bytes: float = 0
+
+    def __add__(self, other: Total) -> Total:
+        return Total(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})
+
+    def times(self, number: int) -> Total:
+        return Total(**{name: getattr(self, name) * number for name in self.__slots__})
+
+
+@dataclass(frozen=True)
+class Module:
+    """The computations of a module by name, and which of them is its entry."""
+
+    computations: Mapping[str, Sequence[Instruction]]
+    entry: str
+    _totals: dict[str, Total] = field(default_factory=dict)
+
+    @cached_property
+    def total(self) -> Total:
+        """Of a run of the module."""
+        return self._total(self.entry)
+
+    def copies(
+        self, num_elements: int, *, length: int | None = None, of_arguments: bool = False
+    ) -> tuple[Instruction, ...]:
+        """What copies, or lays out anew, an array of so many elements that is no weight, inside fusions too; only one
+        with a dimension of that length, where it is given: a share of a weight may have as many elements as a cache.
+        Only what does so to an argument of its computation, where of_arguments.
+
+        A TPU's copy-start is none of them: it fetches into on-chip memory what is about to be read.
+        """
+        return tuple(
+            one
+            for instructions in self.computations.values()
+            for one in instructions
+            if one.opcode in COPIES
+            and any(math.prod(dims) == num_elements and length in (None, *dims) for _, dims in one.results)
+            and 'op_name="weights[' not in one.text
+            and (not of_arguments or _is_argument(one, instructions))
+        )
+
+    def _total(self, name: str) -> Total:
+        if name not in self._totals:
+            self._totals[name] = sum((self._of(one) for one in self.computations.get(name, ())), Total())
+        return self._totals[name]
+
+    def _of(self, one: Instruction) -> Total:
+        own = Total(
+            cycles=one.cycles,
+            kernels=float(one.is_kernel),
+            collectives=float(one.collective is not None),
+            collective_bytes=one.num_bytes if one.collective else 0,
+        )
+        if one.opcode == "while":
+            found = _TRIPS.search(one.text)
+            body = sum((self._total(name) for name in _CALLED.findall(one.text)), Total())
+            return own + (body.times(int(found[1])) if found else body + Total(unknown_loops=1))
+        if one.opcode == "conditional":
+            names = [
+                name.strip().lstrip("%") for name in ",".join(_BRANCHES.findall(one.text)).split(",") if name.strip()
+            ]
+            branches = [self._total(name) for name in names or _CALLED.findall(one.text)]
+            return own + max(branches, key=lambda branch: branch.cycles, default=Total())
+        if one.opcode in ("call", "async-start"):
+            return own + sum((self._total(name) for name in _CALLED.findall(one.text)), Total())
+        if one.opcode == "fusion" and (fused := self._vector_product(one)):
+            read = sum(each.num_bytes for each in fused if each.opcode == "parameter")
+            return own + Total(vector_cycles=one.cycles, vector_bytes=read + one.num_bytes)
+        return own
+
+    def _vector_product(self, one: Instruction) -> Sequence[Instruction]:
+        """What is fused into it, where that is a product by multiplications and sums; else nothing."""
+        called = _FUSED.search(one.text) if _PRODUCT.search(one.text) else None
+        fused = self.computations.get(called[1], ()) if called else ()
+        return fused if {"multiply", "reduce"} <= {each.opcode for each in fused} else ()
+
+
+def _is_argument(one: Instruction, among: Sequence[Instruction]) -> bool:
+    """Whether what it reads is a parameter, seen through changes of shape alone."""
+    by_name = {other.name: other for other in among}
+    source: Instruction | None = one
+    while source is not None and (source is one or source.opcode in ("bitcast", "reshape")):
+        operand = _OPERAND.match(source.text)
+        source = by_name.get(operand[1]) if operand else None
+    return source is not None and source.opcode == "parameter"
+
+
+def parse(text: str) -> Module:
+    """Raises ValueError for a text without an entry computation."""
+    computations: dict[str, list[Instruction]] = {}
+    entry, current = None, None
+    for line in text.splitlines():
+        if head := _HEAD.match(line):
+            current = computations.setdefault(head[2], [])
+            entry = head[2] if head[1] else entry
+        elif current is not None and (found := _instruction(line)) is not None:
+            current.append(found)
+    if entry is None:
+        raise ValueError("a module without an entry computation")
+    return Module(computations=computations, entry=entry)
+
+
+def _instruction(line: str) -> Instruction | None:
+    name = _NAME.match(line)
+    if name is None:
+        return None
+    shape, rest = _shape_and_rest(line[name.end() :])
+    opcode = _OPCODE.match(rest)
+    if opcode is None:
+        return None
+    results = tuple((kind, tuple(map(int, filter(None, dims.split(","))))) for kind, dims in _ARRAY.findall(shape))
+    return Instruction(name=name[1], opcode=opcode[1], results=results, text=rest)
+
+
+def _shape_and_rest(text: str) -> tuple[str, str]:
+    """The result's shape, in brackets where it is a tuple, and what follows it."""
+    if not text.startswith("("):
+        shape, _, rest = text.partition(" ")
+        return shape, rest
+    depth = 0
+    for index, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return text[: index + 1], text[index + 1 :]
+    return text, ""
+
+
+def _bytes_of(kind: str) -> float:
+    """Of one element."""
+    if kind in _BITS:
+        return _BITS[kind] / 8
+    digits = re.search(r"\d+", kind)
+    return int(digits[0]) / 8 if digits else 0

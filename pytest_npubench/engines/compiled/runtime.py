@@ -1,0 +1,29 @@
+"""The stack that a compiler's results are of. It is told apart from every device's, whatever runs there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pytest_npubench.backends.protocol import Backend, Device, Stack, class_of
+from pytest_npubench.engines.compiled.compiler import VARIABLES, versions
+from pytest_npubench.engines.unopened_devices import UnopenedDevices, with_software
+
+TITLE = "compiled, not run"
+
+
+class CompilerRuntime(UnopenedDevices):
+    def __init__(self, backend: Backend, devices: Sequence[Device]) -> None:
+        super().__init__(backend, devices, TITLE)
+        self.topology = (devices[0].uuid or "").removeprefix("compiler:").rpartition(":")[0]
+
+    def stack(self) -> Stack:
+        bare = class_of(self._devices)
+        found = versions()
+        stack = replace(bare, device_class=f"{bare.device_class}, {self.topology}, {TITLE}")
+        return with_software(
+            stack, f"jax {found['jax']}", f"libtpu {found['libtpu']}, jaxlib {found['jaxlib']}", VARIABLES
+        )
+
+    def telemetry(self) -> None:
+        """Nothing is watched: what is counted does not change with what the machine does."""

@@ -1,0 +1,139 @@
+"""What the reference decoder in jax compiles, and nothing else: functions, shapes, shardings and what they donate.
+
+The engine compiles these for devices that it runs on, a compiler without a device for those that it is told of. No
+array is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from pytest_npubench.engines.jax_dense import forward
+from pytest_npubench.engines.jax_dense.forward import Caches, DecoderState
+from pytest_npubench.engines.jax_dense.graph_form import GraphForm, graph_form
+from pytest_npubench.engines.jax_dense.memory import check_tensor_parallel
+from pytest_npubench.engines.jax_dense.weights import AXIS, random_weights, weight_specs
+from pytest_npubench.engines.shapes import DecoderShape
+from pytest_npubench.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binary:
+    """What one binary is compiled from. `donate`: the arguments whose buffers become its results; `out`: shardings of
+    its results."""
+
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    donate: tuple[int, ...] = ()
+    out: Any = None
+
+
+class DecoderBinaries:
+    """Those of one shape and batch size on these devices, in the form that their platform wants unless one is given.
+
+    Raises ConfigError for a dtype or a number of devices that the shape cannot have."""
+
+    def __init__(
+        self, shape: DecoderShape, devices: Sequence[Any], *, batch_size: int, dtype: str, form: GraphForm | None = None
+    ) -> None:
+        check_tensor_parallel(shape, len(devices))
+        if batch_size < 1:
+            raise ConfigError(f"batch_size is {batch_size}; want at least 1")
+        self.shape, self.batch_size, self.dtype = shape, batch_size, _jax_dtype(dtype)
+        self.mesh = Mesh(np.array(devices), (AXIS,))
+        self._form = form or graph_form(devices[0].platform, self.mesh)
+
+    def weights(self) -> Binary:
+        """Makes the weights from a seed, uint32."""
+        return Binary(
+            name=f"weights-{self.shape.name}",
+            function=partial(random_weights, self.shape, dtype=self.dtype),
+            arguments=(jax.ShapeDtypeStruct((), np.uint32, sharding=self._sharding(P())),),
+            out=self._weight_shardings,
+        )
+
+    def prefill(self, bucket: int) -> Binary:
+        """(weights, state, prompt [bucket], its length, its row) to the state after it."""
+        scalar = self.vector(())
+        arguments = (self._weight_shapes, self.state(bucket), self.vector((bucket,)), scalar, scalar)
+        return self._step("prefill", forward.prefill, bucket, arguments)
+
+    def decode(self, bucket: int) -> Binary:
+        """(weights, state) to the state after one token of every row."""
+        return self._step("decode", forward.decode, bucket, (self._weight_shapes, self.state(bucket)))
+
+    def move(self, small: int, large: int) -> Binary:
+        """(caches of the small bucket, of the large one) to the large one's."""
+        return Binary(
+            name=f"move-{self._label}-{small}-{large}",
+            function=forward.move,
+            arguments=(self.caches(small), self.caches(large)),
+            donate=(1,),
+            out=self._cache_shardings,
+        )
+
+    def caches(self, bucket: int) -> Caches:
+        """Shapes [batch, KV heads, bucket, head dimension] of every layer's keys and values."""
+        dims = (self.batch_size, self.shape.num_kv_heads, bucket, self.shape.head_dim)
+        one = jax.ShapeDtypeStruct(dims, self.dtype, sharding=self._sharding(P(None, AXIS)))
+        return Caches(*((one,) * self.shape.num_layers for _ in Caches._fields))
+
+    def state(self, bucket: int) -> DecoderState:
+        vector = self.vector((self.batch_size,))
+        return DecoderState(self.caches(bucket), vector, vector)
+
+    def vector(self, dims: tuple[int, ...]) -> Any:
+        """Of int32, whole on every device."""
+        return jax.ShapeDtypeStruct(dims, np.int32, sharding=self._sharding(P()))
+
+    def _step(self, phase: str, step: Callable[..., Any], bucket: int, arguments: tuple[Any, ...]) -> Binary:
+        whole = self._sharding(P())
+        return Binary(
+            name=f"{phase}-{self._label}-{bucket}",
+            function=partial(step, self.shape, form=self._form),
+            arguments=arguments,
+            donate=(1,),
+            out=DecoderState(self._cache_shardings, whole, whole),
+        )
+
+    @property
+    def _label(self) -> str:
+        return f"{self.shape.name}-b{self.batch_size}"
+
+    @cached_property
+    def _weight_shapes(self) -> Any:
+        made = jax.eval_shape(self.weights().function, jax.ShapeDtypeStruct((), np.uint32))
+        return jax.tree.map(
+            lambda one, sharding: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=sharding),
+            made,
+            self._weight_shardings,
+        )
+
+    @cached_property
+    def _weight_shardings(self) -> Any:
+        specs = weight_specs(self.shape)
+        return jax.tree.map(self._sharding, specs, is_leaf=lambda node: isinstance(node, P))
+
+    @property
+    def _cache_shardings(self) -> Caches:
+        return Caches(*((self._sharding(P(None, AXIS)),) * self.shape.num_layers for _ in Caches._fields))
+
+    def _sharding(self, spec: P) -> NamedSharding:
+        return NamedSharding(self.mesh, spec)
+
+
+def _jax_dtype(name: str) -> Any:
+    try:
+        return {"fp32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}[name]
+    except KeyError:
+        raise ConfigError(f"dtype {name!r} is not one the decoder computes in: fp32, bf16, fp16") from None

@@ -1,0 +1,47 @@
+"""What is asked of the compiler for one graph, and what it says. Both cross processes, so they hold plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pytest_npubench.core.measurement import Phase
+from pytest_npubench.engines.shapes import DecoderShape
+
+
+class Part(Enum):
+    """LAYER: one layer of the decoder, which all layers equal but for weights. HEAD: norm and logits of one token.
+    WHOLE: all of it. ANSWERS: a small decoder, which also runs on the emulated NPU."""
+
+    LAYER = "layer"
+    HEAD = "head"
+    WHOLE = "whole"
+    ANSWERS = "answers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphRequest:
+    """One part of a decoder in a phase and bucket."""
+
+    shape: DecoderShape
+    dtype: str
+    batch_size: int
+    phase: Phase
+    bucket: int
+    part: Part = Part.LAYER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphFacts:
+    """context_bytes: of all context binaries, num_contexts of them; weight_bytes: of the graph's weights, each once.
+    compile_cpu_s: of the compiler alone. optimize_s, sequence_s and vtcm_s: wall seconds of its phases, as its own
+    profile has them. answer_error: of the emulated NPU, relative to the reference (answers.py)."""
+
+    context_bytes: float
+    num_contexts: float
+    weight_bytes: float
+    compile_cpu_s: float
+    optimize_s: float | None = None
+    sequence_s: float | None = None
+    vtcm_s: float | None = None
+    answer_error: float | None = None

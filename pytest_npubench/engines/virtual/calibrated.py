@@ -1,0 +1,41 @@
+"""Seconds of an iteration from what a run of one's own server showed: five numbers instead of peaks and fractions.
+
+    dense       fixed + max(weights, row x rows) + context x context tokens
+    experts     fixed + weights + activation x activations + row x rows + context x context tokens
+
+rows are decode rows and prompt tokens together, those of a layer group counted by its share of the layers; context
+tokens are what the decode rows read. A prompt's own attention is in `row`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_npubench.engines.virtual.step_cost import StepWork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibratedCost:
+    """Seconds: `fixed_s` an iteration, `weights_s` for all weights but the experts' read once, `row_s` a row through
+    all layers, `context_s` a token of keys and values read, `activation_s` an expert of one layer read."""
+
+    num_layers: int
+    fixed_s: float
+    weights_s: float
+    row_s: float
+    context_s: float
+    activation_s: float = 0.0
+    has_experts: bool = False
+
+    def seconds(self, work: StepWork) -> float:
+        layer_rows = context = activations = 0.0
+        for first, stop, prefill, activated in work.passes:
+            share = stop - first
+            layer_rows += share * (work.decode_rows + sum(row.num_tokens for row in prefill))
+            context += share * work.context_tokens
+            activations += activated
+        rows_s = layer_rows / self.num_layers * self.row_s
+        context_s = context / self.num_layers * self.context_s
+        if self.has_experts:
+            return self.fixed_s + self.weights_s + activations * self.activation_s + rows_s + context_s
+        return self.fixed_s + max(self.weights_s, rows_s) + context_s

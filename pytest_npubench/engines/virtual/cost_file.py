@@ -1,0 +1,114 @@
+"""A calibrated step cost as a file: what was fitted, for what, from what, and how well it did.
+
+JSON format "npubench-step-cost", history of versions:
+    1  model, hardware, tensor_parallel, dtype, asynchronous, terms, unit_s, logs, seen, source, errors
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pytest_npubench.core.record_reader import JSON, WrongEntryError
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
+from pytest_npubench.engines.shapes import DecoderShape
+from pytest_npubench.engines.virtual.calibration import Calibration, Prior
+from pytest_npubench.engines.virtual.memory import dtype_bytes
+from pytest_npubench.errors import ConfigError, StoreError
+from pytest_npubench.serving.log import IterationLog
+
+FORMAT, VERSION = "npubench-step-cost", 1
+MARGIN = 1.25  # times what was seen: a form of bytes and operations carries a little further
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The most of each that one iteration of the calibrating run had; beyond it the cost extrapolates."""
+
+    prefill_tokens: int
+    decode_rows: int
+    context_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostFile:
+    """terms: names of calibrated.CalibratedCost; unit_s: their seconds at the published peaks; logs: posterior draws of
+    the logarithms of their factors. errors: simulated over measured - 1 of the requests that were not calibrated on."""
+
+    model: str
+    num_layers: int
+    has_experts: bool
+    hardware: str
+    tensor_parallel: int
+    dtype: str
+    asynchronous: bool
+    terms: tuple[str, ...]
+    unit_s: tuple[float, ...]
+    logs: tuple[tuple[float, ...], ...]
+    seen: Seen
+    source: str
+    num_requests: int
+    errors: Mapping[str, float]
+    format: str = FORMAT
+    version: int = VERSION
+
+    def __post_init__(self) -> None:
+        if (self.format, self.version) != (FORMAT, VERSION):
+            raise WrongEntryError("format", f"{self.format} {self.version}; want {FORMAT} {VERSION}")
+        if not self.terms or len(self.unit_s) != len(self.terms) or not self.logs:
+            raise WrongEntryError("unit_s", f"{len(self.unit_s)} numbers for {len(self.terms)} terms; want one each")
+        if any(len(row) != len(self.terms) for row in self.logs):
+            raise WrongEntryError("logs", f"want rows of {len(self.terms)} numbers, one a term")
+
+    def beyond(self, log: IterationLog, shape: DecoderShape) -> tuple[str, ...]:
+        """What an iteration of this log has more of than any that was calibrated on, in words; none: nothing."""
+        now = seen_in(log, shape, self.dtype)
+        return tuple(
+            f"{name.replace('_', ' ')}: up to {found}, calibrated on up to {known}"
+            for name, known in asdict(self.seen).items()
+            if (found := getattr(now, name)) > MARGIN * known
+        )
+
+    def calibration(self, shape: DecoderShape) -> Calibration:
+        """Raises ConfigError where it was fitted on another model."""
+        if (shape.num_layers, shape.is_dense) != (self.num_layers, not self.has_experts) or shape.name != self.model:
+            raise ConfigError(
+                f"the step cost is of {self.model} ({self.num_layers} layers), not of {shape.name} "
+                f"({shape.num_layers} layers); calibrate on a run of it"
+            )
+        nothing = np.zeros(len(self.terms))
+        prior = Prior(names=self.terms, unit_s=np.array(self.unit_s), mean=nothing, deviation=nothing)
+        return Calibration(prior=prior, shape=shape, logs=np.array(self.logs))
+
+
+def seen_in(log: IterationLog, shape: DecoderShape, dtype: str, *, until_s: float = float("inf")) -> Seen:
+    """Of the iterations that started before until_s."""
+    number = max(1, sum(start_s < until_s for start_s in log.start_s))
+    token_bytes = shape.kv_bytes_per_token(dtype_bytes(dtype))
+    return Seen(
+        prefill_tokens=max(log.num_prefill_tokens[:number]),
+        decode_rows=max(log.num_decode[:number]),
+        context_tokens=int(max(log.kv_bytes[:number]) / token_bytes),
+    )
+
+
+def read_cost_file(path: Path) -> CostFile:
+    """Raises StoreError naming the file and the place in it that is wrong."""
+    try:
+        return JSON.record(CostFile, json.loads(read_text(path, SMALL_BYTES)))
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise StoreError(f"{path}: {error}") from error
+
+
+def write_cost_file(path: Path, content: CostFile) -> None:
+    """Raises StoreError where it cannot be written."""
+    try:
+        path.write_text(json.dumps(asdict(content)) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror or error}") from error

@@ -1,0 +1,39 @@
+"""What an iteration asks of a device, and who says how long that takes.
+
+A StepCost is all that VirtualExecutor knows of a device: roofline (cost.py) takes published peaks, calibrated
+(calibrated.py) what a run of one's own server showed. Each is a file of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from pytest_npubench.serving.iteration import PrefillRow
+
+
+class PassWork(NamedTuple):
+    """Layers [first, stop) with the prefill rows that run through them beside the decode rows, and the experts that
+    all of these rows activate, summed over the layers."""
+
+    first: int
+    stop: int
+    prefill: Sequence[PrefillRow]
+    activations: int
+
+
+class StepWork(NamedTuple):
+    """One iteration. decode_rows read context_tokens of keys and values in all, window_tokens in a layer with a window;
+    sampled_rows get a token. Rows that pad a static batch count."""
+
+    passes: Sequence[PassWork]
+    decode_rows: int
+    context_tokens: float
+    window_tokens: float
+    sampled_rows: int
+
+
+class StepCost(Protocol):
+    def seconds(self, work: StepWork) -> float:
+        """Of one iteration, from the end of the one before to its own."""
+        ...

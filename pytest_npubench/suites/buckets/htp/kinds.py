@@ -1,0 +1,244 @@
+"""The kinds of bucket cases on Qualcomm's compiler. Ids and axes are those of a device; what is behind them differs.
+
+profile     a layer's graphs of a bucket and the head; what all loaded graphs need; a small decoder's answers
+steps       what the prefill graph costs to make, beside the next bucket's
+prediction  the graphs that a workload's batches touch
+mean_error, canary   nothing runs on a phone, so there is nothing to measure
+
+A case fails where the NPU does not take an operator, where a graph becomes more than one context binary, where the
+emulated NPU's answers are off, or where all of it is more than the device's memory. Bytes repeat exactly, so any change
+of them is one (verdict/exact.py). The compiler tells no cycles of the NPU: nothing here is a time of a phone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.protocol import CaseKind
+from pytest_npubench.core.case import Case
+from pytest_npubench.core.measurement import Phase
+from pytest_npubench.engines.aihub.graph import DTYPE_BYTES
+from pytest_npubench.engines.compiled.runtime import TITLE
+from pytest_npubench.engines.shapes import DecoderShape
+from pytest_npubench.errors import MeasurementError
+from pytest_npubench.suites.buckets.compiled.kinds import CompiledKind, failed, gigabytes, refused
+from pytest_npubench.suites.buckets.htp.plan import HtpPlan, HtpPoint, HtpVisit
+from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.result import Judgement, Metric
+
+MARGIN = 1.0  # its threads share the cores: CPU seconds were 1.6 times as many while others used the machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphDetail:
+    """One layer's graph: bytes of its context binary and of its weights, CPU seconds of compiling, and wall seconds of
+    the compiler's phases."""
+
+    context_bytes: float
+    weight_bytes: float
+    compile_cpu_s: float
+    optimize_s: float | None
+    sequence_s: float | None
+    vtcm_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HtpDetail:
+    """`graphs`: a layer's, by phase. need_bytes: the decoder's weights once, what the graphs of this bucket and all
+    smaller ones have beside theirs, and their caches. answer_error: of the emulated NPU's, with its limit.
+    whole: what became of the whole decode graph, where the case has it."""
+
+    bucket: int | None = None
+    graphs: Mapping[str, GraphDetail] | None = None
+    head_bytes: float | None = None
+    need_bytes: float | None = None
+    room_bytes: float | None = None
+    answer_error: float | None = None
+    answer_limit: float | None = None
+    whole: str | None = None
+
+
+class HtpProfileKind(CompiledKind):
+    def points(self, case: Case, plan: HtpPlan) -> tuple[HtpPoint, ...]:  # type: ignore[override]  # as the service
+        bucket = int(case.axis("bucket"))
+        whole = (plan.whole,) if bucket == plan.buckets[-1] else ()
+        return (*plan.layers(plan.up_to(bucket)), plan.head, plan.answers(bucket), *whole)
+
+    def judge(self, case: Case, plan: HtpPlan, measured: Measured) -> Judgement:  # type: ignore[override]
+        from pytest_npubench.engines.qnn.answers import LIMIT
+
+        bucket, points = int(case.axis("bucket")), self.points(case, plan)
+        if reason := refused(points, measured):
+            return failed(plan, reason)
+        found = {point: _facts(measured, point) for point in points if point != plan.whole}
+        graphs = {phase: found[HtpPoint(phase=phase, bucket=bucket)] for phase in Phase}
+        need, room = need_bytes(plan, found), plan.spec.device_memory_bytes
+        error = found[plan.answers(bucket)].answer_error
+        assert error is not None  # the point is one of answers
+        whole = _whole(plan, measured) if plan.whole in points else None
+        problems = [
+            *_split(found),
+            *([f"the emulated NPU's answers are off by {error:.2g}, more than {LIMIT:.2g}"] if error > LIMIT else []),
+            *([f"{gigabytes(need)} are more than a device's {gigabytes(room)}"] if room and need > room else []),
+        ]
+        fits = f"{gigabytes(need)} of {gigabytes(room)}" if room else f"{gigabytes(need)} needed"
+        sizes = ", ".join(f"{phase.value} {facts.context_bytes / 1e6:.1f} MB" for phase, facts in graphs.items())
+        words = [f"{TITLE}: {fits} with all smaller buckets", f"a layer: {sizes}", f"answers within {error:.2g}"]
+        return Judgement(
+            verdict=Verdict(
+                kind=VerdictKind.FAILED if problems else VerdictKind.PASSED,
+                reason="; ".join([*problems, *words, *([whole] if whole else [])]),
+            ),
+            what=f"graphs of bucket {bucket}",
+            metrics=(
+                *(
+                    Metric(name=f"{phase.value}_context_bytes", unit="B", value=facts.context_bytes, gate="exact")
+                    for phase, facts in graphs.items()
+                ),
+                Metric(name="need_bytes", unit="B", value=need, gate="exact"),
+                Metric(name="answer_error", unit="", value=error, gate="none"),
+                Metric(
+                    name="compile_cpu_s",
+                    unit="s",
+                    value=sum(facts.compile_cpu_s for facts in graphs.values()),
+                    margin=MARGIN,
+                ),
+            ),
+            engine=plan.engine,
+            detail=HtpDetail(
+                bucket=bucket,
+                graphs={phase.value: _detail(facts) for phase, facts in graphs.items()},
+                head_bytes=found[plan.head].context_bytes,
+                need_bytes=need,
+                room_bytes=room,
+                answer_error=error,
+                answer_limit=LIMIT,
+                whole=whole,
+            ),
+        )
+
+
+class HtpStepsKind(CompiledKind):
+    def points(self, case: Case, plan: HtpPlan) -> tuple[HtpPoint, ...]:  # type: ignore[override]  # as the service
+        index = plan.buckets.index(int(case.axis("bucket")))
+        return tuple(HtpPoint(phase=Phase.PREFILL, bucket=bucket) for bucket in plan.buckets[index : index + 2])
+
+    def judge(self, case: Case, plan: HtpPlan, measured: Measured) -> Judgement:  # type: ignore[override]
+        points = self.points(case, plan)
+        if reason := refused(points, measured):
+            return failed(plan, reason)
+        found = [_facts(measured, point) for point in points]
+        own = (
+            f"{TITLE}: one graph for every length of bucket {points[0].bucket}, made in {found[0].compile_cpu_s:.1f} s"
+        )
+        ratio = found[1].compile_cpu_s / found[0].compile_cpu_s if len(found) > 1 else 0.0
+        jump = f"; the next bucket's takes x{ratio:.2f}" if len(found) > 1 else ", the largest"
+        return Judgement(
+            verdict=Verdict(kind=VerdictKind.PASSED, reason=own + jump),
+            what=f"prefill graph of {points[0].bucket} tokens",
+            metrics=(
+                Metric(name="prefill_context_bytes", unit="B", value=found[0].context_bytes, gate="exact"),
+                Metric(name="compile_cpu_s", unit="s", value=found[0].compile_cpu_s, margin=MARGIN),
+            ),
+            engine=plan.engine,
+            detail=HtpDetail(bucket=points[0].bucket),
+        )
+
+
+class HtpPredictionKind(CompiledKind):
+    def points(self, case: Case, plan: HtpPlan) -> tuple[HtpPoint, ...]:  # type: ignore[override]  # as the service
+        return (*plan.layers(plan.touched(plan.draws(str(case.axis("workload"))))), plan.head)
+
+    def judge(self, case: Case, plan: HtpPlan, measured: Measured) -> Judgement:  # type: ignore[override]
+        points = self.points(case, plan)
+        if reason := refused(points, measured):
+            return failed(plan, reason)
+        found = {point: _facts(measured, point) for point in points}
+        problems, number = _split(found), sum(facts.num_contexts for facts in found.values())
+        words = f"{TITLE}: {len(points)} graphs, one layer for all, serve every batch; no phone ran them"
+        return Judgement(
+            verdict=Verdict(
+                kind=VerdictKind.FAILED if problems else VerdictKind.PASSED, reason="; ".join([*problems, words])
+            ),
+            what=f"graphs of {case.axis('workload')}",
+            metrics=(Metric(name="binaries", unit="", value=number, gate="exact"),),
+            engine=plan.engine,
+            detail=HtpDetail(),
+        )
+
+
+KINDS: Mapping[str, type[CompiledKind]] = {
+    "profile": HtpProfileKind,
+    "steps": HtpStepsKind,
+    "prediction": HtpPredictionKind,
+}
+
+
+def htp_kind_for(kind: CaseKind[Any]) -> CaseKind[Any]:
+    """The kind that stands in `kind`'s place."""
+    return KINDS.get(kind.name, CompiledKind)(kind)
+
+
+def need_bytes(plan: HtpPlan, found: Mapping[HtpPoint, HtpVisit]) -> float:
+    """Of the device with these graphs loaded: weights of all layers and the table of tokens once, what each layer's
+    binaries hold beside weights, the head's binary, and the caches of every bucket."""
+    shape = plan.graph(plan.head).shape
+    layers = {point: facts for point, facts in found.items() if point in plan.layers(plan.buckets)}
+    weights = max(facts.weight_bytes for facts in layers.values())
+    beside = sum(facts.context_bytes - facts.weight_bytes for facts in layers.values())
+    buckets = {point.bucket for point in layers}
+    table = shape.vocab_size * shape.hidden * DTYPE_BYTES[plan.spec.dtype]
+    return (
+        shape.num_layers * (weights + beside)
+        + found[plan.head].context_bytes
+        + table
+        + sum(cache_bytes(shape, plan.spec.dtype, plan.batch_size, bucket) for bucket in buckets)
+    )
+
+
+def cache_bytes(shape: DecoderShape, dtype: str, batch_size: int, bucket: int) -> int:
+    """Keys and values of a bucket."""
+    return shape.kv_bytes_per_token(DTYPE_BYTES[dtype]) * batch_size * bucket
+
+
+def _split(found: Mapping[HtpPoint, HtpVisit]) -> list[str]:
+    """The graphs that are not one binary each; a small decoder's are two."""
+    return [
+        f"{point.name.removeprefix('binary/')} is {facts.num_contexts:.0f} context binaries"
+        for point, facts in found.items()
+        if facts.num_contexts != (1 if facts.answer_error is None else len(Phase))
+    ]
+
+
+def _whole(plan: HtpPlan, measured: Measured) -> str:
+    """What became of the whole decode graph; that this machine is too small for it is no fault of the graph's."""
+    if reason := measured.failures.get(plan.whole.name):
+        return f"the whole decode graph {reason}"
+    facts = _facts(measured, plan.whole)
+    more = facts.context_bytes / facts.weight_bytes
+    return (
+        f"the whole decode graph is {gigabytes(facts.context_bytes)}, {more:.2f} times its weights, "
+        f"made in {facts.compile_cpu_s:.0f} s"
+    )
+
+
+def _detail(facts: HtpVisit) -> GraphDetail:
+    return GraphDetail(
+        context_bytes=facts.context_bytes,
+        weight_bytes=facts.weight_bytes,
+        compile_cpu_s=facts.compile_cpu_s,
+        optimize_s=facts.optimize_s,
+        sequence_s=facts.sequence_s,
+        vtcm_s=facts.vtcm_s,
+    )
+
+
+def _facts(measured: Measured, point: HtpPoint) -> HtpVisit:
+    """Raises MeasurementError with the reason where it could not be had."""
+    visits: Sequence[Sequence[HtpVisit]] = measured.visits(point.name, HtpVisit)
+    if not visits or not visits[-1]:
+        raise MeasurementError(f"{point.name}: nothing is on record")
+    return visits[-1][-1]

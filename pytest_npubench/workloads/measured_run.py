@@ -1,0 +1,190 @@
+"""A load that was served for real: when each request arrived, its lengths, and when its first and last token came.
+
+Read are
+    a folder with requests.jsonl and meta.json   one object a request with input_toks, output_toks, queued_ts,
+                                                 first_token_ts and last_token_ts in seconds of one clock; engine_kwargs
+    requests.jsonl alone
+    vLLM's benchmark JSON, with --save-detailed  input_lens, output_lens, ttfts, itls and start_times
+
+Worked example: queued at 10.0, first token at 10.2, last of 5 at 10.6 is an arrival at 0 s, a TTFT of 0.2 s, an E2E of
+0.6 s and a TPOT of 0.1 s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from pytest_npubench.core.record_reader import OPEN_JSON, WrongEntryError, at_least, key
+from pytest_npubench.core.regular_file import read_text
+from pytest_npubench.errors import WorkloadError
+from pytest_npubench.serving.metrics.record import RequestRecord
+from pytest_npubench.serving.request import ServingRequest
+
+MAX_BYTES = 256 * 2**20
+REQUESTS, META = "requests.jsonl", "meta.json"
+Tokens = Annotated[int, at_least(1)]
+Seconds = Annotated[float, Meta(ge=0, description="seconds, at least 0")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRequest:
+    """Seconds on one clock."""
+
+    prompt_tokens: Tokens = field(metadata=key("input_toks"))
+    output_tokens: Tokens = field(metadata=key("output_toks"))
+    arrival_s: Seconds = field(metadata=key("queued_ts"))
+    first_token_s: Seconds = field(metadata=key("first_token_ts"))
+    last_token_s: Seconds = field(metadata=key("last_token_ts"))
+
+    def __post_init__(self) -> None:
+        if self.first_token_s < self.arrival_s:
+            raise WrongEntryError("first_token_ts", f"{self.first_token_s} is before the arrival at {self.arrival_s}")
+        if self.last_token_s < self.first_token_s:
+            raise WrongEntryError("last_token_ts", f"{self.last_token_s} is before the first token's")
+
+    @property
+    def ttft_s(self) -> float:
+        return self.first_token_s - self.arrival_s
+
+    @property
+    def e2e_s(self) -> float:
+        return self.last_token_s - self.arrival_s
+
+    @property
+    def tpot_s(self) -> float:
+        """Of the tokens after the first; 0 where there is none."""
+        return (self.last_token_s - self.first_token_s) / max(1, self.output_tokens - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineArguments:
+    """What the server was started with, as far as it is known."""
+
+    max_batch_size: Tokens | None = field(default=None, metadata=key("max_num_seqs"))
+    chunk_size_tokens: Tokens | None = field(default=None, metadata=key("max_num_batched_tokens"))
+    tensor_parallel: Tokens = field(default=1, metadata=key("tensor_parallel_size"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun:
+    """Requests in order of arrival, the first at 0 s."""
+
+    source: str
+    requests: tuple[MeasuredRequest, ...]
+    engine: EngineArguments = EngineArguments()
+
+    def load(self) -> tuple[ServingRequest, ...]:
+        """The requests as they arrived, ids from 0."""
+        return tuple(
+            ServingRequest(
+                id=index, arrival_s=one.arrival_s, prompt_tokens=one.prompt_tokens, output_tokens=one.output_tokens
+            )
+            for index, one in enumerate(self.requests)
+        )
+
+    def records(self) -> tuple[RequestRecord, ...]:
+        """As a serving run leaves them behind, the tokens after the first evenly spaced: a run has first and last."""
+        return tuple(
+            RequestRecord(
+                id=index,
+                arrival_s=one.arrival_s,
+                prompt_tokens=one.prompt_tokens,
+                output_tokens=one.output_tokens,
+                dispatched_s=one.arrival_s,
+                token_times_s=tuple(one.first_token_s + number * one.tpot_s for number in range(one.output_tokens)),
+            )
+            for index, one in enumerate(self.requests)
+        )
+
+
+def measured_run(path: Path) -> MeasuredRun:
+    """Raises WorkloadError for what is not there, not of these forms, or runs backwards, with line and key."""
+    if path.is_dir():
+        meta = _json(path / META) if (path / META).exists() else {}
+        given = meta.get("engine_kwargs", {}) if isinstance(meta, dict) else {}
+        return _run(path, _lines(path / REQUESTS), _engine(path / META, given))
+    if path.suffix == ".jsonl":
+        return _run(path, _lines(path), EngineArguments())
+    return _run(path, _benchmark(path, _json(path)), EngineArguments())
+
+
+def _run(path: Path, requests: Sequence[MeasuredRequest], engine: EngineArguments) -> MeasuredRun:
+    if not requests:
+        raise WorkloadError(f"{path} holds no request that was served to its end")
+    ordered = sorted(requests, key=lambda one: one.arrival_s)
+    zero_s = ordered[0].arrival_s
+    moved = tuple(
+        MeasuredRequest(
+            prompt_tokens=one.prompt_tokens,
+            output_tokens=one.output_tokens,
+            arrival_s=one.arrival_s - zero_s,
+            first_token_s=one.first_token_s - zero_s,
+            last_token_s=one.last_token_s - zero_s,
+        )
+        for one in ordered
+    )
+    return MeasuredRun(source=str(path), requests=moved, engine=engine)
+
+
+def _lines(path: Path) -> list[MeasuredRequest]:
+    requests = []
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        if line.strip():
+            try:
+                requests.append(OPEN_JSON.record(MeasuredRequest, json.loads(line)))
+            except ValueError as error:
+                raise WorkloadError(f"{path}, line {number}: {error}") from None
+    return requests
+
+
+def _engine(path: Path, given: Any) -> EngineArguments:
+    try:
+        return OPEN_JSON.record(EngineArguments, given, "engine_kwargs")
+    except ValueError as error:
+        raise WorkloadError(f"{path}: {error}") from None
+
+
+def _benchmark(path: Path, entries: Any) -> list[MeasuredRequest]:
+    columns = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
+    missing = [name for name in columns if not isinstance(entries, Mapping) or not isinstance(entries.get(name), list)]
+    if missing:
+        raise WorkloadError(
+            f"{path} has no list {missing[0]!r}; want a folder with {REQUESTS}, a .jsonl of that form, or vLLM's "
+            "benchmark JSON (vllm bench serve --save-result --save-detailed)"
+        )
+    requests = []
+    for number, (prompt, output, ttft_s, gaps_s, start_s) in enumerate(
+        zip(*(entries[name] for name in columns), strict=False)
+    ):
+        if not output:
+            continue  # failed: no token came
+        try:
+            first_s = start_s + ttft_s
+            row = (prompt, output, start_s, first_s, first_s + sum(gaps_s))
+            names = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
+            requests.append(OPEN_JSON.record(MeasuredRequest, dict(zip(names, row, strict=True))))
+        except (ValueError, TypeError) as error:
+            raise WorkloadError(f"{path}, request {number}: {error}") from None
+    return requests
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(_text(path))
+    except ValueError as error:
+        raise WorkloadError(f"{path} is not JSON: {error}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_text(path, MAX_BYTES)
+    except OSError as error:
+        raise WorkloadError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise WorkloadError(f"{path} is not UTF-8 text") from None

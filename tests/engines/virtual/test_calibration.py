@@ -1,0 +1,164 @@
+"""Costs that are known, found again from what requests of a simulated server show; what cannot be calibrated on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
+from pytest_npubench.engines.virtual.calibrated import CalibratedCost
+from pytest_npubench.engines.virtual.calibration import Array, Calibration, calibrate, prior_of
+from pytest_npubench.engines.virtual.cost_file import CostFile, Seen, read_cost_file, write_cost_file
+from pytest_npubench.engines.virtual.executor import VirtualExecutor
+from pytest_npubench.engines.virtual.step_cost import PassWork, StepWork
+from pytest_npubench.errors import ConfigError, StoreError
+from pytest_npubench.serving.arrivals import load_of, poisson
+from pytest_npubench.serving.clock import VirtualClock
+from pytest_npubench.serving.iteration import PrefillRow
+from pytest_npubench.serving.load import OpenLoad
+from pytest_npubench.serving.loop import serve
+from pytest_npubench.serving.request import ServingRequest
+from pytest_npubench.serving.schedulers import make_scheduler
+from pytest_npubench.suites.hardware_files import known_folders, load_all
+
+H100 = load_all(known_folders())["nvidia-h100"]
+NUM_REQUESTS, NUM_KNOWN = 60, 20
+KV_TOKENS = 100_000
+Served = Callable[[CalibratedCost], Array]
+
+
+def server(shape: DecoderShape, *, rate_per_s: float) -> Served:
+    """A server on a virtual clock: TTFT, E2E and TPOT of each request under a cost."""
+    random = np.random.default_rng(1)
+    lengths = [(int(random.integers(50, 1500)), int(random.integers(2, 200))) for _ in range(NUM_REQUESTS)]
+    load = load_of(poisson(rate_per_s, NUM_REQUESTS, 5), lengths)
+
+    def served(cost: CalibratedCost) -> Array:
+        executor = VirtualExecutor(
+            shape, H100, tensor_parallel=1, dtype="bf16", kv_capacity_tokens=KV_TOKENS, cost=cost
+        )
+        scheduler = make_scheduler(
+            "chunked",
+            num_layers=shape.num_layers,
+            kv_blocks=KV_TOKENS // 16,
+            block_size_tokens=16,
+            chunk_size_tokens=1024,
+        )
+        result = serve(OpenLoad(load), scheduler, executor, VirtualClock(), is_asynchronous=True)
+        rows = [
+            (record.token_times_s[0], record.token_times_s[-1], record.arrival_s, len(record.token_times_s))
+            for record in result.records
+        ]
+        first, last, arrival, number = np.array(rows).T
+        return np.stack([first - arrival, last - arrival, (last - first) / np.maximum(1, number - 1)], axis=1)
+
+    return served
+
+
+@pytest.fixture(scope="module", params=["mistral-7b-v0.3", "qwen3-30b-a3b"])
+def found(request: pytest.FixtureRequest) -> tuple[Calibration, Array, Array]:
+    """Calibrated on a server whose factors are 30 % off what is believed beforehand, one up, the next down."""
+    shape = decoder_shape(request.param)
+    prior = prior_of(shape, H100, tensor_parallel=1, dtype="bf16")
+    off = np.array([0.3, -0.3, 0.3, -0.3, 0.3])[: len(prior.names)]
+    served = server(shape, rate_per_s=8.0)
+    real = served(prior.cost(shape, prior.mean + off))
+    noise = np.exp(np.random.default_rng(2).normal(0.0, 0.01, real.shape))
+    calibration = calibrate(shape, prior, served, (real * noise)[:NUM_KNOWN])
+    return calibration, served(calibration.best), real
+
+
+def test_requests_that_were_not_seen_are_predicted(found: tuple[Calibration, Array, Array]) -> None:
+    _, predicted, real = found
+    ttft, e2e, tpot = (predicted[NUM_KNOWN:].mean(axis=0) / real[NUM_KNOWN:].mean(axis=0) - 1).tolist()
+    assert abs(e2e) < 0.03
+    assert abs(tpot) < 0.03
+    assert abs(ttft) < 0.06
+
+
+def test_what_is_believed_beforehand_is_further_off(found: tuple[Calibration, Array, Array]) -> None:
+    """Or the test above says nothing."""
+    calibration, predicted, real = found
+    shape, prior = calibration.shape, calibration.prior
+    believed = server(shape, rate_per_s=8.0)(prior.cost(shape, prior.mean))
+    off = np.abs(believed[NUM_KNOWN:].mean(axis=0) / real[NUM_KNOWN:].mean(axis=0) - 1)
+    left = np.abs(predicted[NUM_KNOWN:].mean(axis=0) / real[NUM_KNOWN:].mean(axis=0) - 1)
+    assert off.max() > 0.04
+    assert off.max() > 2 * left.max()
+
+
+def test_seconds_of_a_step_by_hand() -> None:
+    dense = CalibratedCost(num_layers=4, fixed_s=1.0, weights_s=10.0, row_s=2.0, context_s=0.5)
+    prompt = (PrefillRow(request=7, first_token=0, num_tokens=6),)
+    whole = StepWork([PassWork(0, 4, prompt, 0)], 2, 8.0, 0.0, 3)
+    assert dense.seconds(whole) == 1 + max(10, 2 * 8) + 0.5 * 8
+    halves = StepWork([PassWork(0, 2, (), 0), PassWork(2, 4, prompt, 0)], 2, 8.0, 0.0, 3)
+    assert dense.seconds(halves) == 1 + max(10, 2 * (2 + 3)) + 0.5 * 8  # half of the layers see the prompt
+    experts = replace(dense, activation_s=0.1, has_experts=True)
+    assert experts.seconds(whole._replace(passes=[PassWork(0, 4, prompt, 30)])) == 1 + 10 + 0.1 * 30 + 2 * 8 + 0.5 * 8
+
+
+def test_a_request_that_arrives_in_an_iteration_waits_for_the_next_but_one() -> None:
+    """Iterations of 1 s each: planned when the one before starts, not when it ends."""
+    shape = decoder_shape("mistral-7b-v0.3")
+    cost = CalibratedCost(num_layers=shape.num_layers, fixed_s=1.0, weights_s=0.0, row_s=0.0, context_s=0.0)
+    load = [
+        ServingRequest(id=0, arrival_s=0.0, prompt_tokens=16, output_tokens=8),
+        ServingRequest(id=1, arrival_s=1.5, prompt_tokens=16, output_tokens=1),
+    ]
+    first_s = {}
+    for is_asynchronous in (False, True):
+        executor = VirtualExecutor(shape, H100, tensor_parallel=1, dtype="bf16", kv_capacity_tokens=4096, cost=cost)
+        scheduler = make_scheduler("chunked", num_layers=shape.num_layers, kv_blocks=256, block_size_tokens=16)
+        result = serve(OpenLoad(load), scheduler, executor, VirtualClock(), is_asynchronous=is_asynchronous)
+        first_s[is_asynchronous] = result.records[1].token_times_s[0]
+        assert result.records[0].token_times_s[0] == 1.0  # an engine that is idle plans at once
+    assert first_s == {False: 3.0, True: 4.0}
+
+
+def test_what_does_not_tell_the_cost_is_refused() -> None:
+    shape = decoder_shape("mistral-7b-v0.3")
+    prior = prior_of(shape, H100, tensor_parallel=1, dtype="bf16")
+    with pytest.raises(ConfigError, match="4 requests to calibrate on; want at least 5"):
+        calibrate(shape, prior, lambda _: np.ones((4, 3)), np.ones((4, 3)))
+    with pytest.raises(ConfigError, match="no request had a token after its first"):
+        calibrate(shape, prior, lambda _: np.ones((9, 3)), np.ones((9, 3)) * [1, 1, 0])
+    bare = replace(H100, peak=replace(H100.peak, memory_bandwidth_bytes_per_s=None))
+    with pytest.raises(ConfigError, match="memory_bandwidth"):
+        prior_of(shape, bare, tensor_parallel=1, dtype="bf16")
+
+
+def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
+    content = CostFile(
+        model="mistral-7b-v0.3",
+        num_layers=32,
+        has_experts=False,
+        hardware="nvidia-h100",
+        tensor_parallel=1,
+        dtype="bf16",
+        asynchronous=True,
+        terms=("fixed_s", "weights_s", "row_s", "context_s"),
+        unit_s=(1.0, 2.0, 3.0, 4.0),
+        logs=((0.0, 0.1, 0.2, 0.3), (0.2, 0.1, 0.0, 0.1)),
+        seen=Seen(prefill_tokens=10, decode_rows=2, context_tokens=100),
+        source="here",
+        num_requests=9,
+        errors={"e2e_mean": 0.01},
+    )
+    path = tmp_path / "cost.json"
+    write_cost_file(path, content)
+    assert read_cost_file(path) == content
+    best = content.calibration(decoder_shape("mistral-7b-v0.3")).best
+    assert best.weights_s == pytest.approx(2.0 * np.exp(0.1))
+    with pytest.raises(ConfigError, match=r"is of mistral-7b-v0\.3"):
+        content.calibration(decoder_shape("qwen3-8b"))
+    path.write_text(path.read_text(encoding="utf-8").replace('"unit_s": [1.0, ', '"unit_s": ['), encoding="utf-8")
+    with pytest.raises(StoreError, match="3 numbers for 4 terms"):
+        read_cost_file(path)
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(StoreError, match=r"cost\.json"):
+        read_cost_file(path)

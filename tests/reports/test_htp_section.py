@@ -1,0 +1,57 @@
+"""What the bucket suite shows of cases that Qualcomm's compiler answered for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from pytest_npubench.suites.buckets.htp.kinds import GraphDetail, HtpDetail
+from pytest_npubench.suites.buckets.report.section import lines, parts
+from pytest_npubench.verdict.case_record import Cases
+
+from .served import case_record
+
+
+def profile(bucket: int) -> Mapping[str, Any]:
+    graph = GraphDetail(
+        context_bytes=1e6 * (100 + bucket / 128),
+        weight_bytes=100e6,
+        compile_cpu_s=bucket / 64,
+        optimize_s=1.5,
+        sequence_s=0.5,
+        vtcm_s=None,
+    )
+    detail = HtpDetail(
+        bucket=bucket,
+        graphs={"prefill": graph, "decode": replace(graph, compile_cpu_s=2.0)},
+        need_bytes=2.5e9,
+        answer_error=0.003,
+        answer_limit=2**-7,
+    )
+    return case_record("profile", asdict(detail), engine="compiled", axes=(("bucket", bucket),))
+
+
+CASES = Cases.read([profile(512), profile(128)])
+
+
+def test_lines_go_from_small_to_large() -> None:
+    assert not CASES.unread
+    head, small, large = lines(CASES)
+    assert head.endswith("compiled, not run: buckets up to 512 pass; compiling a layer in each took 14 s of a core")
+    assert small == (
+        "  bucket 128: 2.50 GB; prefill 101.0 MB a layer in 2.0 s, decode 101.0 MB a layer in 2.0 s; "
+        "answers off by 0.003 of 0.0078 allowed"
+    )
+    assert large.startswith("  bucket 512: 2.50 GB; prefill 104.0 MB a layer in 8.0 s")
+
+
+def test_the_chart_has_a_line_a_phase_and_the_table_leaves_out_what_nobody_tells() -> None:
+    charts, tables, remarks = parts(CASES, ())
+    (chart,) = charts
+    assert "2.0 s for 128 tokens, 8.0 s for 512" in str(chart)
+    (table,) = tables
+    text = str(table)
+    assert "optimizing s" in text
+    assert "placing in VTCM s" not in text
+    assert not remarks

@@ -1,0 +1,108 @@
+"""Times as they are printed: what is read back is the value, in one unit for figures that stand beside each other."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_npubench.comparison.observation import Observation
+from pytest_npubench.comparison.outcome import Comparison, Described, Row
+from pytest_npubench.reports import number_text
+from pytest_npubench.reports.campaign_sections import metrics_table
+from pytest_npubench.reports.comparison import render_comparison
+from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.case_record import Cases
+from pytest_npubench.verdict.result import Judgement, Metric
+
+from .paired import PASSED
+from .test_run_rows import record_of
+
+PER_S = {"s": Decimal(1), "ms": Decimal(10) ** 3, "µs": Decimal(10) ** 6, "ns": Decimal(10) ** 9}
+times_s = st.floats(-12, 9).map(lambda power: 10.0**power)  # as many of each unit
+
+
+def parsed(text: str) -> tuple[Decimal, Decimal]:
+    """Seconds, and half of one in the last digit that is shown."""
+    number, unit = text.replace(",", "").split()
+    digits = Decimal(number)
+    exponent = digits.as_tuple().exponent
+    assert isinstance(exponent, int)
+    last = max(Decimal(10) ** exponent, Decimal(10) ** (digits.adjusted() - 3))
+    return digits / PER_S[unit], (last if len(number.split(".")[0]) < 4 else Decimal(1)) / 2 / PER_S[unit]
+
+
+@given(times_s, st.sampled_from((1, -1)))
+def test_a_time_reads_back_within_its_last_digit(value: float, sign: int) -> None:
+    shown, half = parsed(number_text.time(sign * value))
+    assert abs(shown - Decimal(sign * value)) <= half * Decimal("1.0001")
+
+
+@given(st.lists(times_s, min_size=1, max_size=4))
+def test_times_that_are_compared_have_one_unit_and_read_back(values: list[float]) -> None:
+    unit = number_text.time_unit(*values, None)
+    texts = [number_text.time(value, unit) for value in values]
+    assert len({text.split()[1] for text in texts}) == 1
+    for text, value in zip(texts, values, strict=True):
+        shown, half = parsed(text)
+        assert abs(shown - Decimal(value)) <= half * Decimal("1.0001")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1e-7, "100 ns"),
+        (4.2e-10, "0.42 ns"),
+        (9.996e-7, "999.6 ns"),
+        (1e-6, "1 µs"),
+        (0.0004255, "425.5 µs"),
+        (0.4255, "425.5 ms"),
+        (12.345678, "12.35 s"),
+        (0.0, "0 ms"),
+        (None, "–"),
+    ],
+)
+def test_times(value: float | None, text: str) -> None:
+    assert number_text.time(value) == text
+
+
+def compared(before: float, after: float) -> Comparison:
+    """One case that took so many seconds in A and in B."""
+    told = Observation(
+        case="s/k/a", digest="0", metric="call_s", unit="s", better="lower", gate="ratio", margin=None, processes=()
+    )
+    verdict = Verdict(kind=VerdictKind.REGRESSED, reason="slower", ratio=after / before, interval=(1.0, 2.0))
+    return Comparison(
+        old=Described(label="A", num_sessions=1),
+        new=Described(label="B", num_sessions=1),
+        stack=(),
+        canary=None,
+        canaries=(),
+        suites=(),
+        rows=(Row(definition=told, verdict=verdict, before=before, after=after),),
+        only_old=(),
+        only_new=(),
+        notes=(),
+    )
+
+
+@given(times_s, st.floats(0.1, 10))
+def test_both_sides_of_a_comparison_have_one_unit(before: float, ratio: float) -> None:
+    text = render_comparison(compared(before, before * ratio), width=160, color=False)
+    row = next(line for line in text.splitlines() if "s/k/a call_s" in line)
+    (first, unit), (second, other) = re.findall(r"(\S+) (s|ms|µs|ns)\b", row)
+    assert unit == other
+    for shown, value in ((first, before), (second, before * ratio)):
+        assert abs(parsed(f"{shown} {unit}")[0] - Decimal(value)) <= parsed(f"{shown} {unit}")[1] * Decimal("1.0001")
+
+
+@given(times_s, st.lists(times_s, min_size=1, max_size=5))
+def test_a_metric_and_its_samples_have_one_unit(value: float, samples: list[float]) -> None:
+    metric = Metric(name="call_s", unit="s", value=value, samples=tuple(samples))
+    table = metrics_table(Cases.read([record_of("s/k/a", Judgement(verdict=PASSED, metrics=(metric,)))]))
+    assert table is not None
+    ((_, _, shown, _, lowest, highest),) = table.rows
+    assert len({text.split()[1] for text in (shown, lowest, highest)}) == 1
