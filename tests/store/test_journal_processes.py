@@ -61,11 +61,12 @@ def test_a_kill_at_any_time_loses_nothing_that_was_acknowledged(tmp_path, start)
     path = tmp_path / "journal.jsonl"
     chance = random.Random(7)
     for _ in range(20):
-        process = start(APPEND_FOR_EVER, path, "w")
-        acknowledged = [process.stdout.readline() for _ in range(chance.randrange(1, 6))]
-        time.sleep(chance.random() * 0.01)
-        os.kill(process.pid, signal.SIGKILL)
-        rest, errors = process.communicate()
+        with start(APPEND_FOR_EVER, path, "w") as process:
+            acknowledged = [process.stdout.readline() for _ in range(chance.randrange(1, 6))]
+            time.sleep(chance.random() * 0.01)
+            os.kill(process.pid, signal.SIGKILL)
+            # communicate() would drop what readline() has read ahead
+            rest, errors = process.stdout.read(), process.stderr.read()
         assert errors == ""
         session, last = "".join([*acknowledged, rest]).splitlines()[-1].split()
         found = {
