@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,14 +18,13 @@ from pytest_npubench.cli.arguments import (
     add_json_option,
     check_other_file,
     columns,
-    device_count,
     print_document,
     request_count,
     say,
     seed,
     token_count,
-    whole_number,
 )
+from pytest_npubench.cli.system_options import add_system_options, stated_by_run, system_of
 from pytest_npubench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 EXAMPLE = "npubench calibrate runs/monday --model Llama-3.1-8B/config.json --hardware nvidia-h100 -o cost.json"
 METRICS = ("ttft", "e2e", "tpot")
-cached_count = whole_number(10**12)
 
 
 def add_parser(commands: Commands, about: str) -> None:
@@ -49,17 +48,12 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument(
         "source", metavar="RUN", type=Path, help="a folder with requests.jsonl and meta.json, or vLLM's benchmark JSON"
     )
-    parser.add_argument("--model", metavar="SHAPE", required=True, help="a shape by name, or a path of a config.json")
-    parser.add_argument(
-        "--hardware", metavar="NAME_OR_PATH", required=True, help="whose peaks: a shipped file, or a .toml with [peak]"
-    )
-    parser.add_argument("--tensor-parallel", metavar="N", type=device_count, help="default: the run's, or 1")
+    add_system_options(parser, hardware="whose peaks: a shipped file, or a .toml with [peak]")
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--requests", metavar="K", type=request_count, help="calibrate on the first K (default: all)")
     chosen.add_argument("--first", metavar="PERCENT", type=_percent, help="or on this part of them, such as 25%%")
     parser.add_argument("--chunk-size", metavar="TOKENS", type=token_count, help="default: the run's, or 2048")
     parser.add_argument("--max-batch", metavar="N", type=request_count, help="default: the run's, or 256")
-    parser.add_argument("--kv-capacity", metavar="TOKENS", type=cached_count, help="default: what memory leaves")
     parser.add_argument("--synchronous", action="store_true", help="the engine plans an iteration after the one before")
     parser.add_argument("--seed", type=seed, default=0, help="of the draws (default 0)")
     parser.add_argument("-o", "--output", metavar="PATH", type=Path, required=True, help="the file to write")
@@ -75,10 +69,20 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_npubench.workloads.measured_run import META, REQUESTS, measured_run
 
     check_other_file(arguments.output, arguments.source, arguments.source / REQUESTS, arguments.source / META)
+    if arguments.hardware is None:
+        raise ConfigError("want --hardware: factors are over its peaks")
     measured = measured_run(arguments.source)
     system, settings = _system(arguments, measured), _settings(arguments, measured)
     number = _number(arguments, len(measured.requests))
-    prior = prior_of(system.shape, system.spec, tensor_parallel=system.tensor_parallel, dtype=system.dtype)
+    assert system.spec is not None
+    prior = prior_of(
+        system.shape,
+        system.spec,
+        tensor_parallel=system.tensor_parallel,
+        dtype=system.dtype,
+        kv_dtype=system.kv_dtype,
+        num_sharing=system.num_sharing,
+    )
     times = latencies(measured.requests)
     found = calibrate(
         system.shape,
@@ -98,12 +102,21 @@ def run(arguments: argparse.Namespace) -> int:
         has_experts=not system.shape.is_dense,
         hardware=system.spec.name,
         tensor_parallel=system.tensor_parallel,
+        data_parallel=system.data_parallel,
+        is_expert_parallel=system.is_expert_parallel,
         dtype=system.dtype,
+        kv_dtype=system.kv_dtype,
+        kv_capacity_tokens=system.kv_capacity_tokens,
         asynchronous=system.is_asynchronous,
         terms=prior.names,
         unit_s=tuple(prior.unit_s.tolist()),
         logs=tuple(tuple(round(value, 5) for value in row) for row in found.logs.tolist()),
-        seen=seen_in(served.log, system.shape, system.dtype, until_s=measured.requests[number - 1].last_token_s),
+        seen=seen_in(
+            served.log,
+            system.shape,
+            system.kv_dtype or system.dtype,
+            until_s=measured.requests[number - 1].last_token_s,
+        ),
         source=measured.source,
         num_requests=number,
         errors=errors,
@@ -136,23 +149,11 @@ def _say(
 
 
 def _system(arguments: argparse.Namespace, measured: MeasuredRun) -> System:
-    from pytest_npubench.cli.simulate import hardware
-    from pytest_npubench.cli.simulation import System
     from pytest_npubench.engines.hf_config import named_or_read
-    from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
 
-    spec, shape = hardware(arguments.hardware), named_or_read(arguments.model)
-    devices = arguments.tensor_parallel or measured.engine.tensor_parallel
-    room = arguments.kv_capacity or default_kv_capacity_tokens(shape, spec, tensor_parallel=devices, dtype=spec.dtype)
-    return System(
-        shape=shape,
-        spec=spec,
-        tensor_parallel=devices,
-        dtype=spec.dtype,
-        kv_capacity_tokens=room,
-        seed=arguments.seed,
-        is_asynchronous=not arguments.synchronous,
-    )
+    stated = stated_by_run(measured.engine, named_or_read(arguments.model))
+    system = system_of(arguments, stated, may_exceed_memory=True)
+    return replace(system, is_asynchronous=not arguments.synchronous)
 
 
 def _settings(arguments: argparse.Namespace, measured: MeasuredRun) -> dict[str, Setting]:
@@ -171,8 +172,6 @@ def _number(arguments: argparse.Namespace, there: int) -> int:
 
 
 def _served(system: System, settings: dict[str, Setting], measured: MeasuredRun, cost: CalibratedCost) -> ServingResult:
-    from dataclasses import replace
-
     from pytest_npubench.cli.simulation import simulate
 
     return simulate(replace(system, cost=cost), "chunked", settings, measured.load())

@@ -20,7 +20,6 @@ from pytest_npubench.cli.arguments import (
     LONGEST_S,
     LONGEST_SHOWN,
     add_command,
-    device_count,
     number,
     print_document,
     print_error,
@@ -30,7 +29,8 @@ from pytest_npubench.cli.arguments import (
     token_count,
     whole_number,
 )
-from pytest_npubench.errors import ConfigError, NpubenchError, did_you_mean
+from pytest_npubench.cli.system_options import Stated, add_system_options, stated_by_cost, system_of
+from pytest_npubench.errors import ConfigError, NpubenchError
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.serving.settings import Setting
-    from pytest_npubench.workloads.measured_run import MeasuredRun
+    from pytest_npubench.workloads.measured_run import EngineArguments, MeasuredRun
     from pytest_npubench.workloads.sampling import LengthSample
 
 DEFINITION = (
@@ -54,7 +54,6 @@ CALIBRATED = (
 )
 NUM_DRAWS = 12
 """Of the cost, for a band."""
-cached_count = whole_number(10**12)
 group_count = whole_number(1024)
 LEAST_CV, MOST_CV = 0.01, 100.0
 # settings with an option of their own, the others have --set; a static batch is as large as the device takes
@@ -76,12 +75,10 @@ def add_parser(commands: Commands, about: str) -> None:
         "npubench simulate --hardware nvidia-h100 --tensor-parallel 2 --model qwen3-30b-a3b --policy chunked layered "
         "--workload layered-arxiv --rate 1.3 --requests 100",
     )
-    parser.add_argument("--hardware", metavar="NAME_OR_PATH", required=True, help="a shipped hardware file, or a .toml")
-    parser.add_argument("--tensor-parallel", metavar="N", type=device_count, default=1, help="devices (default 1)")
+    add_system_options(parser, hardware="a shipped hardware file, or a .toml (with --cost: for its memory and SLOs)")
     parser.add_argument(
-        "--model", metavar="SHAPE", required=True, help="a shape by name, or a folder or path of a model's config.json"
+        "--policy", metavar="P", nargs="+", action="extend", help="one or more policies (of a --run: chunked)"
     )
-    parser.add_argument("--policy", metavar="P", nargs="+", action="extend", required=True, help="one or more policies")
     parser.add_argument("--workload", metavar="NAME_OR_PATH", help="where the lengths come from")
     parser.add_argument("--requests", metavar="K", type=request_count, help="how many requests arrive")
     parser.add_argument(
@@ -101,7 +98,6 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument(
         "--set", metavar="NAME=VALUE", type=_setting, action="append", default=[], help="any setting of a policy"
     )
-    parser.add_argument("--kv-capacity", metavar="TOKENS", type=cached_count, help="default: what memory leaves")
     parser.add_argument("--slo-ttft", metavar="TIME", type=_limit, help="such as 10s (default: the hardware file's)")
     parser.add_argument("--slo-tbt", metavar="TIME", type=_limit, help="such as 125ms (default: the hardware file's)")
     parser.add_argument("--json", action="store_true", help="print JSON, every metric with unit and definition")
@@ -119,6 +115,10 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         parser.error("want --workload and --requests, or --run with a run that was served")
     elif arguments.replay == (arguments.rate is not None):
         parser.error("want --rate, or --replay with a trace that has arrival times")
+    if arguments.policy is None and arguments.served is None:
+        parser.error("want --policy")
+    if arguments.hardware is None and arguments.cost is None:
+        parser.error("want --hardware, or --cost with what npubench calibrate wrote")
     if arguments.replay and arguments.cv is not None:
         parser.error("--cv is about arrivals at a --rate; --replay has its own")
     if (arguments.slo_ttft is None) != (arguments.slo_tbt is None):
@@ -141,21 +141,26 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was asked for and what came out, as plain data. Raises NpubenchError."""
-    from pytest_npubench.workloads.measured_run import measured_run
+    from pytest_npubench.workloads.measured_run import EngineArguments, measured_run
 
-    system, calibration = _calibrated(arguments, _system(arguments))
+    system, calibration = _system(arguments)
     slo, slo_source = _slo(arguments, system.spec)
-    about, loads = _served(measured_run(arguments.served)) if arguments.served else _drawn(arguments, system)
+    served = measured_run(arguments.served) if arguments.served else None
+    about, loads = _served(served) if served else _drawn(arguments, system)
     measured = _measured(measured_run(arguments.against)) if arguments.against else {}
-    settings = {policy: _settings(policy, arguments) for policy in arguments.policy}
+    engine = served.engine if served else EngineArguments()
+    settings = {policy: _settings(policy, arguments, engine) for policy in arguments.policy or ("chunked",)}
     _check_options_used(arguments, settings)
     return {
         "clock": "virtual",
         "definition": DEFINITION if calibration is None else CALIBRATED.format(source=calibration.source),
-        "hardware": system.spec.name,
+        "hardware": calibration.hardware if calibration else system.hardware,
         "tensor_parallel": system.tensor_parallel,
+        "data_parallel": system.data_parallel,
+        "expert_parallel": system.is_expert_parallel,
         "model": system.shape.name,
         "dtype": system.dtype,
+        "kv_dtype": system.kv_dtype or system.dtype,
         "kv_capacity_tokens": system.kv_capacity_tokens,
         "seed": arguments.seed,
         "workload": about,
@@ -163,7 +168,7 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
         "runs": [
             _beside(_run(system, policy, settings[policy], rate_per_s, requests, slo, calibration), measured)
             for rate_per_s, requests in loads
-            for policy in arguments.policy
+            for policy in settings
         ],
     }
 
@@ -264,16 +269,21 @@ def _measured(run: MeasuredRun) -> dict[str, float]:
     }
 
 
-def _calibrated(arguments: argparse.Namespace, system: System) -> tuple[System, CostFile | None]:
+def _system(arguments: argparse.Namespace) -> tuple[System, CostFile | None]:
     """Raises StoreError for a cost file that cannot be read, ConfigError for one of another model or devices."""
     from pytest_npubench.engines.virtual.cost_file import read_cost_file
 
     if arguments.cost is None:
-        return system, None
+        return system_of(arguments, Stated(), may_exceed_memory=False), None
     found = read_cost_file(arguments.cost)
+    system = system_of(arguments, stated_by_cost(found), may_exceed_memory=True)
     theirs, ours = (found.tensor_parallel, found.dtype), (system.tensor_parallel, system.dtype)
     if theirs != ours:
         raise ConfigError(f"{arguments.cost} is of {theirs[0]} devices in {theirs[1]}, not of {ours[0]} in {ours[1]}")
+    if (system.num_sharing > 1 or found.is_expert_parallel) and system.num_sharing != found.num_sharing:
+        raise ConfigError(
+            f"{arguments.cost} is of {found.num_sharing} replicas that share their experts, not of {system.num_sharing}"
+        )
     best = found.calibration(system.shape).best
     return replace(system, cost=best, is_asynchronous=found.asynchronous), found
 
@@ -299,51 +309,12 @@ def _drawn(
     return about, loads
 
 
-def _system(arguments: argparse.Namespace) -> System:
-    from pytest_npubench.cli.simulation import BLOCK_SIZE_TOKENS, System
-    from pytest_npubench.engines.hf_config import named_or_read
-    from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
-
-    spec, shape, devices = hardware(arguments.hardware), named_or_read(arguments.model), arguments.tensor_parallel
-    capacity = arguments.kv_capacity
-    if capacity is None or (arguments.cost is None and spec.peak.memory_bytes is not None):
-        room = default_kv_capacity_tokens(shape, spec, tensor_parallel=devices, dtype=spec.dtype)
-        capacity = capacity or room
-        if not BLOCK_SIZE_TOKENS <= capacity <= room:
-            raise ConfigError(
-                f"--kv-capacity {capacity}: want {BLOCK_SIZE_TOKENS} (a block) to {room} tokens, which is what "
-                f"{devices} x {spec.name} hold beside {shape.name}"
-            )
-    return System(
-        shape=shape,
-        spec=spec,
-        tensor_parallel=devices,
-        dtype=spec.dtype,
-        kv_capacity_tokens=capacity,
-        seed=arguments.seed,
-    )
-
-
-def hardware(name: str) -> HardwareSpec:
-    """A shipped file by name, or a file that may hold peaks alone. Raises ConfigError, HardwareFileError."""
-    from pytest_npubench.core.hardware import peaks_alone
-    from pytest_npubench.suites.hardware_files import known_folders, load_all, load_hardware
-
-    if name.endswith(".toml"):
-        return peaks_alone(Path(name)) or load_hardware(Path(name))
-    specs = load_all(known_folders())
-    if name not in specs:
-        shipped = f"shipped: {', '.join(specs)}; or give a path to a .toml"
-        raise ConfigError(f"no hardware file is named {name!r}; {shipped}{did_you_mean(name, specs)}")
-    return specs[name]
-
-
-def _slo(arguments: argparse.Namespace, spec: HardwareSpec) -> tuple[Slo | None, str]:
+def _slo(arguments: argparse.Namespace, spec: HardwareSpec | None) -> tuple[Slo | None, str]:
     from pytest_npubench.serving.metrics import Slo
 
     if arguments.slo_ttft is not None:
         return Slo(ttft_s=arguments.slo_ttft, tbt_s=arguments.slo_tbt), "the command line"
-    found = spec.slo_for(arguments.model, arguments.workload)
+    found = spec.slo_for(arguments.model, arguments.workload) if spec else None
     return (Slo(ttft_s=found.ttft_s, tbt_s=found.tbt_s), found.source) if found else (None, "")
 
 
@@ -366,13 +337,15 @@ def _loads(
     ]
 
 
-def _settings(policy: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """What was given and the policy has. Raises RegistryError for an unknown policy."""
+def _settings(policy: str, arguments: argparse.Namespace, engine: EngineArguments) -> dict[str, Any]:
+    """What was given and the policy has, else what a run's engine had. Raises RegistryError for an unknown policy."""
     from pytest_npubench.serving.schedulers import setting_names
 
     known = setting_names(policy)
     given = {name: getattr(arguments, option) for name, option in SETTINGS.items()}
-    chosen = {name: value for name, value in given.items() if value is not None} | dict(arguments.set)
+    stated = {"chunk_size_tokens": engine.chunk_size_tokens, "max_batch_size": engine.max_batch_size}
+    both = [*stated.items(), *given.items()]
+    chosen = {name: value for name, value in both if value is not None} | dict(arguments.set)
     return {name: value for name, value in chosen.items() if name in known}
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_npubench.serving.load import OpenLoad
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.result import ServingResult
+    from pytest_npubench.serving.schedulers.protocol import Scheduler
     from pytest_npubench.serving.settings import Setting
     from pytest_npubench.workloads.sampling import LengthSample, Workload
 
@@ -35,7 +36,8 @@ class System:
     """What the requests are served by."""
 
     shape: DecoderShape
-    spec: HardwareSpec
+    spec: HardwareSpec | None
+    """None: `cost` says all that is asked of a device."""
     tensor_parallel: int
     dtype: str
     kv_capacity_tokens: int
@@ -43,6 +45,19 @@ class System:
     cost: StepCost | None = None
     """Where it is not the peaks of the hardware file that say what an iteration takes."""
     is_asynchronous: bool = False
+    kv_dtype: str | None = None
+    data_parallel: int = 1
+    """Replicas, each on so many devices."""
+    is_expert_parallel: bool = False
+    """The replicas share their experts."""
+
+    @property
+    def hardware(self) -> str:
+        return self.spec.name if self.spec else "unknown"
+
+    @property
+    def num_sharing(self) -> int:
+        return self.data_parallel if self.is_expert_parallel else 1
 
     def executor(self) -> VirtualExecutor:
         from pytest_npubench.engines.virtual.executor import VirtualExecutor
@@ -52,10 +67,23 @@ class System:
             self.spec,
             tensor_parallel=self.tensor_parallel,
             dtype=self.dtype,
+            kv_dtype=self.kv_dtype,
             kv_capacity_tokens=self.kv_capacity_tokens,
             block_size_tokens=BLOCK_SIZE_TOKENS,
             seed=self.seed,
+            num_sharing=self.num_sharing,
             cost=self.cost,
+        )
+
+    def scheduler(self, policy: str, settings: Mapping[str, Setting]) -> Scheduler:
+        from pytest_npubench.serving.schedulers import make_scheduler
+
+        return make_scheduler(
+            policy,
+            num_layers=self.shape.num_layers,
+            kv_blocks=self.kv_blocks,
+            block_size_tokens=BLOCK_SIZE_TOKENS,
+            **settings,
         )
 
     @property
@@ -72,7 +100,10 @@ class System:
                 f"policy disaggregated prefills on half of the devices and decodes on the others; want an even number, "
                 f"not {self.tensor_parallel}"
             )
-        room = default_kv_capacity_tokens(self.shape, self.spec, tensor_parallel=devices, dtype=self.dtype)
+        assert self.spec is not None  # a calibrated cost is refused before
+        room = default_kv_capacity_tokens(
+            self.shape, self.spec, tensor_parallel=devices, dtype=self.dtype, kv_dtype=self.kv_dtype
+        )
         return replace(self, tensor_parallel=devices, kv_capacity_tokens=min(room, self.kv_capacity_tokens))
 
 
@@ -87,21 +118,29 @@ def simulate(
     from pytest_npubench.serving.clock import VirtualClock
     from pytest_npubench.serving.load import OpenLoad
     from pytest_npubench.serving.loop import serve
-    from pytest_npubench.serving.schedulers import make_scheduler
 
-    load = OpenLoad(requests)
     if policy == "disaggregated":
         if system.cost is not None:
             raise ConfigError("policy disaggregated runs on two halves of the devices, which no calibrated cost is of")
-        return _on_two_halves(system.half(), settings, load)
-    scheduler = make_scheduler(
-        policy,
-        num_layers=system.shape.num_layers,
-        kv_blocks=system.kv_blocks,
-        block_size_tokens=BLOCK_SIZE_TOKENS,
-        **settings,
-    )
-    return serve(load, scheduler, system.executor(), VirtualClock(), is_asynchronous=system.is_asynchronous)
+        if system.data_parallel > 1:
+            raise ConfigError("policy disaggregated runs on the two halves of one replica; want a data parallel of 1")
+        return _on_two_halves(system.half(), settings, OpenLoad(requests))
+    if system.data_parallel > 1:
+        return _on_replicas(system, policy, settings, requests)
+    scheduler, executor = system.scheduler(policy, settings), system.executor()
+    return serve(OpenLoad(requests), scheduler, executor, VirtualClock(), is_asynchronous=system.is_asynchronous)
+
+
+def _on_replicas(
+    system: System, policy: str, settings: Mapping[str, Setting], requests: tuple[ServingRequest, ...]
+) -> ServingResult:
+    from pytest_npubench.engines.virtual.shared_experts import SharedExperts
+    from pytest_npubench.serving.replicas import Replica, serve_replicas
+
+    executors = [system.executor() for _ in range(system.data_parallel)]
+    replicas = [Replica(system.scheduler(policy, settings), executor) for executor in executors]
+    together = SharedExperts(system.shape, executors, seed=system.seed) if system.is_expert_parallel else None
+    return serve_replicas(requests, replicas, together=together, is_asynchronous=system.is_asynchronous)
 
 
 def _on_two_halves(half: System, settings: Mapping[str, Setting], load: OpenLoad) -> ServingResult:
@@ -110,8 +149,11 @@ def _on_two_halves(half: System, settings: Mapping[str, Setting], load: OpenLoad
     from pytest_npubench.serving.schedulers.disaggregated import DisaggregatedScheduler
     from pytest_npubench.serving.virtual_pair import VirtualPair
 
+    spec = half.spec
+    assert spec is not None
+
     def transfer_s(num_bytes: int) -> float:
-        return handover_s(half.spec, num_bytes, num_links=half.tensor_parallel)
+        return handover_s(spec, num_bytes, num_links=half.tensor_parallel)
 
     pair = VirtualPair(half.executor(), half.executor(), transfer_s=transfer_s)
     scheduler = DisaggregatedScheduler(

@@ -134,6 +134,12 @@ class DecoderShape:
         experts = 0 if self.is_dense else self.experts_per_token * self.expert_parameters
         return self.num_layers * (self.shared_parameters_per_layer + experts) + self.vocab_size * self.hidden
 
+    @property
+    def expert_share(self) -> float:
+        """The experts' part of a token's operations."""
+        experts = 0 if self.is_dense else self.num_layers * self.experts_per_token * self.expert_parameters
+        return experts / self.num_active_parameters
+
     def kv_bytes_per_token(self, dtype_bytes: float) -> int:
         """Bytes of keys and values one token leaves in the cache, over all layers, windows not subtracted."""
         return int(2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype_bytes)

@@ -6,7 +6,7 @@ at 1.030 s, and waits from 1.000 s on all the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pytest_npubench.errors import ConfigError, MeasurementError
 from pytest_npubench.serving.batch import Batch
@@ -14,10 +14,11 @@ from pytest_npubench.serving.clock import Clock
 from pytest_npubench.serving.iteration import Executor
 from pytest_npubench.serving.load import Load
 from pytest_npubench.serving.log import IterationLog
+from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult, record_of
 from pytest_npubench.serving.schedulers.protocol import Scheduler
 
-__all__ = ["ServingResult", "check_executor", "serve"]
+__all__ = ["ServingResult", "check_all_served", "check_executor", "check_scheduler", "serve"]
 
 
 def serve(
@@ -40,7 +41,7 @@ def serve(
     executor. The executor's MeasurementError and DeviceError pass through.
     """
     batch, log = scheduler.batch, IterationLog()
-    _check(load, scheduler, executor)
+    check_scheduler(scheduler, executor, load.requests())
     clock.start()
     started_s = now_s = clock.now_s()
     planned_s = None  # when the next iteration was planned, if that was not just now
@@ -54,7 +55,7 @@ def serve(
         plan = scheduler.plan()
         if plan is None:
             if next_arrival_s is None:
-                _check_all_served(scheduler)
+                check_all_served(scheduler)
                 break
             clock.wait_until(next_arrival_s if until_s is None else min(next_arrival_s, until_s))
             now_s, planned_s = clock.now_s(), None
@@ -102,17 +103,19 @@ def check_executor(batch: Batch, executor: Executor) -> None:
         )
 
 
-def _check(load: Load, scheduler: Scheduler, executor: Executor) -> None:
+def check_scheduler(scheduler: Scheduler, executor: Executor, requests: Sequence[ServingRequest]) -> None:
+    """Raises ConfigError, WorkloadError as `serve`."""
     if scheduler.num_devices != 1:
         raise ConfigError(f"policy {scheduler.name} needs {scheduler.num_devices} devices; see serve_disaggregated")
     if scheduler.batch.members:
         raise ConfigError(f"this {scheduler.name} scheduler has served a load already; want a new one for each run")
     check_executor(scheduler.batch, executor)
-    for request in load.requests():
+    for request in requests:
         scheduler.batch.check(request)
 
 
-def _check_all_served(scheduler: Scheduler) -> None:
+def check_all_served(scheduler: Scheduler) -> None:
+    """Raises MeasurementError where a policy that plans nothing more has left some."""
     left = len(scheduler.batch.waiting) + scheduler.batch.num_admitted
     if left:
         raise MeasurementError(f"policy {scheduler.name} plans nothing more, but {left} requests have not ended")

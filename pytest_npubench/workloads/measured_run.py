@@ -28,6 +28,17 @@ from pytest_npubench.serving.request import ServingRequest
 
 MAX_BYTES = 256 * 2**20
 REQUESTS, META = "requests.jsonl", "meta.json"
+_DTYPES = {
+    "auto": None,
+    "bfloat16": "bf16",
+    "half": "fp16",
+    "float16": "fp16",
+    "float": "fp32",
+    "float32": "fp32",
+    "fp8": "fp8",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+}
 Tokens = Annotated[int, at_least(1)]
 Seconds = Annotated[float, Meta(ge=0, description="seconds, at least 0")]
 
@@ -69,6 +80,24 @@ class EngineArguments:
     max_batch_size: Tokens | None = field(default=None, metadata=key("max_num_seqs"))
     chunk_size_tokens: Tokens | None = field(default=None, metadata=key("max_num_batched_tokens"))
     tensor_parallel: Tokens = field(default=1, metadata=key("tensor_parallel_size"))
+    data_parallel: Tokens = field(default=1, metadata=key("data_parallel_size"))
+    is_expert_parallel: bool = field(default=False, metadata=key("enable_expert_parallel"))
+    torch_dtype: str = field(default="auto", metadata=key("dtype"))
+    torch_kv_dtype: str = field(default="auto", metadata=key("kv_cache_dtype"))
+
+    @property
+    def dtype(self) -> str | None:
+        """As hardware files name it; None: not stated."""
+        return _DTYPES.get(self.torch_dtype)
+
+    @property
+    def kv_dtype(self) -> str | None:
+        return _DTYPES.get(self.torch_kv_dtype)
+
+    def __post_init__(self) -> None:
+        for name, given in (("dtype", self.torch_dtype), ("kv_cache_dtype", self.torch_kv_dtype)):
+            if given not in _DTYPES:
+                raise WrongEntryError(name, f"{given!r}; want one of {', '.join(_DTYPES)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,8 @@
     experts     fixed + weights + activation x activations + row x rows + context x context tokens
 
 rows are decode rows and prompt tokens together, those of a layer group counted by its share of the layers; context
-tokens are what the decode rows read. A prompt's own attention is in `row`.
+tokens are what the decode rows read. A prompt's own attention is in `row`. Replicas that share their experts multiply
+the mean of their rows there, and each its own elsewhere.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pytest_npubench.engines.virtual.step_cost import StepWork
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedCost:
     """Seconds: `fixed_s` an iteration, `weights_s` for all weights but the experts' read once, `row_s` a row through
-    all layers, `context_s` a token of keys and values read, `activation_s` an expert of one layer read."""
+    all layers, `context_s` a token of keys and values read, `activation_s` an expert of one layer read. expert_share is
+    the experts' part of the operations of a row."""
 
     num_layers: int
     fixed_s: float
@@ -26,6 +28,7 @@ class CalibratedCost:
     context_s: float
     activation_s: float = 0.0
     has_experts: bool = False
+    expert_share: float = 0.0
 
     def seconds(self, work: StepWork) -> float:
         layer_rows = context = activations = 0.0
@@ -34,7 +37,7 @@ class CalibratedCost:
             layer_rows += share * (work.decode_rows + sum(row.num_tokens for row in prefill))
             context += share * work.context_tokens
             activations += activated
-        rows_s = layer_rows / self.num_layers * self.row_s
+        rows_s = layer_rows / self.num_layers * self.row_s * (1 + self.expert_share * (work.expert_rows - 1))
         context_s = context / self.num_layers * self.context_s
         if self.has_experts:
             return self.fixed_s + self.weights_s + activations * self.activation_s + rows_s + context_s

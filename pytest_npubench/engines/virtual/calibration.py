@@ -26,7 +26,7 @@ import numpy.typing as npt
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.virtual.calibrated import CalibratedCost
-from pytest_npubench.engines.virtual.cost import Attainable, cost_model
+from pytest_npubench.engines.virtual.cost import Attainable, check_split, cost_model
 from pytest_npubench.errors import ConfigError
 
 Array = npt.NDArray[np.float64]
@@ -56,7 +56,9 @@ class Prior:
 
     def cost(self, shape: DecoderShape, logs: Array) -> CalibratedCost:
         terms = dict(zip(self.names, (self.unit_s * np.exp(logs)).tolist(), strict=True))
-        return CalibratedCost(num_layers=shape.num_layers, has_experts=not shape.is_dense, **terms)
+        return CalibratedCost(
+            num_layers=shape.num_layers, has_experts=not shape.is_dense, expert_share=shape.expert_share, **terms
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +85,20 @@ class Calibration:
         return {name: tuple(values) for name, values in zip(self.prior.names, low_to_high, strict=True)}
 
 
-def prior_of(shape: DecoderShape, spec: HardwareSpec, *, tensor_parallel: int, dtype: str) -> Prior:
-    """From the hardware file's peaks. Raises ConfigError where it lacks one."""
+def prior_of(
+    shape: DecoderShape,
+    spec: HardwareSpec,
+    *,
+    tensor_parallel: int,
+    dtype: str,
+    kv_dtype: str | None = None,
+    num_sharing: int = 1,
+) -> Prior:
+    """From the hardware file's peaks; num_sharing: replicas that share their experts. What links take is in the
+    factors. Raises ConfigError where it lacks one."""
     at_peak = Attainable(memory=1.0, gemm=1.0, attention=1.0, grouped_gemm=1.0, interconnect=1.0, tile_rows=0.0)
-    peak = cost_model(shape, spec, tensor_parallel=tensor_parallel, dtype=dtype, attainable=at_peak)
+    check_split(shape, tensor_parallel)
+    peak = cost_model(shape, spec, tensor_parallel=1, dtype=dtype, kv_dtype=kv_dtype, attainable=at_peak)
     layers = shape.num_layers
     rows_s = layers * (peak.shared_row_s + peak.expert_row_s) + peak.head_row_s
     terms = {
@@ -99,6 +111,8 @@ def prior_of(shape: DecoderShape, spec: HardwareSpec, *, tensor_parallel: int, d
         **({} if shape.is_dense else {"activation_s": (peak.expert_read_s, 1.35, 0.35)}),
     }
     unit, factor, deviation = (np.array(values) for values in zip(*terms.values(), strict=True))
+    devices = [num_sharing * tensor_parallel if name == "activation_s" else tensor_parallel for name in terms]
+    unit[1:] /= devices[1:]  # the fixed part is shared out by nobody
     return Prior(names=tuple(terms), unit_s=unit, mean=np.log(factor), deviation=deviation)
 
 

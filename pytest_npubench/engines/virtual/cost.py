@@ -124,6 +124,7 @@ class CostModel:
                     window_tokens=work.window_tokens,
                     prefill=prefill,
                     activations=activations,
+                    expert_rows=work.expert_rows,
                 ).total_s
                 for first, stop, prefill, activations in work.passes
             )
@@ -139,6 +140,7 @@ class CostModel:
         window_tokens: float,
         prefill: Sequence[PrefillRow],
         activations: int,
+        expert_rows: float = 1.0,
     ) -> PassCost:
         """Layers [first, stop) with decode rows that read context_tokens in all (window_tokens in a layer with a
         window) beside the prefill rows, activating so many experts over these layers."""
@@ -157,7 +159,8 @@ class CostModel:
             shared_s=max(layers * self.shared_read_s, layer_rows * self.shared_row_s),
             attention_s=attention_s,
             experts_s=max(
-                activations * self.expert_read_s, layer_rows * self.expert_row_s + activations * self.expert_tile_s
+                activations * self.expert_read_s,
+                layer_rows * expert_rows * self.expert_row_s + activations * self.expert_tile_s,
             ),
             moved_s=layer_rows * self.moved_row_s,
             links_s=layer_rows * self.link_row_s,
@@ -183,33 +186,43 @@ class CostModel:
 
 
 def cost_model(
-    shape: DecoderShape, spec: HardwareSpec, *, tensor_parallel: int, dtype: str, attainable: Attainable | None = None
+    shape: DecoderShape,
+    spec: HardwareSpec,
+    *,
+    tensor_parallel: int,
+    dtype: str,
+    kv_dtype: str | None = None,
+    num_sharing: int = 1,
+    attainable: Attainable | None = None,
 ) -> CostModel:
-    """The unit costs of a model on `tensor_parallel` devices of one kind.
+    """The unit costs of a model on `tensor_parallel` devices of one kind, a replica of num_sharing that share their
+    experts.
 
     Raises ConfigError where the hardware file lacks a peak that is needed, or the heads cannot be split.
     """
     reach, each = attainable or Attainable(), dtype_bytes(dtype)
-    _check_split(shape, tensor_parallel)
+    check_split(shape, tensor_parallel)
     memory_per_s = _per_device(spec, "memory_bandwidth_bytes_per_s", spec.peak.memory_bandwidth_bytes_per_s)
     flops_per_s = _per_device(spec, f"flops_per_s.{dtype}", spec.peak.flops_per_s.get(dtype))
     streamed_s = each / tensor_parallel / (memory_per_s * reach.memory)  # of one value that the devices share out
     product_s = 2 / tensor_parallel / flops_per_s  # of one multiplication and addition, shared out
     expert_s = shape.expert_parameters * product_s / reach.grouped_gemm
+    activated = tensor_parallel * num_sharing  # devices that share out what is activated
     pair_s = 2 * shape.num_heads * shape.head_dim * product_s / reach.attention
-    context_read_s = 2 * shape.num_kv_heads * shape.head_dim * streamed_s
+    kept = dtype_bytes(kv_dtype or dtype) / each
+    context_read_s = 2 * shape.num_kv_heads * shape.head_dim * kept * streamed_s
     vocabulary = shape.vocab_size * shape.hidden
     return CostModel(
         shared_read_s=shape.shared_parameters_per_layer * streamed_s,
         shared_row_s=shape.shared_parameters_per_layer * product_s / reach.gemm,
-        expert_read_s=shape.expert_bytes(each) / tensor_parallel / (memory_per_s * reach.memory),
+        expert_read_s=shape.expert_bytes(each) / activated / (memory_per_s * reach.memory),
         expert_row_s=0.0 if shape.is_dense else shape.experts_per_token * expert_s,
-        expert_tile_s=0.0 if shape.is_dense else reach.tile_rows * expert_s,
+        expert_tile_s=0.0 if shape.is_dense else reach.tile_rows * expert_s / num_sharing,
         context_s=max(context_read_s, pair_s),
         context_read_s=context_read_s,
         pair_s=pair_s,
         moved_row_s=moved_values_per_row(shape, tensor_parallel) * each / (memory_per_s * reach.memory),
-        link_row_s=_link_row_s(shape, spec, tensor_parallel, each, reach),
+        link_row_s=_link_row_s(shape, spec, tensor_parallel, num_sharing, each, reach),
         layer_s=_layer_s(shape, tensor_parallel, reach),
         head_read_s=vocabulary * streamed_s,
         head_row_s=vocabulary * product_s / reach.gemm,
@@ -242,13 +255,17 @@ def moved_values_per_row(shape: DecoderShape, tensor_parallel: int) -> float:
     return 10 * shape.hidden + heads + shape.experts_per_token * (3 * shape.hidden + inside) + shape.hidden
 
 
-def _link_row_s(shape: DecoderShape, spec: HardwareSpec, devices: int, each: float, reach: Attainable) -> float:
-    """A ring all-reduce: every device sends 2 (devices - 1) / devices of the values, twice a layer."""
-    if devices == 1:
+def _link_row_s(
+    shape: DecoderShape, spec: HardwareSpec, devices: int, num_sharing: int, each: float, reach: Attainable
+) -> float:
+    """A ring all-reduce: every device sends 2 (devices - 1) / devices of the values, twice a layer. To shared experts a
+    row goes once, to all replicas, and comes back summed."""
+    if devices == num_sharing == 1:
         return 0.0
     link = spec.peak.interconnect_bandwidth_bytes_per_s
     link_per_s = _per_device(spec, "interconnect_bandwidth_bytes_per_s", link) * reach.interconnect
-    return ALL_REDUCES_PER_LAYER * 2 * (devices - 1) / devices * shape.hidden * each / link_per_s
+    rows = ALL_REDUCES_PER_LAYER * 2 * (devices - 1) / devices + 2 * (num_sharing - 1)
+    return rows * shape.hidden * each / link_per_s
 
 
 def _layer_s(shape: DecoderShape, devices: int, reach: Attainable) -> float:
@@ -256,7 +273,8 @@ def _layer_s(shape: DecoderShape, devices: int, reach: Attainable) -> float:
     return reach.layer_s + experts_s + (ALL_REDUCES_PER_LAYER * reach.all_reduce_s if devices > 1 else 0.0)
 
 
-def _check_split(shape: DecoderShape, tensor_parallel: int) -> None:
+def check_split(shape: DecoderShape, tensor_parallel: int) -> None:
+    """Raises ConfigError where the key-value heads cannot be shared out over so many devices."""
     allowed = [count for count in range(1, shape.num_kv_heads + 1) if shape.num_kv_heads % count == 0]
     if tensor_parallel not in allowed:
         raise ConfigError(

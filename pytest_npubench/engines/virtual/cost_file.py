@@ -1,7 +1,8 @@
 """A calibrated step cost as a file: what was fitted, for what, from what, and how well it did.
 
 JSON format "npubench-step-cost", history of versions:
-    1  model, hardware, tensor_parallel, dtype, asynchronous, terms, unit_s, logs, seen, source, errors
+    1  model, hardware, tensor_parallel, data_parallel, is_expert_parallel, dtype, kv_dtype, kv_capacity_tokens,
+       asynchronous, terms, unit_s, logs, seen, source, errors
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ class CostFile:
     tensor_parallel: int
     dtype: str
     asynchronous: bool
+    data_parallel: int = 1
+    is_expert_parallel: bool = False
+    kv_dtype: str | None = None
+    kv_capacity_tokens: int
     terms: tuple[str, ...]
     unit_s: tuple[float, ...]
     logs: tuple[tuple[float, ...], ...]
@@ -55,6 +60,11 @@ class CostFile:
     errors: Mapping[str, float]
     format: str = FORMAT
     version: int = VERSION
+
+    @property
+    def num_sharing(self) -> int:
+        """Replicas that share their experts."""
+        return self.data_parallel if self.is_expert_parallel else 1
 
     def __post_init__(self) -> None:
         if (self.format, self.version) != (FORMAT, VERSION):
@@ -66,7 +76,7 @@ class CostFile:
 
     def beyond(self, log: IterationLog, shape: DecoderShape) -> tuple[str, ...]:
         """What an iteration of this log has more of than any that was calibrated on, in words; none: nothing."""
-        now = seen_in(log, shape, self.dtype)
+        now = seen_in(log, shape, self.kv_dtype or self.dtype)
         return tuple(
             f"{name.replace('_', ' ')}: up to {found}, calibrated on up to {known}"
             for name, known in asdict(self.seen).items()

@@ -36,24 +36,32 @@ class VirtualExecutor:
     def __init__(
         self,
         shape: DecoderShape,
-        spec: HardwareSpec,
+        spec: HardwareSpec | None,
         *,
         tensor_parallel: int,
         dtype: str,
         kv_capacity_tokens: int,
+        kv_dtype: str | None = None,
         block_size_tokens: int = 16,
         seed: int = 0,
+        num_sharing: int = 1,
         cost: StepCost | None = None,
     ) -> None:
+        """spec and what follows it are asked where there is no cost; num_sharing: replicas that share the experts."""
         self.num_layers = shape.num_layers
         self.kv_capacity_tokens = kv_capacity_tokens
         self.block_size_tokens = block_size_tokens
-        self._cost: StepCost = cost or cost_model(shape, spec, tensor_parallel=tensor_parallel, dtype=dtype)
+        if cost is None:
+            assert spec is not None
+            cost = cost_model(
+                shape, spec, tensor_parallel=tensor_parallel, dtype=dtype, kv_dtype=kv_dtype, num_sharing=num_sharing
+            )
+        self.cost: StepCost = cost
         self._router = None if shape.is_dense else sampled_router(shape, seed)
         self._held = HeldTokens(shape.num_layers, shape.sliding_window)
         self._iteration = 0
         self._expert_bytes = shape.expert_bytes(dtype_bytes(dtype))
-        self._token_layer_bytes = shape.kv_bytes_per_token(dtype_bytes(dtype)) / shape.num_layers
+        self._token_layer_bytes = shape.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)) / shape.num_layers
         self._hidden_bytes = HIDDEN_STATES_PER_TOKEN * shape.hidden * dtype_bytes(dtype)
 
     def begin(self, request: int, prompt_tokens: int, output_tokens: int) -> None:
@@ -75,6 +83,14 @@ class VirtualExecutor:
 
     def run(self, plan: IterationPlan) -> IterationOutcome:
         """Raises MeasurementError where keys and values outgrow the capacity, or a row decodes without its prompt."""
+        work, activations = self.work(plan)
+        return self.outcome(
+            self.cost.seconds(work), activations, padded_activations=sum(one.activations for one in work.passes)
+        )
+
+    def work(self, plan: IterationPlan) -> tuple[StepWork, int]:
+        """What a plan asks of the device, and the experts that it activates, padding rows not counted. The rows have
+        run when this returns. Raises as `run`."""
         held, decode = self._held, plan.decode
         self._iteration += 1
         for request in plan.dropped:
@@ -84,20 +100,24 @@ class VirtualExecutor:
         num_rows, padding = len(decode), plan.num_padding_rows
         share = 1 + padding / num_rows if padding and num_rows else 1.0
         context, window = held.context_tokens * share, held.window_tokens * share
-        work, activations = [], 0
+        passes, activations = [], 0
         for layers in plan.passes:
             real, with_padding = self._activations(layers, num_rows, padding)
-            work.append(PassWork(*layers.group, layers.prefill, with_padding))
+            passes.append(PassWork(*layers.group, layers.prefill, with_padding))
             activations += real
             for row in layers.prefill:
                 held.prefill(row, layers.group)
         num_sampled = num_rows + padding + len(plan.finishing)
-        step = StepWork(work, num_rows + padding, context, window, num_sampled)
         self._check_capacity()
+        return StepWork(passes, num_rows + padding, context, window, num_sampled), activations
+
+    def outcome(self, duration_s: float, activations: int, *, padded_activations: int) -> IterationOutcome:
+        """Of the plan whose work was asked for last."""
+        held = self._held
         return IterationOutcome(
-            duration_s=self._cost.seconds(step),
+            duration_s=duration_s,
             expert_activations=activations,
-            padded_expert_activations=sum(one.activations for one in work),
+            padded_expert_activations=padded_activations,
             expert_load_bytes=activations * self._expert_bytes,
             kv_bytes=int(held.token_layers * self._token_layer_bytes),
             hidden_bytes=int(held.hidden_tokens * self._hidden_bytes),

@@ -2,6 +2,8 @@
 
     capacity = (memory x devices x USABLE_FRACTION - weights) / key-value bytes of a token
 
+Replicas that share their experts each hold their part of those, and all other weights.
+
 Worked example: qwen3-30b-a3b in bf16 on two H100s of 80 GB: (160e9 x 0.9 - 61.0642e9) / 98,304 = 843,666 tokens.
 """
 
@@ -23,15 +25,25 @@ def dtype_bytes(dtype: str) -> float:
     return DTYPE_BYTES[dtype]
 
 
-def default_kv_capacity_tokens(shape: DecoderShape, spec: HardwareSpec, *, tensor_parallel: int, dtype: str) -> int:
-    """Tokens that fit on `tensor_parallel` devices. Raises ConfigError where the memory is not published, or where the
+def default_kv_capacity_tokens(
+    shape: DecoderShape,
+    spec: HardwareSpec,
+    *,
+    tensor_parallel: int,
+    dtype: str,
+    kv_dtype: str | None = None,
+    num_sharing: int = 1,
+) -> int:
+    """Tokens that fit on `tensor_parallel` devices, a replica of num_sharing that share their experts; kv_dtype: of
+    keys and values, where it is not dtype. Raises ConfigError where the memory is not published, or where the
     weights leave no room for a token."""
     memory = spec.peak.memory_bytes
     if memory is None:
         raise ConfigError(f"hardware {spec.name!r} states no peak.memory_bytes; give the KV capacity in tokens")
     usable_bytes = memory.value / spec.devices_per_chip * tensor_parallel * USABLE_FRACTION
-    weight_bytes = shape.num_parameters * dtype_bytes(dtype)
-    capacity = int((usable_bytes - weight_bytes) / shape.kv_bytes_per_token(dtype_bytes(dtype)))
+    experts = 0 if shape.is_dense else shape.num_layers * shape.num_experts * shape.expert_parameters
+    weight_bytes = (shape.num_parameters - experts * (num_sharing - 1) / num_sharing) * dtype_bytes(dtype)
+    capacity = int((usable_bytes - weight_bytes) / shape.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)))
     if capacity < 1:
         raise ConfigError(
             f"{shape.name} in {dtype} has {weight_bytes / 1e9:.1f} GB of weights; {tensor_parallel} x {spec.name} can "

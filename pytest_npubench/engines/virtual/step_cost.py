@@ -24,13 +24,15 @@ class PassWork(NamedTuple):
 
 class StepWork(NamedTuple):
     """One iteration. decode_rows read context_tokens of keys and values in all, window_tokens in a layer with a window;
-    sampled_rows get a token. Rows that pad a static batch count."""
+    sampled_rows get a token. Rows that pad a static batch count. Where replicas share their experts, activations are
+    those of all of them together, and expert_rows is the mean of their rows over the rows of this one."""
 
     passes: Sequence[PassWork]
     decode_rows: int
     context_tokens: float
     window_tokens: float
     sampled_rows: int
+    expert_rows: float = 1.0
 
 
 class StepCost(Protocol):

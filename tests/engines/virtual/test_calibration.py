@@ -140,6 +140,7 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
         hardware="nvidia-h100",
         tensor_parallel=1,
         dtype="bf16",
+        kv_capacity_tokens=1000,
         asynchronous=True,
         terms=("fixed_s", "weights_s", "row_s", "context_s"),
         unit_s=(1.0, 2.0, 3.0, 4.0),

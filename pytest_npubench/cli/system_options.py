@@ -1,0 +1,139 @@
+"""What a simulated load is served by: the options of `npubench simulate` and `npubench calibrate`, and what they mean.
+
+What no option says is taken from a run that was served or a cost that was calibrated, as far as those state it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_npubench.cli.arguments import device_count, whole_number
+from pytest_npubench.cli.simulation import BLOCK_SIZE_TOKENS, System
+from pytest_npubench.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from pytest_npubench.core.hardware import HardwareSpec
+    from pytest_npubench.engines.shapes import DecoderShape
+    from pytest_npubench.engines.virtual.cost_file import CostFile
+    from pytest_npubench.workloads.measured_run import EngineArguments
+
+cached_count = whole_number(10**12)
+DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8", "int4")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """Of an engine, by itself; None: not known."""
+
+    tensor_parallel: int | None = None
+    data_parallel: int | None = None
+    is_expert_parallel: bool = False
+    dtype: str | None = None
+    kv_dtype: str | None = None
+    kv_capacity_tokens: int | None = None
+
+
+def add_system_options(parser: argparse.ArgumentParser, *, hardware: str) -> None:
+    """hardware: its help."""
+    parser.add_argument("--hardware", metavar="NAME_OR_PATH", help=hardware)
+    parser.add_argument(
+        "--model", metavar="SHAPE", required=True, help="a shape by name, or a folder or path of a model's config.json"
+    )
+    parser.add_argument("--tensor-parallel", metavar="N", type=device_count, help="devices of a replica (default 1)")
+    parser.add_argument(
+        "--data-parallel", metavar="N", type=device_count, help="replicas that share a load (default 1)"
+    )
+    parser.add_argument(
+        "--expert-parallel", action="store_true", help="the replicas share their experts, and iterate in lock step"
+    )
+    parser.add_argument("--dtype", choices=DTYPES, help="of the weights (default: the hardware file's)")
+    parser.add_argument("--kv-dtype", choices=DTYPES, help="of keys and values (default: the weights')")
+    parser.add_argument(
+        "--kv-capacity", metavar="TOKENS", type=cached_count, help="of a replica (default: what memory leaves)"
+    )
+
+
+def stated_by_run(engine: EngineArguments, shape: DecoderShape) -> Stated:
+    """vLLM shares the experts of a model over its replicas whether it splits their matrices or not."""
+    return Stated(
+        tensor_parallel=engine.tensor_parallel,
+        data_parallel=engine.data_parallel,
+        is_expert_parallel=engine.data_parallel > 1 and not shape.is_dense,
+        dtype=engine.dtype,
+        kv_dtype=engine.kv_dtype,
+    )
+
+
+def stated_by_cost(cost: CostFile) -> Stated:
+    return Stated(
+        tensor_parallel=cost.tensor_parallel,
+        data_parallel=cost.data_parallel,
+        is_expert_parallel=cost.is_expert_parallel,
+        dtype=cost.dtype,
+        kv_dtype=cost.kv_dtype,
+        kv_capacity_tokens=cost.kv_capacity_tokens,
+    )
+
+
+def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memory: bool) -> System:
+    """Raises ConfigError, HardwareFileError for what cannot be served. may_exceed_memory: a capacity that is given is
+    the engine's own."""
+    from pytest_npubench.engines.hf_config import named_or_read
+    from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
+
+    spec = None if arguments.hardware is None else hardware(arguments.hardware)
+    shape = named_or_read(arguments.model)
+    devices = arguments.tensor_parallel or stated.tensor_parallel or 1
+    replicas = arguments.data_parallel or stated.data_parallel or 1
+    is_shared = arguments.expert_parallel or (stated.is_expert_parallel and replicas > 1)
+    if is_shared and (shape.is_dense or replicas == 1):
+        why = f"{shape.name} has no experts" if shape.is_dense else "one replica shares with nobody"
+        raise ConfigError(f"--expert-parallel: {why}; want a model with experts and --data-parallel above 1")
+    dtype = arguments.dtype or stated.dtype or (spec.dtype if spec else "bf16")
+    kv_dtype = arguments.kv_dtype or stated.kv_dtype
+    capacity = arguments.kv_capacity or (stated.kv_capacity_tokens if spec is None else None)
+    if capacity is None or (not may_exceed_memory and spec is not None and spec.peak.memory_bytes is not None):
+        if spec is None:
+            raise ConfigError("want --kv-capacity, or --hardware with the memory of a device")
+        room = default_kv_capacity_tokens(
+            shape,
+            spec,
+            tensor_parallel=devices,
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            num_sharing=replicas if is_shared else 1,
+        )
+        capacity = capacity or room
+        if not BLOCK_SIZE_TOKENS <= capacity <= room:
+            raise ConfigError(
+                f"--kv-capacity {capacity}: want {BLOCK_SIZE_TOKENS} (a block) to {room} tokens, which is what "
+                f"{devices} x {spec.name} hold beside {shape.name}"
+            )
+    return System(
+        shape=shape,
+        spec=spec,
+        tensor_parallel=devices,
+        data_parallel=replicas,
+        is_expert_parallel=is_shared,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        kv_capacity_tokens=capacity,
+        seed=arguments.seed,
+    )
+
+
+def hardware(name: str) -> HardwareSpec:
+    """A shipped file by name, or a file that may hold peaks alone. Raises ConfigError, HardwareFileError."""
+    from pytest_npubench.core.hardware import peaks_alone
+    from pytest_npubench.suites.hardware_files import known_folders, load_all, load_hardware
+
+    if name.endswith(".toml"):
+        return peaks_alone(Path(name)) or load_hardware(Path(name))
+    specs = load_all(known_folders())
+    if name not in specs:
+        shipped = f"shipped: {', '.join(specs)}; or give a path to a .toml"
+        raise ConfigError(f"no hardware file is named {name!r}; {shipped}{did_you_mean(name, specs)}")
+    return specs[name]

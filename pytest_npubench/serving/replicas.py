@@ -1,0 +1,153 @@
+"""The serving loop for data-parallel replicas: copies of one engine that share a load, on a virtual clock.
+
+A request goes, when it arrives, to the replica with the lowest 4 x waiting + running, the first of several (the
+balancer of vLLM's data-parallel engines). Replicas iterate each at its own pace; those that share the experts of one
+model do so in lock step: their iterations start together and end when the slowest has ended.
+
+Worked example: two replicas, requests at 0.0, 0.1 and 0.2 s: the first goes to replica 0, the second to replica 1, and
+the third to replica 0 again unless the first is still waiting there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from pytest_npubench.serving.iteration import Executor, IterationOutcome, IterationPlan
+from pytest_npubench.serving.log import IterationLog, merged
+from pytest_npubench.serving.loop import check_all_served, check_scheduler
+from pytest_npubench.serving.request import ServingRequest, check_load
+from pytest_npubench.serving.result import ServingResult, record_of
+from pytest_npubench.serving.schedulers.protocol import Scheduler
+
+WAITING_WEIGHT = 4
+RunTogether = Callable[[Sequence[IterationPlan | None]], Sequence[IterationOutcome | None]]
+"""One iteration of every replica that has a plan; all their outcomes have one duration."""
+
+
+class Replica:
+    """One copy: its policy, its device, what was sent to it and what it has run."""
+
+    def __init__(self, scheduler: Scheduler, executor: Executor) -> None:
+        self.scheduler, self.executor = scheduler, executor
+        self.log = IterationLog()
+        self._sent: deque[ServingRequest] = deque()
+
+    @property
+    def load(self) -> int:
+        batch = self.scheduler.batch
+        return WAITING_WEIGHT * (len(self._sent) + len(batch.waiting)) + batch.num_admitted
+
+    def send(self, request: ServingRequest) -> None:
+        self._sent.append(request)
+
+    def plan(self, noticed_s: float, now_s: float, *, expects_more: bool) -> IterationPlan | None:
+        """Of an iteration that starts now, with the requests that had arrived when it was planned."""
+        batch = self.scheduler.batch
+        while self._sent and self._sent[0].arrival_s <= noticed_s:
+            request = self._sent.popleft()
+            batch.add(request, now_s)
+            self.executor.begin(request.id, request.prompt_tokens, request.output_tokens)
+        batch.expects_more = expects_more or bool(self._sent)
+        batch.make_room()
+        return self.scheduler.plan()
+
+    @property
+    def has_unnoticed(self) -> bool:
+        return bool(self._sent)
+
+    def ran(self, plan: IterationPlan, outcome: IterationOutcome, start_s: float, end_s: float, waiting: int) -> None:
+        batch = self.scheduler.batch
+        self.log.append(start_s, end_s, plan, outcome, num_running=batch.num_admitted, num_waiting=waiting)
+        batch.complete(plan)
+        for member in batch.take_ended():
+            self.executor.end(member.id)
+
+
+class _Pace:
+    """Replicas that iterate together. `free_s` is when their next iteration starts; infinite: they have nothing."""
+
+    def __init__(self, replicas: Sequence[Replica], run: RunTogether, *, is_asynchronous: bool) -> None:
+        self.replicas = replicas
+        self._run = run
+        self._is_asynchronous = is_asynchronous
+        self._ended_s = 0.0
+        self._planned_s: float | None = None
+        self.free_s = math.inf
+
+    def wake(self, at_s: float) -> None:
+        if self.free_s == math.inf:
+            self.free_s = max(at_s, self._ended_s)
+
+    def step(self, *, expects_more: bool) -> None:
+        now_s = self.free_s
+        noticed_s = now_s if self._planned_s is None else self._planned_s
+        plans = [one.plan(noticed_s, now_s, expects_more=expects_more) for one in self.replicas]
+        if not any(plans):
+            if self._planned_s is None:
+                self.free_s = math.inf
+            self._planned_s = None  # what came since is noticed at once
+            return
+        waiting = [len(one.scheduler.batch.waiting) for one in self.replicas]
+        outcomes = self._run(plans)
+        end_s = now_s + next(one.duration_s or 0.0 for one in outcomes if one is not None)
+        for replica, plan, outcome, queued in zip(self.replicas, plans, outcomes, waiting, strict=True):
+            if plan is not None and outcome is not None:
+                replica.ran(plan, outcome, now_s, end_s, queued)
+        self._planned_s = now_s if self._is_asynchronous else None
+        self.free_s = self._ended_s = end_s
+
+
+def serve_replicas(
+    requests: Sequence[ServingRequest],
+    replicas: Sequence[Replica],
+    *,
+    together: RunTogether | None = None,
+    is_asynchronous: bool = False,
+) -> ServingResult:
+    """Serve the requests to their end. together: runs an iteration of all replicas in lock step (None: each has its own
+    pace). Times are the executors' modelled seconds. Raises as loop.serve."""
+    check_load(requests)
+    for one in replicas:
+        check_scheduler(one.scheduler, one.executor, requests)
+    paces = (
+        [_Pace([one], _alone(one), is_asynchronous=is_asynchronous) for one in replicas]
+        if together is None
+        else [_Pace(replicas, together, is_asynchronous=is_asynchronous)]
+    )
+    for request in requests:
+        _advance(paces, request.arrival_s, expects_more=True)
+        chosen = min(replicas, key=lambda one: one.load)
+        chosen.send(request)
+        next(pace for pace in paces if chosen in pace.replicas).wake(request.arrival_s)
+    _advance(paces, math.inf, expects_more=False)
+    for one in replicas:
+        check_all_served(one.scheduler)
+    first = replicas[0].scheduler
+    log = merged([one.log for one in replicas])
+    records = [record_of(member, one.log) for one in replicas for member in one.scheduler.batch.members.values()]
+    order = {request.id: place for place, request in enumerate(requests)}
+    return ServingResult(
+        records=tuple(sorted(records, key=lambda record: order[record.id])),
+        log=log,
+        clock="virtual",
+        policy=first.name,
+        settings=first.settings,
+        started_s=0.0,
+        ended_s=log.end_s[-1],
+        num_layers=first.batch.num_layers,
+    )
+
+
+def _advance(paces: Sequence[_Pace], until_s: float, *, expects_more: bool) -> None:
+    """Start all iterations that start before then, in order of time."""
+    while (earliest := min(paces, key=lambda pace: pace.free_s)).free_s < until_s:
+        earliest.step(expects_more=expects_more)
+
+
+def _alone(replica: Replica) -> RunTogether:
+    def run(plans: Sequence[IterationPlan | None]) -> list[IterationOutcome | None]:
+        return [None if plan is None else replica.executor.run(plan) for plan in plans]
+
+    return run
