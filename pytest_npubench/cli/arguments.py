@@ -153,6 +153,14 @@ def rate(text: str) -> float:
     return number(text, want, lambda value: LOWEST_RATE_PER_S <= value <= HIGHEST_RATE_PER_S)
 
 
+def percent(text: str) -> float:
+    """25% is 0.25."""
+    digits = text.strip().removesuffix("%")
+    if not digits.isascii() or not digits.replace(".", "", 1).isdigit() or not 0 < float(digits) <= 100:
+        raise argparse.ArgumentTypeError(f"{_short(text)}: want a part above 0 up to 100 %, such as 25%")
+    return float(digits) / 100
+
+
 def _short(text: str) -> str:
     """As it is repeated in a message."""
     return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}...")

@@ -18,6 +18,7 @@ from pytest_npubench.cli.arguments import (
     add_json_option,
     check_other_file,
     columns,
+    percent,
     print_document,
     request_count,
     say,
@@ -51,7 +52,7 @@ def add_parser(commands: Commands, about: str) -> None:
     add_system_options(parser, hardware="whose peaks: a shipped file, or a .toml with [peak]")
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--requests", metavar="K", type=request_count, help="calibrate on the first K (default: all)")
-    chosen.add_argument("--first", metavar="PERCENT", type=_percent, help="or on this part of them, such as 25%%")
+    chosen.add_argument("--first", metavar="PERCENT", type=percent, help="or on this part of them, such as 25%%")
     parser.add_argument("--chunk-size", metavar="TOKENS", type=token_count, help="default: the run's, or 2048")
     parser.add_argument("--max-batch", metavar="N", type=request_count, help="default: the run's, or 256")
     parser.add_argument("--synchronous", action="store_true", help="the engine plans an iteration after the one before")
@@ -107,6 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         dtype=system.dtype,
         kv_dtype=system.kv_dtype,
         kv_capacity_tokens=system.kv_capacity_tokens,
+        keeps_blocks=system.keeps_blocks,
         asynchronous=system.is_asynchronous,
         terms=prior.names,
         unit_s=tuple(prior.unit_s.tolist()),
@@ -200,14 +202,6 @@ def _errors(simulated: npt.NDArray[np.float64], measured: npt.NDArray[np.float64
         if not other.any():
             continue
         found[f"{name}_mean"] = float(one.mean() / other.mean() - 1)
-        for percent in (50, 90, 99):
-            found[f"{name}_p{percent}"] = float(np.percentile(one, percent) / np.percentile(other, percent) - 1)
+        for part in (50, 90, 99):
+            found[f"{name}_p{part}"] = float(np.percentile(one, part) / np.percentile(other, part) - 1)
     return found
-
-
-def _percent(text: str) -> float:
-    """25% is 0.25."""
-    digits = text.strip().removesuffix("%")
-    if not digits.isascii() or not digits.replace(".", "", 1).isdigit() or not 0 < float(digits) <= 100:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r}: want a part above 0 up to 100 %, such as 25%")
-    return float(digits) / 100

@@ -50,6 +50,10 @@ class System:
     """Replicas, each on so many devices."""
     is_expert_parallel: bool = False
     """The replicas share their experts."""
+    keeps_blocks: bool = False
+    """What a preempted request left in the KV cache is found when it comes back, unless it was overwritten."""
+    prefix_hit_fraction: float = 0.0
+    """Of each prompt, found in the KV cache."""
 
     @property
     def hardware(self) -> str:
@@ -78,13 +82,16 @@ class System:
     def scheduler(self, policy: str, settings: Mapping[str, Setting]) -> Scheduler:
         from pytest_npubench.serving.schedulers import make_scheduler
 
-        return make_scheduler(
+        scheduler = make_scheduler(
             policy,
             num_layers=self.shape.num_layers,
             kv_blocks=self.kv_blocks,
             block_size_tokens=BLOCK_SIZE_TOKENS,
             **settings,
         )
+        scheduler.batch.keeps_preempted = self.keeps_blocks
+        scheduler.batch.prefix_hit_fraction = self.prefix_hit_fraction
+        return scheduler
 
     @property
     def kv_blocks(self) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import device_count, whole_number
+from pytest_npubench.cli.arguments import device_count, percent, whole_number
 from pytest_npubench.cli.simulation import BLOCK_SIZE_TOKENS, System
 from pytest_npubench.errors import ConfigError, did_you_mean
 
@@ -34,6 +34,7 @@ class Stated:
     dtype: str | None = None
     kv_dtype: str | None = None
     kv_capacity_tokens: int | None = None
+    keeps_blocks: bool = False
 
 
 def add_system_options(parser: argparse.ArgumentParser, *, hardware: str) -> None:
@@ -52,6 +53,12 @@ def add_system_options(parser: argparse.ArgumentParser, *, hardware: str) -> Non
     parser.add_argument("--dtype", choices=DTYPES, help="of the weights (default: the hardware file's)")
     parser.add_argument("--kv-dtype", choices=DTYPES, help="of keys and values (default: the weights')")
     parser.add_argument(
+        "--prefix-hit", metavar="PERCENT", type=percent, default=0.0, help="of each prompt in the cache (default 0%%)"
+    )
+    parser.add_argument(
+        "--no-prefix-caching", action="store_true", help="a preempted request finds nothing of it in the cache"
+    )
+    parser.add_argument(
         "--kv-capacity", metavar="TOKENS", type=cached_count, help="of a replica (default: what memory leaves)"
     )
 
@@ -64,6 +71,7 @@ def stated_by_run(engine: EngineArguments, shape: DecoderShape) -> Stated:
         is_expert_parallel=engine.data_parallel > 1 and not shape.is_dense,
         dtype=engine.dtype,
         kv_dtype=engine.kv_dtype,
+        keeps_blocks=engine.keeps_blocks,
     )
 
 
@@ -75,6 +83,7 @@ def stated_by_cost(cost: CostFile) -> Stated:
         dtype=cost.dtype,
         kv_dtype=cost.kv_dtype,
         kv_capacity_tokens=cost.kv_capacity_tokens,
+        keeps_blocks=cost.keeps_blocks,
     )
 
 
@@ -122,6 +131,8 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
         kv_dtype=kv_dtype,
         kv_capacity_tokens=capacity,
         seed=arguments.seed,
+        keeps_blocks=stated.keeps_blocks and not arguments.no_prefix_caching,
+        prefix_hit_fraction=arguments.prefix_hit,
     )
 
 

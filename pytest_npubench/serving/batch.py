@@ -10,6 +10,11 @@ the latest admitted request is preempted (its blocks freed, its generated tokens
 front of the queue), and nobody is admitted in that iteration. The oldest is thus never preempted for a younger one, and
 since each fits alone, it always ends.
 
+An engine may keep the keys and values of freed blocks until they are taken again (`keeps_preempted`): blocks are taken
+in the order in which they were freed, those of a preempted request from its end on, so that the beginning of its prompt
+is often still there when it comes back, and is not prefilled again. `prefix_hit_fraction` of a new prompt is found
+there as well, from requests before it. Both are whole blocks, and the last token is always computed, for its output.
+
 Nothing here takes time in proportion to the number of running requests unless that number changes: each finishes, and
 next needs a block, at a step that is known when it starts to decode. Worked number: a prompt of 30 tokens in blocks of
 16 holds 2 blocks, room for 2 tokens more; if it starts at step 7, steps 7 and 8 fill them, and step 9 needs a block.
@@ -22,7 +27,7 @@ from collections.abc import Sequence
 
 from pytest_npubench.errors import ConfigError, WorkloadError
 from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
-from pytest_npubench.serving.member import BatchMember
+from pytest_npubench.serving.member import BatchMember, KeptBlocks
 from pytest_npubench.serving.request import ServingRequest
 
 
@@ -32,6 +37,9 @@ class Batch:
     `iteration` is the number of the next iteration. `expects_more` says whether arrivals are still to come without
     waiting for anybody to end. `ended` are the requests that finished since the loop last looked.
     """
+
+    keeps_preempted: bool = False
+    prefix_hit_fraction: float = 0.0
 
     def __init__(self, *, num_layers: int, kv_blocks: int, block_size_tokens: int, max_batch_size: int) -> None:
         for name, value in (("num_layers", num_layers), ("max_batch_size", max_batch_size)):
@@ -128,6 +136,17 @@ class Batch:
         member = self.waiting[0]
         return member if self._blocks_wanted(member, whole) <= self.blocks.num_free else None
 
+    def cached_tokens(self, member: BatchMember) -> int:
+        """Of its prompt, those that need not be prefilled if it is admitted now."""
+        size = self.blocks.block_size_tokens
+        if member.kept is not None:
+            found = member.kept.num_left(self.blocks.num_taken) * size
+        elif member.scheduled_at is None:
+            found = int(self.prefix_hit_fraction * member.prompt_tokens)
+        else:
+            found = 0
+        return min(found, member.prompt_tokens - 1) // size * size
+
     def admit_next(self, *, whole: bool = False) -> BatchMember | None:
         """The first in the queue goes in flight, or None: nobody waits, the batch is full, or blocks are short.
 
@@ -191,7 +210,10 @@ class Batch:
         return self.blocks.blocks_for(member.peak_kv_tokens if whole else member.prompt_tokens)
 
     def _hold(self, member: BatchMember, num_blocks: int) -> None:
-        self.blocks.take(num_blocks)
+        member.prefilled_tokens = self.cached_tokens(member)
+        found = 0 if member.kept is None else member.prefilled_tokens // self.blocks.block_size_tokens
+        member.kept = None
+        self.blocks.take(num_blocks, num_found=found)
         member.num_blocks = num_blocks
         if member.scheduled_at is None:
             member.scheduled_at = self.iteration
@@ -232,9 +254,17 @@ class Batch:
 
     def _preempt(self, member: BatchMember) -> None:
         running = member.id in self.running
+        num_steps = self._step - member.decodes_from_step if running else 0
+        if self.keeps_preempted:
+            held = member.prompt_tokens + num_steps if running else member.prefilled_tokens
+            member.kept = KeptBlocks(
+                num_full=held // self.blocks.block_size_tokens,
+                num_freed=member.num_blocks,
+                num_taken_before=self.blocks.num_taken + self.blocks.num_free,
+            )
         member.close_segment(self.iteration)
         self._release(member)
-        member.restart(1 + self._step - member.decodes_from_step if running else 0)
+        member.restart(1 + num_steps if running else 0)
         self.waiting.appendleft(member)
         self._dropped.append(member.id)
 
@@ -284,7 +314,7 @@ class KvBlocks:
     Worked number: 100 tokens in blocks of 16 hold ceil(100 / 16) = 7 blocks (Kwon et al. 2023, section 4.1).
     """
 
-    __slots__ = ("block_size_tokens", "num_blocks", "num_free")
+    __slots__ = ("block_size_tokens", "num_blocks", "num_free", "num_taken")
 
     def __init__(self, *, num_blocks: int, block_size_tokens: int) -> None:
         for name, value in (("kv_blocks", num_blocks), ("block_size_tokens", block_size_tokens)):
@@ -293,6 +323,7 @@ class KvBlocks:
         self.num_blocks = num_blocks
         self.block_size_tokens = block_size_tokens
         self.num_free = num_blocks
+        self.num_taken = 0  # ever, in the order in which they were freed
 
     @property
     def capacity_tokens(self) -> int:
@@ -301,9 +332,11 @@ class KvBlocks:
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size_tokens)
 
-    def take(self, num_blocks: int) -> None:
+    def take(self, num_blocks: int, *, num_found: int = 0) -> None:
+        """num_found of them hold what is wanted, wherever they stand."""
         assert num_blocks <= self.num_free
         self.num_free -= num_blocks
+        self.num_taken += num_blocks - num_found
 
     def give_back(self, num_blocks: int) -> None:
         self.num_free += num_blocks

@@ -6,8 +6,22 @@ Its token times are not stored: token i of a segment ended with iteration first 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pytest_npubench.serving.request import ServingRequest
+
+
+class KeptBlocks(NamedTuple):
+    """What a preempted request left behind: num_freed blocks, of which num_full, from the first on, hold its keys and
+    values. They are taken, from the last on, once num_taken_before blocks were taken that had been freed earlier."""
+
+    num_full: int
+    num_freed: int
+    num_taken_before: int
+
+    def num_left(self, num_taken: int) -> int:
+        lost = max(0, num_taken - self.num_taken_before)
+        return max(0, min(self.num_full, self.num_freed - lost))
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +48,7 @@ class BatchMember:
     segments: list[tuple[int, int]] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     num_preemptions: int = 0
+    kept: KeptBlocks | None = None
 
     def __post_init__(self) -> None:
         self.id = self.request.id

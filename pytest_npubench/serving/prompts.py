@@ -23,11 +23,11 @@ def whole_prompts(
         member = batch.next_waiting(whole=reserve_output)
         if member is None:
             break
-        total += member.prompt_tokens
+        total += member.prompt_tokens - batch.cached_tokens(member)
         if rows and max_tokens is not None and total > max_tokens:
             break
         batch.admit_next(whole=reserve_output)
-        rows.append(PrefillRow(member.id, 0, member.prompt_tokens))
+        rows.append(PrefillRow(member.id, member.prefilled_tokens, member.prompt_tokens - member.prefilled_tokens))
     return tuple(rows)
 
 
@@ -41,7 +41,7 @@ def chunk_of_prompts(batch: Batch, budget_tokens: int) -> tuple[PrefillRow, ...]
         rows.append(PrefillRow(member.id, member.prefilled_tokens, num_tokens))
         budget_tokens -= num_tokens
     while budget_tokens > 0 and (admitted := batch.admit_next()) is not None:
-        num_tokens = min(budget_tokens, admitted.prompt_tokens)
-        rows.append(PrefillRow(admitted.id, 0, num_tokens))
+        num_tokens = min(budget_tokens, admitted.prompt_tokens - admitted.prefilled_tokens)
+        rows.append(PrefillRow(admitted.id, admitted.prefilled_tokens, num_tokens))
         budget_tokens -= num_tokens
     return tuple(rows)

@@ -82,6 +82,7 @@ class EngineArguments:
     tensor_parallel: Tokens = field(default=1, metadata=key("tensor_parallel_size"))
     data_parallel: Tokens = field(default=1, metadata=key("data_parallel_size"))
     is_expert_parallel: bool = field(default=False, metadata=key("enable_expert_parallel"))
+    keeps_blocks: bool = field(default=True, metadata=key("enable_prefix_caching"))
     torch_dtype: str = field(default="auto", metadata=key("dtype"))
     torch_kv_dtype: str = field(default="auto", metadata=key("kv_cache_dtype"))
 

@@ -51,6 +51,7 @@ class CostFile:
     is_expert_parallel: bool = False
     kv_dtype: str | None = None
     kv_capacity_tokens: int
+    keeps_blocks: bool = True
     terms: tuple[str, ...]
     unit_s: tuple[float, ...]
     logs: tuple[tuple[float, ...], ...]

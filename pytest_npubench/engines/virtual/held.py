@@ -33,6 +33,7 @@ class HeldTokens:
         self._origin_sum = 0
         self._contexts: dict[int, int] = {}  # of all others whose prompt has left the last layer
         self._prefilled: dict[int, int] = {}  # token-layers of all others
+        self._found: dict[int, int] = {}  # tokens of a prompt that were in the cache
         self._hidden: dict[int, int] = {}  # tokens whose hidden states wait between two layers
         self._num_growing = 0  # rows of the batch whose context is below the window
         self._full_at: dict[int, int] = {}  # the iteration in which such a row reaches it
@@ -55,8 +56,12 @@ class HeldTokens:
             self._num_growing -= self._num_full_at.pop(self._iterations, 0)
 
     def prefill(self, row: PrefillRow, group: LayerGroup) -> None:
-        """A prefill row has run through a group of layers."""
-        held = row.num_tokens * (group.stop - group.first)
+        """A prefill row has run through a group of layers. A request's first row that does not begin at its first token
+        finds the keys and values of those before it in the cache."""
+        if row.first_token and row.request not in self._prefilled:
+            self._found[row.request] = row.first_token
+        found = row.first_token if self._found.get(row.request) == row.first_token else 0
+        held = (found + row.num_tokens) * (group.stop - group.first)
         self.token_layers += held
         self._prefilled[row.request] = self._prefilled.get(row.request, 0) + held
         self.hidden_tokens -= self._hidden.pop(row.request, 0)
@@ -86,6 +91,7 @@ class HeldTokens:
             self._leave(request)
             self._decoding = None  # the next batch differs, whatever tuple it comes in
         self._contexts.pop(request, None)
+        self._found.pop(request, None)
         self.token_layers -= self._prefilled.pop(request, 0)
         self.hidden_tokens -= self._hidden.pop(request, 0)
 
