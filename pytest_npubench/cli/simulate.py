@@ -20,6 +20,7 @@ from pytest_npubench.cli.arguments import (
     LONGEST_S,
     LONGEST_SHOWN,
     add_command,
+    check_other_file,
     number,
     print_document,
     print_error,
@@ -100,6 +101,11 @@ def add_parser(commands: Commands, about: str) -> None:
     )
     parser.add_argument("--slo-ttft", metavar="TIME", type=_limit, help="such as 10s (default: the hardware file's)")
     parser.add_argument("--slo-tbt", metavar="TIME", type=_limit, help="such as 125ms (default: the hardware file's)")
+    parser.add_argument("--picture", metavar="PAGE.html", type=Path, help="distributions and queues as a page")
+    parser.add_argument(
+        "--requests-out", metavar="PATH", type=Path, help="every request's times, of the form that --run reads"
+    )
+    parser.add_argument("--timeline", metavar="PATH", type=Path, help="every iteration, as CSV")
     parser.add_argument("--json", action="store_true", help="print JSON, every metric with unit and definition")
     parser.set_defaults(run=lambda arguments: run(parser, arguments))
 
@@ -125,7 +131,11 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         parser.error("want --slo-ttft and --slo-tbt together: a request attains both or neither")
     if arguments.layer_groups is not None and arguments.tokens_per_iteration is not None:
         parser.error("--layer-groups and --tokens-per-iteration both say how many groups; want one of them")
+    outputs = [path for path in (arguments.picture, arguments.requests_out, arguments.timeline) if path]
+    sources = [path for path in (arguments.served, arguments.against, arguments.cost) if path]
     try:
+        for output in outputs:
+            check_other_file(output, *sources, *(path / "requests.jsonl" for path in sources))
         answer = simulated(arguments)
     except NpubenchError as error:
         print_error(error)
@@ -147,11 +157,18 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     slo, slo_source = _slo(arguments, system.spec)
     served = measured_run(arguments.served) if arguments.served else None
     about, loads = _served(served) if served else _drawn(arguments, system)
-    measured = _measured(measured_run(arguments.against)) if arguments.against else {}
+    against = measured_run(arguments.against) if arguments.against else None
+    measured = _measured(against) if against else {}
     engine = served.engine if served else EngineArguments()
     settings = {policy: _settings(policy, arguments, engine) for policy in arguments.policy or ("chunked",)}
     _check_options_used(arguments, settings)
-    return {
+    runs, results = [], {}
+    for rate_per_s, requests in loads:
+        for policy, chosen in settings.items():
+            run, result = _run(system, policy, chosen, rate_per_s, requests, slo, calibration)
+            runs.append(_beside(run, measured))
+            results[policy if len(loads) == 1 else f"{policy} at {rate_per_s:g}/s"] = result
+    answer = {
         "clock": "virtual",
         "definition": DEFINITION if calibration is None else CALIBRATED.format(source=calibration.source),
         "hardware": calibration.hardware if calibration else system.hardware,
@@ -165,12 +182,35 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
         "seed": arguments.seed,
         "workload": about,
         "slo": slo and {"ttft_s": slo.ttft_s, "tbt_s": slo.tbt_s, "source": slo_source},
-        "runs": [
-            _beside(_run(system, policy, settings[policy], rate_per_s, requests, slo, calibration), measured)
-            for rate_per_s, requests in loads
-            for policy in settings
-        ],
+        "runs": runs,
     }
+    _write_files(arguments, answer, results, against)
+    return answer
+
+
+def _write_files(
+    arguments: argparse.Namespace,
+    answer: Mapping[str, Any],
+    results: Mapping[str, ServingResult],
+    against: MeasuredRun | None,
+) -> None:
+    """Raises ConfigError for a file of one run where there are more, StoreError where nothing can be written."""
+    from pytest_npubench.cli.simulation_files import picture_text, requests_text, timeline_text, write
+    from pytest_npubench.cli.simulation_table import heading
+
+    if arguments.picture:
+        served = {f"{name}, simulated": result.records for name, result in results.items()}
+        if against:
+            served["measured"] = against.records()
+        write(arguments.picture, picture_text(answer, served, heading(answer)))
+    for option, path, text in (
+        ("--requests-out", arguments.requests_out, requests_text),
+        ("--timeline", arguments.timeline, timeline_text),
+    ):
+        if path:
+            if len(results) > 1:
+                raise ConfigError(f"{option} is of one run; want one --policy and one --rate, not {len(results)} runs")
+            write(path, text(*results.values()))
 
 
 def _run(
@@ -181,7 +221,7 @@ def _run(
     requests: tuple[ServingRequest, ...],
     slo: Slo | None,
     calibration: CostFile | None,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], ServingResult]:
     from pytest_npubench.cli.simulation import simulate
     from pytest_npubench.serving.metrics import summarize
 
@@ -197,14 +237,17 @@ def _run(
         file=sys.stderr,
         flush=True,
     )
-    return {
+    run = {
         "policy": policy,
         "settings": dict(result.settings),
         "rate_per_s": rate_per_s,
         "realised_rate_per_s": found["realised_rate_per_s"],
         "realised_cv": found["realised_cv"],
         "metrics": [asdict(metric) for metric in metrics],
-    } | ({} if calibration is None else _banded(system, policy, settings, requests, slo, calibration, result, metrics))
+    }
+    if calibration is not None:
+        run |= _banded(system, policy, settings, requests, slo, calibration, result, metrics)
+    return run, result
 
 
 def _banded(

@@ -17,8 +17,8 @@ def rendered(answer: Mapping[str, Any]) -> str:
     """As text that ends in a line break, at least 100 columns wide; `answer` is what --json prints."""
     width = max(shutil.get_terminal_size((NARROWEST, 24)).columns, NARROWEST)
     console = plain_console(width)
-    for line in _heading(answer):
-        console.print(cell(line))
+    for name, words in heading(answer):
+        console.print(cell(f"{name:9}  {words}"))
     for runs in _by_rate(answer["runs"]):
         console.print(_table(runs))
         for run in runs:
@@ -27,16 +27,25 @@ def rendered(answer: Mapping[str, Any]) -> str:
     return written(console)
 
 
-def _heading(answer: Mapping[str, Any]) -> list[str]:
+def heading(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What was simulated: names and words."""
     workload, slo = answer["workload"], answer["slo"]
     limits = f"TTFT {slo['ttft_s']:g} s, every TBT {slo['tbt_s'] * 1e3:g} ms ({slo['source']})" if slo else "none given"
     dropped = f", {workload['num_dropped']} longer than the KV capacity dropped" if workload["num_dropped"] else ""
+    devices = f"{answer['tensor_parallel']} x {answer['hardware']}"
+    if answer["data_parallel"] > 1:
+        shared = ", experts shared" if answer["expert_parallel"] else ""
+        devices = f"{answer['data_parallel']} replicas of {devices}{shared}, each with"
+    else:
+        devices += ","
     return [
-        f"clock      {answer['clock']}: {answer['definition']}",
-        f"system     {answer['model']} in {answer['dtype']} on {answer['tensor_parallel']} x {answer['hardware']}, "
-        f"{answer['kv_capacity_tokens']} tokens of KV cache",
-        f"workload   {workload['name']}: {workload['num_requests']} requests, seed {answer['seed']}{dropped}",
-        f"SLO        {limits}",
+        ("clock", f"{answer['clock']}: {answer['definition']}"),
+        (
+            "system",
+            f"{answer['model']} in {answer['dtype']} on {devices} {answer['kv_capacity_tokens']} tokens of KV cache",
+        ),
+        ("workload", f"{workload['name']}: {workload['num_requests']} requests, seed {answer['seed']}{dropped}"),
+        ("SLO", limits),
     ]
 
 

@@ -1,0 +1,124 @@
+"""A simulated run as if it were a server's: written, calibrated on, simulated again, and pictured beside itself."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Answer
+
+Run = Callable[..., Answer]
+LOAD = ["--workload", "layered-sharegpt", "--rate", 60, "--requests", 40, "--seed", 3]
+SYSTEM = ["--hardware", "nvidia-h100", "--model", "small-moe", "--kv-capacity", 200_000]
+REPLICAS = ["--data-parallel", 2, "--expert-parallel"]
+META = {
+    "engine_kwargs": {
+        "data_parallel_size": 2,
+        "enable_expert_parallel": True,
+        "max_num_batched_tokens": 1024,
+        "max_num_seqs": 128,
+        "dtype": "bfloat16",
+        "kv_cache_dtype": "auto",
+    }
+}
+
+
+@pytest.fixture
+def served(call: Run, tmp_path: Path) -> Path:
+    """A folder as a server with two replicas of a small MoE leaves it behind."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    policy = ["--policy", "chunked", "--chunk-size", 1024, "--max-batch", 128]
+    done = call("simulate", *SYSTEM, *REPLICAS, *LOAD, *policy, "--requests-out", folder / "requests.jsonl")
+    assert done.status == 0, done.err
+    assert "2 replicas of 1 x nvidia-h100, experts shared, each with 200000 tokens" in done.out
+    (folder / "meta.json").write_text(json.dumps(META), encoding="utf-8")
+    return folder
+
+
+def test_replicas_are_calibrated_on_and_predicted(call: Run, served: Path, tmp_path: Path) -> None:
+    """The run says how it was served; what was calibrated says it to the simulation, which needs no hardware file."""
+    assert len((served / "requests.jsonl").read_text(encoding="utf-8").splitlines()) == 40
+    cost = tmp_path / "cost.json"
+    done = call("calibrate", served, *SYSTEM, "--synchronous", "--requests", 30, "-o", cost)
+    assert done.status == 0, done.err
+    written = json.loads(cost.read_text(encoding="utf-8"))
+    assert (written["data_parallel"], written["is_expert_parallel"], written["dtype"]) == (2, True, "bf16")
+    again = ["--model", "small-moe", "--cost", cost, "--run", served, "--against", served]
+    page, timeline = tmp_path / "page.html", tmp_path / "timeline.csv"
+    answer = call("simulate", *again, "--picture", page, "--timeline", timeline, "--json").json
+    assert (answer["data_parallel"], answer["expert_parallel"], answer["kv_capacity_tokens"]) == (2, True, 200_000)
+    (run,) = answer["runs"]
+    assert run["policy"] == "chunked"
+    assert run["settings"] == {"chunk_size_tokens": 1024, "decode_counts": True, "max_batch_size": 128}
+    errors = {metric["name"]: metric["error"] for metric in run["metrics"] if metric.get("error") is not None}
+    assert abs(errors["e2e_mean_s"]) < 0.1
+    assert abs(errors["tpot_mean_s"]) < 0.1
+    rows = list(csv.DictReader(timeline.read_text(encoding="utf-8").splitlines()))
+    assert sum(int(row["num_prefill_tokens"]) for row in rows) == sum(
+        json.loads(line)["input_toks"] for line in (served / "requests.jsonl").read_text(encoding="utf-8").splitlines()
+    )
+    html = page.read_text(encoding="utf-8")
+    assert re.findall(r"<h1[^>]*>(.*?)</h1>", html) == ["small-moe on nvidia-h100, virtual clock"]
+    for title in ("TTFT of the requests", "E2E of the requests", "Requests waiting for their first token"):
+        assert title in html
+    assert "measured" in html
+
+
+def test_replicas_at_their_own_pace_need_no_expert(call: Run) -> None:
+    """Twice the devices at the same load: nobody waits longer."""
+    dense = ["--hardware", "nvidia-h100", "--model", "qwen3-8b", "--policy", "chunked", *LOAD, "--json"]
+    waits = {}
+    for number in (1, 2):
+        (run,) = call("simulate", *dense, "--data-parallel", number).json["runs"]
+        waits[number] = next(metric["value"] for metric in run["metrics"] if metric["name"] == "e2e_mean_s")
+    assert waits[2] < waits[1]
+
+
+def test_a_part_of_the_prompts_in_the_cache_comes_sooner(call: Run) -> None:
+    means = []
+    for hit in ("1%", "80%"):
+        (run,) = call("simulate", *SYSTEM, *LOAD, "--policy", "chunked", "--prefix-hit", hit, "--json").json["runs"]
+        means.append(next(metric["value"] for metric in run["metrics"] if metric["name"] == "ttft_mean_s"))
+    assert means[1] < means[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (["--expert-parallel"], "one replica shares with nobody"),
+        (["--data-parallel", 2, "--expert-parallel", "--model", "qwen3-8b"], "qwen3-8b has no experts"),
+        (["--data-parallel", 2, "--policy", "disaggregated"], "want a data parallel of 1"),
+        (["--policy", "layered", "--requests-out", "OUT/r.jsonl"], "--requests-out is of one run"),
+        (["--timeline", "OUT/none/t.csv"], "No such file or directory"),
+        (["--prefix-hit", "101%"], "want a part above 0 up to 100 %"),
+        (["--kv-dtype", "fp4"], "invalid choice: 'fp4'"),
+    ],
+)
+def test_what_cannot_be_is_said(call: Run, tmp_path: Path, change: list[object], words: str) -> None:
+    change = [str(word).replace("OUT", str(tmp_path)) for word in change]
+    done = call("simulate", *SYSTEM, *LOAD, "--policy", "chunked", *change)
+    assert done.status == 2
+    assert words in done.err
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+def test_a_run_is_not_written_over(call: Run, served: Path) -> None:
+    before = (served / "requests.jsonl").read_bytes()
+    options = ["--run", served, "--requests-out", served / "requests.jsonl"]
+    done = call("simulate", *SYSTEM, *options)
+    assert done.status == 2
+    assert "is the file that is read" in done.err
+    assert (served / "requests.jsonl").read_bytes() == before
+
+
+def test_a_type_that_nobody_knows_is_named(call: Run, served: Path, tmp_path: Path) -> None:
+    (served / "meta.json").write_text(json.dumps({"engine_kwargs": {"dtype": "bf17"}}), encoding="utf-8")
+    done = call("calibrate", served, *SYSTEM, "-o", tmp_path / "cost.json")
+    assert done.status == 1
+    assert "dtype: 'bf17'; want one of auto, bfloat16" in done.err
