@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import (
@@ -82,6 +83,9 @@ def add_parser(commands: Commands, about: str) -> None:
     )
     parser.add_argument("--key-variable", metavar="NAME", help="holds the API key (default: OPENAI_API_KEY, if set)")
     parser.add_argument("--ca-file", metavar="PATH", help="certificates to trust beside the system's")
+    parser.add_argument(
+        "--requests-out", metavar="PATH", type=Path, help="every answered request's times, for npubench calibrate"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, every metric with unit and definition")
     parser.set_defaults(run=lambda arguments: run(parser, arguments))
 
@@ -113,6 +117,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was asked for and what came out, as plain data. Raises NpubenchError."""
     from pytest_npubench.backends.server_facts import ask_server
+    from pytest_npubench.cli.run_files import requests_text, write
     from pytest_npubench.suites.server.blocks import load_block
     from pytest_npubench.suites.server.loader import Loader
 
@@ -125,8 +130,12 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     sent_from = f" from {arguments.processes} processes" if arguments.processes > 1 else ""
     sending = f"sending {len(requests)} requests in {span_s:.0f} s to {plain(model.name)}{sent_from}"
     print(sending, file=sys.stderr, flush=True)
+    if arguments.requests_out:
+        write(arguments.requests_out, "")  # what cannot be written is said now
     run = loader.send(requests, str(arguments.seed), arguments.processes)
     block = load_block(run, requests, rate_per_s=arguments.rate, slo=slo)
+    if arguments.requests_out:
+        write(arguments.requests_out, requests_text(block.records))
     return {
         "clock": "wall",
         "server": {"url": address.url, "software": facts.software, **asdict(model)},

@@ -195,7 +195,7 @@ def _write_files(
     against: MeasuredRun | None,
 ) -> None:
     """Raises ConfigError for a file of one run where there are more, StoreError where nothing can be written."""
-    from pytest_npubench.cli.simulation_files import picture_text, requests_text, timeline_text, write
+    from pytest_npubench.cli.run_files import picture_text, requests_text, timeline_text, write
     from pytest_npubench.cli.simulation_table import heading
 
     if arguments.picture:
@@ -203,14 +203,11 @@ def _write_files(
         if against:
             served["measured"] = against.records()
         write(arguments.picture, picture_text(answer, served, heading(answer)))
-    for option, path, text in (
-        ("--requests-out", arguments.requests_out, requests_text),
-        ("--timeline", arguments.timeline, timeline_text),
-    ):
-        if path:
-            if len(results) > 1:
-                raise ConfigError(f"{option} is of one run; want one --policy and one --rate, not {len(results)} runs")
-            write(path, text(*results.values()))
+    for path in filter(None, (arguments.requests_out, arguments.timeline)):
+        if len(results) > 1:
+            raise ConfigError(f"{path} is of one run; want one --policy and one --rate, not {len(results)} runs")
+        (result,) = results.values()
+        write(path, requests_text(result.records) if path is arguments.requests_out else timeline_text(result.log))
 
 
 def _run(

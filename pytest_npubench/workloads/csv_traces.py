@@ -4,6 +4,7 @@
     burstgpt        Timestamp,...,Request tokens,Response tokens  Timestamp in seconds; 0 response tokens: a failure
     lengths         input_tokens,output_tokens                    arrival_s in seconds, where there is such a column
     prefill-decode  num_prefill_tokens,num_decode_tokens          likewise
+    llmservingsim   arrival_time_ns,input_toks,output_toks        arrival_time_ns in nanoseconds
 
 Columns may stand in any order and others may stand between them. Worked example: the azure rows at
 18:15:46.6805900 and 18:15:50.9951690 arrive at 0.0 s and 4.314579 s.
@@ -48,6 +49,11 @@ def instant_from_text(text: str, path: Path, line: int, column: str) -> float:
     except ValueError as error:
         raise refuse(path, line, column, text, _WANT_INSTANT) from error
     return (instant - _REFERENCE).total_seconds() + float(fraction or 0)
+
+
+def nanoseconds_from_text(text: str, path: Path, line: int, column: str) -> float:
+    """Seconds."""
+    return number_from_text(text, path, line, column) / 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +136,15 @@ PREFILL_DECODE = CsvFormat(
     arrival_required=False,
     clock=number_from_text,
 )
-CSV_FORMATS = (AZURE, BURSTGPT, LENGTHS, PREFILL_DECODE)
+LLMSERVINGSIM = CsvFormat(
+    name="llmservingsim",
+    input_column="input_toks",
+    output_column="output_toks",
+    arrival_column="arrival_time_ns",
+    arrival_required=True,
+    clock=nanoseconds_from_text,
+)
+CSV_FORMATS = (AZURE, BURSTGPT, LENGTHS, PREFILL_DECODE, LLMSERVINGSIM)
 
 
 def _lines(stream: TextIO, path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -15,6 +15,7 @@ from pytest_npubench.engines.http import shared_load
 from pytest_npubench.engines.http.known_answer import KnownAnswer
 from pytest_npubench.engines.http.load_run import run_load
 from pytest_npubench.suites.server import lateness
+from pytest_npubench.workloads.measured_run import measured_run
 
 KEY = "sk-0123456789-abcdefghijklmnop"
 KNOWN = KnownAnswer(ttft_s=0.06, itl_s=0.02)
@@ -40,6 +41,24 @@ def load(call, tmp_path, monkeypatch):
             server.stop()
 
     return run
+
+
+def test_the_requests_are_written_as_a_run_that_can_be_calibrated_on(load, tmp_path):
+    """Eight went out, eight lines came, with the lengths and the times that the server is known by."""
+    path = tmp_path / "requests.jsonl"
+    assert load(StandIn(known=KNOWN), "--requests-out", path).status == 0
+    run = measured_run(path)
+    assert len(run.requests) == 8
+    assert {(one.prompt_tokens, one.output_tokens) for one in run.requests} <= {(5, 3), (9, 2), (14, 4), (20, 3)}
+    assert all(one.ttft_s >= 0.06 for one in run.requests)
+    assert all(one.tpot_s >= 0.015 for one in run.requests)
+
+
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_sent(load, tmp_path):
+    stand_in = StandIn(known=KNOWN)
+    done = load(stand_in, "--requests-out", tmp_path / "none" / "requests.jsonl")
+    assert (done.status, stand_in.bodies) == (2, [])
+    assert "requests.jsonl: No such file or directory" in done.err
 
 
 SLO = ("--slo-ttft", "20s", "--slo-tbt", "10s")

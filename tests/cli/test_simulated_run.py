@@ -94,7 +94,7 @@ def test_a_part_of_the_prompts_in_the_cache_comes_sooner(call: Run) -> None:
         (["--expert-parallel"], "one replica shares with nobody"),
         (["--data-parallel", 2, "--expert-parallel", "--model", "qwen3-8b"], "qwen3-8b has no experts"),
         (["--data-parallel", 2, "--policy", "disaggregated"], "want a data parallel of 1"),
-        (["--policy", "layered", "--requests-out", "OUT/r.jsonl"], "--requests-out is of one run"),
+        (["--policy", "layered", "--requests-out", "OUT/r.jsonl"], "r.jsonl is of one run"),
         (["--timeline", "OUT/none/t.csv"], "No such file or directory"),
         (["--prefix-hit", "101%"], "want a part above 0 up to 100 %"),
         (["--kv-dtype", "fp4"], "invalid choice: 'fp4'"),

@@ -19,6 +19,7 @@ BURSTGPT = """Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Ty
 118,ChatGPT,417,276,693,Conversation log
 """
 LENGTHS = "input_tokens,output_tokens\n10,20\n30,40\n"
+LLMSERVINGSIM = "input_toks,output_toks,arrival_time_ns\n74,918,1000000000\n290,905,1250000000\n"
 PREFILL_DECODE = "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n74,918,992,0.08\n290,905,1195,0.32\n"
 MOONCAKE = """{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}
 
@@ -51,6 +52,7 @@ FILES = {
     "burstgpt": ("trace.csv", BURSTGPT, ((472, 18), (417, 276)), (0.0, 113.0)),
     "lengths": ("trace.csv", LENGTHS, ((10, 20), (30, 40)), None),
     "prefill-decode": ("trace.csv", PREFILL_DECODE, ((74, 918), (290, 905)), None),
+    "llmservingsim": ("trace.csv", LLMSERVINGSIM, ((74, 918), (290, 905)), (0.0, 0.25)),
     "mooncake": ("trace.jsonl", MOONCAKE, ((6955, 52), (6472, 26)), (0.0, 3.053)),
     "sharegpt": ("trace.json", SHAREGPT, ((3, 1), (2, 3)), None),
 }

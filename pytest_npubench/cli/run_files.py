@@ -1,4 +1,4 @@
-"""Files of a simulated run: its requests as a run of one's own server is read, its iterations, its picture."""
+"""Files of a run: its requests, in the form in which runs are read, its iterations, its picture."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from pytest_npubench.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
+    from pytest_npubench.serving.log import IterationLog
     from pytest_npubench.serving.metrics import RequestRecord
-    from pytest_npubench.serving.result import ServingResult
 
 
-def requests_text(result: ServingResult) -> str:
-    """A line a request, as workloads/measured_run.py reads them: seconds on the virtual clock. Without those that were
+def requests_text(records: Sequence[RequestRecord]) -> str:
+    """A line a request, as workloads/measured_run.py reads them, seconds on the run's clock. Without those that were
     not served to their end."""
     return "".join(
         json.dumps(
@@ -33,14 +33,14 @@ def requests_text(result: ServingResult) -> str:
             }
         )
         + "\n"
-        for one in result.records
+        for one in records
         if one.finished
     )
 
 
-def timeline_text(result: ServingResult) -> str:
+def timeline_text(log: IterationLog) -> str:
     """CSV, a line an iteration: the columns of serving/log.py."""
-    columns = {name: values for name, values in result.log.columns().items() if name != "energy_j"}
+    columns = {name: values for name, values in log.columns().items() if name != "energy_j"}
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(columns)
