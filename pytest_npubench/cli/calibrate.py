@@ -56,6 +56,9 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument("--chunk-size", metavar="TOKENS", type=token_count, help="default: the run's, or 2048")
     parser.add_argument("--max-batch", metavar="N", type=request_count, help="default: the run's, or 256")
     parser.add_argument("--synchronous", action="store_true", help="the engine plans an iteration after the one before")
+    parser.add_argument(
+        "--from", metavar="COST", type=Path, dest="other", help="a cost of another device or stack to start from"
+    )
     parser.add_argument("--seed", type=seed, default=0, help="of the draws (default 0)")
     parser.add_argument("-o", "--output", metavar="PATH", type=Path, required=True, help="the file to write")
     add_json_option(parser)
@@ -66,10 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Raises WorkloadError for a run that cannot be read, ConfigError for one that does not tell the cost, StoreError
     where nothing can be written."""
     from pytest_npubench.engines.virtual.calibration import NUM_GENERATIONS, calibrate, latencies, prior_of
-    from pytest_npubench.engines.virtual.cost_file import CostFile, seen_in, write_cost_file
+    from pytest_npubench.engines.virtual.cost_file import CostFile, read_cost_file, seen_in, write_cost_file
     from pytest_npubench.workloads.measured_run import META, REQUESTS, measured_run
 
-    check_other_file(arguments.output, arguments.source, arguments.source / REQUESTS, arguments.source / META)
+    others = [arguments.other] if arguments.other else []
+    check_other_file(arguments.output, *others, arguments.source, arguments.source / REQUESTS, arguments.source / META)
     if arguments.hardware is None:
         raise ConfigError("want --hardware: factors are over its peaks")
     measured = measured_run(arguments.source)
@@ -84,6 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
         kv_dtype=system.kv_dtype,
         num_sharing=system.num_sharing,
     )
+    if arguments.other:
+        prior = prior.moved_from(read_cost_file(arguments.other).calibration_as_is(system.shape))
     times = latencies(measured.requests)
     found = calibrate(
         system.shape,

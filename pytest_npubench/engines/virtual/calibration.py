@@ -17,7 +17,7 @@ and a server whose tokens come every 12 ms with one request running has one of 1
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,17 +42,38 @@ MEAN_SCALE = 0.02
 """The same of their means, in which the luck of single requests is averaged out."""
 ROBUST = 2.0  # standard deviations, beyond which a residual counts linearly (Huber)
 LEAST_REQUESTS = 5
+READ = frozenset(("weights_s", "context_s", "activation_s"))
+MOVES = {"fixed_s": 0.5, "weights_s": 0.25, "context_s": 0.25, "activation_s": 0.25, "row_s": 0.35}
+"""How far a term's factor moves from one device or stack to another, as a standard deviation of logarithms."""
+OWN_MOVE = 0.05
+"""Of that, what those that are read do each for itself."""
 WIDER = 1.5  # than what is known so far: draws that are too close together never find out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """Seconds of each term where its factor is 1, and the logarithm of its factor beforehand."""
+    """Seconds of each term where its factor is 1, and the logarithm of its factor beforehand, with its covariance."""
 
     names: tuple[str, ...]
     unit_s: Array
     mean: Array
-    deviation: Array
+    covariance: Array
+
+    def moved_from(self, other: Calibration) -> Prior:
+        """The same terms, believed beforehand to be what they were in another calibration, of another device or stack:
+        what is read moves together, and what is multiplied, each for itself a little. Raises ConfigError where the
+        other has other terms: nothing carries over between dense models and models with experts."""
+        if other.prior.names != self.names:
+            raise ConfigError(
+                f"a cost of the terms {', '.join(other.prior.names)} says nothing of {', '.join(self.names)}; want one "
+                f"of a model {'with experts' if 'activation_s' in self.names else 'without experts'}"
+            )
+        alike = np.array([[READ.issuperset((one, two)) or one == two for two in self.names] for one in self.names])
+        moves = np.array([MOVES[name] for name in self.names])
+        shift = np.outer(moves, moves) * alike
+        own = OWN_MOVE**2 * np.eye(len(moves))
+        known = np.atleast_2d(np.cov(other.logs, rowvar=False))
+        return replace(self, mean=other.logs.mean(axis=0), covariance=known + shift + own)
 
     def cost(self, shape: DecoderShape, logs: Array) -> CalibratedCost:
         terms = dict(zip(self.names, (self.unit_s * np.exp(logs)).tolist(), strict=True))
@@ -113,7 +134,7 @@ def prior_of(
     unit, factor, deviation = (np.array(values) for values in zip(*terms.values(), strict=True))
     devices = [num_sharing * tensor_parallel if name == "activation_s" else tensor_parallel for name in terms]
     unit[1:] /= devices[1:]  # the fixed part is shared out by nobody
-    return Prior(names=tuple(terms), unit_s=unit, mean=np.log(factor), deviation=deviation)
+    return Prior(names=tuple(terms), unit_s=unit, mean=np.log(factor), covariance=np.diag(deviation**2))
 
 
 def calibrate(
@@ -135,12 +156,15 @@ def calibrate(
     if not (measured[:, 2] > 0).any():
         raise ConfigError("no request had a token after its first: want requests that decode, longer outputs")
     random = np.random.default_rng(seed)
-    centre, spread = prior.mean, np.diag(prior.deviation**2)
+    centre, spread = prior.mean, prior.covariance
+    precision = np.linalg.inv(prior.covariance)
     seen: list[Array] = []
     weights: list[Array] = []
     for generation in range(NUM_GENERATIONS):
         draws = random.multivariate_normal(centre, spread, NUM_DRAWS)
-        scores = np.array([_log_posterior(prior, one, simulate(prior.cost(shape, one)), measured) for one in draws])
+        scores = np.array([_log_likelihood(simulate(prior.cost(shape, one)), measured) for one in draws])
+        off = draws - prior.mean
+        scores -= 0.5 * np.einsum("ij,jk,ik->i", off, precision, off)
         weights.append(scores - _log_normal(draws, centre, spread))
         seen.append(draws)
         # the later half of the generations, which were drawn near the answer
@@ -153,16 +177,15 @@ def calibrate(
     return Calibration(prior=prior, shape=shape, logs=found[np.sort(chosen)])
 
 
-def _log_posterior(prior: Prior, logs: Array, simulated: Array, measured: Array) -> float:
+def _log_likelihood(simulated: Array, measured: Array) -> float:
     both = simulated[: len(measured)]
     usable = (both > 0) & (measured > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         residuals = np.where(usable, np.abs(np.log(both / measured)) / SCALES, 0.0)
     loss = np.where(residuals <= ROBUST, residuals**2, ROBUST * (2 * residuals - ROBUST))
     means = np.log(both.mean(axis=0) / measured.mean(axis=0)) / MEAN_SCALE if usable.any() else np.zeros(3)
-    beforehand = ((logs - prior.mean) / prior.deviation) ** 2
     share = min(1.0, NUM_INDEPENDENT / len(measured))
-    return float(-0.5 * (share * loss.sum() + (means**2).sum() + beforehand.sum()))
+    return float(-0.5 * (share * loss.sum() + (means**2).sum()))
 
 
 def _log_normal(draws: Array, centre: Array, spread: Array) -> Array:

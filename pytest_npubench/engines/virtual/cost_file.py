@@ -91,8 +91,13 @@ class CostFile:
                 f"the step cost is of {self.model} ({self.num_layers} layers), not of {shape.name} "
                 f"({shape.num_layers} layers); calibrate on a run of it"
             )
-        nothing = np.zeros(len(self.terms))
-        prior = Prior(names=self.terms, unit_s=np.array(self.unit_s), mean=nothing, deviation=nothing)
+        return self.calibration_as_is(shape)
+
+    def calibration_as_is(self, shape: DecoderShape) -> Calibration:
+        """Whatever model it was fitted on."""
+        number = len(self.terms)
+        nothing, none = np.zeros(number), np.zeros((number, number))
+        prior = Prior(names=self.terms, unit_s=np.array(self.unit_s), mean=nothing, covariance=none)
         return Calibration(prior=prior, shape=shape, logs=np.array(self.logs))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
 from pytest_npubench.engines.virtual.calibrated import CalibratedCost
-from pytest_npubench.engines.virtual.calibration import Array, Calibration, calibrate, prior_of
+from pytest_npubench.engines.virtual.calibration import READ, Array, Calibration, calibrate, prior_of
 from pytest_npubench.engines.virtual.cost_file import CostFile, Seen, read_cost_file, write_cost_file
 from pytest_npubench.engines.virtual.executor import VirtualExecutor
 from pytest_npubench.engines.virtual.step_cost import PassWork, StepWork
@@ -89,6 +89,35 @@ def test_what_is_believed_beforehand_is_further_off(found: tuple[Calibration, Ar
     left = np.abs(predicted[NUM_KNOWN:].mean(axis=0) / real[NUM_KNOWN:].mean(axis=0) - 1)
     assert off.max() > 0.04
     assert off.max() > 2 * left.max()
+
+
+def test_what_another_device_showed_is_where_a_few_requests_start_from(found: tuple[Calibration, Array, Array]) -> None:
+    """A device on which all that is read takes a fifth longer and the rest as long: from eight requests and the other's
+    calibration the factors are closer than what is believed of any device; a posterior that moved keeps its shape."""
+    other, _, _ = found
+    shape, plain = other.shape, other.prior
+    moved = plain.moved_from(other)
+    np.testing.assert_allclose(moved.mean, other.logs.mean(axis=0))
+    weights, context = plain.names.index("weights_s"), plain.names.index("context_s")
+    beside = moved.covariance - np.cov(other.logs, rowvar=False)
+    assert beside[weights, context] == pytest.approx(0.25**2)
+    assert beside[weights, plain.names.index("row_s")] == pytest.approx(0)
+    slower = other.logs.mean(axis=0) + np.log([1.2 if name in READ else 1.0 for name in plain.names])
+    served = server(shape, rate_per_s=8.0)
+    real = served(plain.cost(shape, slower))
+    answer = calibrate(shape, moved, served, real[:8])
+    off = np.abs(answer.logs.mean(axis=0) - slower)
+    assert off[weights] < 0.08
+    e2e = served(answer.best)[8:, 1].mean() / real[8:, 1].mean() - 1
+    assert abs(e2e) < 0.03
+
+
+def test_nothing_moves_between_models_with_and_without_experts(found: tuple[Calibration, Array, Array]) -> None:
+    other = found[0]
+    shape = decoder_shape("qwen3-30b-a3b" if other.shape.is_dense else "mistral-7b-v0.3")
+    prior = prior_of(shape, H100, tensor_parallel=1, dtype="bf16")
+    with pytest.raises(ConfigError, match="want one of a model with"):
+        prior.moved_from(other)
 
 
 def test_seconds_of_a_step_by_hand() -> None:
