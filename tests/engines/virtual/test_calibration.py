@@ -92,7 +92,7 @@ def test_what_is_believed_beforehand_is_further_off(found: tuple[Calibration, Ar
 
 
 def test_what_another_device_showed_is_where_a_few_requests_start_from(found: tuple[Calibration, Array, Array]) -> None:
-    """A device on which all that is read takes a fifth longer and the rest as long: from eight requests and the other's
+    """A device on which all that is read takes a fifth longer and the rest as long: from 15 requests and the other's
     calibration the factors are closer than what is believed of any device; a posterior that moved keeps its shape."""
     other, _, _ = found
     shape, plain = other.shape, other.prior
@@ -105,10 +105,10 @@ def test_what_another_device_showed_is_where_a_few_requests_start_from(found: tu
     slower = other.logs.mean(axis=0) + np.log([1.2 if name in READ else 1.0 for name in plain.names])
     served = server(shape, rate_per_s=8.0)
     real = served(plain.cost(shape, slower))
-    answer = calibrate(shape, moved, served, real[:8])
+    answer = calibrate(shape, moved, served, real[:15])
     off = np.abs(answer.logs.mean(axis=0) - slower)
     assert off[weights] < 0.08
-    e2e = served(answer.best)[8:, 1].mean() / real[8:, 1].mean() - 1
+    e2e = served(answer.best)[15:, 1].mean() / real[15:, 1].mean() - 1
     assert abs(e2e) < 0.03
 
 
