@@ -61,7 +61,7 @@ def test_an_engine_that_keeps_to_its_profile_passes(online):
     judgement = KIND.judge(case, online, served(online, PROFILE))
     assert judgement.verdict.kind is VerdictKind.PASSED
     detail = judgement.detail
-    assert (detail.num_requests, detail.num_rounds, detail.cost.points) == (8, 3, 6)
+    assert (detail.num_requests, detail.num_rounds, detail.cost.points) == (16, 3, 6)
     for figure in detail.figures.values():
         assert figure.mean_error == pytest.approx(0, abs=1e-4)  # a journal rounds to microseconds
         assert figure.p99_error == pytest.approx(0, abs=1e-4)
