@@ -90,7 +90,7 @@ class ServedBlock(Visit):
         result: ServingResult,
         *,
         rate_per_s: float,
-        slo: Slo,
+        slo: Slo | None = None,
         energy_j: float | None = None,
         calibration: Calibration | None = None,
     ) -> ServedBlock:

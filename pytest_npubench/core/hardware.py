@@ -183,7 +183,8 @@ def all_profiles(sizes: tuple[SizeT, ...]) -> tuple[SizeT, ...]:
 class RunSize(RunLength):
     """What a profile runs, of the file's models, batch sizes and buckets: all of them where it names none.
 
-    profile_output_tokens is l2 of LENS, Eq. 14: the longer of the two output lengths of a profile point.
+    profile_output_tokens is l2 of LENS, Eq. 14: the longer of the two output lengths of a profile point. At
+    online_batch_sizes requests of the first workload are served as they arrive, in online_buckets.
     """
 
     models: Texts = ()
@@ -192,6 +193,8 @@ class RunSize(RunLength):
     workloads: Texts
     num_draws: Count
     profile_output_tokens: Annotated[int, at_least(2)] = 33
+    online_batch_sizes: Counts = ()
+    online_buckets: Counts = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

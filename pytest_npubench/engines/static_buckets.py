@@ -51,19 +51,19 @@ class StaticBuckets(Engine):
         rows = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
         bucket = bucket_of(self.buckets, len(prompts[rows[0]]))
         self.load(self._path(bucket, max(map(_final_kv_length, requests))))
-        self._begin(bucket, prompts)
+        self.begin(bucket)
         trace = RunTrace()
         for row in rows:
             bucket = self._grow(bucket, len(prompts[row]), trace)
             with trace.segment(Phase.PREFILL, bucket):
-                first = self._prefill_row(bucket, row)
+                first = self.prefill_row(bucket, row, prompts[row])
         fetched = [first]
         for kv_length in _kv_lengths(requests):
             bucket = self._grow(bucket, kv_length, trace)
             with trace.segment(Phase.DECODE, bucket):
-                fetched.append(self._decode_step(bucket))
+                fetched.append(self.decode_step(bucket))
         run = trace.finish()
-        self._end(bucket)
+        self.end(bucket)
         tokens = tuple(tuple(int(step[row]) for step in fetched[:count]) for row, count in enumerate(output_tokens))
         return Generation(run=run, tokens=tokens)
 
@@ -74,31 +74,36 @@ class StaticBuckets(Engine):
                 f"move {from_bucket} -> {to_bucket}: want a bucket and the next larger one of {self.buckets}"
             )
         self.load((from_bucket, to_bucket))
-        self._begin(from_bucket, ())
+        self.begin(from_bucket)
         trace = RunTrace()
-        self._end(self._grow(from_bucket, to_bucket, trace))
+        self.end(self._grow(from_bucket, to_bucket, trace))
         return trace.finish().moves[-1]
 
     # -- what a decoder does with its binaries; the buckets are loaded
 
+    def load_slots(self) -> None:
+        """Compile what serving needs (slot_executor.py): every bucket, and moves between neighbours both ways."""
+        self.load(self.buckets)
+
     @abstractmethod
-    def _begin(self, bucket: int, prompts: Sequence[Prompt]) -> None:
+    def begin(self, bucket: int) -> None:
         """Make ready for a batch whose first prompt runs in `bucket`: nothing of this is timed."""
 
     @abstractmethod
-    def _prefill_row(self, bucket: int, row: int) -> Prompt:
-        """Run the row's prompt and fetch the last token of every row, int32 [batch_size], so far as there is one."""
+    def prefill_row(self, bucket: int, row: int, prompt: Prompt) -> Prompt:
+        """Run a prompt, padded to the bucket, into a row, and fetch the last token of every row, int32 [batch_size], so
+        far as there is one."""
 
     @abstractmethod
-    def _decode_step(self, bucket: int) -> Prompt:
+    def decode_step(self, bucket: int) -> Prompt:
         """One step of all rows; fetch their tokens, int32 [batch_size]."""
 
     @abstractmethod
-    def _move_caches(self, bucket: int, larger: int) -> None:
-        """Copy the whole KV cache into that of the next bucket, and wait for it."""
+    def move_caches(self, bucket: int, neighbour: int) -> None:
+        """Copy the whole KV cache into that of a neighbouring bucket, so far as it fits, and wait for it."""
 
     @abstractmethod
-    def _end(self, bucket: int) -> None:
+    def end(self, bucket: int) -> None:
         """The batch is done, its cache that of `bucket`."""
 
     # -- lengths
@@ -108,7 +113,7 @@ class StaticBuckets(Engine):
         while bucket < kv_length:
             larger = self.buckets[self.buckets.index(bucket) + 1]
             with trace.move(bucket, larger):
-                self._move_caches(bucket, larger)
+                self.move_caches(bucket, larger)
             bucket = larger
         return bucket
 

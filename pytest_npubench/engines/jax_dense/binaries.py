@@ -72,12 +72,12 @@ class DecoderBinaries:
         """(weights, state) to the state after one token of every row."""
         return self._step("decode", forward.decode, bucket, (self._weight_shapes, self.state(bucket)))
 
-    def move(self, small: int, large: int) -> Binary:
-        """(caches of the small bucket, of the large one) to the large one's."""
+    def move(self, bucket: int, neighbour: int) -> Binary:
+        """(caches of one bucket, of its neighbour) to the neighbour's."""
         return Binary(
-            name=f"move-{self._label}-{small}-{large}",
+            name=f"move-{self._label}-{bucket}-{neighbour}",
             function=forward.move,
-            arguments=(self.caches(small), self.caches(large)),
+            arguments=(self.caches(bucket), self.caches(neighbour)),
             donate=(1,),
             out=self._cache_shardings,
         )

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from pytest_npubench.core.buckets import bucket_of, check_buckets
+from pytest_npubench.core.buckets import check_buckets
 from pytest_npubench.core.measurement import CompileRecord
 from pytest_npubench.engines.canary_kernels import CanaryKernels
 from pytest_npubench.engines.jax_dense.binaries import Binary, DecoderBinaries
@@ -52,7 +52,6 @@ class StaticBucketEngine(StaticBuckets):
         self._move: dict[tuple[int, int], Callable[..., Caches]] = {}
         self._caches: dict[int, Caches] = {}
         self._state: Any = None
-        self._prompts: list[tuple[Prompt, np.int32]] = []
         make = self._compile(self._binaries.weights())
         self._weights: Any = jax.block_until_ready(make(np.uint32(self._seed)))
 
@@ -77,9 +76,14 @@ class StaticBucketEngine(StaticBuckets):
         self._caches[bucket] = jax.block_until_ready(self._new_caches(bucket))
         self._prefill[bucket], self._decode[bucket] = prefilled, decoded  # a bucket is there whole or not at all
 
-    def _compile_move(self, small: int, large: int) -> None:
-        if (small, large) not in self._move:
-            self._move[small, large] = self._compile(self._binaries.move(small, large))
+    def load_slots(self) -> None:
+        super().load_slots()
+        for small, large in pairwise(self.buckets):
+            self._compile_move(large, small)
+
+    def _compile_move(self, bucket: int, neighbour: int) -> None:
+        if (bucket, neighbour) not in self._move:
+            self._move[bucket, neighbour] = self._compile(self._binaries.move(bucket, neighbour))
 
     def _compile(self, binary: Binary) -> Callable[..., Any]:
         """Compile and keep the record: a runtime's own list holds those of its other engines too."""
@@ -91,35 +95,30 @@ class StaticBucketEngine(StaticBuckets):
 
     # -- running (static_buckets.py)
 
-    def _begin(self, bucket: int, prompts: Sequence[Prompt]) -> None:
+    def begin(self, bucket: int) -> None:
         self._state = None  # what a batch that failed left is gone before anything is allocated
         self._state = DecoderState(self._take_caches(bucket), self._new_vector(), self._new_vector())
-        self._prompts = [(self._pad(prompt), np.int32(len(prompt))) for prompt in prompts]
 
-    def _prefill_row(self, bucket: int, row: int) -> Prompt:
-        padded, length = self._prompts[row]
-        self._state = self._prefill[bucket](self._weights, self._state, padded, length, np.int32(row))
+    def prefill_row(self, bucket: int, row: int, prompt: Prompt) -> Prompt:
+        padded = np.zeros(bucket, np.int32)
+        padded[: len(prompt)] = prompt
+        self._state = self._prefill[bucket](self._weights, self._state, padded, np.int32(len(prompt)), np.int32(row))
         return np.asarray(self._state.tokens)
 
-    def _decode_step(self, bucket: int) -> Prompt:
+    def decode_step(self, bucket: int) -> Prompt:
         self._state = self._decode[bucket](self._weights, self._state)
         return np.asarray(self._state.tokens)
 
-    def _move_caches(self, bucket: int, larger: int) -> None:
-        moved = self._move[bucket, larger](self._state.caches, self._take_caches(larger))
+    def move_caches(self, bucket: int, neighbour: int) -> None:
+        moved = self._move[bucket, neighbour](self._state.caches, self._take_caches(neighbour))
         jax.block_until_ready(moved)
         self._caches[bucket] = self._state.caches
         self._state = self._state._replace(caches=moved)
 
-    def _end(self, bucket: int) -> None:
+    def end(self, bucket: int) -> None:
         self._caches[bucket], self._state = self._state.caches, None
 
     # -- arrays
-
-    def _pad(self, prompt: Prompt) -> Prompt:
-        padded = np.zeros(bucket_of(self.buckets, len(prompt)), np.int32)
-        padded[: len(prompt)] = prompt
-        return padded
 
     def _take_caches(self, bucket: int) -> Caches:
         """The bucket's own caches, allocated on first use. Whoever takes them puts their successors back."""

@@ -2,7 +2,7 @@
 
 # N = compiled batch size, b = bucket, K = key-value heads, D = head_dim, L = layers
 Prefill and decode take the `State` donated and give it back, so they write in place; move writes into the caches of
-the larger bucket, also donated.
+the other bucket, also donated.
 
 Life of a row: prefill writes its prompt to positions 0..l_in-1 and emits token 1; decode step t writes that token at
 position l_in + t, so the KV length it attends to is c_t = l_in + t + 1 (LENS, Eq. 3). Pad positions behind a prompt
@@ -100,15 +100,13 @@ def decode_hidden(
 
 
 def move(source: Caches, target: Caches) -> Caches:
-    """Copy a batch's keys and values into the (donated) caches of a larger bucket."""
-    return Caches(
-        *(
-            tuple(
-                jax.lax.dynamic_update_slice(wide, part, (0, 0, 0, 0)) for part, wide in zip(small, large, strict=True)
-            )
-            for small, large in zip(source, target, strict=True)
-        )
-    )
+    """Copy a batch's keys and values into the (donated) caches of another bucket, those of its positions alone."""
+    return Caches(*(tuple(map(_copied, parts, whole)) for parts, whole in zip(source, target, strict=True)))
+
+
+def _copied(part: jax.Array, whole: jax.Array) -> jax.Array:
+    held = min(part.shape[2], whole.shape[2])
+    return jax.lax.dynamic_update_slice(whole, jax.lax.slice_in_dim(part, 0, held, axis=2), (0, 0, 0, 0))
 
 
 def logits(shape: DecoderShape, weights: Weights, hidden: jax.Array) -> jax.Array:

@@ -68,10 +68,11 @@ class BucketBinaries:
             cache[rows, :, places] = new[rows]
         return np.array(self._decode.get_output_tensor(0).data, np.int32)
 
-    def copy_into(self, larger: BucketBinaries) -> None:
-        """Move the batch's keys and values into the cache of a larger bucket."""
-        for wide, narrow in zip(larger._caches, self._caches, strict=True):
-            wide[:, :, : self.bucket] = narrow
+    def copy_into(self, neighbour: BucketBinaries) -> None:
+        """Move the batch's keys and values into the cache of another bucket, those of its positions alone."""
+        held = min(self.bucket, neighbour.bucket)
+        for target, source in zip(neighbour._caches, self._caches, strict=True):
+            target[:, :, :held] = source[:, :, :held]
 
 
 def _run(request: Any) -> None:

@@ -61,22 +61,21 @@ class OpenVinoBucketEngine(StaticBuckets):
                 self._binaries[bucket] = found
                 self.compiles = (*self.compiles, *found.compiles)
 
-    def _begin(self, bucket: int, prompts: Sequence[Prompt]) -> None:
-        self._prompts = prompts
+    def begin(self, bucket: int) -> None:
         self._tokens, self._lengths = np.zeros(self.batch_size, np.int32), np.zeros(self.batch_size, np.int32)
 
-    def _prefill_row(self, bucket: int, row: int) -> Prompt:
-        self._tokens[row] = self._binaries[bucket].prefill(self._prompts[row], row)
-        self._lengths[row] = len(self._prompts[row])
+    def prefill_row(self, bucket: int, row: int, prompt: Prompt) -> Prompt:
+        self._tokens[row] = self._binaries[bucket].prefill(prompt, row)
+        self._lengths[row] = len(prompt)
         return self._tokens
 
-    def _decode_step(self, bucket: int) -> Prompt:
+    def decode_step(self, bucket: int) -> Prompt:
         self._tokens = self._binaries[bucket].decode(self._tokens, self._lengths)
         self._lengths += 1
         return self._tokens
 
-    def _move_caches(self, bucket: int, larger: int) -> None:
-        self._binaries[bucket].copy_into(self._binaries[larger])
+    def move_caches(self, bucket: int, neighbour: int) -> None:
+        self._binaries[bucket].copy_into(self._binaries[neighbour])
 
-    def _end(self, bucket: int) -> None:
+    def end(self, bucket: int) -> None:
         """Nothing: the caches are the binaries' own."""

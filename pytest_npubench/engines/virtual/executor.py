@@ -109,7 +109,8 @@ class VirtualExecutor:
                 held.prefill(row, layers.group)
         num_sampled = num_rows + padding + len(plan.finishing)
         self._check_capacity()
-        return StepWork(passes, num_rows + padding, context, window, num_sampled), activations
+        work = StepWork(passes, num_rows + padding, context, window, num_sampled, longest_context=held.longest_context)
+        return work, activations
 
     def outcome(self, duration_s: float, activations: int, *, padded_activations: int) -> IterationOutcome:
         """Of the plan whose work was asked for last."""

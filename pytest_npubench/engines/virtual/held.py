@@ -31,6 +31,7 @@ class HeldTokens:
         self._decoding: tuple[int, ...] | None = ()
         self._origins: dict[int, int] = {}  # of the decode batch: context - iterations
         self._origin_sum = 0
+        self._longest_origin: int | None = None  # None: to be looked for
         self._contexts: dict[int, int] = {}  # of all others whose prompt has left the last layer
         self._prefilled: dict[int, int] = {}  # token-layers of all others
         self._found: dict[int, int] = {}  # tokens of a prompt that were in the cache
@@ -43,6 +44,15 @@ class HeldTokens:
     def context_tokens(self) -> int:
         """Keys that the decode batch reads in this iteration, each row's own latest token included."""
         return self._origin_sum + len(self._origins) * self._iterations
+
+    @property
+    def longest_context(self) -> int:
+        """The most keys that a row of the decode batch reads in this iteration; 0 where nothing decodes."""
+        if not self._origins:
+            return 0
+        if self._longest_origin is None:
+            self._longest_origin = max(self._origins.values())
+        return self._longest_origin + self._iterations
 
     def decode(self, requests: tuple[int, ...]) -> None:
         """Each of the requests feeds one token. Raises MeasurementError where one of them has no whole prompt."""
@@ -96,6 +106,7 @@ class HeldTokens:
         self.hidden_tokens -= self._hidden.pop(request, 0)
 
     def _change(self, requests: Sequence[int]) -> None:
+        self._longest_origin = None
         for request in self._origins.keys() - set(requests):
             self._leave(request)
         for request in requests:

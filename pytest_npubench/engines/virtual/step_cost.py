@@ -1,7 +1,7 @@
 """What an iteration asks of a device, and who says how long that takes.
 
 A StepCost is all that VirtualExecutor knows of a device: roofline (cost.py) takes published peaks, calibrated
-(calibrated.py) what a run of one's own server showed. Each is a file of its own.
+(calibrated.py) what a run of one's own server showed, buckets (buckets.py) LENS profiles. Each is a file of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class PassWork(NamedTuple):
 class StepWork(NamedTuple):
     """One iteration. decode_rows read context_tokens of keys and values in all, window_tokens in a layer with a window;
     sampled_rows get a token. Rows that pad a static batch count. Where replicas share their experts, activations are
-    those of all of them together, and expert_rows is the mean of their rows over the rows of this one."""
+    those of all of them together, and expert_rows is the mean of their rows over the rows of this one. longest_context
+    is that of the decode row that reads most."""
 
     passes: Sequence[PassWork]
     decode_rows: int
@@ -33,6 +34,7 @@ class StepWork(NamedTuple):
     window_tokens: float
     sampled_rows: int
     expert_rows: float = 1.0
+    longest_context: int = 0
 
 
 class StepCost(Protocol):

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.memory import MemoryModel
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CaseKind
+    from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.engines.descriptor import EngineDescriptor
+    from pytest_npubench.reports.lanes import Lane
     from pytest_npubench.reports.page import Chart, Parts, Rounds
     from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
@@ -53,6 +55,14 @@ class Buckets(Suite):
         from pytest_npubench.suites.buckets.report.batch_sizes import batch_charts
 
         return batch_charts(cases)
+
+    def lanes(self, points: Round) -> Iterable[Lane]:
+        from pytest_npubench.reports.lanes import plain_lanes
+        from pytest_npubench.reports.served_lanes import served_lanes
+        from pytest_npubench.suites.buckets.points import SERVED, seconds_in
+
+        served = {name: values for name, values in points.items() if name.startswith(SERVED)}
+        return (*plain_lanes(seconds_in(points)), *served_lanes(served))
 
     def lines(self, cases: Cases) -> Sequence[str]:
         from pytest_npubench.suites.buckets.report.section import lines

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.rounds import failure_reason
-from pytest_npubench.campaign.visits import Round
+from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.campaign.warmup import warm_up
 from pytest_npubench.engines.protocol import Canaries, Engine
 from pytest_npubench.errors import MeasurementError
@@ -102,7 +102,7 @@ class BucketBench:
             return warm_up(lambda: self._time(point))
         return self._time(point), True
 
-    def sample(self, point: BucketPoint, round_index: int) -> BucketVisit:
+    def sample(self, point: BucketPoint, round_index: int) -> Visit:
         """One timing, and of a batch what the engine declares of its buckets."""
         seconds = self._time(point)
         return BucketVisit(seconds=seconds, declared=tuple(self._engine.declared) if point.requests else ())

@@ -8,7 +8,7 @@ engine that does something else derives from this class and says so; its descrip
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -53,6 +53,8 @@ class BucketService:
     """Whether weights and caches of all buckets lie on our device at once, as suites.buckets.memory counts them."""
     pads_decode: ClassVar[bool] = True
     """Whether a decode step runs at the length of a bucket of the plan."""
+    has_slots: ClassVar[bool] = False
+    """Whether it can serve requests as they arrive (engines.slot_executor)."""
     pure_phases: ClassVar[Sequence[Phase]] = tuple(Phase)
     """The phases of which a profile point must stay in its bucket."""
 
@@ -89,6 +91,9 @@ class BucketService:
         return BucketBench(runtime, plan, partial(self.engine, folder=folder))
 
 
+ONLINE = "online"
+REQUESTS_PER_SLOT = 8  # in one round
+UTILISATION = 0.4  # of the rate that is served when all requests are there at once
 PROFILE_VISIT_S = 0.8  # every prediction of a bucket rests on its two points
 DRAWN_VISIT_S = 0.7  # one batch is half of a case's error: a long one is to be seen more than once in a round
 
@@ -98,6 +103,7 @@ class BucketPlan(EnginePlan):
     """One device, model and batch size under one run size, with the limits its predictions are held to.
 
     rivals: predictors that are judged beside LENS, which no case is held to, so they are no part of its settings.
+    is_online: a campaign of its own, in which requests are served as they arrive; its profile points are served too.
     """
 
     suite = "buckets"
@@ -105,6 +111,7 @@ class BucketPlan(EnginePlan):
     case_error: float
     mean_error: float
     rivals: tuple[str, ...] = ()
+    is_online: bool = False
 
     @property
     def service(self) -> BucketService:
@@ -113,7 +120,8 @@ class BucketPlan(EnginePlan):
 
     @property
     def key(self) -> str:
-        return f"{self.spec.name}-{self.model}-b{self.batch_size}{self.engine_suffix}"
+        online = "-online" if self.is_online else ""
+        return f"{self.spec.name}-{self.model}-b{self.batch_size}{online}{self.engine_suffix}"
 
     @property
     def limits(self) -> dict[str, float]:
@@ -121,6 +129,8 @@ class BucketPlan(EnginePlan):
 
     def includes(self, kind: str) -> bool:
         """Canary kernels are left out where the engine cannot run them."""
+        if self.is_online or kind == ONLINE:
+            return self.is_online and kind == ONLINE
         return kind != "canary" or self.service.has_canaries(self.spec.family)
 
     @property
@@ -144,7 +154,13 @@ class BucketPlan(EnginePlan):
             "tensor_parallel": self.spec.tensor_parallel,
             "num_draws": size.num_draws,
             "profile_output_tokens": size.profile_output_tokens,
+            **({"num_requests": self.num_requests, "utilisation": UTILISATION} if self.is_online else {}),
         }
+
+    @property
+    def num_requests(self) -> int:
+        """That arrive in one round of a served workload."""
+        return REQUESTS_PER_SLOT * self.batch_size
 
     def profile_point(self, point: ProfilePoint) -> BucketPoint:
         """A LENS profile point: the whole batch with one length."""
@@ -240,7 +256,17 @@ def chosen_plans(spec: HardwareSpec, choice: Choice) -> Iterator[BucketPlan]:
         mean_error=_tightened("mean_error", choice.mean_error, spec.mean_error),
         rivals=choice.rivals,
     )
-    return (plan.service.plan(plan) for plan in plans)
+    return (plan.service.plan(plan) for plan in _with_online(tuple(plans)))
+
+
+def _with_online(plans: Sequence[BucketPlan]) -> Iterator[BucketPlan]:
+    """And those in which each model is served online, where the engine can."""
+    yield from plans
+    for plan in {plan.model: plan for plan in plans if plan.service.has_slots}.values():
+        size = plan.size
+        served = replace(size, buckets=size.online_buckets or size.buckets, workloads=size.workloads[:1])
+        for batch_size in size.online_batch_sizes:
+            yield replace(plan, batch_size=batch_size, size=served, is_online=True)
 
 
 def _tightened(name: str, asked: float | None, limit: float) -> float:

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_npubench.campaign.visits import Columns, Visit
+from pytest_npubench.campaign.visits import Columns, Round, Visit
 from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import MeasurementError
 
 DECLARED = "declared"
+SERVED = "served/"
 PROFILE = re.compile(r"profile/(\d{1,9})/(\d{1,9})")
 MOVE = re.compile(r"move/(\d{1,9})/(\d{1,9})")
 VISIT_S = 0.5
@@ -19,8 +20,8 @@ MAX_VISITS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketPoint:
-    """One thing to time: a batch of requests end to end, a move of the KV cache between neighbouring buckets, or a
-    canary kernel by its name.
+    """One thing to time: a batch of requests end to end, a move of the KV cache between neighbouring buckets, a canary
+    kernel by its name, or requests of a workload that are served as they arrive.
 
     `pure_bucket` names the one bucket the batch must stay in; leaving it makes the point fail (LENS, section 4.3).
     A round visits the point for about visit_s seconds in all, or once where that takes longer.
@@ -30,18 +31,26 @@ class BucketPoint:
     requests: tuple[Request, ...] = ()
     move: tuple[int, int] | None = None
     kernel: str | None = None
+    workload: str | None = None
     pure_bucket: int | None = None
     warm_up: bool = True
     visit_s: float = VISIT_S
 
     def visits(self, duration_s: float) -> int:
-        """How often one round visits the point when it takes so long: 1 to 6 times."""
+        """How often one round visits the point when it takes so long: 1 to 6 times; once where requests are served."""
+        if self.workload:
+            return 1
         return max(1, min(MAX_VISITS, int(self.visit_s / duration_s) if duration_s > 0 else MAX_VISITS))
 
     @property
     def definition(self) -> list[object]:
         """JSON form for the campaign's digest."""
         return [self.name, [[item.input_tokens, item.output_tokens] for item in self.requests], self.move]
+
+
+def served_name(workload: str) -> str:
+    """Of a point that serves requests; its columns are those of a campaign.served_block.ServedBlock."""
+    return f"{SERVED}{workload}"
 
 
 def profile_name(bucket: int, output_tokens: int) -> str:
@@ -86,9 +95,9 @@ def declared_in(rounds: Iterable[Mapping[str, Sequence[float]]]) -> tuple[int, .
     return tuple(sorted({int(value) for row in rounds for name in row if _is_declared(name) for value in row[name]}))
 
 
-def seconds_in(row: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
+def seconds_in(row: Round) -> dict[str, tuple[float, ...]]:
     """A round's points with their seconds alone."""
-    return {name: values for name, values in row.items() if not _is_declared(name)}
+    return {name: values for name, values in row.items() if not (_is_declared(name) or name.startswith(SERVED))}
 
 
 def _is_declared(column: str) -> bool:

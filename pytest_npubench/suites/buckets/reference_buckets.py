@@ -6,17 +6,28 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.campaign.protocol import Bench
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.protocol import Engine
+from pytest_npubench.engines.static_buckets import StaticBuckets
 from pytest_npubench.suites.buckets.plan import BucketPlan, BucketService
 
 
 class ReferenceBuckets(BucketService):
+    has_slots = True
+
+    def bench(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Bench[Any]:
+        if not plan.is_online:
+            return super().bench(runtime, plan, folder)
+        from pytest_npubench.suites.buckets.online_bench import OnlineBench
+
+        return OnlineBench(runtime, plan, static_bucket_engine(runtime, plan))
+
     def engine(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Engine:
         return static_bucket_engine(runtime, plan)
 
 
-def static_bucket_engine(runtime: Runtime, plan: BucketPlan) -> Engine:
+def static_bucket_engine(runtime: Runtime, plan: BucketPlan) -> StaticBuckets:
     """The reference decoder of a plan's family."""
     shape = shapes.dense_shape(plan.model)
     settings: dict[str, Any] = {

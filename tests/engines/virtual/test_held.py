@@ -42,6 +42,7 @@ def test_every_count_is_that_of_a_recount(seed: int, num_layers: int, window: in
         assert held.token_layers == recount.token_layers
         assert held.hidden_tokens == recount.hidden_tokens
         assert held.context_tokens == recount.context_tokens(plan.decode)
+        assert held.longest_context == max((recount.kv[request][0] for request in plan.decode), default=0)
         if window is not None:
             assert held.window_tokens == recount.context_tokens(plan.decode, window)
         for request in plan.decode:

@@ -8,12 +8,14 @@ from pytest_npubench.reports.build import of_kind
 from pytest_npubench.reports.drift import drift_chart
 from pytest_npubench.reports.page import Parts, Rounds
 from pytest_npubench.suites.buckets.kinds.mean_error import MeanErrorDetail
+from pytest_npubench.suites.buckets.kinds.online import OnlineDetail
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail
 from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
 from pytest_npubench.suites.buckets.points import seconds_in
 from pytest_npubench.suites.buckets.report.compiled import compiled, compiled_lines, compiled_parts
 from pytest_npubench.suites.buckets.report.continuous_lines import continuous_lines
+from pytest_npubench.suites.buckets.report.online import online_lines
 from pytest_npubench.suites.buckets.report.prediction import (
     error_lines,
     judged,
@@ -39,6 +41,7 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
     remarks = [
         *(f"{line}." for line in continuous_lines(cases)),
         *_mean_errors(cases.of("mean_error", MeanErrorDetail)),
+        *(f"{line}." for line in online_lines(cases.of("online", OnlineDetail))),
     ]
     return tuple(chart for chart in charts if chart is not None), (cost_table(profiles),), tuple(remarks)
 
@@ -51,6 +54,7 @@ def lines(cases: Cases) -> list[str]:
     found = cases.of("prediction", PredictionDetail)
     return [
         *error_lines(judged(found)),
+        *online_lines(cases.of("online", OnlineDetail)),
         *cost_lines(cases.of("profile", ProfileDetail)),
         *rival_lines(found),
         *continuous_lines(cases),

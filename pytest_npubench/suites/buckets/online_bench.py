@@ -1,0 +1,82 @@
+"""Measures an online campaign: requests served on slots as they arrive, and the profile points through the same loop.
+
+A profile that is taken another way than the requests are served is a profile of something else: the loop between two
+steps is part of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+
+from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.campaign.rounds import failure_reason
+from pytest_npubench.campaign.served_block import ServedBlock
+from pytest_npubench.campaign.served_load import block
+from pytest_npubench.campaign.visits import Round, Visit
+from pytest_npubench.engines.slot_executor import SlotExecutor
+from pytest_npubench.engines.static_buckets import StaticBuckets
+from pytest_npubench.serving.clock import WallClock
+from pytest_npubench.serving.request import ServingRequest
+from pytest_npubench.serving.result import ServingResult
+from pytest_npubench.suites.buckets.bench import BucketBench
+from pytest_npubench.suites.buckets.online_serving import serve_batch, serve_slots
+from pytest_npubench.suites.buckets.plan import UTILISATION, BucketPlan
+from pytest_npubench.suites.buckets.points import BucketPoint
+
+WARM_UP_ROUND = 99  # requests that no round serves
+AT_ONCE_PER_S = 1e6
+
+
+class OnlineBench(BucketBench):
+    """campaign.protocol.Bench of one engine with its slots."""
+
+    def __init__(self, runtime: Runtime, plan: BucketPlan, engine: StaticBuckets) -> None:
+        super().__init__(runtime, plan, lambda *_: engine)
+        self._slots = engine
+        self._rates_per_s: dict[str, float] = {}
+
+    def load(
+        self, points: Sequence[BucketPoint], earlier: Sequence[Round], stage: Callable[[str], None]
+    ) -> Mapping[str, str]:
+        failures = dict(super().load(points, earlier, stage))
+        try:
+            self._slots.load_slots()
+        except Exception as error:  # noqa: BLE001 - a bucket that cannot be had: what is served needs all of them
+            failures |= {point.name: failure_reason(point.name, error) for point in points if point.workload}
+        return failures
+
+    def warm_up(self, point: BucketPoint) -> tuple[float, bool]:
+        """A block with all requests at once tells the rate at which those of the rounds arrive."""
+        if point.workload is None:
+            return super().warm_up(point)
+        started_s = perf_counter()
+        served = self._serve(point.workload, WARM_UP_ROUND, AT_ONCE_PER_S)
+        self._rates_per_s[point.workload] = UTILISATION * len(served.records) / (served.ended_s - served.started_s)
+        return perf_counter() - started_s, True
+
+    def sample(self, point: BucketPoint, round_index: int) -> Visit:
+        if point.workload is None:
+            return super().sample(point, round_index)
+        rate_per_s = self._rates_per_s[point.workload]
+        return ServedBlock.of_result(self._serve(point.workload, round_index, rate_per_s), rate_per_s=rate_per_s)
+
+    def _serve(self, workload: str, round_index: int, rate_per_s: float) -> ServingResult:
+        requests = block(
+            workload,
+            self._plan.num_requests,
+            rate_per_s,
+            round_index=round_index,
+            max_total_tokens=self._plan.buckets[-1],
+        )
+        return serve_slots(requests, SlotExecutor(self._slots), WallClock())
+
+    def _time(self, point: BucketPoint) -> float:
+        if not point.requests:
+            return super()._time(point)
+        requests = [
+            ServingRequest(id=row, arrival_s=0.0, prompt_tokens=one.input_tokens, output_tokens=one.output_tokens)
+            for row, one in enumerate(point.requests)
+        ]
+        served = serve_batch(requests, SlotExecutor(self._slots), WallClock())
+        return served.ended_s - served.started_s

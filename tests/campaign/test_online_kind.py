@@ -1,0 +1,138 @@
+"""The online case: predictions are held against what was served, and its bench serves on the reference decoder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_npubench.backends import backend
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_block import ServedBlock
+from pytest_npubench.campaign.served_load import block
+from pytest_npubench.errors import MeasurementError
+from pytest_npubench.predictors.lens import BucketProfile, BucketTiming
+from pytest_npubench.serving.metrics import RequestRecord
+from pytest_npubench.suites import case_kind, suite
+from pytest_npubench.suites.buckets.kinds.online import KIND, figures, predicted
+from pytest_npubench.suites.buckets.plan import ONLINE, chosen_plans
+from pytest_npubench.suites.protocol import Choice
+from pytest_npubench.verdict import VerdictKind
+
+from .conftest import HARDWARE, MOVE_S, TBT_S, TTFT_S, cases, measured, with_size
+
+PROFILE = BucketProfile(
+    buckets={bucket: BucketTiming(ttft_s=TTFT_S[bucket], tbt_s=TBT_S[bucket]) for bucket in TTFT_S},
+    batch_size=2,
+    transitions_s=MOVE_S,
+)
+
+
+@pytest.fixture
+def online(plan):
+    return replace(with_size(plan, workloads=("short",)), is_online=True)
+
+
+def served(plan, profile: BucketProfile, num_rounds: int = 3) -> Measured:
+    """Rounds of an engine that has exactly these times, and of profile points that have those of the tests."""
+    (case,) = cases(plan, ONLINE)
+    points = [point for point in KIND.points(case, plan) if not point.workload]
+    found = measured(points, plan, num_rounds=num_rounds)
+    for index, row in enumerate(found.rounds):
+        requests = block("short", plan.num_requests, 60.0, round_index=index, max_total_tokens=plan.buckets[-1])
+        asked = [
+            RequestRecord(
+                id=one.id,
+                arrival_s=one.arrival_s,
+                token_times_s=(),
+                prompt_tokens=one.prompt_tokens,
+                output_tokens=one.output_tokens,
+            )
+            for one in requests
+        ]
+        records = predicted(plan, profile, asked)
+        visit = ServedBlock(records=records, ended_s=records[-1].token_times_s[-1], rate_per_s=60.0, slo=None)
+        row.update({f"served/short/{name}": tuple(values) for name, values in visit.columns().items()})
+    return found
+
+
+def test_an_engine_that_keeps_to_its_profile_passes(online):
+    (case,) = cases(online, ONLINE)
+    judgement = KIND.judge(case, online, served(online, PROFILE))
+    assert judgement.verdict.kind is VerdictKind.PASSED
+    detail = judgement.detail
+    assert (detail.num_requests, detail.num_rounds, detail.cost.points) == (16, 3, 6)
+    for figure in detail.figures.values():
+        assert figure.mean_error == pytest.approx(0, abs=1e-4)  # a journal rounds to microseconds
+        assert figure.p99_error == pytest.approx(0, abs=1e-4)
+
+
+@pytest.mark.parametrize(("slower", "metric"), [("tbt_s", "tpot mean error"), ("ttft_s", "ttft mean error")])
+def test_a_slower_step_fails(online, slower, metric):
+    (case,) = cases(online, ONLINE)
+    times = {name: 1.2 * getattr(PROFILE.buckets[16], name) for name in (slower,)}
+    slow = replace(PROFILE, buckets={**PROFILE.buckets, 16: replace(PROFILE.buckets[16], **times)})
+    verdict = KIND.judge(case, online, served(online, slow)).verdict
+    assert verdict.kind is VerdictKind.FAILED
+    assert metric in verdict.reason
+
+
+def test_the_limits_are_those_of_the_file(online):
+    (case,) = cases(online, ONLINE)
+    slow = replace(
+        PROFILE, buckets={bucket: replace(one, tbt_s=1.03 * one.tbt_s) for bucket, one in PROFILE.buckets.items()}
+    )
+    found = served(online, slow)
+    assert not KIND.judge(case, online, found).verdict.failing
+    assert KIND.judge(case, replace(online, mean_error=0.005), found).verdict.failing
+
+
+def test_a_point_that_failed_is_the_reason(online):
+    (case,) = cases(online, ONLINE)
+    for point in KIND.points(case, online):
+        found = served(online, PROFILE)
+        found.failures[point.name] = f"{point.name}: the reason"
+        with pytest.raises(MeasurementError, match=f"^{point.name}: the reason$"):
+            KIND.judge(case, online, found)
+
+
+def test_requests_of_one_token_have_no_tpot():
+    record = RequestRecord(arrival_s=0.0, token_times_s=(1.0,), output_tokens=1)
+    with pytest.raises(MeasurementError, match="no request of 1 has a tpot"):
+        figures([record], [record])
+
+
+def test_a_file_says_at_which_batch_sizes(tmp_path):
+    from pytest_npubench.suites.hardware_files import load_hardware
+
+    path = tmp_path / "device.toml"
+    path.write_text(
+        HARDWARE.replace("[profile.nightly]", "[profile.nightly]\nonline_batch_sizes = [4]\nonline_buckets = [16, 32]")
+    )
+    spec = load_hardware(path)
+    quick, nightly = (tuple(chosen_plans(spec, Choice(profile=name))) for name in ("quick", "nightly"))
+    assert not any(plan.is_online for plan in quick)
+    plain, online = nightly
+    assert (online.key, online.buckets, online.batch_size) == ("device-tiny-llama-b4-online", (16, 32), 4)
+    kinds = [name for name in suite("buckets").kinds if online.includes(name)]
+    assert kinds == [ONLINE]
+    assert not plain.includes(ONLINE)
+    on_vllm = chosen_plans(spec, Choice(profile="nightly", engine="vllm"))
+    assert not any(plan.is_online for plan in on_vllm)
+
+
+def test_the_reference_decoder_serves(online, tmp_path):
+    pytest.importorskip("jax")
+    cpu = backend("cpu")
+    bench = online.service.bench(cpu.open(cpu.probe(timeout_s=60).devices, None), online, tmp_path)
+    (case,) = cases(online, ONLINE)
+    points = case_kind(ONLINE).points(case, online)
+    assert bench.load(points, (), lambda _: None) == {}
+    *profiled, served_point = points
+    assert bench.warm_up(served_point)[1]
+    for point in profiled:
+        assert bench.sample(point, 0).seconds > 0
+    (again,) = ServedBlock.of_columns(bench.sample(served_point, 0).columns())
+    assert len(again.records) == online.num_requests
+    assert all(record.finished for record in again.records)
+    assert again.rate_per_s > 0
