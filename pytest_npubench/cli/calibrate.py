@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.cli.simulation import System
     from pytest_npubench.engines.virtual.calibrated import CalibratedCost
-    from pytest_npubench.engines.virtual.calibration import Calibration
+    from pytest_npubench.engines.virtual.calibration import Calibration, Prior
+    from pytest_npubench.engines.virtual.cost_file import CostFile, Seen
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.serving.settings import Setting
-    from pytest_npubench.workloads.measured_run import MeasuredRun
+    from pytest_npubench.workloads.measured_run import EngineArguments, MeasuredRun
 
 EXAMPLE = "npubench calibrate runs/monday --model Llama-3.1-8B/config.json --hardware nvidia-h100 -o cost.json"
 METRICS = ("ttft", "e2e", "tpot")
@@ -47,7 +48,10 @@ METRICS = ("ttft", "e2e", "tpot")
 def add_parser(commands: Commands, about: str) -> None:
     parser = add_command(commands, "calibrate", about, EXAMPLE)
     parser.add_argument(
-        "source", metavar="RUN", type=Path, help="a folder with requests.jsonl and meta.json, or vLLM's benchmark JSON"
+        "source",
+        metavar="RUN",
+        type=Path,
+        help="a folder with requests.jsonl, vLLM's benchmark JSON, or a journal of served rounds",
     )
     add_system_options(parser, hardware="whose peaks: a shipped file, or a .toml with [peak]")
     chosen = parser.add_mutually_exclusive_group()
@@ -66,34 +70,41 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Raises WorkloadError for a run that cannot be read, ConfigError for one that does not tell the cost, StoreError
-    where nothing can be written."""
-    from pytest_npubench.engines.virtual.calibration import NUM_GENERATIONS, calibrate, latencies, prior_of
-    from pytest_npubench.engines.virtual.cost_file import CostFile, read_cost_file, seen_in, write_cost_file
-    from pytest_npubench.workloads.measured_run import META, REQUESTS, measured_run
+    """Raises WorkloadError, JournalError for a run that cannot be read, ConfigError for one that does not tell the
+    cost, StoreError where nothing can be written."""
+    from pytest_npubench.cli.journal_iterations import is_journal
+    from pytest_npubench.engines.virtual.cost_file import read_cost_file, write_cost_file
+    from pytest_npubench.workloads.measured_run import META, REQUESTS
 
     others = [arguments.other] if arguments.other else []
     check_other_file(arguments.output, *others, arguments.source, arguments.source / REQUESTS, arguments.source / META)
     if arguments.hardware is None:
         raise ConfigError("want --hardware: factors are over its peaks")
+    other = read_cost_file(arguments.other) if arguments.other else None
+    fit = _fit_iterations if is_journal(arguments.source) else _fit_requests
+    found, content, known = fit(arguments, other)
+    write_cost_file(arguments.output, content)
+    if arguments.json:
+        print_document("step-cost-written", output=arguments.output, factors=found.factors(), errors=content.errors)
+    else:
+        _say(arguments, found, content, known)
+    return 0
+
+
+def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tuple[Calibration, CostFile, str]:
+    """What was found, as a file, and what it was found on and is judged on, in words."""
+    from pytest_npubench.engines.virtual.calibration import NUM_GENERATIONS, calibrate, latencies
+    from pytest_npubench.engines.virtual.cost_file import seen_in
+    from pytest_npubench.workloads.measured_run import measured_run
+
     measured = measured_run(arguments.source)
-    system, settings = _system(arguments, measured), _settings(arguments, measured)
-    number = _number(arguments, len(measured.requests))
-    assert system.spec is not None
-    prior = prior_of(
-        system.shape,
-        system.spec,
-        tensor_parallel=system.tensor_parallel,
-        dtype=system.dtype,
-        kv_dtype=system.kv_dtype,
-        num_sharing=system.num_sharing,
-    )
-    if arguments.other:
-        prior = prior.moved_from(read_cost_file(arguments.other).calibration_as_is(system.shape))
+    system, settings = _system(arguments, measured.engine), _settings(arguments, measured)
+    there = len(measured.requests)
+    number = _number(arguments, there)
     times = latencies(measured.requests)
     found = calibrate(
         system.shape,
-        prior,
+        _prior(system, other),
         lambda cost: _latencies(_served(system, settings, measured, cost)),
         times[:number],
         seed=arguments.seed,
@@ -103,11 +114,64 @@ def run(arguments: argparse.Namespace) -> int:
     )
     served = _served(system, settings, measured, found.best)
     errors = _errors(_latencies(served)[number:], times[number:])
-    content = CostFile(
+    until_s = measured.requests[number - 1].last_token_s
+    seen = seen_in(served.log, system.shape, system.kv_dtype or system.dtype, until_s=until_s)
+    content = _content(system, found, seen, measured.source, number, errors)
+    return found, content, f"the first {number} of {there} requests"
+
+
+def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tuple[Calibration, CostFile, str]:
+    from pytest_npubench.cli.journal_iterations import iterations_of
+    from pytest_npubench.engines.hf_config import named_or_read
+    from pytest_npubench.engines.virtual.cost_file import seen_in
+    from pytest_npubench.engines.virtual.memory import dtype_bytes
+    from pytest_npubench.engines.virtual.step_calibration import calibrate_steps, pooled, samples_of
+    from pytest_npubench.serving.log import merged
+    from pytest_npubench.workloads.measured_run import EngineArguments
+
+    if arguments.requests:
+        raise ConfigError("--requests: a journal is calibrated on by its iterations; want --first, such as 50%")
+    logs = iterations_of(arguments.source, named_or_read(arguments.model))
+    # our own loop plans an iteration when the one before has ended, and frees what is preempted
+    system = replace(_system(arguments, EngineArguments(keeps_blocks=False)), is_asynchronous=False)
+    kept = system.kv_dtype or system.dtype
+    token_bytes = system.shape.kv_bytes_per_token(dtype_bytes(kept))
+    samples = pooled([samples_of(log, system.shape, kv_token_bytes=token_bytes) for log in logs])
+    there = len(samples.seconds)
+    number = max(1, round((arguments.first or 1.0) * there))
+    found = calibrate_steps(system.shape, _prior(system, other), samples.part(0, number), seed=arguments.seed)
+    rest = samples.part(number, there)
+    errors = _spread("step", rest.predicted(found.best), rest.seconds)
+    seen = seen_in(merged(logs), system.shape, kept)
+    content = _content(system, found, seen, str(arguments.source), number, errors)
+    return found, content, f"the first {number} of {there} iterations"
+
+
+def _prior(system: System, other: CostFile | None) -> Prior:
+    from pytest_npubench.engines.virtual.calibration import prior_of
+
+    assert system.spec is not None
+    prior = prior_of(
+        system.shape,
+        system.spec,
+        tensor_parallel=system.tensor_parallel,
+        dtype=system.dtype,
+        kv_dtype=system.kv_dtype,
+        num_sharing=system.num_sharing,
+    )
+    return prior if other is None else prior.moved_from(other.calibration_as_is(system.shape))
+
+
+def _content(
+    system: System, found: Calibration, seen: Seen, source: str, number: int, errors: dict[str, float]
+) -> CostFile:
+    from pytest_npubench.engines.virtual.cost_file import CostFile
+
+    return CostFile(
         model=system.shape.name,
         num_layers=system.shape.num_layers,
         has_experts=not system.shape.is_dense,
-        hardware=system.spec.name,
+        hardware=system.hardware,
         tensor_parallel=system.tensor_parallel,
         data_parallel=system.data_parallel,
         is_expert_parallel=system.is_expert_parallel,
@@ -116,50 +180,36 @@ def run(arguments: argparse.Namespace) -> int:
         kv_capacity_tokens=system.kv_capacity_tokens,
         keeps_blocks=system.keeps_blocks,
         asynchronous=system.is_asynchronous,
-        terms=prior.names,
-        unit_s=tuple(prior.unit_s.tolist()),
+        terms=found.prior.names,
+        unit_s=tuple(found.prior.unit_s.tolist()),
         logs=tuple(tuple(round(value, 5) for value in row) for row in found.logs.tolist()),
-        seen=seen_in(
-            served.log,
-            system.shape,
-            system.kv_dtype or system.dtype,
-            until_s=measured.requests[number - 1].last_token_s,
-        ),
-        source=measured.source,
+        seen=seen,
+        source=source,
         num_requests=number,
         errors=errors,
     )
-    write_cost_file(arguments.output, content)
-    if arguments.json:
-        print_document("step-cost-written", output=arguments.output, factors=found.factors(), errors=errors)
-        return 0
-    _say(arguments, found, measured, number, errors)
-    return 0
 
 
-def _say(
-    arguments: argparse.Namespace, found: Calibration, measured: MeasuredRun, number: int, errors: dict[str, float]
-) -> None:
-    say(f"from    the first {number} of {len(measured.requests)} requests of {measured.source}")
+def _say(arguments: argparse.Namespace, found: Calibration, content: CostFile, known: str) -> None:
+    say(f"from    {known} of {content.source}")
     best = found.best
     rows = [
         (name, f"{1e6 * getattr(best, name):.4g} us", f"{middle:.2f}", f"{low:.2f} to {high:.2f}")
         for name, (middle, low, high) in found.factors().items()
     ]
     print(columns([("term", "seconds", "over peak", "90 %"), *rows]))
-    if errors:
-        others = len(measured.requests) - number
-        told = ", ".join(f"{name.replace('_', ' ').upper()} {value:+.1%}" for name, value in errors.items())
-        say(f"error   on the other {others} requests, simulated over measured: {told}")
+    if content.errors:
+        told = ", ".join(f"{name.replace('_', ' ').upper()} {value:+.1%}" for name, value in content.errors.items())
+        say(f"error   on the others, predicted over measured: {told}")
     else:
-        say("error   not known: no request was left to judge on; want --requests or --first")
+        say("error   not known: nothing was left to judge on; want --first or --requests")
     say(f"wrote   {arguments.output}")
 
 
-def _system(arguments: argparse.Namespace, measured: MeasuredRun) -> System:
+def _system(arguments: argparse.Namespace, engine: EngineArguments) -> System:
     from pytest_npubench.engines.hf_config import named_or_read
 
-    stated = stated_by_run(measured.engine, named_or_read(arguments.model))
+    stated = stated_by_run(engine, named_or_read(arguments.model))
     system = system_of(arguments, stated, may_exceed_memory=True)
     return replace(system, is_asynchronous=not arguments.synchronous)
 
@@ -197,17 +247,20 @@ def _latencies(served: ServingResult) -> npt.NDArray[np.float64]:
 
 
 def _errors(simulated: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> dict[str, float]:
-    """Simulated over measured - 1 of means and percentiles; nothing where nothing was left."""
+    """Of TTFT, E2E and TPOT."""
+    found: dict[str, float] = {}
+    for name, one, other in zip(METRICS, simulated.T, measured.T, strict=True):
+        found |= _spread(name, one, other)
+    return found
+
+
+def _spread(name: str, predicted: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> dict[str, float]:
+    """Predicted over measured - 1 of mean and percentiles; nothing where nothing was left."""
     import numpy as np
 
-    if not len(measured):
+    if not measured.any():
         return {}
-    found = {}
-    for name, index in zip(METRICS, range(len(METRICS)), strict=True):
-        one, other = simulated[:, index], measured[:, index]
-        if not other.any():
-            continue
-        found[f"{name}_mean"] = float(one.mean() / other.mean() - 1)
-        for part in (50, 90, 99):
-            found[f"{name}_p{part}"] = float(np.percentile(one, part) / np.percentile(other, part) - 1)
+    found = {f"{name}_mean": float(predicted.mean() / measured.mean() - 1)}
+    for part in (50, 90, 99):
+        found[f"{name}_p{part}"] = float(np.percentile(predicted, part) / np.percentile(measured, part) - 1)
     return found

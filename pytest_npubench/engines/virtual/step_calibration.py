@@ -1,0 +1,111 @@
+"""A step cost from iterations that were seen: what each ran and how long it took.
+
+The terms and what is believed of them beforehand are those of calibration.py. With the iterations at hand no simulation
+is needed: the factors' logarithms at the most likely point (scipy's least squares with Huber's loss), and the normal
+distribution that has the same curvature there. Iterations that follow one another are alike, so all of them count as at
+most NUM_INDEPENDENT.
+
+Worked example: iterations that differ by 1,000 tokens of context alone, and by 0.1 ms, say 0.1 us a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pytest_npubench.engines.shapes import DecoderShape
+from pytest_npubench.engines.virtual.calibrated import CalibratedCost
+from pytest_npubench.engines.virtual.calibration import ROBUST, Array, Calibration, Prior
+from pytest_npubench.errors import ConfigError
+from pytest_npubench.serving.log import IterationLog
+
+NUM_INDEPENDENT = 200
+SCALES = (0.05, 0.005)
+"""Of the logarithm of one iteration's seconds, what the form cannot explain: beforehand, and at least, once it was seen
+(1.4826 times the median of the residuals' size, which is the standard deviation of normal ones)."""
+LEAST_ITERATIONS = 20
+NUM_DRAWS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSamples:
+    """Columns, one entry an iteration: seconds; decode rows and prompt tokens, these counted by their share of the
+    layers; tokens that the decode rows read; experts activated over all layers."""
+
+    seconds: Array
+    rows: Array
+    context: Array
+    activations: Array
+
+    def part(self, first: int, stop: int) -> StepSamples:
+        return StepSamples(
+            seconds=self.seconds[first:stop],
+            rows=self.rows[first:stop],
+            context=self.context[first:stop],
+            activations=self.activations[first:stop],
+        )
+
+    def predicted(self, cost: CalibratedCost) -> Array:
+        """Seconds under a cost, as cost.seconds says them of each iteration."""
+        rows_s, context_s = self.rows * cost.row_s, self.context * cost.context_s
+        if cost.has_experts:
+            return cost.fixed_s + cost.weights_s + self.activations * cost.activation_s + rows_s + context_s
+        return cost.fixed_s + np.maximum(cost.weights_s, rows_s) + context_s
+
+
+def samples_of(log: IterationLog, shape: DecoderShape, *, kv_token_bytes: float) -> StepSamples:
+    """kv_token_bytes: of one token's keys and values in all layers. The log counts what all requests hold; what this
+    iteration's prompts add is not read by its decode rows."""
+    decode = np.array(log.num_decode, dtype=np.float64)
+    prompt = np.array(log.num_prefill_tokens) * np.array(log.num_prefill_layers) / shape.num_layers
+    held = np.array(log.kv_bytes) / kv_token_bytes - prompt
+    return StepSamples(
+        seconds=np.array(log.end_s) - np.array(log.start_s),
+        rows=decode + prompt,
+        context=np.where(decode > 0, np.maximum(held, 0.0), 0.0),
+        activations=np.array(log.expert_activations, dtype=np.float64),
+    )
+
+
+def calibrate_steps(shape: DecoderShape, prior: Prior, samples: StepSamples, *, seed: int = 0) -> Calibration:
+    """Raises ConfigError for too few iterations, and where none of them decoded: nothing would tell weights from keys
+    and values."""
+    from scipy.optimize import least_squares
+
+    usable = samples.seconds > 0
+    if usable.sum() < LEAST_ITERATIONS:
+        raise ConfigError(f"{int(usable.sum())} iterations to calibrate on; want at least {LEAST_ITERATIONS}")
+    if not samples.context.any():
+        raise ConfigError("no iteration decoded: nothing tells weights from keys and values; want requests that decode")
+    share = np.sqrt(min(1.0, NUM_INDEPENDENT / usable.sum()))
+    to_unit = np.linalg.cholesky(np.linalg.inv(prior.covariance)).T
+
+    def off_by(logs: Array) -> Array:
+        found: Array = np.log(samples.predicted(prior.cost(shape, logs))[usable] / samples.seconds[usable])
+        return found
+
+    def residuals(logs: Array, scale: float) -> Array:
+        off = off_by(logs) / scale
+        size = np.abs(off)
+        huber = np.where(size <= ROBUST, off, np.sign(off) * np.sqrt(ROBUST * (2 * np.maximum(size, ROBUST) - ROBUST)))
+        both: Array = np.concatenate([share * huber, to_unit @ (logs - prior.mean)])
+        return both
+
+    first = least_squares(residuals, prior.mean, args=(SCALES[0],))
+    scale = max(SCALES[1], 1.4826 * float(np.median(np.abs(off_by(first.x)))))
+    best = least_squares(residuals, first.x, args=(scale,))
+    slopes = np.asarray(best.jac)
+    spread = np.linalg.inv(slopes.T @ slopes)
+    draws = np.random.default_rng(seed).multivariate_normal(best.x, spread, NUM_DRAWS)
+    return Calibration(prior=prior, shape=shape, logs=draws + (best.x - draws.mean(axis=0)))
+
+
+def pooled(samples: Sequence[StepSamples]) -> StepSamples:
+    return StepSamples(
+        seconds=np.concatenate([one.seconds for one in samples]),
+        rows=np.concatenate([one.rows for one in samples]),
+        context=np.concatenate([one.context for one in samples]),
+        activations=np.concatenate([one.activations for one in samples]),
+    )

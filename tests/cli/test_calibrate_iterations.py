@@ -1,0 +1,114 @@
+"""A step cost from a journal's iterations: known terms found again, other models left out, what is missing named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_npubench.campaign.served_block import ServedBlock
+from pytest_npubench.cli.simulation import System, simulate
+from pytest_npubench.cli.system_options import hardware
+from pytest_npubench.engines.shapes import decoder_shape
+from pytest_npubench.engines.virtual.calibrated import CalibratedCost
+from pytest_npubench.engines.virtual.calibration import prior_of
+from pytest_npubench.engines.virtual.step_calibration import samples_of
+from pytest_npubench.serving.arrivals import load_of, poisson
+from pytest_npubench.serving.result import ServingResult
+from pytest_npubench.store.fingerprint import HostFacts
+from pytest_npubench.store.journal import JournalWriter
+
+from .conftest import Answer
+
+Run = Callable[..., Answer]
+KV_TOKENS = 100_000
+OFF = {"fixed_s": 0.4, "weights_s": 0.25, "row_s": -0.3, "context_s": 0.3, "activation_s": -0.3}
+MODELS = ("mistral-7b-v0.3", "qwen3-30b-a3b")
+HOST = HostFacts(
+    name="h", cpu_model="c", num_cores=1, system="s", python="p", libraries=(), plugin_version="0", git_revision=None
+)
+
+
+def device(model: str) -> tuple[System, CalibratedCost]:
+    """An H100 whose factors are far from what is believed beforehand."""
+    shape, spec = decoder_shape(model), hardware("nvidia-h100")
+    prior = prior_of(shape, spec, tensor_parallel=1, dtype="bf16")
+    cost = prior.cost(shape, prior.mean + np.array([OFF[name] for name in prior.names]))
+    system = System(
+        shape=shape,
+        spec=spec,
+        tensor_parallel=1,
+        dtype="bf16",
+        kv_capacity_tokens=KV_TOKENS,
+        seed=0,
+        cost=cost,
+    )
+    return system, cost
+
+
+def served(model: str, policy: str, seed: int) -> ServingResult:
+    random = np.random.default_rng(seed)
+    lengths = [(int(random.integers(50, 1500)), int(random.integers(2, 150))) for _ in range(30)]
+    return simulate(device(model)[0], policy, {}, load_of(poisson(8.0, 30, seed), lengths))
+
+
+def journal(path: Path, *results: ServingResult) -> Path:
+    """As a campaign leaves it behind, a round for each."""
+    with JournalWriter.open(path, host=HOST, settings={}) as writer:
+        for index, result in enumerate(results):
+            columns = ServedBlock.of_result(result, rate_per_s=8.0).columns()
+            points = {f"{result.policy}/{name}": list(values) for name, values in columns.items()}
+            ids = {"fingerprint": "fe886da5a1ed", "campaign": "c", "campaign_digest": "9b74c9897bac", "round": index}
+            whole = {"failures": {}, "duration_s": 1.0, "complete": False}
+            writer.append({"record": "round", **ids, "points": points, **whole})
+    return path
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_terms_of_a_device_are_found_in_its_iterations(call: Run, tmp_path: Path, model: str) -> None:
+    """Of chunked and of layered prefill together; fixed and weights of a model with experts come only as a sum."""
+    path = journal(tmp_path / "j.jsonl", served(model, "chunked", 1), served(model, "layered", 2))
+    options = ["--model", model, "--hardware", "nvidia-h100", "--kv-capacity", KV_TOKENS]
+    cost = tmp_path / "cost.json"
+    done = call("calibrate", path, *options, "--first", "50%", "-o", cost)
+    assert done.status == 0, done.err
+    assert "error   on the others, predicted over measured: STEP MEAN" in done.out
+    _, real = device(model)
+    answer = json.loads(cost.read_text(encoding="utf-8"))
+    assert answer["asynchronous"] is False
+    logs = np.array(answer["logs"]).mean(axis=0)
+    found = dict(zip(answer["terms"], (np.array(answer["unit_s"]) * np.exp(logs)).tolist(), strict=True))
+    assert found["row_s"] == pytest.approx(real.row_s, rel=0.05)
+    assert found["context_s"] == pytest.approx(real.context_s, rel=0.1)
+    assert found["fixed_s"] + found["weights_s"] == pytest.approx(real.fixed_s + real.weights_s, rel=0.05)
+    assert abs(answer["errors"]["step_mean"]) < 0.01
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_an_iteration_takes_what_the_cost_says(model: str) -> None:
+    """The columns of the log and the cost's own seconds are one form, written twice."""
+    result, (system, cost) = served(model, "layered", 3), device(model)
+    samples = samples_of(result.log, system.shape, kv_token_bytes=system.shape.kv_bytes_per_token(2))
+    held_by_prompts = np.array(result.log.num_prefill_tokens) > 0
+    np.testing.assert_allclose(samples.predicted(cost)[~held_by_prompts], samples.seconds[~held_by_prompts], rtol=1e-6)
+    assert abs(samples.predicted(cost).sum() / samples.seconds.sum() - 1) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (["--model", "qwen3-8b"], "36 layers without experts; it has some of 32 layers without experts"),
+        (["--requests", "9"], "want --first, such as 50%"),
+        (["--first", "1%"], "iterations to calibrate on; want at least 20"),
+    ],
+)
+def test_what_a_journal_does_not_tell_is_said(call: Run, tmp_path: Path, change: list[str], words: str) -> None:
+    path = journal(tmp_path / "j.jsonl", served(MODELS[0], "chunked", 1))
+    options = ["--model", MODELS[0], "--hardware", "nvidia-h100", "-o", tmp_path / "cost.json"]
+    done = call("calibrate", path, *options, *change)
+    assert done.status == 1
+    assert words in done.err
+    assert not (tmp_path / "cost.json").exists()
