@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,8 @@ from pytest_npubench.suites.buckets.kinds.online import KIND, figures, predicted
 from pytest_npubench.suites.buckets.plan import ONLINE, chosen_plans
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.verdict import VerdictKind
+from pytest_npubench.verdict.case_record import Cases
+from pytest_npubench.verdict.result import JudgedCase
 
 from .conftest import HARDWARE, MOVE_S, TBT_S, TTFT_S, cases, measured, with_size
 
@@ -61,7 +64,7 @@ def test_an_engine_that_keeps_to_its_profile_passes(online):
     judgement = KIND.judge(case, online, served(online, PROFILE))
     assert judgement.verdict.kind is VerdictKind.PASSED
     detail = judgement.detail
-    assert (detail.num_requests, detail.num_rounds, detail.cost.points) == (16, 3, 6)
+    assert (detail.num_requests, detail.num_rounds, detail.cost.points) == (8, 3, 6)
     for figure in detail.figures.values():
         assert figure.mean_error == pytest.approx(0, abs=1e-4)  # a journal rounds to microseconds
         assert figure.p99_error == pytest.approx(0, abs=1e-4)
@@ -136,3 +139,26 @@ def test_the_reference_decoder_serves(online, tmp_path):
     assert len(again.records) == online.num_requests
     assert all(record.finished for record in again.records)
     assert again.rate_per_s > 0
+
+
+def test_the_end_of_a_run_has_its_errors_and_what_the_profile_took(online):
+    (case,) = cases(online, ONLINE)
+    judged = JudgedCase(
+        case=case,
+        digest="d",
+        node_id="n",
+        device="cpu:0",
+        fingerprint="f",
+        duration_s=1.0,
+        judgement=KIND.judge(case, online, served(online, PROFILE)),
+    )
+    records = Cases.read([json.loads(json.dumps(judged.to_json()))])
+    (line,) = (line for line in suite("buckets").lines(records) if line.startswith("LENS online"))
+    assert "short at 60 req/s on 2 slots: TTFT +0.00% (p99 " in line
+    assert line.endswith("profile: 6 points, 6 binaries, 3.0 s compiling, 2.0 s measuring")
+
+
+def test_a_round_becomes_a_trace_of_points_and_of_what_was_served(online):
+    lanes = [lane.title for lane in suite("buckets").lanes(served(online, PROFILE).rounds[0])]
+    assert lanes[0] == "points"
+    assert any("short" in title for title in lanes[1:])

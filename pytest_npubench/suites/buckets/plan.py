@@ -92,7 +92,7 @@ class BucketService:
 
 
 ONLINE = "online"
-REQUESTS_PER_SLOT = 8  # in one round
+REQUESTS_PER_SLOT = 4  # in one round
 UTILISATION = 0.4  # of the rate that is served when all requests are there at once
 PROFILE_VISIT_S = 0.8  # every prediction of a bucket rests on its two points
 DRAWN_VISIT_S = 0.7  # one batch is half of a case's error: a long one is to be seen more than once in a round
