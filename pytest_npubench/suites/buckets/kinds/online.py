@@ -12,20 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CostRecord
-from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.predictors.profile import BucketProfile
-from pytest_npubench.serving.metrics import RequestRecord
-from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.suites.buckets.plan import ONLINE, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, served_name
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
+
+if TYPE_CHECKING:
+    from pytest_npubench.predictors.profile import BucketProfile
+    from pytest_npubench.serving.metrics import RequestRecord
 
 FIGURES: Mapping[str, Callable[[RequestRecord], float | None]] = {
     "ttft": lambda record: record.ttft_s,
@@ -82,6 +82,7 @@ class OnlineKind:
         )
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
+        from pytest_npubench.campaign.served_block import ServedBlock
         from pytest_npubench.predictors.two_point import count_cost
         from pytest_npubench.stats.error import repeat_error
         from pytest_npubench.suites.buckets.profile_samples import lens_profile, profile_samples
@@ -131,9 +132,11 @@ class OnlineKind:
 
 def predicted(plan: BucketPlan, profile: BucketProfile, records: Sequence[RequestRecord]) -> tuple[RequestRecord, ...]:
     """The same requests at the same times, on a virtual clock whose steps cost what the profile says."""
+    from pytest_npubench.engines.shapes import dense_shape
     from pytest_npubench.engines.virtual.buckets import BucketCost
     from pytest_npubench.engines.virtual.executor import VirtualExecutor
     from pytest_npubench.serving.clock import VirtualClock
+    from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.suites.buckets.online_serving import serve_slots
 
     longest = plan.buckets[-1]
