@@ -11,12 +11,13 @@ from pytest_npubench.backends import backend
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.campaign.served_load import block
-from pytest_npubench.errors import MeasurementError
+from pytest_npubench.errors import HardwareFileError, MeasurementError
 from pytest_npubench.predictors.lens import BucketProfile, BucketTiming
 from pytest_npubench.serving.metrics import RequestRecord
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.buckets.kinds.online import KIND, figures, predicted
 from pytest_npubench.suites.buckets.plan import ONLINE, chosen_plans
+from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import Cases
@@ -106,17 +107,15 @@ def test_requests_of_one_token_have_no_tpot():
 
 
 def test_a_file_says_at_which_batch_sizes(tmp_path):
-    from pytest_npubench.suites.hardware_files import load_hardware
-
     path = tmp_path / "device.toml"
     path.write_text(
-        HARDWARE.replace("[profile.nightly]", "[profile.nightly]\nonline_batch_sizes = [4]\nonline_buckets = [16, 32]")
+        HARDWARE.replace("[profile.nightly]", "[profile.nightly]\nonline_batch_sizes = [2]\nonline_buckets = [16, 32]")
     )
     spec = load_hardware(path)
     quick, nightly = (tuple(chosen_plans(spec, Choice(profile=name))) for name in ("quick", "nightly"))
     assert not any(plan.is_online for plan in quick)
     plain, online = nightly
-    assert (online.key, online.buckets, online.batch_size) == ("device-tiny-llama-b4-online", (16, 32), 4)
+    assert (online.key, online.buckets, online.batch_size) == ("device-tiny-llama-b2-online", (16, 32), 2)
     kinds = [name for name in suite("buckets").kinds if online.includes(name)]
     assert kinds == [ONLINE]
     assert not plain.includes(ONLINE)
@@ -162,3 +161,11 @@ def test_a_round_becomes_a_trace_of_points_and_of_what_was_served(online):
     lanes = [lane.title for lane in suite("buckets").lanes(served(online, PROFILE).rounds[0])]
     assert lanes[0] == "points"
     assert any("short" in title for title in lanes[1:])
+
+
+@pytest.mark.parametrize("wrong", ["online_buckets = [48]", "online_batch_sizes = [4]", "online_batch_sizes = [0]"])
+def test_a_file_names_what_it_has(tmp_path, wrong):
+    path = tmp_path / "device.toml"
+    path.write_text(HARDWARE.replace("[profile.nightly]", f"[profile.nightly]\n{wrong}"))
+    with pytest.raises(HardwareFileError, match=f"profile.nightly.{wrong.split()[0]}"):
+        load_hardware(path)
