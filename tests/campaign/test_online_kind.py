@@ -169,3 +169,20 @@ def test_a_file_names_what_it_has(tmp_path, wrong):
     path.write_text(HARDWARE.replace("[profile.nightly]", f"[profile.nightly]\n{wrong}"))
     with pytest.raises(HardwareFileError, match=f"profile.nightly.{wrong.split()[0]}"):
         load_hardware(path)
+
+
+def test_a_slow_round_is_predicted_from_its_own_points(online):
+    (case,) = cases(online, ONLINE)
+    slow = BucketProfile(
+        buckets={bucket: BucketTiming(ttft_s=2 * TTFT_S[bucket], tbt_s=2 * TBT_S[bucket]) for bucket in TTFT_S},
+        batch_size=2,
+        transitions_s={bucket: 2 * seconds for bucket, seconds in MOVE_S.items()},
+    )
+    found, slower = served(online, PROFILE), served(online, slow)
+    points = {name for name in found.rounds[1] if not name.startswith("served/")}
+    found.rounds[1] = {
+        name: tuple(2 * value for value in values) if name in points else values
+        for name, values in slower.rounds[1].items()
+    }
+    for figure in KIND.judge(case, online, found).detail.figures.values():
+        assert (figure.mean_error, figure.p99_error) == pytest.approx((0, 0), abs=1e-4)
