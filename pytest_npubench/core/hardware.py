@@ -483,6 +483,8 @@ def _check(spec: HardwareSpec) -> None:
             ("models", size.models, spec.models),
             ("batch_sizes", size.batch_sizes, spec.batch_sizes),
             ("buckets", size.buckets, spec.buckets),
+            ("online_batch_sizes", size.online_batch_sizes, spec.batch_sizes),
+            ("online_buckets", size.online_buckets, spec.buckets),
         ):
             check_within(f"profile.{size.name}.{name}", chosen, allowed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -10,14 +11,17 @@ from pytest_npubench.backends import backend
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.campaign.served_load import block
-from pytest_npubench.errors import MeasurementError
+from pytest_npubench.errors import HardwareFileError, MeasurementError
 from pytest_npubench.predictors.lens import BucketProfile, BucketTiming
 from pytest_npubench.serving.metrics import RequestRecord
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.buckets.kinds.online import KIND, figures, predicted
 from pytest_npubench.suites.buckets.plan import ONLINE, chosen_plans
+from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.verdict import VerdictKind
+from pytest_npubench.verdict.case_record import Cases
+from pytest_npubench.verdict.result import JudgedCase
 
 from .conftest import HARDWARE, MOVE_S, TBT_S, TTFT_S, cases, measured, with_size
 
@@ -61,7 +65,7 @@ def test_an_engine_that_keeps_to_its_profile_passes(online):
     judgement = KIND.judge(case, online, served(online, PROFILE))
     assert judgement.verdict.kind is VerdictKind.PASSED
     detail = judgement.detail
-    assert (detail.num_requests, detail.num_rounds, detail.cost.points) == (16, 3, 6)
+    assert (detail.num_requests, detail.num_rounds, detail.cost.points) == (8, 3, 6)
     for figure in detail.figures.values():
         assert figure.mean_error == pytest.approx(0, abs=1e-4)  # a journal rounds to microseconds
         assert figure.p99_error == pytest.approx(0, abs=1e-4)
@@ -103,17 +107,15 @@ def test_requests_of_one_token_have_no_tpot():
 
 
 def test_a_file_says_at_which_batch_sizes(tmp_path):
-    from pytest_npubench.suites.hardware_files import load_hardware
-
     path = tmp_path / "device.toml"
     path.write_text(
-        HARDWARE.replace("[profile.nightly]", "[profile.nightly]\nonline_batch_sizes = [4]\nonline_buckets = [16, 32]")
+        HARDWARE.replace("[profile.nightly]", "[profile.nightly]\nonline_batch_sizes = [2]\nonline_buckets = [16, 32]")
     )
     spec = load_hardware(path)
     quick, nightly = (tuple(chosen_plans(spec, Choice(profile=name))) for name in ("quick", "nightly"))
     assert not any(plan.is_online for plan in quick)
     plain, online = nightly
-    assert (online.key, online.buckets, online.batch_size) == ("device-tiny-llama-b4-online", (16, 32), 4)
+    assert (online.key, online.buckets, online.batch_size) == ("device-tiny-llama-b2-online", (16, 32), 2)
     kinds = [name for name in suite("buckets").kinds if online.includes(name)]
     assert kinds == [ONLINE]
     assert not plain.includes(ONLINE)
@@ -136,3 +138,51 @@ def test_the_reference_decoder_serves(online, tmp_path):
     assert len(again.records) == online.num_requests
     assert all(record.finished for record in again.records)
     assert again.rate_per_s > 0
+
+
+def test_the_end_of_a_run_has_its_errors_and_what_the_profile_took(online):
+    (case,) = cases(online, ONLINE)
+    judged = JudgedCase(
+        case=case,
+        digest="d",
+        node_id="n",
+        device="cpu:0",
+        fingerprint="f",
+        duration_s=1.0,
+        judgement=KIND.judge(case, online, served(online, PROFILE)),
+    )
+    records = Cases.read([json.loads(json.dumps(judged.to_json()))])
+    (line,) = (line for line in suite("buckets").lines(records) if line.startswith("LENS online"))
+    assert "short at 60 req/s on 2 slots: TTFT +0.00% (p99 " in line
+    assert line.endswith("profile: 6 points, 6 binaries, 3.0 s compiling, 2.0 s measuring")
+
+
+def test_a_round_becomes_a_trace_of_points_and_of_what_was_served(online):
+    lanes = [lane.title for lane in suite("buckets").lanes(served(online, PROFILE).rounds[0])]
+    assert lanes[0] == "points"
+    assert any("short" in title for title in lanes[1:])
+
+
+@pytest.mark.parametrize("wrong", ["online_buckets = [48]", "online_batch_sizes = [4]", "online_batch_sizes = [0]"])
+def test_a_file_names_what_it_has(tmp_path, wrong):
+    path = tmp_path / "device.toml"
+    path.write_text(HARDWARE.replace("[profile.nightly]", f"[profile.nightly]\n{wrong}"))
+    with pytest.raises(HardwareFileError, match=f"profile.nightly.{wrong.split()[0]}"):
+        load_hardware(path)
+
+
+def test_a_slow_round_is_predicted_from_its_own_points(online):
+    (case,) = cases(online, ONLINE)
+    slow = BucketProfile(
+        buckets={bucket: BucketTiming(ttft_s=2 * TTFT_S[bucket], tbt_s=2 * TBT_S[bucket]) for bucket in TTFT_S},
+        batch_size=2,
+        transitions_s={bucket: 2 * seconds for bucket, seconds in MOVE_S.items()},
+    )
+    found, slower = served(online, PROFILE), served(online, slow)
+    points = {name for name in found.rounds[1] if not name.startswith("served/")}
+    found.rounds[1] = {
+        name: tuple(2 * value for value in values) if name in points else values
+        for name, values in slower.rounds[1].items()
+    }
+    for figure in KIND.judge(case, online, found).detail.figures.values():
+        assert (figure.mean_error, figure.p99_error) == pytest.approx((0, 0), abs=1e-4)

@@ -92,7 +92,7 @@ class BucketService:
 
 
 ONLINE = "online"
-REQUESTS_PER_SLOT = 8  # in one round
+REQUESTS_PER_SLOT = 4  # in one round
 UTILISATION = 0.4  # of the rate that is served when all requests are there at once
 PROFILE_VISIT_S = 0.8  # every prediction of a bucket rests on its two points
 DRAWN_VISIT_S = 0.7  # one batch is half of a case's error: a long one is to be seen more than once in a round
@@ -264,8 +264,13 @@ def _with_online(plans: Sequence[BucketPlan]) -> Iterator[BucketPlan]:
     yield from plans
     for plan in {plan.model: plan for plan in plans if plan.service.has_slots}.values():
         size = plan.size
-        served = replace(size, buckets=size.online_buckets or size.buckets, workloads=size.workloads[:1])
-        for batch_size in size.online_batch_sizes:
+        served = replace(
+            size,
+            batch_sizes=size.online_batch_sizes,
+            buckets=size.online_buckets or size.buckets,
+            workloads=size.workloads[:1],
+        )
+        for batch_size in plan.spec.batch_sizes_of(plan.model, served):
             yield replace(plan, batch_size=batch_size, size=served, is_online=True)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.protocol import Bench
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.protocol import Engine
-from pytest_npubench.engines.static_buckets import StaticBuckets
 from pytest_npubench.suites.buckets.plan import BucketPlan, BucketService
+
+if TYPE_CHECKING:
+    from pytest_npubench.engines.static_buckets import StaticBuckets
 
 
 class ReferenceBuckets(BucketService):

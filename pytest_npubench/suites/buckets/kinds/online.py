@@ -1,8 +1,9 @@
 """LENS online: TTFT, TPOT and E2E of requests that are served as they arrive, predicted from a profile alone.
 
 The profile's TTFT_b and TBT_b are step costs of the same serving loop on a virtual clock (engines/virtual/buckets.py),
-which replays the arrivals of every round. Requests of all rounds together give means and 99th percentiles; a case fails
-where a mean is off by more than limits.mean_error, or a percentile by more than limits.case_error.
+which replays the arrivals of every round. Each round has a profile of its own points: a machine that slows down for a
+round has queues there that no mean profile has. Requests of all rounds together give means and 99th percentiles; a case
+fails where a mean is off by more than limits.mean_error, or a percentile by more than limits.case_error.
 
 The rate is a share of what this machine serves, found at warm-up. No limit follows from it: the errors are ratios.
 """
@@ -12,20 +13,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.served_block import ServedBlock
+from pytest_npubench.campaign.visits import columns_of
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CostRecord
-from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.predictors.profile import BucketProfile
-from pytest_npubench.serving.metrics import RequestRecord
-from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.suites.buckets.plan import ONLINE, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, served_name
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
+
+if TYPE_CHECKING:
+    from pytest_npubench.predictors.profile import BucketProfile
+    from pytest_npubench.serving.metrics import RequestRecord
 
 FIGURES: Mapping[str, Callable[[RequestRecord], float | None]] = {
     "ttft": lambda record: record.ttft_s,
@@ -33,7 +35,7 @@ FIGURES: Mapping[str, Callable[[RequestRecord], float | None]] = {
     "e2e": lambda record: record.e2e_latency_s,
 }
 P99 = 0.99
-VISIT_S = 0.2  # of a profile point: all of them together take about as long as the requests of a round
+VISIT_S = 0.4  # of a profile point: all of them together take about as long as the requests of a round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +84,24 @@ class OnlineKind:
         )
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
+        from pytest_npubench.campaign.served_block import ServedBlock
         from pytest_npubench.predictors.two_point import count_cost
         from pytest_npubench.stats.error import repeat_error
         from pytest_npubench.suites.buckets.profile_samples import lens_profile, profile_samples
 
         workload = str(case.axis("workload"))
-        blocks = [block for (block,) in measured.visits(served_name(workload), ServedBlock)]
-        profile = lens_profile(plan, measured, plan.buckets)
+        name = served_name(workload)
+        measured.visits(name, ServedBlock)  # raises where there are none
+        rounds = [replace(measured, rounds=[row]) for row in measured.rounds if columns_of(row, name)]
+        blocks = [one.visits(name, ServedBlock)[0][0] for one in rounds]
+        profiles = [lens_profile(plan, one, plan.buckets) for one in rounds]
         found = figures(
             [record for block in blocks for record in block.records],
-            [record for block in blocks for record in predicted(plan, profile, block.records)],
+            [
+                record
+                for block, profile in zip(blocks, profiles, strict=True)
+                for record in predicted(plan, profile, block.records)
+            ],
         )
         gates = [
             gate
@@ -131,9 +141,11 @@ class OnlineKind:
 
 def predicted(plan: BucketPlan, profile: BucketProfile, records: Sequence[RequestRecord]) -> tuple[RequestRecord, ...]:
     """The same requests at the same times, on a virtual clock whose steps cost what the profile says."""
+    from pytest_npubench.engines.shapes import dense_shape
     from pytest_npubench.engines.virtual.buckets import BucketCost
     from pytest_npubench.engines.virtual.executor import VirtualExecutor
     from pytest_npubench.serving.clock import VirtualClock
+    from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.suites.buckets.online_serving import serve_slots
 
     longest = plan.buckets[-1]
