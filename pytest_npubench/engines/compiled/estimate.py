@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.compiled.facts import BinaryFacts
+from pytest_npubench.engines.compiled.hlo import Total
 from pytest_npubench.engines.shapes import DecoderShape
 
 OVERPRICED = 2.0
@@ -43,8 +44,11 @@ class Estimate:
         return self.cycles_s + self.vector_s + self.kernels_s + self.collectives_s
 
 
-def estimate(facts: BinaryFacts, spec: HardwareSpec, shape: DecoderShape, phase: Phase, bucket: int) -> Estimate:
-    """Of one prefill of a whole bucket, or one decode step at its end. Raises ConfigError for a file without clock."""
+def estimate(
+    facts: BinaryFacts | Total, spec: HardwareSpec, shape: DecoderShape, phase: Phase, bucket: int
+) -> Estimate:
+    """Of one prefill of a whole bucket, or one decode step at its end. Raises ConfigError for a file without clock.
+    A Total has no roofline."""
     from pytest_npubench.errors import ConfigError
 
     if spec.compiler is None or spec.compiler.clock is None:
@@ -66,7 +70,7 @@ def estimate(facts: BinaryFacts, spec: HardwareSpec, shape: DecoderShape, phase:
         vector_s=vector_s,
         kernels_s=kernel_flops / (flops.value * per_device) if flops else 0.0,
         collectives_s=sent / (links.value * per_device) if links else 0.0,
-        bound_s=_bound_s(facts, spec, phase, kernel_flops),
+        bound_s=_bound_s(facts, spec, phase, kernel_flops) if isinstance(facts, BinaryFacts) else None,
         unpriced=tuple(unpriced),
     )
 
@@ -76,7 +80,7 @@ def attention_flops(shape: DecoderShape, length: int) -> float:
     return 2.0 * length**2 * shape.num_heads * shape.head_dim * shape.num_layers
 
 
-def _overpriced(facts: BinaryFacts, spec: HardwareSpec) -> tuple[float, float]:
+def _overpriced(facts: BinaryFacts | Total, spec: HardwareSpec) -> tuple[float, float]:
     """Cycles that do not count, and the seconds that count in their place."""
     bandwidth = spec.peak.memory_bandwidth_bytes_per_s
     clock = spec.compiler.clock if spec.compiler else None
