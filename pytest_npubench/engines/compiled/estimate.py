@@ -30,7 +30,8 @@ OVERPRICED = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Seconds, each part for itself; bound_s is None where the file lacks a peak. unpriced: what no part holds."""
+    """Seconds, each part for itself; bound_s is None where the file lacks a peak. unpriced: what no part holds,
+    assumed: what the price takes for granted and a device need not keep."""
 
     cycles_s: float
     vector_s: float
@@ -38,6 +39,7 @@ class Estimate:
     collectives_s: float
     bound_s: float | None
     unpriced: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     @property
     def total_s(self) -> float:
@@ -62,6 +64,11 @@ def estimate(
         unpriced.append("collectives: no interconnect bandwidth in the hardware file")
     if facts.unknown_loops:
         unpriced.append("loops of unknown length count once")
+    assumed = [
+        *(["kernels at peak FLOP/s"] if kernel_flops and flops else []),
+        *(["collectives at the links' full bandwidth"] if facts.collectives and links else []),
+        *(["attention as XLA compiles it: a kernel in its place may take longer"] if phase is Phase.DECODE else []),
+    ]
     per_device = 1 / spec.devices_per_chip
     sent = 2 * (share - 1) / share * facts.collective_bytes
     vector_cycles, vector_s = _overpriced(facts, spec)
@@ -72,6 +79,7 @@ def estimate(
         collectives_s=sent / (links.value * per_device) if links else 0.0,
         bound_s=_bound_s(facts, spec, phase, kernel_flops) if isinstance(facts, BinaryFacts) else None,
         unpriced=tuple(unpriced),
+        assumed=tuple(assumed),
     )
 
 

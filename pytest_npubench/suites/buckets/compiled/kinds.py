@@ -49,6 +49,7 @@ class StepDetail:
     cache_copies: float
     compile_cpu_s: float
     unpriced: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
     vector_s: float = 0.0
 
 
@@ -254,6 +255,7 @@ def _detail(plan: CompiledPlan, phase: Phase, bucket: int, facts: BinaryVisit) -
         cache_copies=facts.cache_copies,
         compile_cpu_s=facts.compile_cpu_s,
         unpriced=found.unpriced,
+        assumed=found.assumed,
         vector_s=found.vector_s,
     )
 
