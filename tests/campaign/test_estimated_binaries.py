@@ -105,7 +105,7 @@ def test_why_there_is_none(asked: BucketPlan, plan: BucketPlan) -> None:
     own = beside(on_cpu, 1.0)
     reason = detail(on_cpu, own).predictors["compiler"].reason
     assert reason == (
-        "unavailable: A device of the tests has no compiler that tells cycles, and operations counted are no time"
+        "unavailable: the compiler for this device tells no cycles, and operations that it counts are no time"
     )
     assert detail(on_cpu, own, PROFILE).estimated_ttft_s is None
     assert estimated_profile(asked, records, (16,)) == (

@@ -32,7 +32,7 @@ def estimated_profile(
 ) -> tuple[BucketProfile | None, str]:
     """LENS's profile of these buckets from estimates alone; or None and why."""
     if _told_nowhere(plan):
-        return None, f"{plan.spec.title} has no compiler that tells cycles, and operations counted are no time"
+        return None, "the compiler for this device tells no cycles, and operations that it counts are no time"
     times = {
         (match[1], int(match[2])): record.estimated_s
         for record in compiles
