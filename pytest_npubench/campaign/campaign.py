@@ -119,7 +119,10 @@ class Campaign:
         for record in self._earlier.records if self._earlier else ():
             if record["record"] == "compile" and (record.get("campaign_digest"), record["fingerprint"]) == wanted:
                 found[record["name"]] = CompileRecord(
-                    name=record["name"], compile_s=record["compile_s"], cache=CacheState(record["cache"])
+                    name=record["name"],
+                    compile_s=record["compile_s"],
+                    cache=CacheState(record["cache"]),
+                    estimated_s=record.get("estimated_s"),
                 )
         return tuple(found.values())
 
@@ -158,6 +161,7 @@ class Campaign:
                     "name": record.name,
                     "compile_s": record.compile_s,
                     "cache": record.cache.value,
+                    **({} if record.estimated_s is None else {"estimated_s": record.estimated_s}),
                 }
             )
         return bench

@@ -13,6 +13,9 @@ from enum import Enum
 
 from pytest_npubench.errors import MeasurementError
 
+NOT_RUN = "compiled, not run"
+"""What is said of a time that a compiler estimated, wherever it stands."""
+
 
 class Phase(Enum):
     """The two phases of serving one request."""
@@ -30,11 +33,13 @@ class CacheState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileRecord:
-    """One compiled binary: its name, the seconds to get it and where it came from."""
+    """One compiled binary: its name, the seconds to get it and where it came from. estimated_s: seconds of a run of it
+    by the compiler's own estimate, None where it has none or nobody asked."""
 
     name: str
     compile_s: float
     cache: CacheState
+    estimated_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

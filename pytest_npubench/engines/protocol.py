@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from pytest_npubench.core.measurement import CompileRecord, Move, Request, Run
+from pytest_npubench.errors import MeasurementError
 
 Finished = Literal["grow", "freeze", "drop"]
 
@@ -72,6 +73,11 @@ class Engine(Protocol):
     """What it pads prompts to whatever it was asked for; empty where it pads to `buckets`, or not at all."""
     canaries: Canaries | None = None
     """The canary kernels where the engine runs; None where nothing runs them."""
+
+    def module(self, name: str) -> str:
+        """The text of a binary's compiled module, by the name on its record. Raises MeasurementError where the engine
+        tells none."""
+        raise MeasurementError(f"{self.name} does not tell what {name} was compiled to")
 
     def close(self) -> None:
         """End what it started."""

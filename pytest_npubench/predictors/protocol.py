@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from pytest_npubench.core.buckets import BucketKeys
 from pytest_npubench.core.measurement import CompileRecord, CostRecord, Request
+from pytest_npubench.predictors.profile import BucketProfile
 from pytest_npubench.predictors.two_point import ProfilePoint, count_cost
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class ProfileSamples:
     requests, over all rounds. transitions_s: seconds of moving the KV cache into a bucket; None where nothing moves.
     compiles: the binaries of these buckets. finished: what a request that ended adds to a padded batch. keys: the
     bucket of a length, None for the smallest that holds it. prefill_shared: a batch has one prefill, not one a prompt
-    (LENS, Eq. 7)."""
+    (LENS, Eq. 7). estimates: what the compiler says of these buckets without running them; None with the reason."""
 
     samples_s: Mapping[ProfilePoint, Sequence[float]]
     batch_size: int
@@ -32,6 +33,8 @@ class ProfileSamples:
     compiles: tuple[CompileRecord, ...] = ()
     keys: BucketKeys | None = None
     prefill_shared: bool = False
+    estimates: BucketProfile | None = None
+    why_no_estimates: str = "no compiler's estimates are on record here"
 
 
 class FittedPredictor(Protocol):
@@ -41,10 +44,12 @@ class FittedPredictor(Protocol):
 
 
 class Predictor:
-    """One way to predict. `name` is what options and reports call it, `about` one sentence with its source."""
+    """One way to predict. `name` is what options and reports call it, `about` one sentence with its source, `basis`
+    what has to be said wherever its figures stand; nothing where they rest on what was measured."""
 
     name: ClassVar[str]
     about: ClassVar[str]
+    basis: ClassVar[str] = ""
 
     def fit(self, samples: ProfileSamples) -> FittedPredictor:
         """Raises NpubenchError for samples that it cannot be fitted on."""

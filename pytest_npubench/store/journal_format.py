@@ -125,6 +125,7 @@ class CompileEntry:
     cache: Literal["cold", "warm"]
     campaign: str | None = None
     campaign_digest: str | None = None
+    estimated_s: float | None = None
 
 
 @dataclass(kw_only=True)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.compiled.facts import BinaryFacts
+from pytest_npubench.engines.compiled.hlo import Total
 from pytest_npubench.engines.shapes import DecoderShape
 
 OVERPRICED = 2.0
@@ -29,7 +30,8 @@ OVERPRICED = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Seconds, each part for itself; bound_s is None where the file lacks a peak. unpriced: what no part holds."""
+    """Seconds, each part for itself; bound_s is None where the file lacks a peak. unpriced: what no part holds,
+    assumed: what the price takes for granted and a device need not keep."""
 
     cycles_s: float
     vector_s: float
@@ -37,14 +39,18 @@ class Estimate:
     collectives_s: float
     bound_s: float | None
     unpriced: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     @property
     def total_s(self) -> float:
         return self.cycles_s + self.vector_s + self.kernels_s + self.collectives_s
 
 
-def estimate(facts: BinaryFacts, spec: HardwareSpec, shape: DecoderShape, phase: Phase, bucket: int) -> Estimate:
-    """Of one prefill of a whole bucket, or one decode step at its end. Raises ConfigError for a file without clock."""
+def estimate(
+    facts: BinaryFacts | Total, spec: HardwareSpec, shape: DecoderShape, phase: Phase, bucket: int
+) -> Estimate:
+    """Of one prefill of a whole bucket, or one decode step at its end. Raises ConfigError for a file without clock.
+    A Total has no roofline."""
     from pytest_npubench.errors import ConfigError
 
     if spec.compiler is None or spec.compiler.clock is None:
@@ -58,6 +64,11 @@ def estimate(facts: BinaryFacts, spec: HardwareSpec, shape: DecoderShape, phase:
         unpriced.append("collectives: no interconnect bandwidth in the hardware file")
     if facts.unknown_loops:
         unpriced.append("loops of unknown length count once")
+    assumed = [
+        *(["kernels at peak FLOP/s"] if kernel_flops and flops else []),
+        *(["collectives at the links' full bandwidth"] if facts.collectives and links else []),
+        *(["attention as XLA compiles it: a kernel in its place may take longer"] if phase is Phase.DECODE else []),
+    ]
     per_device = 1 / spec.devices_per_chip
     sent = 2 * (share - 1) / share * facts.collective_bytes
     vector_cycles, vector_s = _overpriced(facts, spec)
@@ -66,8 +77,9 @@ def estimate(facts: BinaryFacts, spec: HardwareSpec, shape: DecoderShape, phase:
         vector_s=vector_s,
         kernels_s=kernel_flops / (flops.value * per_device) if flops else 0.0,
         collectives_s=sent / (links.value * per_device) if links else 0.0,
-        bound_s=_bound_s(facts, spec, phase, kernel_flops),
+        bound_s=_bound_s(facts, spec, phase, kernel_flops) if isinstance(facts, BinaryFacts) else None,
         unpriced=tuple(unpriced),
+        assumed=tuple(assumed),
     )
 
 
@@ -76,7 +88,7 @@ def attention_flops(shape: DecoderShape, length: int) -> float:
     return 2.0 * length**2 * shape.num_heads * shape.head_dim * shape.num_layers
 
 
-def _overpriced(facts: BinaryFacts, spec: HardwareSpec) -> tuple[float, float]:
+def _overpriced(facts: BinaryFacts | Total, spec: HardwareSpec) -> tuple[float, float]:
     """Cycles that do not count, and the seconds that count in their place."""
     bandwidth = spec.peak.memory_bandwidth_bytes_per_s
     clock = spec.compiler.clock if spec.compiler else None

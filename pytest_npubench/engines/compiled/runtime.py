@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pytest_npubench.backends.protocol import Backend, Device, Stack, class_of
+from pytest_npubench.core.measurement import NOT_RUN
 from pytest_npubench.engines.compiled.compiler import VARIABLES, versions
 from pytest_npubench.engines.unopened_devices import UnopenedDevices, with_software
 
-TITLE = "compiled, not run"
+TITLE = NOT_RUN
 
 
 class CompilerRuntime(UnopenedDevices):

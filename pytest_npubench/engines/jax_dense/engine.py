@@ -50,6 +50,7 @@ class StaticBucketEngine(StaticBuckets):
         self._prefill: dict[int, Callable[..., DecoderState]] = {}
         self._decode: dict[int, Callable[..., DecoderState]] = {}
         self._move: dict[tuple[int, int], Callable[..., Caches]] = {}
+        self._compiled: dict[str, Any] = {}
         self._caches: dict[int, Caches] = {}
         self._state: Any = None
         make = self._compile(self._binaries.weights())
@@ -91,7 +92,11 @@ class StaticBucketEngine(StaticBuckets):
             binary.name, binary.function, *binary.arguments, donate=binary.donate, out=binary.out
         )
         self.compiles = (*self.compiles, self._compiler.compiles[-1])
+        self._compiled[binary.name] = compiled
         return compiled
+
+    def module(self, name: str) -> str:
+        return str(self._compiled[name].as_text())
 
     # -- running (static_buckets.py)
 

@@ -10,7 +10,9 @@ from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.campaign.warmup import warm_up
 from pytest_npubench.engines.protocol import Canaries, Engine
 from pytest_npubench.errors import MeasurementError
+from pytest_npubench.predictors.compiler import PREDICTOR as COMPILER
 from pytest_npubench.predictors.two_point import check_pure
+from pytest_npubench.suites.buckets.estimated_binaries import estimated
 from pytest_npubench.suites.buckets.plan import BucketPlan, mismatch
 from pytest_npubench.suites.buckets.points import BucketPoint, BucketVisit
 
@@ -24,7 +26,7 @@ class BucketBench:
     def __init__(
         self, runtime: Runtime, plan: BucketPlan, make_engine: Callable[[Runtime, BucketPlan], Engine]
     ) -> None:
-        self._plan = plan
+        self._runtime, self._plan = runtime, plan
         self._engine = make_engine(runtime, plan)
 
     def load(
@@ -35,11 +37,15 @@ class BucketBench:
     ) -> Mapping[str, str]:
         """Compile every bucket that a point touches, small to large, every move, every canary. A bucket that cannot be
         had takes its points along, and the larger ones where memory ran out; the smaller ones go on."""
+        first = len(self._runtime.compiles)
         lost = self._load_buckets(points, stage)
         failures = {point.name: reason for point in points if (reason := self._first(lost, point)) is not None}
+        failures.update(self._load_moves(points, failures))
+        if COMPILER.name in self._plan.rivals:
+            stage("reading the compiler's estimates")
+            self._runtime.compiles[first:] = estimated(self._runtime.compiles[first:], self._engine, self._plan)
         return {
             **failures,
-            **self._load_moves(points, failures),
             **self._load_canaries(points),
             **self._mismatched(points),
         }

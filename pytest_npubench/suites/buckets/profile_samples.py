@@ -9,6 +9,7 @@ from pytest_npubench.core.measurement import CompileRecord
 from pytest_npubench.predictors.profile import BucketProfile
 from pytest_npubench.predictors.protocol import ProfileSamples
 from pytest_npubench.predictors.two_point import fit
+from pytest_npubench.suites.buckets.estimated_binaries import estimated_profile
 from pytest_npubench.suites.buckets.plan import BucketPlan
 
 
@@ -22,6 +23,7 @@ def profile_samples(plan: BucketPlan, measured: Measured, buckets: Sequence[int]
         for move in plan.moves(sorted(buckets)[1:])
         if move.move is not None
     }
+    estimates, why = estimated_profile(plan, measured.compiles, buckets)
     return ProfileSamples(
         samples_s=samples_s,
         batch_size=plan.batch_size,
@@ -30,6 +32,8 @@ def profile_samples(plan: BucketPlan, measured: Measured, buckets: Sequence[int]
         prefill_shared=plan.service.prefill_shared,
         transitions_s=transitions_s or None,
         compiles=tuple(record for bucket in buckets for record in bucket_binaries(measured.compiles, bucket)),
+        estimates=estimates,
+        why_no_estimates=why,
     )
 
 

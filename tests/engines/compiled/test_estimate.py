@@ -44,6 +44,17 @@ def test_other_cycles_stay_as_the_compiler_says(vector_cycles: float | None, vec
     assert found.vector_s == 0.0
 
 
+def test_what_a_price_takes_for_granted_is_said() -> None:
+    links = replace(SPEC.peak, interconnect_bandwidth_bytes_per_s=SPEC.peak.memory_bandwidth_bytes_per_s)
+    group, shape = replace(SPEC, tensor_parallel=4, peak=links), dense_shape("llama-3.2-1b")
+    facts = replace(NOTHING, cycles=1e6, kernels=16.0, collectives=32.0, collective_bytes=1e6)
+    prefill, decode = (estimate(facts, group, shape, phase, 128) for phase in Phase)
+    collectives = "collectives at the links' full bandwidth"
+    assert prefill.assumed == ("kernels at peak FLOP/s", collectives)
+    assert decode.assumed == (collectives, "attention as XLA compiles it: a kernel in its place may take longer")
+    assert estimate(replace(NOTHING, cycles=1e6), SPEC, shape, Phase.PREFILL, 128).assumed == ()
+
+
 def test_v6e_operators_add_up_to_what_their_source_has() -> None:
     """Sums of the source's own rows, in us: layers of 128 to 2048 tokens."""
     table = published("tpu_v6e_operators").table("operators")

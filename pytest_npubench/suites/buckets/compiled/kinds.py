@@ -49,6 +49,7 @@ class StepDetail:
     cache_copies: float
     compile_cpu_s: float
     unpriced: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
     vector_s: float = 0.0
 
 
@@ -212,8 +213,9 @@ def batch_estimates_s(
 ) -> list[float]:
     """Seconds of each drawn batch, by LENS from estimated TTFT_b and TBT_b (arXiv 2606.18042, Eq. 6 to 9). What moves
     the cache is estimated too."""
-    from pytest_npubench.predictors.lens import LensPredictor
+    from pytest_npubench.predictors.compiler import PREDICTOR
     from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
+    from pytest_npubench.predictors.protocol import ProfileSamples
 
     times = {point: _estimated(plan, point, facts).total_s for point, facts in found.items()}
     buckets = sorted({point.bucket for point in found if point.larger is None})
@@ -228,9 +230,9 @@ def batch_estimates_s(
         batch_size=plan.batch_size,
         transitions_s={point.larger: times[point] for point in found if point.larger is not None},
     )
-    predictor = LensPredictor(profile)
-    lengths = [[(item.input_tokens, item.output_tokens) for item in batch.requests] for batch in batches]
-    return [predictor.predict_batch(batch, finished="freeze").e2e_s for batch in lengths]
+    samples = ProfileSamples(samples_s={}, batch_size=plan.batch_size, finished="freeze", estimates=profile)
+    fitted = PREDICTOR.fit(samples)
+    return [fitted.predict(batch.requests) for batch in batches]
 
 
 def _estimated(plan: CompiledPlan, point: BinaryPoint, facts: BinaryVisit) -> Estimate:
@@ -253,6 +255,7 @@ def _detail(plan: CompiledPlan, phase: Phase, bucket: int, facts: BinaryVisit) -
         cache_copies=facts.cache_copies,
         compile_cpu_s=facts.compile_cpu_s,
         unpriced=found.unpriced,
+        assumed=found.assumed,
         vector_s=found.vector_s,
     )
 

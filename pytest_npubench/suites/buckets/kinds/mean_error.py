@@ -32,6 +32,7 @@ class RivalErrors:
     max: float | None = None
     under_5_percent_fraction: float | None = None
     reason: str | None = None
+    basis: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,7 @@ def _summary(found: Iterable[PredictionError]) -> ErrorSummary:
 
 def _rival_errors(plan: BucketPlan, measured: Measured, rival: Predictor) -> RivalErrors:
     found = _summary([prediction_error(plan, measured, name, rival) for name in plan.size.workloads])
-    return RivalErrors(**asdict(found))
+    return RivalErrors(**asdict(found), basis=rival.basis)
 
 
 KIND = MeanErrorKind()

@@ -51,7 +51,8 @@ class PredictionError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RivalDetail:
-    """What a predictor beside LENS made of the same batches, or the reason why it made nothing."""
+    """What a predictor beside LENS made of the same batches, or the reason why it made nothing. basis: what is said
+    beside its figures."""
 
     predicted_s: tuple[float, ...] = ()
     error: float | None = None
@@ -60,6 +61,7 @@ class RivalDetail:
     half_width: float | None = None
     cost: CostRecord | None = None
     reason: str | None = None
+    basis: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +203,7 @@ def _rival_detail(plan: BucketPlan, measured: Measured, workload: str, rival: Pr
         gate_error=found.error.gate_value,
         half_width=found.half_width,
         cost=rival.cost(profile_samples(plan, measured, plan.touched(plan.draws(workload)))),
+        basis=rival.basis,
     )
 
 

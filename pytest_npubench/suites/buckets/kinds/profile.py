@@ -27,7 +27,8 @@ COMPILE_MARGIN = 0.10  # one compile a session, and compilers search by the cloc
 class ProfileDetail:
     """TTFT_b and TBT_b of a bucket with their standard errors; where each binary came from, what the profile cost, the
     mean of each profile point by its name, the relative spread of the longer one, and the lengths behind which the
-    engine declares a step. What only a run has is None or empty where the times are those of graphs."""
+    engine declares a step. estimated_*: what the compiler says of both times, where a run asked for that rival. What
+    only a run has is None or empty where the times are those of graphs."""
 
     bucket: int
     ttft_s: float
@@ -40,6 +41,8 @@ class ProfileDetail:
     spread: float | None = None
     continuous: bool = False
     declared: tuple[int, ...] = ()
+    estimated_ttft_s: float | None = None
+    estimated_tbt_s: float | None = None
 
 
 class ProfileKind:
@@ -54,7 +57,9 @@ class ProfileKind:
         return tuple(plan.profile_point(point) for point in plan.profile_points((bucket,)))
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
+        from pytest_npubench.predictors.compiler import PREDICTOR as COMPILER
         from pytest_npubench.predictors.two_point import count_cost
+        from pytest_npubench.suites.buckets.estimated_binaries import estimated_profile
         from pytest_npubench.suites.buckets.profile_samples import bucket_binaries, lens_profile
 
         bucket = int(case.axis("bucket"))
@@ -64,6 +69,8 @@ class ProfileKind:
         low, high = (measured.samples(point.name) for point in (first, second))
         steps = second.requests[0].output_tokens - first.requests[0].output_tokens
         pairs = zip(measured.round_means_s(first.name), measured.round_means_s(second.name), strict=False)
+        asked = COMPILER.name in plan.rivals
+        estimated = estimated_profile(plan, measured.compiles, (bucket,))[0] if asked else None
         binaries = bucket_binaries(measured.compiles, bucket)
         planned = plan.profile_points((bucket,))
         samples = {item: point.samples_s for item, point in zip(planned, (low, high), strict=True)}
@@ -106,6 +113,8 @@ class ProfileKind:
                 spread=high.relative_spread,
                 continuous=continuous,
                 declared=boundaries(plan, measured),
+                estimated_ttft_s=estimated.buckets[bucket].ttft_s if estimated else None,
+                estimated_tbt_s=estimated.buckets[bucket].tbt_s if estimated else None,
             ),
         )
 

@@ -99,6 +99,7 @@ def _table(found: Sequence[CaseRecord[CompiledDetail]]) -> Table | None:
             ("cache copies", lambda row: number_text.count(row[2].cache_copies)),
             ("compiling, CPU s", lambda row: f"{row[2].compile_cpu_s:.1f}"),
             ("memory needed", lambda row: _memory(row[0])),
+            ("taken for granted", lambda row: "; ".join(row[2].assumed) or number_text.UNKNOWN),
             ("not priced", lambda row: "; ".join(row[2].unpriced) or number_text.UNKNOWN),
         ),
         rows,

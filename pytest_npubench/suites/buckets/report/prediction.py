@@ -32,6 +32,7 @@ from pytest_npubench.reports.plot_parts import (
     round_ticks,
 )
 from pytest_npubench.stats.error import summarise
+from pytest_npubench.suites.buckets.kinds.mean_error import RivalErrors
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail, RivalDetail
 from pytest_npubench.suites.buckets.report.profile import cost_words, session
 from pytest_npubench.verdict.case_record import CaseRecord
@@ -134,7 +135,7 @@ def rival_lines(found: Predictions) -> list[str]:
     by_name: dict[str, list[tuple[CaseRecord[PredictionDetail], RivalDetail]]] = {}
     for case in found:
         for name, rival in case.detail.predictors.items():
-            by_name.setdefault(name, []).append((case, rival))
+            by_name.setdefault(rival_title(name, rival), []).append((case, rival))
     return [line for name, rivals in by_name.items() for line in _rival_lines(name, rivals)]
 
 
@@ -159,6 +160,11 @@ def _error_line(predictor: str, signed: Sequence[float]) -> str:
     )
 
 
+def rival_title(name: str, rival: RivalDetail | RivalErrors) -> str:
+    """Its name, and what its figures rest on where that is no measurement."""
+    return f"{name} ({rival.basis})" if rival.basis else name
+
+
 def _rival_lines(name: str, found: Sequence[tuple[CaseRecord[PredictionDetail], RivalDetail]]) -> list[str]:
     reasons = Counter(rival.reason for _, rival in found if rival.reason is not None)
     lines = [f"{name} predicted nothing in {number} cases: {reason}" for reason, number in reasons.items()]
@@ -166,11 +172,15 @@ def _rival_lines(name: str, found: Sequence[tuple[CaseRecord[PredictionDetail], 
     if not errors:
         return lines
     widest: dict[object, CostRecord] = {}
-    for case, rival in found:  # of a campaign the case that used most points
-        if rival.cost is not None and rival.cost.points >= widest.get(session(case), rival.cost).points:
+    for case, rival in found:  # of a campaign the case that used most points, or compiled most
+        if rival.cost is not None and _size(rival.cost) >= _size(widest.get(session(case), rival.cost)):
             widest[session(case)] = rival.cost
     costs = f"{name} profiling cost: {len(widest)} sessions, {cost_words(list(widest.values()))}"
     return [_error_line(name, errors), costs, *lines]
+
+
+def _size(cost: CostRecord) -> tuple[int, int]:
+    return cost.points, cost.binaries
 
 
 def _gated(rival: RivalDetail) -> float | None:
@@ -249,7 +259,7 @@ def _rival_marks(names: list[str], found: Sequence[JudgedWorkload]) -> list[Draw
     for name, item in zip(names, found, strict=True):
         for predictor, rival in item.case.detail.predictors.items():
             if rival.error is not None:
-                errors.setdefault(predictor, {})[name] = rival.error
+                errors.setdefault(rival_title(predictor, rival), {})[name] = rival.error
     return [
         build.marks(
             predictor,
@@ -277,7 +287,7 @@ def _error_rows(item: JudgedWorkload) -> list[tuple[str, ...]]:
     )
     rivals = [
         (
-            f"{item.workload}, {name}{f': {rival.reason}' if rival.reason else ''}",
+            f"{item.workload}, {rival_title(name, rival)}{f': {rival.reason}' if rival.reason else ''}",
             measured,
             number_text.milliseconds(sum(rival.predicted_s) if rival.predicted_s else None),
             number_text.percent(rival.error, signed=True),

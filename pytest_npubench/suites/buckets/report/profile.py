@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pytest_npubench.core.measurement import CostRecord
+from pytest_npubench.core.measurement import NOT_RUN, CostRecord
 from pytest_npubench.reports import build, definitions, number_text
 from pytest_npubench.reports.page import Chart, Table
 from pytest_npubench.reports.plot_parts import BLUE, ORANGE, axis, log_axis, milliseconds
@@ -26,6 +26,9 @@ COST = (
     "most."
 )
 
+BY_COMPILER = f"the compiler's estimate, {NOT_RUN}"
+ESTIMATED = f"{BY_COMPILER}: its cycles over the clock, with what carries none priced beside them."
+
 Profiles = Sequence[CaseRecord[ProfileDetail]]
 Times = dict[int, tuple[float, float | None]]
 """By bucket, seconds and their standard error."""
@@ -39,9 +42,14 @@ def bucket_charts(found: Profiles) -> tuple[Chart, ...]:
     ttft: Times = {detail.bucket: (detail.ttft_s, detail.ttft_error_s) for detail in details}
     tbt: Times = {detail.bucket: (detail.tbt_s, detail.tbt_error_s) for detail in details}
     return (
-        _time_chart("TTFT_b", TTFT, BLUE, ttft),
-        _time_chart("TBT_b", TBT, ORANGE, tbt),
+        _time_chart("TTFT_b", TTFT, BLUE, ttft, _estimated(details, "estimated_ttft_s")),
+        _time_chart("TBT_b", TBT, ORANGE, tbt, _estimated(details, "estimated_tbt_s")),
     )
+
+
+def _estimated(details: Sequence[ProfileDetail], name: str) -> dict[int, float]:
+    """By bucket, seconds that the compiler estimates."""
+    return {one.bucket: seconds for one in details if (seconds := getattr(one, name)) is not None}
 
 
 def cost_table(found: Profiles) -> Table | None:
@@ -97,28 +105,30 @@ def _total(costs: Sequence[CostRecord]) -> CostRecord:
     )
 
 
-def _time_chart(name: str, note: str, color: str, times: Times) -> Chart:
+def _time_chart(name: str, note: str, color: str, times: Times, estimated: dict[int, float]) -> Chart:
     buckets, title, y_title = list(times), f"{name} by bucket", f"{name}, ms"
     seconds = [value for value, _ in times.values()]
     values = milliseconds(seconds)
     ends = [
         None if error is None else (1e3 * (value - error), 1e3 * (value + error)) for value, error in times.values()
     ]
+    series = [build.treads(name, buckets, values, "bucket {x}: {y:.4g} ms", color=color, ends=ends)]
+    if estimated:
+        times_ms = milliseconds(list(estimated.values()))
+        series.append(build.line(BY_COMPILER, list(estimated), times_ms, "bucket {x}: {y:.4g} ms", place=2))
+    columns: build.Columns[int] = (
+        ("bucket", lambda bucket: str(bucket)),
+        (f"{name} ms", lambda bucket: number_text.milliseconds(times[bucket][0])),
+        ("± standard error ms", lambda bucket: number_text.milliseconds(times[bucket][1])),
+        (f"{BY_COMPILER}, ms", lambda bucket: number_text.milliseconds(estimated.get(bucket))),
+    )
     return build.chart(
         title,
         f"{name} of buckets {', '.join(map(str, buckets))}: {number_text.milliseconds(seconds[0])} ms in the smallest, "
         f"{number_text.milliseconds(seconds[-1])} ms in the largest.",
-        (note, definitions.STANDARD_ERROR),
-        [build.treads(name, buckets, values, "bucket {x}: {y:.4g} ms", color=color, ends=ends)],
+        (note, definitions.STANDARD_ERROR, *((ESTIMATED,) if estimated else ())),
+        series,
         (log_axis("bucket b, tokens", buckets), axis(y_title, from_zero=True)),
-        build.table(
-            title,
-            (
-                ("bucket", lambda bucket: str(bucket)),
-                (f"{name} ms", lambda bucket: number_text.milliseconds(times[bucket][0])),
-                ("± standard error ms", lambda bucket: number_text.milliseconds(times[bucket][1])),
-            ),
-            buckets,
-        ),
-        legend=False,
+        build.table(title, columns if estimated else columns[:-1], buckets),
+        legend=bool(estimated),
     )

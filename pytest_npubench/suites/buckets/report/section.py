@@ -22,6 +22,7 @@ from pytest_npubench.suites.buckets.report.prediction import (
     padding_lines,
     prediction_charts,
     rival_lines,
+    rival_title,
 )
 from pytest_npubench.suites.buckets.report.profile import bucket_charts, cost_lines, cost_table
 from pytest_npubench.suites.buckets.report.steps import steps_chart
@@ -71,7 +72,7 @@ def _mean_errors(found: Sequence[CaseRecord[MeanErrorDetail]]) -> list[str]:
             f"median {detail.median:.2%}, p90 {detail.p90:.2%}, max {detail.max:.2%})."
         )
         remarks += [
-            f"Mean prediction error of {name}, a rival: {rival.mean:.2%}."
+            f"Mean prediction error of {rival_title(name, rival)}, a rival: {rival.mean:.2%}."
             for name, rival in detail.predictors.items()
             if rival.mean is not None
         ]
