@@ -151,12 +151,14 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was asked for and what came out, as plain data. Raises NpubenchError."""
+    from pytest_npubench.engines.hf_config import stated_context_tokens
     from pytest_npubench.workloads.measured_run import EngineArguments, measured_run
 
     system, calibration = _system(arguments)
     slo, slo_source = _slo(arguments, system.spec)
     served = measured_run(arguments.served) if arguments.served else None
-    about, loads = _served(served) if served else _drawn(arguments, system)
+    most_tokens = min(system.kv_capacity_tokens, stated_context_tokens(arguments.model) or system.kv_capacity_tokens)
+    about, loads = _served(served, most_tokens) if served else _drawn(arguments, most_tokens)
     against = measured_run(arguments.against) if arguments.against else None
     measured = _measured(against) if against else {}
     engine = served.engine if served else EngineArguments()
@@ -328,18 +330,27 @@ def _system(arguments: argparse.Namespace) -> tuple[System, CostFile | None]:
     return replace(system, cost=best, is_asynchronous=found.asynchronous), found
 
 
-def _served(run: MeasuredRun) -> tuple[dict[str, Any], list[tuple[float | None, tuple[ServingRequest, ...]]]]:
+def _served(
+    run: MeasuredRun, most_tokens: int
+) -> tuple[dict[str, Any], list[tuple[float | None, tuple[ServingRequest, ...]]]]:
+    """Raises ConfigError for a request that is longer than the model's context or the KV cache."""
+    for request in run.load():
+        if request.total_tokens > most_tokens:
+            raise ConfigError(
+                f"{run.source}, request {request.id}: {request.prompt_tokens} prompt and {request.output_tokens} "
+                f"output tokens; the model's context and the KV cache hold {most_tokens}"
+            )
     about = {"name": run.source, "source": "a run that was served", "num_requests": len(run.requests), "num_dropped": 0}
     return about, [(None, run.load())]
 
 
 def _drawn(
-    arguments: argparse.Namespace, system: System
+    arguments: argparse.Namespace, most_tokens: int
 ) -> tuple[dict[str, Any], list[tuple[float | None, tuple[ServingRequest, ...]]]]:
     from pytest_npubench.workloads import workload
 
     found = workload(arguments.workload)
-    sample, loads = _loads(arguments, system, found)
+    sample, loads = _loads(arguments, most_tokens, found)
     about = {
         "name": found.name,
         "source": found.source,
@@ -359,13 +370,13 @@ def _slo(arguments: argparse.Namespace, spec: HardwareSpec | None) -> tuple[Slo 
 
 
 def _loads(
-    arguments: argparse.Namespace, system: System, found: Any
+    arguments: argparse.Namespace, most_tokens: int, found: Any
 ) -> tuple[LengthSample, list[tuple[float | None, tuple[ServingRequest, ...]]]]:
     """The sample of lengths, and for each rate the requests as they arrive."""
     from pytest_npubench.cli.simulation import arriving, arriving_at, drawn_lengths, replayed_rows
     from pytest_npubench.serving.arrivals import replay
 
-    num_requests, most_tokens = arguments.requests, system.kv_capacity_tokens
+    num_requests = arguments.requests
     if arguments.replay:
         rows = replayed_rows(found, num_requests, most_tokens=most_tokens)
         assert rows.arrival_s is not None

@@ -112,8 +112,25 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def named_or_read(model: str) -> DecoderShape:
     """The shape of that name, or of a path to a model's folder or .json. Raises as decoder_shape and read_shape."""
-    is_path = model.endswith(".json") or "/" in model or os.sep in model
-    return read_shape(Path(model)) if is_path else shapes.decoder_shape(model)
+    return read_shape(Path(model)) if _is_path(model) else shapes.decoder_shape(model)
+
+
+def stated_context_tokens(model: str) -> int | None:
+    """The longest prompt and answer together that the file of a model states; None for a shape by name, or where it
+    states none. Raises ConfigError as read_config, and for a figure that is none."""
+    if not _is_path(model):
+        return None
+    file = _file(Path(model))
+    config = read_config(file)
+    return _whole(config, "max_position_embeddings", file) if "max_position_embeddings" in config else None
+
+
+def _is_path(model: str) -> bool:
+    return model.endswith(".json") or "/" in model or os.sep in model
+
+
+def _file(path: Path) -> Path:
+    return path / CONFIG_FILE if path.is_dir() else path
 
 
 def read_shape(path: Path) -> DecoderShape:
@@ -121,7 +138,7 @@ def read_shape(path: Path) -> DecoderShape:
 
     Raises ConfigError for a file that is none, and for a model that no shape describes, by the key that says so.
     """
-    file = path / CONFIG_FILE if path.is_dir() else path
+    file = _file(path)
     return shape_of(read_config(file), file.resolve().parent.name, file)
 
 

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_npubench.engines.hf_config import config_of
+from pytest_npubench.engines.shapes import decoder_shape
+
 from .conftest import Answer
 
 Run = Callable[..., Answer]
@@ -122,3 +125,18 @@ def test_a_type_that_nobody_knows_is_named(call: Run, served: Path, tmp_path: Pa
     done = call("calibrate", served, *SYSTEM, "-o", tmp_path / "cost.json")
     assert done.status == 1
     assert "dtype: 'bf17'; want one of auto, bfloat16" in done.err
+
+
+def test_a_request_beyond_the_model_s_context_is_named(call: Run, served: Path, tmp_path: Path) -> None:
+    """Drawn lengths beyond it are left out and counted instead."""
+    (tmp_path / "moe").mkdir()
+    rows = [json.loads(line) for line in (served / "requests.jsonl").read_text(encoding="utf-8").splitlines()]
+    median = sorted(row["input_toks"] + row["output_toks"] for row in rows)[len(rows) // 2]
+    config = config_of(decoder_shape("small-moe"), dtype="bf16") | {"max_position_embeddings": median}
+    (tmp_path / "moe" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    system = ["--hardware", "nvidia-h100", "--model", tmp_path / "moe"]
+    done = call("simulate", *system, "--run", served)
+    assert done.status == 2
+    assert f"tokens; the model's context and the KV cache hold {median}" in done.err
+    drawn = call("simulate", *system, *LOAD, "--policy", "chunked", "--json").json
+    assert drawn["workload"]["num_dropped"] > 0
