@@ -147,6 +147,17 @@ def seconds(text: str) -> float:
     return number(text, f"seconds above 0, up to {LONGEST_S}", lambda value: 0 < value <= LONGEST_S)
 
 
+def time_limit(text: str) -> float:
+    """Seconds of a time with its unit: "125ms" is 0.125."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s)", text.strip())
+    value, scale = (found[1], 1e-3 if found[2] == "ms" else 1.0) if found else ("none", 1.0)
+    want = f"a time above 0 with its unit, s or ms, such as 10s or 125ms, up to {LONGEST_S} s"
+    try:
+        return scale * number(value, want, lambda amount: 0 < amount * scale <= LONGEST_S)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{_short(text)}: want {want}") from None
+
+
 def rate(text: str) -> float:
     """Requests a second."""
     want = f"requests a second, {LOWEST_RATE_PER_S:g} to {HIGHEST_RATE_PER_S:g}"

@@ -28,6 +28,7 @@ COMMANDS = {
     "profile": "write the bucket profile that a campaign measured",
     "predict": "predict latency with LENS",
     "simulate": "simulate scheduling policies on a virtual clock",
+    "search": "find the cheapest setting that keeps an SLO, on a virtual clock",
     "calibrate": "find out what an iteration of your own server costs",
     "load": "load an OpenAI-compatible server and time every token",
     "partition": "profile a pair of compute units, and plan how a model's operators are split over it",
@@ -45,7 +46,7 @@ EPILOG = """\
 exit status:
   0    done
   1    an error, in one line on stderr; compare and ab: a regression; load: too
-       few requests attain their SLO; journal check and hardware --check: a
+       few requests attain their SLO; search: no setting does; journal check and hardware --check: a
        fault was found; nightly: not green
   2    a command line that cannot be understood; a simulation or load that
        cannot be run

@@ -59,6 +59,15 @@ def picture_text(
     return simulation_page(answer, served, facts)
 
 
+def search_picture_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A page. Raises ConfigError without the report extra."""
+    try:
+        from pytest_npubench.reports.search_page import search_page
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is not installed: pip install pytest-npubench[report]") from error
+    return search_page(rows)
+
+
 def write(path: Path, text: str) -> None:
     """Raises StoreError where it cannot be written."""
     try:

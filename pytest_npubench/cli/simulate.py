@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import (
-    LONGEST_S,
     LONGEST_SHOWN,
     add_command,
     check_other_file,
@@ -27,10 +26,11 @@ from pytest_npubench.cli.arguments import (
     rate,
     request_count,
     seed,
+    time_limit,
     token_count,
     whole_number,
 )
-from pytest_npubench.cli.system_options import Stated, add_system_options, stated_by_cost, system_of
+from pytest_npubench.cli.system_options import Stated, add_system_options, calibrated_system, system_of
 from pytest_npubench.errors import ConfigError, NpubenchError
 
 if TYPE_CHECKING:
@@ -99,8 +99,12 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument(
         "--set", metavar="NAME=VALUE", type=_setting, action="append", default=[], help="any setting of a policy"
     )
-    parser.add_argument("--slo-ttft", metavar="TIME", type=_limit, help="such as 10s (default: the hardware file's)")
-    parser.add_argument("--slo-tbt", metavar="TIME", type=_limit, help="such as 125ms (default: the hardware file's)")
+    parser.add_argument(
+        "--slo-ttft", metavar="TIME", type=time_limit, help="such as 10s (default: the hardware file's)"
+    )
+    parser.add_argument(
+        "--slo-tbt", metavar="TIME", type=time_limit, help="such as 125ms (default: the hardware file's)"
+    )
     parser.add_argument("--picture", metavar="PAGE.html", type=Path, help="distributions and queues as a page")
     parser.add_argument(
         "--requests-out", metavar="PATH", type=Path, help="every request's times, of the form that --run reads"
@@ -312,22 +316,10 @@ def _measured(run: MeasuredRun) -> dict[str, float]:
 
 
 def _system(arguments: argparse.Namespace) -> tuple[System, CostFile | None]:
-    """Raises StoreError for a cost file that cannot be read, ConfigError for one of another model or devices."""
-    from pytest_npubench.engines.virtual.cost_file import read_cost_file
-
+    """Raises as system_of and calibrated_system."""
     if arguments.cost is None:
         return system_of(arguments, Stated(), may_exceed_memory=False), None
-    found = read_cost_file(arguments.cost)
-    system = system_of(arguments, stated_by_cost(found), may_exceed_memory=True)
-    theirs, ours = (found.tensor_parallel, found.dtype), (system.tensor_parallel, system.dtype)
-    if theirs != ours:
-        raise ConfigError(f"{arguments.cost} is of {theirs[0]} devices in {theirs[1]}, not of {ours[0]} in {ours[1]}")
-    if (system.num_sharing > 1 or found.is_expert_parallel) and system.num_sharing != found.num_sharing:
-        raise ConfigError(
-            f"{arguments.cost} is of {found.num_sharing} replicas that share their experts, not of {system.num_sharing}"
-        )
-    best = found.calibration(system.shape).best
-    return replace(system, cost=best, is_asynchronous=found.asynchronous), found
+    return calibrated_system(arguments, arguments.cost)
 
 
 def _served(
@@ -421,17 +413,6 @@ def _setting(text: str) -> tuple[str, Setting]:
     if re.fullmatch(r"-?\d{1,12}", value):
         return name, int(value)
     return name, float(value) if re.fullmatch(r"-?\d{1,12}\.\d{1,12}", value) else value[:LONGEST_SHOWN]
-
-
-def _limit(text: str) -> float:
-    """Seconds of a time with its unit: "125ms" is 0.125."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s)", text.strip())
-    value, scale = (found[1], 1e-3 if found[2] == "ms" else 1.0) if found else ("none", 1.0)
-    want = f"a time above 0 with its unit, s or ms, such as 10s or 125ms, up to {LONGEST_S} s"
-    try:
-        return scale * number(value, want, lambda amount: 0 < amount * scale <= LONGEST_S)
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text[:LONGEST_SHOWN]!r}: want {want}") from None
 
 
 def _cv(text: str) -> float:

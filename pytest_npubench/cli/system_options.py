@@ -6,7 +6,7 @@ What no option says is taken from a run that was served or a cost that was calib
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,7 +75,7 @@ def stated_by_run(engine: EngineArguments, shape: DecoderShape) -> Stated:
     )
 
 
-def stated_by_cost(cost: CostFile) -> Stated:
+def _stated_by_cost(cost: CostFile) -> Stated:
     return Stated(
         tensor_parallel=cost.tensor_parallel,
         data_parallel=cost.data_parallel,
@@ -134,6 +134,23 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
         keeps_blocks=stated.keeps_blocks and not arguments.no_prefix_caching,
         prefix_hit_fraction=arguments.prefix_hit,
     )
+
+
+def calibrated_system(arguments: argparse.Namespace, path: Path) -> tuple[System, CostFile]:
+    """What a cost file says of how it was served, unless an option says otherwise, under its cost. Raises as system_of,
+    StoreError for a file that cannot be read, ConfigError for one of another model or of other devices."""
+    from pytest_npubench.engines.virtual.cost_file import read_cost_file
+
+    found = read_cost_file(path)
+    system = system_of(arguments, _stated_by_cost(found), may_exceed_memory=True)
+    theirs, ours = (found.tensor_parallel, found.dtype), (system.tensor_parallel, system.dtype)
+    if theirs != ours:
+        raise ConfigError(f"{path} is of {theirs[0]} devices in {theirs[1]}, not of {ours[0]} in {ours[1]}")
+    if (system.num_sharing > 1 or found.is_expert_parallel) and system.num_sharing != found.num_sharing:
+        raise ConfigError(
+            f"{path} is of {found.num_sharing} replicas that share their experts, not of {system.num_sharing}"
+        )
+    return replace(system, cost=found.calibration(system.shape).best, is_asynchronous=found.asynchronous), found
 
 
 def hardware(name: str) -> HardwareSpec:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.cli.simulate import _limit
+from pytest_npubench.cli.arguments import time_limit
 from pytest_npubench.engines.hf_config import config_of
 from pytest_npubench.engines.shapes import decoder_shape
 
@@ -217,7 +217,7 @@ def test_a_trace_that_is_too_short_or_wrong(refused: Callable[..., str], trace: 
 
 @pytest.mark.parametrize(("text", "limit_s"), [("10s", 10), ("125ms", 0.125), ("0.5s", 0.5), (" 2s ", 2)])
 def test_a_limit_is_a_number_with_its_unit(text: str, limit_s: float) -> None:
-    assert _limit(text) == pytest.approx(limit_s)
+    assert time_limit(text) == pytest.approx(limit_s)
 
 
 def test_one_request_has_no_rate_and_is_simulated_all_the_same(call: Run) -> None:

@@ -1,0 +1,89 @@
+"""npubench search: what is cheapest is so by npubench simulate, a killed search goes on, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Answer
+
+Run = Callable[..., Answer]
+SLO = ["--slo-ttft", "3s", "--slo-tbt", "60ms"]
+LOAD = ["--model", "small-moe", "--workload", "layered-sharegpt", "--requests", 30, "--rate", 40, 10, 2000]
+SEARCH = ["search", "--hardware", "nvidia-h100", *LOAD, *SLO, "--processes", 2]
+SETTINGS = ["--policy", "chunked", "layered", "--tensor-parallel", 1, 2, "--chunk-size", 64, 2048]
+
+
+def test_the_cheapest_is_what_simulate_says_of_each(call: Run, tmp_path: Path) -> None:
+    """2 devices x (2 chunks + 1 layered) = 6 settings, each once; price 2 an hour a device."""
+    page = tmp_path / "page.html"
+    done = call(*SEARCH, *SETTINGS, "--price", "nvidia-h100=2", "--picture", page, "--json")
+    assert done.status == 0, done.err
+    assert "npubench: 6 of 6 settings" in done.err
+    rows = done.json["settings"]
+    assert len({row["name"] for row in rows}) == len(rows) == 6
+    for row in rows:
+        for tried in row["tried"]:
+            policy, chunk = ("layered", []) if "layered" in row["name"] else ("chunked", ["--chunk-size"])
+            chunk += [row["name"].split("chunk_size_tokens ")[1].rstrip(")")] if chunk else []
+            load = [*LOAD[:6], "--rate", tried["rate_per_s"], "--policy", policy, *chunk, *SLO]
+            devices = ["--hardware", "nvidia-h100", "--tensor-parallel", row["devices"]]
+            (run,) = call("simulate", *devices, *load, "--json").json["runs"]
+            attained = next(one["value"] for one in run["metrics"] if one["name"] == "slo_attainment")
+            assert tried["attainment"] == pytest.approx(attained)
+        carried = [one["rate_per_s"] for one in row["tried"] if one["attainment"] >= 0.9]
+        assert row["rate_per_s"] == (max(carried) if carried else None)
+        assert row["cost"] == (pytest.approx(1000 * 2 * row["devices"] / 3600 / max(carried)) if carried else None)
+    costs = [row["cost"] for row in rows if row["cost"] is not None]
+    assert costs == sorted(costs)
+    assert f"{len(costs)} of 6 settings keep the SLO" in page.read_text(encoding="utf-8")
+    assert "cost of 1000" in call(*SEARCH, *SETTINGS).out
+
+
+def test_a_search_that_was_killed_goes_on(call: Run, tmp_path: Path) -> None:
+    """Half of a line, as a kill leaves it, is written again; nothing that is there is simulated twice."""
+    results = tmp_path / "results.jsonl"
+    whole = call(*SEARCH, *SETTINGS, "--results", results, "--json")
+    lines = results.read_text(encoding="utf-8").splitlines(keepends=True)
+    assert len(lines) == 6
+    results.write_text("".join(lines[:3]) + lines[3][:20], encoding="utf-8")
+    again = call(*SEARCH, *SETTINGS, "--results", results, "--json")
+    assert "npubench: 3 of 6 settings are in" in again.err
+    assert again.json == whole.json
+    after = results.read_text(encoding="utf-8").splitlines()
+    assert sorted(after) == sorted(line.rstrip("\n") for line in lines)
+    assert all(json.loads(line)["key"] for line in after)
+    other = call(*SEARCH, *SETTINGS, "--results", results, "--seed", 1, "--json")
+    assert "are in" not in other.err  # another load
+
+
+def test_where_none_attains_the_closest_is_named(call: Run) -> None:
+    tight = ["--slo-ttft", "1ms", "--slo-tbt", "60ms"]
+    done = call("search", "--hardware", "nvidia-h100", *LOAD, "--policy", "chunked", *tight, "--processes", 1)
+    assert done.status == 1
+    assert "no setting attains 90%; the closest is 1 x nvidia-h100 chunked with" in done.err
+    assert "TTFT is what it misses more" in done.err
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        (["--policy", "chunkd"], 2, "no scheduling policy 'chunkd'"),
+        (["--price", "nvidia-a100=3"], 2, "none of --hardware is named so"),
+        (["--price", "nvidia-h100=-1"], 2, "want a price above 0"),
+        (["--workload", "nothing"], 2, "no workload is named 'nothing'"),
+        (["--results", "BROKEN"], 2, "line 1: no result of a search"),
+        (["--model", "gpt-oss-120b"], 1, "cannot be served"),
+        (["--hardware", "none.toml", "--model", "small-moe"], 0, "not served: 1 x none chunked: none.toml"),
+    ],
+)
+def test_what_cannot_be_searched_is_said(call: Run, tmp_path: Path, change: list[str], status: int, words: str) -> None:
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("{}\n", encoding="utf-8")
+    change = [str(broken) if word == "BROKEN" else word for word in change]
+    done = call(*SEARCH, "--policy", "chunked", *change)
+    assert done.status == status, done.err
+    assert words in done.out + done.err
