@@ -21,7 +21,7 @@ from pytest_npubench.engines.protocol import Canaries, Compiler
 from pytest_npubench.engines.request_batch import Prompt
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.static_buckets import StaticBuckets
-from pytest_npubench.errors import ConfigError
+from pytest_npubench.errors import ConfigError, MeasurementError
 
 
 class StaticBucketEngine(StaticBuckets):
@@ -96,6 +96,8 @@ class StaticBucketEngine(StaticBuckets):
         return compiled
 
     def module(self, name: str) -> str:
+        if name not in self._compiled:
+            raise MeasurementError(f"{name} is no binary of {self.name}")
         return str(self._compiled[name].as_text())
 
     # -- running (static_buckets.py)

@@ -37,13 +37,12 @@ class BucketBench:
     ) -> Mapping[str, str]:
         """Compile every bucket that a point touches, small to large, every move, every canary. A bucket that cannot be
         had takes its points along, and the larger ones where memory ran out; the smaller ones go on."""
-        first = len(self._runtime.compiles)
         lost = self._load_buckets(points, stage)
         failures = {point.name: reason for point in points if (reason := self._first(lost, point)) is not None}
         failures.update(self._load_moves(points, failures))
         if COMPILER.name in self._plan.rivals:
             stage("reading the compiler's estimates")
-            self._runtime.compiles[first:] = estimated(self._runtime.compiles[first:], self._engine, self._plan)
+            self._runtime.compiles[:] = estimated(self._runtime.compiles, self._engine, self._plan)
         return {
             **failures,
             **self._load_canaries(points),

@@ -28,6 +28,7 @@ from pytest_npubench.suites.buckets.htp.kinds import htp_kind_for
 from pytest_npubench.suites.buckets.htp.plan import HtpPlan, HtpPoint, HtpVisit
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.verdict import VerdictKind
+from pytest_npubench.verdict.observations import Rule
 
 MB = 1e6
 
@@ -169,6 +170,15 @@ def test_a_machine_that_is_too_small_for_the_whole_says_so_and_passes(plan: HtpP
     found = judged(plan, measure(plan), "profile", bucket=1024)
     assert found.verdict.kind is VerdictKind.PASSED
     assert "needs about 15 GB of this machine" in found.detail.whole
+
+
+@pytest.mark.parametrize("kind", ["profile", "steps"])
+def test_the_gate_takes_every_metric(plan: HtpPlan, measure: Measure, kind: str) -> None:
+    """A margin that it refuses would make a case invalid only in a whole run."""
+    judgement = judged(plan, measure(plan), kind, bucket=plan.buckets[0])
+    for metric in judgement.metrics:
+        Rule(margin=metric.margin or 0.0)
+    assert next(one for one in judgement.metrics if one.name == "compile_cpu_s").gate == "none"
 
 
 def test_visits_are_kept_with_what_the_compiler_does_not_tell() -> None:
