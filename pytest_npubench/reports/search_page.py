@@ -52,6 +52,8 @@ def search_page(rows: Sequence[Mapping[str, Any]]) -> str:
         environment()
         .get_template("simulation.html.jinja")
         .render(
+            command="npubench search",
+            pictures="Rates and prices",
             headline=f"{len(carried)} of {len(rows)} settings keep the SLO",
             facts=[("clock", "virtual: no device ran")],
             charts=[picture] if carried else [],

@@ -35,6 +35,8 @@ def simulation_page(answer: Mapping[str, Any], served: Mapping[str, Records], fa
         environment()
         .get_template("simulation.html.jinja")
         .render(
+            command="npubench simulate",
+            pictures="Latencies and queues",
             headline=f"{answer['model']} on {answer['hardware']}, {answer['clock']} clock",
             facts=facts,
             tables=[_metrics(run) for run in answer["runs"]],
