@@ -103,7 +103,7 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
         raise ConfigError(f"--expert-parallel: {why}; want a model with experts and --data-parallel above 1")
     dtype = arguments.dtype or stated.dtype or (spec.dtype if spec else "bf16")
     kv_dtype = arguments.kv_dtype or stated.kv_dtype
-    capacity = arguments.kv_capacity or (stated.kv_capacity_tokens if spec is None else None)
+    capacity = arguments.kv_capacity or stated.kv_capacity_tokens
     if capacity is None or (not may_exceed_memory and spec is not None and spec.peak.memory_bytes is not None):
         if spec is None:
             raise ConfigError("want --kv-capacity, or --hardware with the memory of a device")

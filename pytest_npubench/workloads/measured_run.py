@@ -83,21 +83,21 @@ class EngineArguments:
     data_parallel: Tokens = field(default=1, metadata=key("data_parallel_size"))
     is_expert_parallel: bool = field(default=False, metadata=key("enable_expert_parallel"))
     keeps_blocks: bool = field(default=True, metadata=key("enable_prefix_caching"))
-    torch_dtype: str = field(default="auto", metadata=key("dtype"))
-    torch_kv_dtype: str = field(default="auto", metadata=key("kv_cache_dtype"))
+    torch_dtype: str | None = field(default=None, metadata=key("dtype"))
+    torch_kv_dtype: str | None = field(default=None, metadata=key("kv_cache_dtype"))
 
     @property
     def dtype(self) -> str | None:
         """As hardware files name it; None: not stated."""
-        return _DTYPES.get(self.torch_dtype)
+        return _DTYPES[self.torch_dtype or "auto"]
 
     @property
     def kv_dtype(self) -> str | None:
-        return _DTYPES.get(self.torch_kv_dtype)
+        return _DTYPES[self.torch_kv_dtype or "auto"]
 
     def __post_init__(self) -> None:
         for name, given in (("dtype", self.torch_dtype), ("kv_cache_dtype", self.torch_kv_dtype)):
-            if given not in _DTYPES:
+            if (given or "auto") not in _DTYPES:
                 raise WrongEntryError(name, f"{given!r}; want one of {', '.join(_DTYPES)}")
 
 
