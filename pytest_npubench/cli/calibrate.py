@@ -51,7 +51,7 @@ def add_parser(commands: Commands, about: str) -> None:
         "source",
         metavar="RUN",
         type=Path,
-        help="a folder with requests.jsonl, vLLM's benchmark JSON, or a journal of served rounds",
+        help="a folder with requests.jsonl, vLLM's benchmark JSON or step log, or a journal",
     )
     add_system_options(parser, hardware="whose peaks: a shipped file, or a .toml with [peak]")
     chosen = parser.add_mutually_exclusive_group()
@@ -72,7 +72,7 @@ def add_parser(commands: Commands, about: str) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Raises WorkloadError, JournalError for a run that cannot be read, ConfigError for one that does not tell the
     cost, StoreError where nothing can be written."""
-    from pytest_npubench.cli.journal_iterations import is_journal
+    from pytest_npubench.cli.seen_iterations import is_journal, is_step_log
     from pytest_npubench.engines.virtual.cost_file import read_cost_file, write_cost_file
     from pytest_npubench.workloads.measured_run import META, REQUESTS
 
@@ -81,7 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.hardware is None:
         raise ConfigError("want --hardware: factors are over its peaks")
     other = read_cost_file(arguments.other) if arguments.other else None
-    fit = _fit_iterations if is_journal(arguments.source) else _fit_requests
+    are_iterations = is_journal(arguments.source) or is_step_log(arguments.source)
+    fit = _fit_iterations if are_iterations else _fit_requests
     found, content, known = fit(arguments, other)
     write_cost_file(arguments.output, content)
     if arguments.json:
@@ -121,7 +122,7 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
 
 
 def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tuple[Calibration, CostFile, str]:
-    from pytest_npubench.cli.journal_iterations import iterations_of
+    from pytest_npubench.cli.seen_iterations import is_journal, iterations_of, logged_iterations, stated_capacity
     from pytest_npubench.engines.hf_config import named_or_read
     from pytest_npubench.engines.virtual.cost_file import seen_in
     from pytest_npubench.engines.virtual.memory import dtype_bytes
@@ -130,19 +131,35 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     from pytest_npubench.workloads.measured_run import EngineArguments
 
     if arguments.requests:
-        raise ConfigError("--requests: a journal is calibrated on by its iterations; want --first, such as 50%")
-    logs = iterations_of(arguments.source, named_or_read(arguments.model))
-    # our own loop plans an iteration when the one before has ended, and frees what is preempted
-    system = replace(_system(arguments, EngineArguments(keeps_blocks=False)), is_asynchronous=False)
+        raise ConfigError("--requests: iterations are calibrated on; want --first, such as 50%")
+    shape = named_or_read(arguments.model)
+    if is_journal(arguments.source):
+        # our own loop plans an iteration when the one before has ended, and frees what is preempted
+        system = replace(_system(arguments, EngineArguments(keeps_blocks=False)), is_asynchronous=False)
+    else:
+        arguments.kv_capacity = arguments.kv_capacity or stated_capacity(arguments.source)
+        system = _system(arguments, EngineArguments())
     kept = system.kv_dtype or system.dtype
-    token_bytes = system.shape.kv_bytes_per_token(dtype_bytes(kept))
-    samples = pooled([samples_of(log, system.shape, kv_token_bytes=token_bytes) for log in logs])
+    token_bytes = shape.kv_bytes_per_token(dtype_bytes(kept))
+    logs = (
+        iterations_of(arguments.source, shape)
+        if is_journal(arguments.source)
+        else [
+            logged_iterations(
+                arguments.source,
+                shape,
+                kv_token_bytes=token_bytes,
+                kv_capacity_tokens=system.kv_capacity_tokens,
+            )
+        ]
+    )
+    samples = pooled([samples_of(log, shape, kv_token_bytes=token_bytes) for log in logs])
     there = len(samples.seconds)
     number = max(1, round((arguments.first or 1.0) * there))
-    found = calibrate_steps(system.shape, _prior(system, other), samples.part(0, number), seed=arguments.seed)
+    found = calibrate_steps(shape, _prior(system, other), samples.part(0, number), seed=arguments.seed)
     rest = samples.part(number, there)
     errors = _spread("step", rest.predicted(found.best), rest.seconds)
-    seen = seen_in(merged(logs), system.shape, kept)
+    seen = seen_in(merged(logs), shape, kept)
     content = _content(system, found, seen, str(arguments.source), number, errors)
     return found, content, f"the first {number} of {there} iterations"
 

@@ -88,6 +88,50 @@ def test_the_terms_of_a_device_are_found_in_its_iterations(call: Run, tmp_path: 
 
 
 @pytest.mark.parametrize("model", MODELS)
+def test_what_vllm_logs_of_each_iteration_will_do(call: Run, tmp_path: Path, model: str) -> None:
+    """To hundredths of a millisecond, and a tenth of a percent of the KV cache; among its other lines."""
+    system, real = device(model)
+    result = served(model, "chunked", 4)
+    held = [number / system.shape.kv_bytes_per_token(2) / KV_TOKENS for number in result.log.kv_bytes]
+    rows = zip(
+        result.log.num_decode,
+        result.log.num_prefill_tokens,
+        np.array(result.log.end_s) - np.array(result.log.start_s),
+        held,
+        strict=True,
+    )
+    lines = [f"INFO 11-23 [kv_cache_utils.py:1234] GPU KV cache size: {KV_TOKENS:,} tokens"]
+    for index, (decode, prompt, seconds, share) in enumerate(rows):
+        lines.append(
+            f"INFO 11-23 [loggers.py:199] Engine 000: Iteration({index}): {bool(prompt):d} context requests, {prompt} "
+            f"context tokens, {decode} generation requests, {decode} generation tokens, iteration elapsed time: "
+            f"{seconds * 1e3:.2f} ms, GPU KV cache usage: {share:.1%}"
+        )
+    lines.append(lines[-1].replace(" ms,", " ms (dummy),"))
+    path = tmp_path / "vllm.log"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    cost = tmp_path / "cost.json"
+    done = call("calibrate", path, "--model", model, "--hardware", "nvidia-h100", "--first", "60%", "-o", cost)
+    assert done.status == 0, done.err
+    assert f"of {len(result.log)} iterations" in done.out
+    answer = json.loads(cost.read_text(encoding="utf-8"))
+    assert (answer["kv_capacity_tokens"], answer["asynchronous"]) == (KV_TOKENS, True)
+    logs = np.array(answer["logs"]).mean(axis=0)
+    found = dict(zip(answer["terms"], (np.array(answer["unit_s"]) * np.exp(logs)).tolist(), strict=True))
+    assert found["fixed_s"] + found["weights_s"] == pytest.approx(real.fixed_s + real.weights_s, rel=0.1)
+    assert found["row_s"] == pytest.approx(real.row_s, rel=0.1)
+    assert abs(answer["errors"]["step_mean"]) < 0.02
+
+
+def test_a_log_without_iterations_is_named(call: Run, tmp_path: Path) -> None:
+    path = tmp_path / "vllm.log"
+    path.write_text("INFO starting\n", encoding="utf-8")
+    done = call("calibrate", path, "--model", MODELS[0], "--hardware", "nvidia-h100", "-o", tmp_path / "cost.json")
+    assert done.status == 1
+    assert "no line of an iteration; want the log of vllm serve --enable-logging-iteration-details" in done.err
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_an_iteration_takes_what_the_cost_says(model: str) -> None:
     """The columns of the log and the cost's own seconds are one form, written twice."""
     result, (system, cost) = served(model, "layered", 3), device(model)
