@@ -4,6 +4,7 @@ defined beside its charts (suites/NAME/report)."""
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 VERDICT = (
     "passed and failed hold a case against absolute limits; invalid means that it could not be measured, and why; "
@@ -50,6 +51,7 @@ METRICS = {
 """What the names in heads of tables and on axes mean. Of several names in one text the first of these counts."""
 
 
+@lru_cache(maxsize=4096)
 def of(text: str) -> str:
     """The meaning of the metric that a head or an axis names, "mean TTFT, ms" say; empty where it names none."""
     return next((meaning for name, meaning in METRICS.items() if _NAMES[name].search(text)), "")

@@ -15,4 +15,7 @@ LINE_HEIGHT = 18.0
 
 def escaped(text: object) -> str:
     """Characters that XML cannot hold become a question mark."""
-    return escape("".join(one if one.isprintable() or one == " " else "\ufffd" for one in str(text)))
+    words = str(text)
+    if not words.isprintable():
+        words = "".join(one if one.isprintable() or one == " " else "\ufffd" for one in words)
+    return escape(words)
