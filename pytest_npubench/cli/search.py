@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -168,7 +169,7 @@ def _results(
             f"npubench: {len(found) - len(left)} of {len(found)} settings are in {arguments.results}", file=sys.stderr
         )
     processes = min(arguments.processes or os.cpu_count() or 1, max(1, len(left)))
-    with ProcessPoolExecutor(processes) as pool:
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         running = {pool.submit(evaluate, candidate, goal): candidate for candidate in left}
         try:
             for done, future in enumerate(as_completed(running), len(found) - len(left) + 1):

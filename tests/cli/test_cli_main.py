@@ -26,6 +26,7 @@ NAMES = (
     "profile",
     "predict",
     "simulate",
+    "search",
     "calibrate",
     "load",
     "partition",

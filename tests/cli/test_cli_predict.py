@@ -347,7 +347,7 @@ def test_rivals_beside_lens_from_the_rounds_of_a_journal(journal: Path, call: Ru
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--predictor", "linaer"), "no predictor 'linaer'; known: lens, linear"),
+        (("--predictor", "linaer"), "no predictor 'linaer'; known: lens, compiler, linear"),
         (("--predictor", "linear"), "rivals are fitted on rounds; want --journal and --campaign, not a PROFILE.json"),
     ],
 )
