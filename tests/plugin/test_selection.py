@@ -154,7 +154,10 @@ def test_a_device_that_no_hardware_file_describes_is_named(project):
 @pytest.mark.parametrize(
     ("marker", "text"),
     [
-        ("npubench_cases('nothing')", "no case kind 'nothing'; known: canary, mean_error, online, prediction, profile, steps"),
+        (
+            "npubench_cases('nothing')",
+            "no case kind 'nothing'; known: canary, mean_error, online, prediction, profile",
+        ),
         ("npubench_cases()", "npubench_cases takes one kind"),
         ("npubench_cases('steps', bucket=1)", "npubench_cases takes one kind"),
     ],
