@@ -11,7 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest_npubench
 from pytest_npubench.cli.system_options import Stated, calibrated_system, system_of
+from pytest_npubench.engines.hf_config import CONFIG_FILE
 from pytest_npubench.errors import NpubenchError
 
 if TYPE_CHECKING:
@@ -57,11 +59,13 @@ class Candidate:
         )
 
     def key(self, goal: Goal) -> str:
-        """Of this under this goal, in a file of results. What files say belongs to it."""
-        digest = hashlib.sha256(json.dumps([asdict(self), asdict(goal)], sort_keys=True).encode())
-        for path in map(Path, (self.hardware, goal.workload)):
-            if path.is_file():
-                digest.update(path.read_bytes())
+        """Of this under this goal, in a file of results. What files say belongs to it, and this package's version."""
+        text = json.dumps([pytest_npubench.__version__, asdict(self), asdict(goal)], sort_keys=True)
+        digest = hashlib.sha256(text.encode())
+        for path in map(Path, (self.hardware, goal.workload, goal.model)):
+            file = path / CONFIG_FILE if path.is_dir() else path
+            if file.is_file():
+                digest.update(file.read_bytes())
         return digest.hexdigest()[:16]
 
 

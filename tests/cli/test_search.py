@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_npubench.cli.searched_settings import Candidate, Goal
+
 from .conftest import Answer
 
 Run = Callable[..., Answer]
@@ -58,6 +60,28 @@ def test_a_search_that_was_killed_goes_on(call: Run, tmp_path: Path) -> None:
     assert all(json.loads(line)["key"] for line in after)
     other = call(*SEARCH, *SETTINGS, "--results", results, "--seed", 1, "--json")
     assert "are in" not in other.err  # another load
+
+
+def test_a_model_that_changed_is_another_result(tmp_path: Path) -> None:
+    """Its file counts, given by its folder or by its path."""
+    config = tmp_path / "config.json"
+    one = Candidate(hardware="nvidia-h100", tensor_parallel=1, data_parallel=1, policy="chunked", settings=())
+    for model in (tmp_path, config):
+        goal = Goal(
+            model=str(model),
+            workload="layered-sharegpt",
+            num_requests=9,
+            rates_per_s=(1.0,),
+            slo_ttft_s=1.0,
+            slo_tbt_s=1.0,
+            attainment=0.9,
+            seed=0,
+            expert_parallel=False,
+        )
+        config.write_text("{}", encoding="utf-8")
+        before = one.key(goal)
+        config.write_text('{"num_hidden_layers": 1}', encoding="utf-8")
+        assert one.key(goal) != before
 
 
 def test_where_none_attains_the_closest_is_named(call: Run) -> None:
