@@ -202,7 +202,7 @@ def _content(
         logs=tuple(tuple(round(value, 5) for value in row) for row in found.logs.tolist()),
         seen=seen,
         source=source,
-        num_requests=number,
+        num_seen=number,
         errors=errors,
     )
 

@@ -53,10 +53,6 @@ class Replica:
         batch.make_room()
         return self.scheduler.plan()
 
-    @property
-    def has_unnoticed(self) -> bool:
-        return bool(self._sent)
-
     def ran(self, plan: IterationPlan, outcome: IterationOutcome, start_s: float, end_s: float, waiting: int) -> None:
         batch = self.scheduler.batch
         self.log.append(start_s, end_s, plan, outcome, num_running=batch.num_admitted, num_waiting=waiting)

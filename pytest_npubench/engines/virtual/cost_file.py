@@ -38,7 +38,8 @@ class Seen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostFile:
     """terms: names of calibrated.CalibratedCost; unit_s: their seconds at the published peaks; logs: posterior draws of
-    the logarithms of their factors. errors: simulated over measured - 1 of the requests that were not calibrated on."""
+    the logarithms of their factors. num_seen: requests, or iterations, that it was calibrated on. errors:
+    simulated over measured - 1 of the others."""
 
     model: str
     num_layers: int
@@ -57,7 +58,7 @@ class CostFile:
     logs: tuple[tuple[float, ...], ...]
     seen: Seen
     source: str
-    num_requests: int
+    num_seen: int
     errors: Mapping[str, float]
     format: str = FORMAT
     version: int = VERSION

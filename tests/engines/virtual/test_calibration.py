@@ -174,7 +174,7 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
         logs=((0.0, 0.1, 0.2, 0.3), (0.2, 0.1, 0.0, 0.1)),
         seen=Seen(prefill_tokens=10, decode_rows=2, context_tokens=100),
         source="here",
-        num_requests=9,
+        num_seen=9,
         errors={"e2e_mean": 0.01},
     )
     path = tmp_path / "cost.json"
