@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -184,10 +185,14 @@ def _is_free(path: Path) -> bool:
         os.close(descriptor)
 
 
+TEMPFILE_PROBE = re.compile(r"tmp/[a-z0-9_]{8}")  # tempfile tries a folder with such a file, and a kill may come between
+
+
 def files(project: Project) -> set[str]:
     """The project's files, but for what Python and pytest keep for themselves."""
     found = (path.relative_to(project.root) for path in project.root.rglob("*") if path.is_file())
-    return {str(path) for path in found if not {"__pycache__", ".pytest_cache"} & set(path.parts)}
+    kept = (path.as_posix() for path in found if not {"__pycache__", ".pytest_cache"} & set(path.parts))
+    return {name for name in kept if not TEMPFILE_PROBE.fullmatch(name)}
 
 
 def allowed_leftovers(names: Iterable[str]) -> set[str]:
