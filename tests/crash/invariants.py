@@ -185,7 +185,7 @@ def _is_free(path: Path) -> bool:
         os.close(descriptor)
 
 
-TEMPFILE_PROBE = re.compile(r"tmp/[a-z0-9_]{8}")  # tempfile tries a folder with such a file, and a kill may come between
+TEMPFILE_PROBE = re.compile(r"tmp/[a-z0-9_]{8}")  # tempfile tries a folder with one, and a kill may come between
 
 
 def files(project: Project) -> set[str]:

@@ -67,7 +67,7 @@ class EventStream:
             raise MeasurementError(f"an event of more than {self._event_bytes} bytes; want JSON of one token or a few")
 
 
-ANSWER_BYTES, ALL_BYTES = 2**18, 2**26
+ANSWER_BYTES, ALL_BYTES = 2**18, 2**28
 PIECE_BYTES = 128  # what Python keeps beside a piece's bytes: a time, a pair and an object
 END, ERROR = DONE.encode(), b'"error"'
 LAST = b"\n\ndata: [DONE]\n\n"

@@ -75,9 +75,13 @@ def _loop_runner() -> Callable[[Coroutine[Any, Any, T]], T]:
     return uvloop.run
 
 
+AT_ONCE = 2  # answers of a backlog
+
+
 class Backlog:
     """Answers that are over. While others arrive none is read, unless what is unread fills half of its room: then the
-    ones that ended first are, so that those still coming need not be."""
+    ones that ended first are, so that those still coming need not be; two for each that ends, as the loop stands still
+    meanwhile."""
 
     def __init__(self) -> None:
         self.unread = Unread()
@@ -86,8 +90,9 @@ class Backlog:
 
     def add(self, place: int, ended: Ended) -> None:
         self._ended.append((place, ended))
-        while self.unread.is_half_full and self._ended:
-            self._read_first()
+        for _ in range(AT_ONCE):
+            if self.unread.is_half_full and self._ended:
+                self._read_first()
 
     def in_order(self) -> tuple[HttpAnswer, ...]:
         """All answers, by their place."""

@@ -12,7 +12,7 @@ from pytest_npubench.engines.http import arrived as module
 from pytest_npubench.engines.http.answer import HttpRequest
 from pytest_npubench.engines.http.arrived import ANSWER_BYTES, Arrived, Unread
 from pytest_npubench.engines.http.client import Ended
-from pytest_npubench.engines.http.load_run import Backlog
+from pytest_npubench.engines.http.load_run import AT_ONCE, Backlog
 from pytest_npubench.errors import MeasurementError
 
 DONE = b"data: [DONE]\n\n"
@@ -145,6 +145,26 @@ def test_no_more_is_unread_of_all_answers_than_allowed(monkeypatch):
         found.add(0.0, _event("a" * 90, 1))
         assert backlog.unread.num_bytes <= 10_000
     assert [answer.token_times_s for answer in backlog.in_order()] == [(float(place),) for place in range(200)]
+
+
+def test_a_long_backlog_is_read_little_by_little(monkeypatch):
+    """Answers that ended while there was room, and then one that ends where there is none: the loop waits for few."""
+    monkeypatch.setattr(module, "ALL_BYTES", 40_000)
+    backlog = Backlog()
+    for place in range(100):
+        found = _arrived(backlog.unread)
+        found.add(0.0, DONE)
+        backlog.add(place, _ended(found, 0))
+    open_one = _arrived(backlog.unread)
+    open_one.add(0.0, _event("a" * 15_000, None))
+    least = len(DONE) + module.PIECE_BYTES
+    for place in range(100, 110):
+        before = backlog.unread.num_bytes
+        found = _arrived(backlog.unread)
+        found.add(0.0, DONE)
+        backlog.add(place, _ended(found, 0))
+        assert backlog.unread.num_bytes == before + least - AT_ONCE * least
+    assert len(backlog.in_order()) == 110
 
 
 def test_bytes_and_events_have_their_limits():
