@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import add_command, add_json_option, columns, entry_count, print_document, say
 from pytest_npubench.errors import HistoryError, did_you_mean
@@ -69,7 +68,7 @@ def add_parser(commands: Commands, about: str) -> None:
             default=[],
             help="only this driver, runtime, compiler, host, git_revision, ...; may be repeated",
         )
-        action.add_argument("--json", action="store_true", help="print JSON")
+        add_json_option(action)
 
 
 def run_upload(arguments: argparse.Namespace) -> int:
@@ -99,7 +98,8 @@ def run_list(arguments: argparse.Namespace) -> int:
 
     found = history_sessions(arguments.history, dict(arguments.where), since=arguments.since, limit=arguments.limit)
     if arguments.json:
-        return _print_json(found)
+        print_document("history-sessions", sessions=list(map(asdict, found)))
+        return 0
     header = ("STARTED", "SESSION", "HOST", "REVISION", "EXIT", "CASES", "DEVICES")
     print(columns([header, *map(_session_cells, found)]) if found else "no sessions")
     return 0
@@ -112,7 +112,9 @@ def run_show(arguments: argparse.Namespace) -> int:
     since = "" if arguments.since is None else _utc(arguments.since)
     found = [item for item in series_of(_rows(arguments)) if item.points[-1].started_at >= since]
     if arguments.json:
-        return _print_json([asdict(item) | {"changes": list(map(asdict, changes_of(item)))} for item in found])
+        series = [asdict(item) | {"changes": list(map(asdict, changes_of(item)))} for item in found]
+        print_document("history-series", series=series)
+        return 0
     print("\n\n".join(_trend(item, changes_of(item), since) for item in found) or "no session since then")
     return 0
 
@@ -127,7 +129,8 @@ def run_changes(arguments: argparse.Namespace) -> int:
     found = [change for item in series for change in changes_of(item) if change.started_at >= since]
     found.sort(key=lambda change: change.started_at, reverse=True)
     if arguments.json:
-        return _print_json(found)
+        print_document("history-changes", changes=list(map(asdict, found)))
+        return 0
     header = ("STARTED", "CASE", "METRIC", "DEVICE CLASS", "CHANGE", "STACK")
     rows = [
         (item.started_at, item.case, item.metric, item.device_class, _level(item), "; ".join(item.stack) or "the same")
@@ -221,11 +224,6 @@ def _session_cells(row: SessionRow) -> tuple[str, ...]:
     devices = "; ".join(dict.fromkeys(f"{key.device_class}, driver {key.driver or 'unknown'}" for key in row.keys))
     status = "none" if row.exit_status is None else str(row.exit_status)
     return row.started_at, row.session, row.host or "", row.git_revision or "", status, verdicts or "none", devices
-
-
-def _print_json(found: Sequence[Any]) -> int:
-    print(json.dumps([item if isinstance(item, dict) else asdict(item) for item in found], indent=2))
-    return 0
 
 
 def _utc(since: datetime) -> str:

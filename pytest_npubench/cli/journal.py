@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ def add_parser(commands: Commands, about: str) -> None:
         actions, "check", "say which sessions are whole and what is damaged; exit status 1 if any", EXAMPLE
     )
     check.add_argument("journals", metavar="JOURNAL", nargs="+", type=Path, help="a journal")
-    check.add_argument("--json", action="store_true", help="print JSON")
+    add_json_option(check)
     check.set_defaults(run=run_check)
     salvage = add_command(
         actions,
@@ -43,7 +42,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     """A file that cannot be read at all counts as damaged, and the others are checked all the same."""
     found = [_checked(path) for path in arguments.journals]
     if arguments.json:
-        print(json.dumps(found, indent=1))
+        print_document("journal-check", journals=found)
     else:
         print("\n\n".join(map(_text, found)))
     return WHOLE if all(item["whole"] for item in found) else DAMAGED

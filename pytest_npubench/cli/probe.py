@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Backend, Device
-from pytest_npubench.cli.arguments import add_command, columns, seconds
+from pytest_npubench.cli.arguments import add_command, add_json_option, columns, print_document, seconds
 from pytest_npubench.core.hardware import FAMILIES, HardwareSpec
 from pytest_npubench.errors import BrokenEntryError, DeviceUnavailableError, did_you_mean
 from pytest_npubench.suites.hardware_files import known_folders, load_all
@@ -23,7 +22,7 @@ TIMEOUT_S = 120.0
 def add_parser(commands: Commands, about: str) -> None:
     parser = add_command(commands, "probe", about, "npubench probe cuda tpu --timeout 30")
     parser.add_argument("family", nargs="*", help=f"device families to probe (default: all): {', '.join(FAMILIES)}")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json_option(parser)
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
@@ -43,7 +42,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     specs = load_all(known_folders())
     found = {family: probe_family(family, arguments.timeout, specs) for family in families}
     if arguments.json:
-        print(json.dumps(found, indent=2))
+        print_document("probe", families=found)
     else:
         print(columns([row for family, answer in found.items() for row in _rows(family, answer)]))
     return 0

@@ -129,6 +129,8 @@ JOURNAL, OUT = "JOURNAL", "OUT"
         (("trace", JOURNAL, "-o", OUT), "npubench-trace-written"),
         (("baseline", "accept", JOURNAL, "--baselines", OUT), "npubench-baseline-accepted"),
         (("journal", "salvage", JOURNAL, "--output", OUT), "npubench-journal-salvaged"),
+        (("journal", "check", JOURNAL), "npubench-journal-check"),
+        (("probe", "cpu"), "npubench-probe"),
         (("history", "upload", JOURNAL, "--history", f"{OUT}.db"), "npubench-history-uploaded"),
     ],
     ids=lambda item: " ".join(item[:2]) if isinstance(item, tuple) else "",

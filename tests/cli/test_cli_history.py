@@ -66,7 +66,7 @@ def test_the_default_place(nights: Path, tmp_path: Path, call: Run, monkeypatch:
 
 def test_list_is_newest_first_and_narrowed(nights: Path, history: str, call: Run) -> None:
     ids = [session.id for session in read_journal(nights).sessions]
-    found = call("history", "list", "--history", history, "--json").json
+    found = call("history", "list", "--history", history, "--json").json["sessions"]
     assert [item["session"] for item in found] == ids[::-1]
     assert found[0]["keys"][0]["driver"] == "580.12"
     assert sum(found[0]["verdicts"].values()) == 9
@@ -78,7 +78,7 @@ def test_list_is_newest_first_and_narrowed(nights: Path, history: str, call: Run
         (("--since", "2026-11-08T04:00:00+02:00"), ids[:-2:-1]),
     ):
         answer = call("history", "list", "--history", history, "--json", *arguments)
-        assert [item["session"] for item in answer.json] == wanted, arguments
+        assert [item["session"] for item in answer.json["sessions"]] == wanted, arguments
     text = call("history", "list", "--history", history).out
     assert f"{ids[-1]}  bench-1  0123456789ab  0 " in text
     assert call("history", "list", "--history", history, "--since", "2027-01-01").out == "no sessions\n"
@@ -111,7 +111,7 @@ def test_show_says_every_metric_and_since(history: str, call: Run) -> None:
 
 
 def test_show_as_json(history: str, call: Run) -> None:
-    (series,) = call("history", "show", CASE, "--metric", "tbt_s", "--history", history, "--json").json
+    (series,) = call("history", "show", CASE, "--metric", "tbt_s", "--history", history, "--json").json["series"]
     assert [point["median"] > 0.0021 for point in series["points"]] == [False] * 4 + [True] * 4
     (change,) = series["changes"]
     assert change["session"] == series["points"][NUM_OLD]["session"]
@@ -138,7 +138,7 @@ def test_what_is_not_there_is_answered_with_what_is(history: str, call: Run) -> 
 
 
 def test_changes_over_all_cases(history: str, call: Run) -> None:
-    found = call("history", "changes", "--history", history, "--json").json
+    found = call("history", "changes", "--history", history, "--json").json["changes"]
     times = [item for item in found if item["unit"] == "s"]
     assert [(item["case"], item["metric"], item["stack"]) for item in times] == [
         (CASE, "tbt_s", ["driver 570.86 -> 580.12"])

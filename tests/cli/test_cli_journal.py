@@ -35,7 +35,7 @@ def test_check_names_damage_and_goes_on_with_the_next(call, path, tmp_path):
     edited(path, lambda lines: lines.pop(7))
     done = call("journal", "check", "--json", str(tmp_path / "absent"), str(path))
     assert done.status == 1
-    absent, found = json.loads(done.out)
+    absent, found = json.loads(done.out)["journals"]
     assert "No such file" in absent["error"]
     assert Counter(session["whole"] for session in found["sessions"]) == {True: 2, False: 1}
     (damage,) = found["damage"]

@@ -70,7 +70,7 @@ def test_the_state_stands_below_its_device(call: Run, watched: dict[str, Watched
     watched["cuda"] = Watched(STATE, GPU)
     lines = call("probe", "cuda").out.splitlines()
     assert [line.strip() for line in lines] == ["cuda:0  NVIDIA H200; hardware file nvidia-h200", WORDS]
-    answer = call("probe", "cuda", "--json").json
+    answer = call("probe", "cuda", "--json").json["families"]
     assert answer["cuda"]["devices"][0]["state"] == {
         name: list(value) if isinstance(value, tuple) else value for name, value in STATE.items()
     }
@@ -87,7 +87,7 @@ def test_a_family_without_an_engine_is_watched_as_a_whole(call: Run, watched: di
 def test_nothing_known_is_nothing_shown(call: Run, watched: dict[str, Watched], answer: Any) -> None:
     watched["cuda"] = Watched(answer, GPU)
     assert len(call("probe", "cuda").out.splitlines()) == 1
-    assert "state" not in call("probe", "cuda", "--json").json["cuda"]["devices"][0]
+    assert "state" not in call("probe", "cuda", "--json").json["families"]["cuda"]["devices"][0]
 
 
 def test_a_device_that_is_lost_is_said_and_ends_nothing(call: Run, watched: dict[str, Watched]) -> None:
@@ -107,7 +107,7 @@ def test_every_part_of_a_state_may_be_missing() -> None:
 
 
 def test_this_host(call: Run) -> None:
-    entry = call("probe", "cpu", "--json").json["cpu"]
+    entry = call("probe", "cpu", "--json").json["families"]["cpu"]
     if entry["devices"]:
         assert entry["devices"][0]["state"]["num_cores"] >= 1
 
@@ -117,7 +117,8 @@ def test_a_device_that_nobody_can_name_says_why(call: Run, watched: dict[str, Wa
     watched["cuda"] = Watched(None, unknown)
     reason = "which device of the host it is is unknown, so its state is not read: the CUDA driver tells no UUID of it"
     assert [line.strip() for line in call("probe", "cuda").out.splitlines()][1:] == [reason]
-    assert call("probe", "cuda", "--json").json["cuda"]["devices"][0]["unidentified"] == unknown.unidentified
+    (device,) = call("probe", "cuda", "--json").json["families"]["cuda"]["devices"]
+    assert device["unidentified"] == unknown.unidentified
 
 
 def test_a_vendor_that_was_given_up_is_said(call: Run, watched: dict[str, Watched]) -> None:
