@@ -151,7 +151,7 @@ def _select(config: pytest.Config, items: list[pytest.Item]) -> None:
         from pytest_npubench.plugin.selection import select
 
         session = _session(config)
-        selection = select(items, session.settings, session.probe, session.known_durations)
+        selection = select(items, session.settings, session.probe, session.stores.known_durations)
         if selection.deselected:
             config.hook.pytest_deselected(items=selection.deselected)
         items[:] = selection.items
@@ -178,7 +178,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    from pytest_npubench.plugin.session import hand_on
+    from pytest_npubench.plugin.run_process import hand_on
 
     hand_on(node.config, node.workerinput)
 
@@ -205,7 +205,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def _finish(session: BenchSession, exit_status: int, records: list[Record]) -> int:
     """Close the journal, accept and report. Returns the exit status to set, 0 for none."""
-    session.close(exit_status, records)
+    session.stores.close(exit_status, records)
     failure = 0
     if session.has_outcome:
         from pytest_npubench.plugin.outcome import publish

@@ -12,7 +12,7 @@ import pytest
 from pytest_npubench.errors import RunNotAcceptedError, StoreError
 from pytest_npubench.plain_text import plain, plain_lines
 from pytest_npubench.plugin.exit_status import ExitStatus
-from pytest_npubench.plugin.session import run_id
+from pytest_npubench.plugin.run_process import run_id
 from pytest_npubench.plugin.settings import Settings
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.suites import shown

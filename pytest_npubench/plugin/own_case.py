@@ -147,7 +147,7 @@ class Measure:
     def _compared(self, judgement: Judgement) -> Judgement:
         """Held against the baselines. Cases of a user's own are judged one by one, so they share the false alarms."""
         session, case = self._session, self._case()
-        regression = replace(session.regression, q=session.regression.q / max(1, session.num_own_cases))
+        regression = replace(session.stores.regression, q=session.stores.regression.q / max(1, session.num_own_cases))
         measured = MeasuredCase(case=case.key, digest=self._digest(), judgement=judgement)
         return regression.judge([measured], session.devices.key(self._devices), self._again).judgements[case.key]
 

@@ -1,0 +1,44 @@
+"""What other distributions and conftests offer to this project's registries, and what they offer in vain."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from itertools import chain
+
+import pytest
+
+from pytest_npubench.core import entry_points, families
+
+REGISTRIES = {
+    "pytest_npubench.suites": "pytest_npubench.suites",
+    "pytest_npubench.engines": "pytest_npubench.engines",
+    "pytest_npubench.schedulers": "pytest_npubench.serving.schedulers",
+    "pytest_npubench.predictors": "pytest_npubench.predictors",
+}
+"""Who knows which of its names another distribution registers as well, by the group of its entry points."""
+
+
+def faults() -> tuple[str, ...]:
+    """What other distributions register in vain, where that is known before anything is asked for."""
+    found = list(families.faults())
+    for group, place in REGISTRIES.items():
+        if group in entry_points.groups():
+            found += import_module(place).taken()
+    return tuple(found)
+
+
+def register_hooks(config: pytest.Config) -> None:
+    """Take in what other plugins offer through our hooks, once a process. Registries that nothing is offered to are not
+    imported."""
+    hook = config.hook
+    for place, offered in (
+        ("backends", hook.pytest_npubench_backends()),
+        ("engines.shapes", hook.pytest_npubench_shapes()),
+        ("workloads", hook.pytest_npubench_workloads()),
+        ("engines.shapes", hook.pytest_npubench_moe_shapes()),
+        ("serving.schedulers", hook.pytest_npubench_schedulers()),
+        ("partition.strategies", hook.pytest_npubench_partition_strategies()),
+    ):
+        for thing in chain.from_iterable(offered):
+            arguments = thing if isinstance(thing, tuple) else (thing,)  # a policy comes with its name
+            import_module(f"pytest_npubench.{place}").register(*arguments)

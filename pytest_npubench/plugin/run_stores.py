@@ -1,0 +1,126 @@
+"""What a run writes to and is held against: its journal, what that held before, and the accepted baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_npubench.errors import JournalError, StoreError
+from pytest_npubench.plugin.run_process import run_id, worker
+from pytest_npubench.plugin.settings import Settings
+
+if TYPE_CHECKING:
+    from pytest_npubench.plugin.regression import Regression
+    from pytest_npubench.store.journal import Journal, JournalWriter
+
+FALSE_DISCOVERY_RATE = 0.05
+
+
+class RunStores:
+    """Each is opened on first use. `notes`: what is said of them below the table is appended there. `earlier`: the
+    journal that is resumed."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, notes: list[str]) -> None:
+        """Raises StoreError for an earlier journal that cannot be used."""
+        self._config, self._settings, self._notes = config, settings, notes
+        self._before: Journal | None = None
+        """What the journal held before this process wrote to it."""
+        self.earlier = self._read_earlier()
+        self._journal: JournalWriter | None = None
+        self._regression: Regression | None = None
+
+    def open(self) -> None:
+        """Raises pytest.UsageError."""
+        try:
+            _ = self.journal, self.regression
+        except StoreError as error:
+            raise pytest.UsageError(str(error)) from None
+
+    @property
+    def journal(self) -> JournalWriter:
+        if self._journal is None:
+            from pytest_npubench.store.fingerprint import collect_host
+            from pytest_npubench.store.journal import JournalWriter, recorded
+
+            self._read_before()
+            self._journal = JournalWriter.open(
+                self._settings.journal,
+                host=collect_host(self._config.rootpath),
+                settings={
+                    "profile": self._settings.profile,
+                    "arguments": recorded(list(map(str, self._config.invocation_params.args))),
+                },
+                worker=worker(self._config),
+                run=run_id(self._config),
+            )
+        return self._journal
+
+    def _read_before(self) -> Journal | None:
+        """What the journal holds before this process writes; None where it begins. What is damaged in it is said at
+        once: a run whose end needs the journal must not find out then. Raises StoreError."""
+        if self._before is None and self._settings.journal.is_file():
+            from pytest_npubench.store.journal import read_journal
+
+            self._before = read_journal(self._settings.journal)
+            self._notes.extend(self._before.remarks)
+        return self._before
+
+    def _read_earlier(self) -> Journal | None:
+        if not self._settings.resume:
+            return None
+        if not self._settings.journal.exists():  # a run that was killed before its first line
+            self._notes.append(f"nothing to resume: no journal {self._settings.journal}")
+            return None
+        return self._read_before()
+
+    @property
+    def regression(self) -> Regression:
+        """What the run is held against; without baselines while suspects are measured again."""
+        if self._regression is None:
+            from pytest_npubench.plugin.regression import Regression
+            from pytest_npubench.store.baselines import Baselines
+
+            settings = self._settings
+            found = Baselines(directory=settings.baselines, files=())
+            if not settings.remeasuring:
+                found = Baselines.load(settings.baselines, missing_ok=settings.is_default_baselines or settings.accept)
+            self._regression = Regression(
+                baselines=found,
+                margin=settings.margin,
+                q=FALSE_DISCOVERY_RATE,
+                across=settings.compare_across,
+                num_again=settings.remeasure,
+                max_in_doubt=settings.doubtful_sessions,
+                earlier=self._before,
+                run=run_id(self._config),
+            )
+        return self._regression
+
+    def known_durations(self) -> Mapping[str, float]:
+        """Seconds that groups of cases took before, for shards of like length. Raises pytest.UsageError."""
+        if self._settings.durations is None:
+            return {}
+        from pytest_npubench.campaign.sharding import known_durations
+        from pytest_npubench.store.journal import read_journal
+
+        try:
+            journal = read_journal(self._settings.durations)
+        except StoreError as error:
+            raise pytest.UsageError(str(error)) from None
+        self._notes.extend(journal.remarks)
+        return known_durations(journal)
+
+    def close(self, exit_status: int, records: Sequence[Mapping[str, Any]]) -> None:
+        """Write the last record of the journal."""
+        if self._journal is not None:
+            counts: dict[str, int] = {}
+            for record in records:
+                kind = record["verdict"]["kind"]
+                counts[kind] = counts.get(kind, 0) + 1
+            try:
+                self._journal.append({"record": "end", "exit_status": exit_status, "counts": counts})
+            except JournalError as error:
+                self._notes.append(str(error))
+            self._journal.close()
