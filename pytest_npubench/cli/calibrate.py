@@ -86,7 +86,13 @@ def run(arguments: argparse.Namespace) -> int:
     found, content, known = fit(arguments, other)
     write_cost_file(arguments.output, content)
     if arguments.json:
-        print_document("step-cost-written", output=arguments.output, factors=found.factors(), errors=content.errors)
+        print_document(
+            "step-cost-written",
+            output=arguments.output,
+            factors=found.factors(),
+            errors=content.errors,
+            doubts=content.doubts,
+        )
     else:
         _say(arguments, found, content, known)
     return 0
@@ -94,8 +100,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tuple[Calibration, CostFile, str]:
     """What was found, as a file, and what it was found on and is judged on, in words."""
-    from pytest_npubench.engines.virtual.calibration import NUM_GENERATIONS, calibrate, latencies
+    from pytest_npubench.engines.virtual.calibration import (
+        LEAST_KNOWN,
+        LEAST_REQUESTS,
+        NUM_GENERATIONS,
+        calibrate,
+        latencies,
+    )
     from pytest_npubench.engines.virtual.cost_file import seen_in
+    from pytest_npubench.engines.virtual.doubts import doubts
     from pytest_npubench.workloads.measured_run import measured_run
 
     measured = measured_run(arguments.source)
@@ -108,16 +121,23 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
         _prior(system, other),
         lambda cost: _latencies(_served(system, settings, measured, cost)),
         times[:number],
+        least=LEAST_KNOWN if other else LEAST_REQUESTS,
         seed=arguments.seed,
         on_generation=lambda done: print(
             f"npubench: {done} of {NUM_GENERATIONS} generations of draws", file=sys.stderr, flush=True
         ),
     )
     served = _served(system, settings, measured, found.best)
-    errors = _errors(_latencies(served)[number:], times[number:])
+    simulated = _latencies(served)
+    errors = _errors(simulated[number:], times[number:])
+    off = dict(zip(METRICS, _residuals(simulated[:number], times[:number]).T, strict=True))
     until_s = measured.requests[number - 1].last_token_s
     seen = seen_in(served.log, system.shape, system.kv_dtype or system.dtype, until_s=until_s)
-    content = _content(system, found, seen, measured.source, number, errors)
+    content = replace(
+        _content(system, found, seen, measured.source, number, errors),
+        stack=measured.stack,
+        doubts=doubts({name: off[name] for name in ("tpot", "e2e")}),
+    )
     return found, content, f"the first {number} of {there} requests"
 
 
@@ -125,6 +145,7 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     from pytest_npubench.cli.seen_iterations import is_journal, iterations_of, logged_iterations, stated_capacity
     from pytest_npubench.engines.hf_config import named_or_read
     from pytest_npubench.engines.virtual.cost_file import seen_in
+    from pytest_npubench.engines.virtual.doubts import doubts
     from pytest_npubench.engines.virtual.memory import dtype_bytes
     from pytest_npubench.engines.virtual.step_calibration import calibrate_steps, pooled, samples_of
     from pytest_npubench.serving.log import merged
@@ -160,7 +181,9 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     rest = samples.part(number, there)
     errors = _spread("step", rest.predicted(found.best), rest.seconds)
     seen = seen_in(merged(logs), shape, kept)
-    content = _content(system, found, seen, str(arguments.source), number, errors)
+    first = samples.part(0, number)
+    told = doubts({"step": _residuals(first.predicted(found.best), first.seconds)})
+    content = replace(_content(system, found, seen, str(arguments.source), number, errors), doubts=told)
     return found, content, f"the first {number} of {there} iterations"
 
 
@@ -220,6 +243,8 @@ def _say(arguments: argparse.Namespace, found: Calibration, content: CostFile, k
         say(f"error   on the others, predicted over measured: {told}")
     else:
         say("error   not known: nothing was left to judge on; want --first or --requests")
+    for words in content.doubts:
+        say(f"doubt   {words}")
     say(f"wrote   {arguments.output}")
 
 
@@ -261,6 +286,16 @@ def _latencies(served: ServingResult) -> npt.NDArray[np.float64]:
         gaps = max(1, len(record.token_times_s) - 1)
         rows.append((first_s - record.arrival_s, last_s - record.arrival_s, (last_s - first_s) / gaps))
     return np.array(rows)
+
+
+def _residuals(predicted: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Logarithms of one over the other; not a number where there is none."""
+    import numpy as np
+
+    usable = (predicted > 0) & (measured > 0)
+    found: npt.NDArray[np.float64] = np.full(measured.shape, np.nan)
+    found[usable] = np.log(predicted[usable] / measured[usable])
+    return found
 
 
 def _errors(simulated: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> dict[str, float]:

@@ -57,6 +57,7 @@ NUM_DRAWS = 12
 """Of the cost, for a band."""
 group_count = whole_number(1024)
 LEAST_CV, MOST_CV = 0.01, 100.0
+GATED = ("ttft_mean_s", "tpot_mean_s", "e2e_mean_s")
 # settings with an option of their own, the others have --set; a static batch is as large as the device takes
 SETTINGS = {
     "chunk_size_tokens": "chunk_size",
@@ -86,6 +87,9 @@ def add_parser(commands: Commands, about: str) -> None:
         "--run", metavar="RUN", type=Path, dest="served", help="lengths and arrivals of a real run, in their place"
     )
     parser.add_argument("--against", metavar="RUN", type=Path, help="a real run's figures beside the simulated ones")
+    parser.add_argument(
+        "--gate", action="store_true", help="exit status 1 where a measured mean is outside its band: the cost is old"
+    )
     parser.add_argument("--cost", metavar="PATH", type=Path, help="what npubench calibrate wrote, in the peaks' place")
     parser.add_argument("--rate", metavar="R", nargs="+", action="extend", type=rate, help="requests per second")
     parser.add_argument("--cv", type=_cv, help="of the gaps between arrivals (default: Poisson, which has 1)")
@@ -115,7 +119,7 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    """Status 2 for anything that cannot be simulated: all of it was asked for on the command line."""
+    """Status 2 for anything that cannot be simulated: all of it was asked for on the command line; 1 as --gate says."""
     if arguments.served is not None:
         if arguments.workload or arguments.requests or arguments.rate or arguments.replay:
             parser.error(
@@ -135,6 +139,8 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         parser.error("want --slo-ttft and --slo-tbt together: a request attains both or neither")
     if arguments.layer_groups is not None and arguments.tokens_per_iteration is not None:
         parser.error("--layer-groups and --tokens-per-iteration both say how many groups; want one of them")
+    if arguments.gate and (arguments.cost is None or arguments.against is None):
+        parser.error("--gate judges a --cost by a real run: want both, and --against")
     outputs = [path for path in (arguments.picture, arguments.requests_out, arguments.timeline) if path]
     sources = [path for path in (arguments.served, arguments.against, arguments.cost) if path]
     try:
@@ -150,7 +156,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         from pytest_npubench.cli.simulation_table import rendered
 
         print(rendered(answer), end="")
-    return 0
+    return 1 if arguments.gate and any(run["outside"] for run in answer["runs"]) else 0
 
 
 def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -186,6 +192,7 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
         "kv_dtype": system.kv_dtype or system.dtype,
         "kv_capacity_tokens": system.kv_capacity_tokens,
         "seed": arguments.seed,
+        "doubts": list(calibration.doubts) if calibration else [],
         "workload": about,
         "slo": slo and {"ttft_s": slo.ttft_s, "tbt_s": slo.tbt_s, "source": slo_source},
         "runs": runs,
@@ -299,7 +306,12 @@ def _beside(run: dict[str, Any], measured: Mapping[str, float]) -> dict[str, Any
         real = measured.get(metric["name"])
         error = metric["value"] / real - 1 if real and metric["value"] is not None else None
         rows.append(metric | {"measured": real, "error": error})
-    return run | {"metrics": rows}
+    outside = [
+        row["name"]
+        for row in rows
+        if row["name"] in GATED and row.get("low") is not None and not row["low"] <= row["measured"] <= row["high"]
+    ]
+    return run | {"metrics": rows, "outside": outside}
 
 
 def _measured(run: MeasuredRun) -> dict[str, float]:

@@ -24,6 +24,11 @@ def rendered(answer: Mapping[str, Any]) -> str:
         for run in runs:
             for words in run.get("beyond", ()):
                 console.print(cell(f"{run['policy']}: beyond what was calibrated on, band twice as wide: {words}"))
+            if outside := run.get("outside"):
+                names = ", ".join(outside)
+                console.print(
+                    cell(f"{run['policy']}: measured outside the band: {names}; this cost holds here no longer")
+                )
     return written(console)
 
 
@@ -46,6 +51,7 @@ def heading(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         ("workload", f"{workload['name']}: {workload['num_requests']} requests, seed {answer['seed']}{dropped}"),
         ("SLO", limits),
+        *(("doubt", f"of this cost: {words}") for words in answer["doubts"]),
     ]
 
 

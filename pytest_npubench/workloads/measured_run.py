@@ -103,11 +103,12 @@ class EngineArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """Requests in order of arrival, the first at 0 s."""
+    """Requests in order of arrival, the first at 0 s. stack: what served them; empty where it is not known."""
 
     source: str
     requests: tuple[MeasuredRequest, ...]
     engine: EngineArguments = EngineArguments()
+    stack: str = ""
 
     def load(self) -> tuple[ServingRequest, ...]:
         """The requests as they arrived, ids from 0."""
@@ -137,14 +138,15 @@ def measured_run(path: Path) -> MeasuredRun:
     """Raises WorkloadError for what is not there, not of these forms, or runs backwards, with line and key."""
     if path.is_dir():
         meta = _json(path / META) if (path / META).exists() else {}
-        given = meta.get("engine_kwargs", {}) if isinstance(meta, dict) else {}
-        return _run(path, _lines(path / REQUESTS), _engine(path / META, given))
+        about = meta if isinstance(meta, dict) else {}
+        stack = f"vllm {about['vllm_version']}" if isinstance(about.get("vllm_version"), str) else ""
+        return _run(path, _lines(path / REQUESTS), _engine(path / META, about.get("engine_kwargs", {})), stack)
     if path.suffix == ".jsonl":
         return _run(path, _lines(path), EngineArguments())
     return _run(path, _benchmark(path, _json(path)), EngineArguments())
 
 
-def _run(path: Path, requests: Sequence[MeasuredRequest], engine: EngineArguments) -> MeasuredRun:
+def _run(path: Path, requests: Sequence[MeasuredRequest], engine: EngineArguments, stack: str = "") -> MeasuredRun:
     if not requests:
         raise WorkloadError(f"{path} holds no request that was served to its end")
     ordered = sorted(requests, key=lambda one: one.arrival_s)
@@ -159,7 +161,7 @@ def _run(path: Path, requests: Sequence[MeasuredRequest], engine: EngineArgument
         )
         for one in ordered
     )
-    return MeasuredRun(source=str(path), requests=moved, engine=engine)
+    return MeasuredRun(source=str(path), requests=moved, engine=engine, stack=stack)
 
 
 def _lines(path: Path) -> list[MeasuredRequest]:

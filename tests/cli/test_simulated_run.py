@@ -12,6 +12,7 @@ import pytest
 
 from pytest_npubench.engines.hf_config import config_of
 from pytest_npubench.engines.shapes import decoder_shape
+from pytest_npubench.engines.virtual import calibration
 
 from .conftest import Answer
 
@@ -71,6 +72,54 @@ def test_replicas_are_calibrated_on_and_predicted(call: Run, served: Path, tmp_p
     for title in ("TTFT of the requests", "E2E of the requests", "Requests waiting for their first token"):
         assert title in html
     assert "measured" in html
+
+
+def test_a_cost_that_holds_no_longer_and_one_of_a_disturbed_run(
+    call: Run, served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run itself is within its bands; a server that became slower is not; one that became slower half-way cannot
+    be calibrated on without a word. Two requests of it move a known cost there."""
+    known, slow, mixed, moved = (tmp_path / name for name in ("cost.json", "slow.jsonl", "mixed.jsonl", "moved.json"))
+    monkeypatch.setattr(calibration, "NUM_GENERATIONS", 4)
+    monkeypatch.setattr(calibration, "NUM_DRAWS", 20)
+    requests = served / "requests.jsonl"
+    requests.write_text("".join(requests.read_text(encoding="utf-8").splitlines(keepends=True)[:15]), encoding="utf-8")
+    done = call("calibrate", served, *SYSTEM, "--synchronous", "-o", known)
+    assert "doubt" not in done.out
+    slow.write_text(_slower(served, 1.6, since=0), encoding="utf-8")
+    mixed.write_text(_slower(served, 1.6, since=7), encoding="utf-8")
+    again = ["--model", "small-moe", "--cost", known, "--run", served]
+    assert call("simulate", *again, "--against", served, "--gate").status == 0
+    old = call("simulate", *again, "--against", slow, "--gate")
+    assert old.status == 1
+    assert "this cost holds here no longer" in old.out
+    assert call("simulate", *again, "--against", slow).status == 0
+    doubted = call(
+        "calibrate", mixed, *SYSTEM, *REPLICAS, "--synchronous", "-o", tmp_path / "mixed.json", "--json"
+    ).json
+    assert any("one third of the run" in words for words in doubted["doubts"])
+    told = call("simulate", *again[:2], "--cost", tmp_path / "mixed.json", "--run", served)
+    assert "of this cost: " in told.out
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join(slow.read_text(encoding="utf-8").splitlines(keepends=True)[:2]), encoding="utf-8")
+    wanted = [few, *SYSTEM, *REPLICAS, "--synchronous", "-o", moved]
+    assert "want at least 5" in call("calibrate", *wanted).err
+    done = call("calibrate", *wanted, "--from", known)
+    assert done.status == 0, done.err
+    before, after = (json.loads(path.read_text(encoding="utf-8"))["logs"] for path in (known, moved))
+    weights = json.loads(known.read_text(encoding="utf-8"))["terms"].index("activation_s")
+    assert sum(row[weights] for row in after) / len(after) > sum(row[weights] for row in before) / len(before)
+
+
+def _slower(served: Path, factor: float, *, since: int) -> str:
+    """The run's lines with the times of requests from this one on that much longer."""
+    lines = []
+    for number, line in enumerate((served / "requests.jsonl").read_text(encoding="utf-8").splitlines()):
+        one = json.loads(line)
+        for name in ("first_token_ts", "last_token_ts") if number >= since else ():
+            one[name] = one["queued_ts"] + factor * (one[name] - one["queued_ts"])
+        lines.append(json.dumps(one))
+    return "\n".join(lines) + "\n"
 
 
 def test_replicas_at_their_own_pace_need_no_expert(call: Run) -> None:

@@ -42,6 +42,7 @@ MEAN_SCALE = 0.02
 """The same of their means, in which the luck of single requests is averaged out."""
 ROBUST = 2.0  # standard deviations, beyond which a residual counts linearly (Huber)
 LEAST_REQUESTS = 5
+LEAST_KNOWN = 2  # requests, where another calibration is known: a long prompt, and a long output
 READ = frozenset(("weights_s", "context_s", "activation_s"))
 MOVES = {"fixed_s": 0.5, "weights_s": 0.25, "context_s": 0.25, "activation_s": 0.25, "row_s": 0.35}
 """How far a term's factor moves from one device or stack to another, as a standard deviation of logarithms."""
@@ -143,6 +144,7 @@ def calibrate(
     simulate: Simulate,
     measured: Array,
     *,
+    least: int = LEAST_REQUESTS,
     seed: int = 0,
     on_generation: Callable[[int], None] = lambda _: None,
 ) -> Calibration:
@@ -151,8 +153,8 @@ def calibrate(
     Raises ConfigError for too few requests, or where none of them had a token after its first: without decode steps
     nothing tells weights from keys and values.
     """
-    if len(measured) < LEAST_REQUESTS:
-        raise ConfigError(f"{len(measured)} requests to calibrate on; want at least {LEAST_REQUESTS}")
+    if len(measured) < least:
+        raise ConfigError(f"{len(measured)} requests to calibrate on; want at least {least}")
     if not (measured[:, 2] > 0).any():
         raise ConfigError("no request had a token after its first: want requests that decode, longer outputs")
     random = np.random.default_rng(seed)

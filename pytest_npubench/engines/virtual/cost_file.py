@@ -2,7 +2,7 @@
 
 JSON format "npubench-step-cost", history of versions:
     1  model, hardware, tensor_parallel, data_parallel, is_expert_parallel, dtype, kv_dtype, kv_capacity_tokens,
-       asynchronous, terms, unit_s, logs, seen, source, errors
+       asynchronous, terms, unit_s, logs, seen, source, stack, errors, doubts
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Seen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostFile:
     """terms: names of calibrated.CalibratedCost; unit_s: their seconds at the published peaks; logs: posterior draws of
-    the logarithms of their factors. num_seen: requests, or iterations, that it was calibrated on. errors:
-    simulated over measured - 1 of the others."""
+    the logarithms of their factors. num_seen: requests, or iterations, that it was calibrated on. stack: what served
+    them, as far as it is known. errors: simulated over measured - 1 of the others. doubts: why it may be wrong."""
 
     model: str
     num_layers: int
@@ -59,7 +59,9 @@ class CostFile:
     seen: Seen
     source: str
     num_seen: int
+    stack: str = ""
     errors: Mapping[str, float]
+    doubts: tuple[str, ...] = ()
     format: str = FORMAT
     version: int = VERSION
 
