@@ -30,7 +30,14 @@ from pytest_npubench.cli.arguments import (
     token_count,
     whole_number,
 )
-from pytest_npubench.cli.system_options import Stated, add_system_options, calibrated_system, system_of
+from pytest_npubench.cli.system_options import (
+    Stated,
+    add_system_options,
+    calibrated_system,
+    is_calibrated,
+    system_of,
+    uncalibrated_cost,
+)
 from pytest_npubench.errors import ConfigError, NpubenchError
 
 if TYPE_CHECKING:
@@ -52,6 +59,9 @@ DEFINITION = (
 CALIBRATED = (
     "no device ran: every time is on a virtual clock, from a cost calibrated on {source}, with 90 % bands "
     "(docs/scheduling.md)"
+)
+OF_FILES = (
+    "no device ran: every time is on a virtual clock, from the iterations that {source} tells of (docs/scheduling.md)"
 )
 NUM_DRAWS = 12
 """Of the cost, for a band."""
@@ -90,7 +100,13 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument(
         "--gate", action="store_true", help="exit status 1 where a measured mean is outside its band: the cost is old"
     )
-    parser.add_argument("--cost", metavar="PATH", type=Path, help="what npubench calibrate wrote, in the peaks' place")
+    parser.add_argument(
+        "--cost",
+        metavar="PATH",
+        type=Path,
+        nargs="+",
+        help="in the peaks' place: what npubench calibrate wrote, a .csv of iterations, or bucket profiles",
+    )
     parser.add_argument("--rate", metavar="R", nargs="+", action="extend", type=rate, help="requests per second")
     parser.add_argument("--cv", type=_cv, help="of the gaps between arrivals (default: Poisson, which has 1)")
     parser.add_argument("--replay", action="store_true", help="the trace's own arrival times instead of --rate")
@@ -140,9 +156,11 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     if arguments.layer_groups is not None and arguments.tokens_per_iteration is not None:
         parser.error("--layer-groups and --tokens-per-iteration both say how many groups; want one of them")
     if arguments.gate and (arguments.cost is None or arguments.against is None):
-        parser.error("--gate judges a --cost by a real run: want both, and --against")
+        parser.error("--gate judges a --cost by a real run: want both, --cost and --against")
+    if arguments.gate and not is_calibrated(arguments.cost):
+        parser.error("--gate is about the bands of a calibrated cost; a table or a profile has none")
     outputs = [path for path in (arguments.picture, arguments.requests_out, arguments.timeline) if path]
-    sources = [path for path in (arguments.served, arguments.against, arguments.cost) if path]
+    sources = [path for path in (arguments.served, arguments.against, *(arguments.cost or ())) if path]
     try:
         for output in outputs:
             check_other_file(output, *sources, *(path / "requests.jsonl" for path in sources))
@@ -182,7 +200,7 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
             results[policy if len(loads) == 1 else f"{policy} at {rate_per_s:g}/s"] = result
     answer = {
         "clock": "virtual",
-        "definition": DEFINITION if calibration is None else CALIBRATED.format(source=calibration.source),
+        "definition": _definition(arguments.cost, calibration),
         "hardware": calibration.hardware if calibration else system.hardware,
         "tensor_parallel": system.tensor_parallel,
         "data_parallel": system.data_parallel,
@@ -199,6 +217,12 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     }
     _write_files(arguments, answer, results, against)
     return answer
+
+
+def _definition(cost: Sequence[Path] | None, calibration: CostFile | None) -> str:
+    if calibration:
+        return CALIBRATED.format(source=calibration.source)
+    return DEFINITION if cost is None else OF_FILES.format(source=", ".join(map(str, cost)))
 
 
 def _write_files(
@@ -328,10 +352,13 @@ def _measured(run: MeasuredRun) -> dict[str, float]:
 
 
 def _system(arguments: argparse.Namespace) -> tuple[System, CostFile | None]:
-    """Raises as system_of and calibrated_system."""
+    """Raises as system_of, calibrated_system and uncalibrated_cost."""
     if arguments.cost is None:
         return system_of(arguments, Stated(), may_exceed_memory=False), None
-    return calibrated_system(arguments, arguments.cost)
+    if is_calibrated(arguments.cost):
+        return calibrated_system(arguments, arguments.cost[0])
+    system = system_of(arguments, Stated(), may_exceed_memory=True)
+    return replace(system, cost=uncalibrated_cost(arguments.cost, system.shape)), None
 
 
 def _served(

@@ -8,6 +8,7 @@ so; what rate they really came at is in the answer.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -76,7 +77,7 @@ class System:
             block_size_tokens=BLOCK_SIZE_TOKENS,
             seed=self.seed,
             num_sharing=self.num_sharing,
-            cost=self.cost,
+            cost=copy(self.cost),  # buckets remember the iteration before
         )
 
     def scheduler(self, policy: str, settings: Mapping[str, Setting]) -> Scheduler:

@@ -6,6 +6,7 @@ What no option says is taken from a run that was served or a cost that was calib
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.engines.shapes import DecoderShape
     from pytest_npubench.engines.virtual.cost_file import CostFile
+    from pytest_npubench.engines.virtual.step_cost import StepCost
     from pytest_npubench.workloads.measured_run import EngineArguments
 
 cached_count = whole_number(10**12)
@@ -151,6 +153,36 @@ def calibrated_system(arguments: argparse.Namespace, path: Path) -> tuple[System
             f"{path} is of {found.num_sharing} replicas that share their experts, not of {system.num_sharing}"
         )
     return replace(system, cost=found.calibration(system.shape).best, is_asynchronous=found.asynchronous), found
+
+
+def is_calibrated(paths: Sequence[Path]) -> bool:
+    """Whether it is one file that is neither a table nor a bucket profile: what `npubench calibrate` wrote, or whoever
+    reads it says why not."""
+    from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
+    from pytest_npubench.predictors.profile import FORMAT
+
+    if len(paths) > 1 or paths[0].suffix == ".csv":
+        return False
+    try:
+        return f'"{FORMAT}"' not in read_text(paths[0], SMALL_BYTES)
+    except (OSError, UnicodeDecodeError):
+        return True
+
+
+def uncalibrated_cost(paths: Sequence[Path], shape: DecoderShape) -> StepCost:
+    """A table of iterations, or LENS profiles of one batch size each. Raises StoreError for a file that cannot be read,
+    ConfigError for profiles that do not go together."""
+    if len(paths) == 1 and paths[0].suffix == ".csv":
+        from pytest_npubench.engines.virtual.table import read_table
+
+        return read_table(paths[0], shape.num_layers)
+    from pytest_npubench.cli.profile_source import profile_from_file
+    from pytest_npubench.engines.virtual.buckets import BucketCost
+
+    profiles = [profile_from_file(path).profile for path in paths]
+    if len({profile.batch_size for profile in profiles}) < len(profiles):
+        raise ConfigError("two of the profiles are of one batch size; want each batch size once")
+    return BucketCost({profile.batch_size: profile for profile in profiles})
 
 
 def hardware(name: str) -> HardwareSpec:

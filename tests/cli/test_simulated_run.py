@@ -13,6 +13,7 @@ import pytest
 from pytest_npubench.engines.hf_config import config_of
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.engines.virtual import calibration
+from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
 
 from .conftest import Answer
 
@@ -109,6 +110,35 @@ def test_a_cost_that_holds_no_longer_and_one_of_a_disturbed_run(
     before, after = (json.loads(path.read_text(encoding="utf-8"))["logs"] for path in (known, moved))
     weights = json.loads(known.read_text(encoding="utf-8"))["terms"].index("activation_s")
     assert sum(row[weights] for row in after) / len(after) > sum(row[weights] for row in before) / len(before)
+
+
+def test_a_table_and_profiles_are_costs_too(call: Run, tmp_path: Path) -> None:
+    """One request after the other: each takes TTFT, and a step for each token more, as the file says."""
+    requests = tmp_path / "one.jsonl"
+    line = {"input_toks": 100, "output_toks": 5, "queued_ts": 0.0, "first_token_ts": 1.0, "last_token_ts": 2.0}
+    requests.write_text(json.dumps(line) + "\n", encoding="utf-8")
+    table = tmp_path / "table.csv"
+    points = [(0, 1, 0.01), (512, 0, 0.2), (512, 1, 0.21)]
+    rows = [f"{prefill},{batch},{context},{s}" for prefill, batch, s in points for context in (1, 4096)]
+    table.write_text("\n".join(["prefill_tokens,decode_rows,mean_context_tokens,seconds", *rows]), encoding="utf-8")
+    profiles = []
+    for batch, scale in ((1, 1.0), (4, 2.0)):
+        profiles.append(tmp_path / f"b{batch}.json")
+        buckets = {b: BucketTiming(ttft_s=scale * b / 1e3, tbt_s=scale * b / 1e4) for b in (128, 256)}
+        profile = BucketProfile(batch_size=batch, buckets=buckets)
+        profiles[-1].write_text(json.dumps(profile.to_json()), encoding="utf-8")
+    system = ["--model", "small-dense", "--kv-capacity", 4096, "--run", requests, "--json"]
+    for cost, ttft_s, tpot_s in ((["--cost", table], 0.2 * 100 / 512, 0.01), (["--cost", *profiles], 0.128, 0.0128)):
+        answer = call("simulate", *system, *cost).json
+        found = {metric["name"]: metric["value"] for metric in answer["runs"][0]["metrics"]}
+        assert found["ttft_mean_s"] == pytest.approx(ttft_s)
+        assert found["tpot_mean_s"] == pytest.approx(tpot_s)
+        assert str(cost[1]) in answer["definition"]
+    assert "has none" in call("simulate", *system, "--cost", table, "--against", requests, "--gate").err
+    assert "one batch size" in call("simulate", *system, "--cost", profiles[0], profiles[0]).err
+    long = json.dumps({**line, "input_toks": 300})
+    requests.write_text(long + "\n", encoding="utf-8")
+    assert "a KV length of 300" in call("simulate", *system, "--cost", *profiles).err
 
 
 def _slower(served: Path, factor: float, *, since: int) -> str:

@@ -1,7 +1,8 @@
 """What an iteration asks of a device, and who says how long that takes.
 
 A StepCost is all that VirtualExecutor knows of a device: roofline (cost.py) takes published peaks, calibrated
-(calibrated.py) what a run of one's own server showed, buckets (buckets.py) LENS profiles. Each is a file of its own.
+(calibrated.py) what a run of one's own server showed, buckets (buckets.py) LENS profiles, table (table.py) a grid of
+measured iterations. Each is a file of its own.
 """
 
 from __future__ import annotations
