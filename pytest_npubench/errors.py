@@ -5,6 +5,7 @@ NpubenchError
 │   ├── HardwareFileError    a hardware file: names the file and the key
 │   ├── EnvironmentUnusableError   a Python environment to compare that does not start or lacks the plugin
 │   └── NightlyError         a step of the nightly that cannot be done: names the step's file, branch or folder
+├── InfeasibleError          a search that no candidate passes: names the limit that binds
 ├── RegistryError            a duplicate or broken backend, engine, model or workload
 │   └── BrokenEntryError     what another distribution registers and cannot be had: names both
 ├── LengthError              a length outside the configured buckets
@@ -53,6 +54,10 @@ class EnvironmentUnusableError(ConfigError):
 
 class NightlyError(ConfigError):
     """A step of the nightly that cannot be done."""
+
+
+class InfeasibleError(NpubenchError):
+    """A search whose limits no candidate keeps, with the one that binds."""
 
 
 class RegistryError(NpubenchError):

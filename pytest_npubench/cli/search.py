@@ -34,6 +34,7 @@ from pytest_npubench.cli.arguments import (
     token_count,
     whole_number,
 )
+from pytest_npubench.cli.search_subjects import add_subjects
 from pytest_npubench.errors import ConfigError, NpubenchError, StoreError
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument("--picture", metavar="PAGE.html", type=Path, help="price over rate, and who is best at what")
     parser.add_argument("--json", action="store_true", help="print JSON, every setting with what was tried")
     parser.set_defaults(run=run)
+    add_subjects(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -71,6 +71,8 @@ WORKING: Mapping[tuple[str, ...], Mapping[str, Sequence[str]]] = {
         "workload": ["layered-sharegpt"],
         "rate": ["20"],
     },
+    ("search", "batch"): {"profiles": ["profile.json"], "workload": ["lens-sharegpt"], "requests": ["8"]},
+    ("search", "buckets"): {"profile": ["profile.json"], "workload": ["lens-sharegpt"], "requests": ["8"]},
     ("load",): {"url": ["http://127.0.0.1:9/v1"], "workload": ["layered-sharegpt"], "rate": ["5"]},
     ("partition", "profile"): {"pair": ["host"], "model": ["llama-8b-div4"], "output": ["pair2.json"]},
     ("partition", "plan"): {"profile": ["pair.json"], "model": ["llama-8b-div4"], "any_fingerprint": []},
@@ -249,7 +251,7 @@ def _leaves(
     words: tuple[str, ...], parser: argparse.ArgumentParser
 ) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
     below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    if not below:
+    if not below or parser.get_default("run"):  # search has a search of its own, and two below it
         yield words, parser
     for action in below:
         for name, child in action.choices.items():

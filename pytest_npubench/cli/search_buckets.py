@@ -1,0 +1,176 @@
+"""`npubench search buckets`: the best set of buckets for a workload, out of those of a profile."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_npubench.cli.arguments import (
+    add_command,
+    add_json_option,
+    columns,
+    number,
+    print_document,
+    print_error,
+    request_count,
+    say,
+    seed,
+    time_limit,
+    whole_number,
+)
+from pytest_npubench.core.regular_file import read_text
+from pytest_npubench.errors import InfeasibleError, StoreError
+
+if TYPE_CHECKING:
+    from pytest_npubench.cli.arguments import Commands
+    from pytest_npubench.predictors.bucket_search import BucketSet, Limits
+    from pytest_npubench.predictors.profile import BucketProfile
+
+EXAMPLE = "npubench search buckets profile.json --workload lens-sharegpt --max-buckets 3"
+COSTS = ("bucket", "compile_s", "memory_bytes")
+MAX_BYTES = 1024 * 1024
+bucket_count = whole_number(1024)
+
+
+def add_parser(subjects: Commands) -> None:
+    parser = add_command(subjects, "buckets", "find the best set of buckets for a workload by LENS", EXAMPLE)
+    parser.add_argument("profile", metavar="PROFILE.json", type=Path, help="its buckets are the candidates")
+    parser.add_argument("--max-buckets", metavar="K", type=bucket_count, help="of a set (default: all of them)")
+    parser.add_argument(
+        "--choice",
+        choices=("smallest", "fastest"),
+        default="smallest",
+        help="which bucket of the set the engine takes: the smallest that holds a length (default), or the fastest",
+    )
+    parser.add_argument("--costs", metavar="FILE.csv", type=Path, help=f"of each candidate: {', '.join(COSTS)}")
+    parser.add_argument("--max-compile-time", metavar="TIME", type=time_limit, help="of a set, such as 600s")
+    parser.add_argument("--max-memory", metavar="BYTES", type=_size, help="of a set, such as 8e9")
+    add_load(parser)
+    parser.set_defaults(run=run)
+
+
+def add_load(parser: argparse.ArgumentParser) -> None:
+    """What is searched for: the same options of both searches."""
+    parser.add_argument("--workload", metavar="NAME_OR_PATH", required=True, help="where the lengths come from")
+    parser.add_argument("--requests", metavar="K", type=request_count, default=1024, help="how many (default 1024)")
+    parser.add_argument(
+        "--finished",
+        choices=("grow", "freeze", "drop"),
+        default="freeze",
+        help="what a request that ended does in a padded batch (default freeze)",
+    )
+    parser.add_argument("--seed", type=seed, default=0, help="of the lengths (default 0)")
+    add_json_option(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Status 1 where no set keeps the limits. Raises StoreError, WorkloadError, ConfigError, LengthError."""
+    from pytest_npubench.cli.profile_source import profile_from_file
+    from pytest_npubench.predictors.bucket_search import Demand, best_sets, set_seconds
+    from pytest_npubench.workloads import workload
+
+    profile = profile_from_file(arguments.profile).profile
+    limits = _limits(arguments)
+    requests = drawn(arguments, max(profile.buckets))
+    size = profile.batch_size
+    batches = [requests[start : start + size] for start in range(0, len(requests), size)]
+    demand = Demand.of(profile, batches, arguments.finished)
+    all_s = set_seconds(demand, profile, demand.edges, arguments.choice)
+    try:
+        found = best_sets(demand, profile, limits, arguments.choice)
+    except InfeasibleError as error:
+        print_error(error)
+        return 1
+    inverted = list(_inverted(profile))
+    name = workload(arguments.workload).name
+    if arguments.json:
+        print_document(
+            "bucket-search",
+            workload=name,
+            num_requests=len(requests),
+            batch_size=size,
+            choice=arguments.choice,
+            all_buckets={"buckets": demand.edges, "seconds": all_s},
+            sets=[_facts(one) for one in found],
+            inverted=[{"bucket": small, "faster": large} for small, large in inverted],
+        )
+        return 0
+    say(f"{len(requests)} requests of {name} in batches of {size}; each takes the {arguments.choice} bucket of the set")
+    rows = [(str(len(one.buckets)), f"{one.seconds:.4g} s", *_change(one, all_s), _listed(one)) for one in found]
+    print(columns([("buckets", "predicted", "to all", "set"), *rows]))
+    say(f"all {len(demand.edges)} candidates take {all_s:.4g} s; best: {_listed(found[-1])}")
+    for small, large in inverted:
+        say(f"note: a decode step of bucket {large} is faster than one of bucket {small}")
+    return 0
+
+
+def drawn(arguments: argparse.Namespace, largest: int) -> list[tuple[int, int]]:
+    """(input_tokens, output_tokens) of the workload that the largest bucket holds."""
+    from pytest_npubench.workloads import workload
+
+    sample = workload(arguments.workload).sample(arguments.requests, seed=arguments.seed, max_total_tokens=largest)
+    return [(one.input_tokens, one.output_tokens) for one in sample.requests]
+
+
+def _limits(arguments: argparse.Namespace) -> Limits:
+    from pytest_npubench.predictors.bucket_search import Limits
+
+    costs = _costs(arguments.costs) if arguments.costs else {}
+    return Limits(
+        max_buckets=arguments.max_buckets,
+        max_compile_s=arguments.max_compile_time,
+        max_memory_bytes=arguments.max_memory,
+        compile_s={bucket: compile_s for bucket, (compile_s, _) in costs.items()},
+        memory_bytes={bucket: memory_bytes for bucket, (_, memory_bytes) in costs.items()},
+    )
+
+
+def _costs(path: Path) -> dict[int, tuple[float, float]]:
+    """By bucket its compile_s and memory_bytes. Raises StoreError naming the line."""
+    try:
+        rows = list(csv.reader(io.StringIO(read_text(path, MAX_BYTES)), strict=True))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise StoreError(f"{path}: {error}") from error
+    if not rows or tuple(cell.strip() for cell in rows[0]) != COSTS:
+        raise StoreError(f"{path}, line 1: want a header line {','.join(COSTS)}")
+    found: dict[int, tuple[float, float]] = {}
+    for line, cells in enumerate(rows[1:], 2):
+        try:
+            bucket, compile_s, memory_bytes = cells
+            found[int(bucket)] = _size(compile_s), _size(memory_bytes)
+        except (ValueError, argparse.ArgumentTypeError):
+            raise StoreError(f"{path}, line {line}: want a bucket, and two numbers of 0 or more") from None
+    return found
+
+
+def _inverted(profile: BucketProfile) -> Iterator[tuple[int, int]]:
+    """Neighbours of which the larger one steps faster: the stair does not rise (LENS, section 5.4.2)."""
+    for (small, one), (large, other) in pairwise(profile.buckets.items()):
+        if one.tbt_s is not None and other.tbt_s is not None and other.tbt_s < one.tbt_s:
+            yield small, large
+
+
+def _facts(one: BucketSet) -> dict[str, object]:
+    return {
+        "buckets": one.buckets,
+        "seconds": one.seconds,
+        "compile_s": one.compile_s,
+        "memory_bytes": one.memory_bytes,
+    }
+
+
+def _change(one: BucketSet, all_s: float) -> tuple[str]:
+    return (f"{one.seconds / all_s - 1:+.1%}",) if all_s else ("",)
+
+
+def _listed(one: BucketSet) -> str:
+    return ", ".join(map(str, one.buckets))
+
+
+def _size(text: str) -> float:
+    return number(text, "a number of 0 or more", lambda value: value >= 0)
