@@ -184,7 +184,8 @@ class RunSize(RunLength):
     """What a profile runs, of the file's models, batch sizes and buckets: all of them where it names none.
 
     profile_output_tokens is l2 of LENS, Eq. 14: the longer of the two output lengths of a profile point. At
-    online_batch_sizes requests of the first workload are served as they arrive, in online_buckets.
+    online_batch_sizes requests of the first workload are served as they arrive, in online_buckets. Engines of
+    search_batch_sizes, and of sets of search_buckets, are compared on that workload.
     """
 
     models: Texts = ()
@@ -195,6 +196,8 @@ class RunSize(RunLength):
     profile_output_tokens: Annotated[int, at_least(2)] = 33
     online_batch_sizes: Counts = ()
     online_buckets: Counts = ()
+    search_batch_sizes: Counts = ()
+    search_buckets: Counts = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -485,6 +488,8 @@ def _check(spec: HardwareSpec) -> None:
             ("buckets", size.buckets, spec.buckets),
             ("online_batch_sizes", size.online_batch_sizes, spec.batch_sizes),
             ("online_buckets", size.online_buckets, spec.buckets),
+            ("search_batch_sizes", size.search_batch_sizes, spec.batch_sizes),
+            ("search_buckets", size.search_buckets, spec.buckets),
         ):
             check_within(f"profile.{size.name}.{name}", chosen, allowed)
 

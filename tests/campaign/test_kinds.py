@@ -8,14 +8,14 @@ import pytest
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError, RegistryError
 from pytest_npubench.suites import case_kind, protocol, suite
-from pytest_npubench.suites.buckets.plan import ONLINE
+from pytest_npubench.suites.buckets.plan import ONLINE, SEARCHES
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.result import JudgedCase
 
 from .conftest import cases, measured
 
-every_kind = pytest.mark.parametrize("name", [name for name in suite("buckets").kinds if name != ONLINE])
-"""But the one that has campaigns of its own: test_online_kind.py."""
+OWN_CAMPAIGN = {ONLINE, *SEARCHES}  # test_online_kind.py, test_search_kinds.py
+every_kind = pytest.mark.parametrize("name", [name for name in suite("buckets").kinds if name not in OWN_CAMPAIGN])
 
 
 def test_the_five_kinds_are_there():
@@ -48,7 +48,7 @@ def test_points_are_the_same_each_time_and_named_once(plan, name):
 def test_kinds_share_points_of_one_name(plan):
     """A campaign measures a name once, so it must mean one thing."""
     meant = {}
-    for name in set(suite("buckets").kinds) - {ONLINE}:  # that one has a campaign of its own
+    for name in set(suite("buckets").kinds) - OWN_CAMPAIGN:
         for case in cases(plan, name):
             for point in case_kind(name).points(case, plan):
                 assert meant.setdefault(point.name, point) == point
@@ -90,7 +90,7 @@ def test_nothing_measured_is_an_error(plan, name):
 
 
 def test_an_unknown_kind_lists_the_known_ones():
-    known = "canary, mean_error, online, prediction, profile, steps, chunk_sharing"
+    known = "batch_search, bucket_search, canary, mean_error, online, prediction, profile, steps, chunk_sharing"
     with pytest.raises(RegistryError, match=f"no case kind 'profil'; known: {known}"):
         case_kind("profil")
 

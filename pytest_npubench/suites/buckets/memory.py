@@ -68,6 +68,8 @@ def needed_buckets(case: Case, kind: CaseKind[Any], plan: BucketPlan) -> tuple[i
 
 def bucket_need(plan: BucketPlan, buckets: Sequence[int]) -> MemoryNeed:
     """Of the reference decoder with these buckets loaded, on each device of the plan's group."""
+    if plan.is_search:
+        return _sum([bucket_need(plan.of(one), [b for b in one.buckets if b in buckets]) for one in plan.variants])
     shape, dtype, num_devices = dense_shape(plan.model), plan.spec.dtype, plan.spec.tensor_parallel
     largest = max(buckets, default=0)
     working_bytes = _decoder_working_bytes(shape, plan.batch_size, largest, num_devices, dtype_bytes(dtype))
@@ -75,6 +77,15 @@ def bucket_need(plan: BucketPlan, buckets: Sequence[int]) -> MemoryNeed:
         weight_bytes=weight_bytes(shape, dtype, num_devices),
         cache_bytes=sum(cache_bytes(shape, bucket, plan.batch_size, dtype, num_devices) for bucket in buckets),
         working_bytes=working_bytes + len(buckets) * BUCKET_BINARY_BYTES,
+    )
+
+
+def _sum(needs: Sequence[MemoryNeed]) -> MemoryNeed:
+    """Of engines that lie beside each other."""
+    return MemoryNeed(
+        weight_bytes=sum(one.weight_bytes for one in needs),
+        cache_bytes=sum(one.cache_bytes for one in needs),
+        working_bytes=sum(one.working_bytes for one in needs),
     )
 
 

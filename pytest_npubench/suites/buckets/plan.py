@@ -17,7 +17,7 @@ from zlib import crc32
 from pytest_npubench.campaign.plan import EnginePlan
 from pytest_npubench.core.measurement import Phase, Request
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.suites.buckets.points import BucketPoint, declared_in, move_name, profile_name
+from pytest_npubench.suites.buckets.points import BucketPoint, Variant, declared_in, move_name, profile_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,6 +55,8 @@ class BucketService:
     """Whether a decode step runs at the length of a bucket of the plan."""
     has_slots: ClassVar[bool] = False
     """Whether it can serve requests as they arrive (engines.slot_executor)."""
+    compares_engines: ClassVar[bool] = False
+    """Whether engines of several batch sizes and bucket sets can stand beside each other in one process."""
     pure_phases: ClassVar[Sequence[Phase]] = tuple(Phase)
     """The phases of which a profile point must stay in its bucket."""
 
@@ -92,9 +94,11 @@ class BucketService:
 
 
 ONLINE = "online"
+SEARCHES = ("batch_search", "bucket_search")
 REQUESTS_PER_SLOT = 4  # in one round
 UTILISATION = 0.4  # of the rate that is served when all requests are there at once
 PROFILE_VISIT_S = 0.8  # every prediction of a bucket rests on its two points
+SEARCH_VISIT_S = 0.3  # of a point of each engine that a search compares: there are many
 DRAWN_VISIT_S = 0.7  # one batch is half of a case's error: a long one is to be seen more than once in a round
 
 
@@ -104,6 +108,8 @@ class BucketPlan(EnginePlan):
 
     rivals: predictors that are judged beside LENS, which no case is held to, so they are no part of its settings.
     is_online: a campaign of its own, in which requests are served as they arrive; its profile points are served too.
+    is_search: a campaign of its own, in which engines of all batch sizes of `size` and of several bucket sets run the
+    same requests; batch_size is the largest of them.
     """
 
     suite = "buckets"
@@ -112,6 +118,7 @@ class BucketPlan(EnginePlan):
     mean_error: float
     rivals: tuple[str, ...] = ()
     is_online: bool = False
+    is_search: bool = False
 
     @property
     def service(self) -> BucketService:
@@ -120,8 +127,8 @@ class BucketPlan(EnginePlan):
 
     @property
     def key(self) -> str:
-        online = "-online" if self.is_online else ""
-        return f"{self.spec.name}-{self.model}-b{self.batch_size}{online}{self.engine_suffix}"
+        own = "-online" if self.is_online else "-search" if self.is_search else ""
+        return f"{self.spec.name}-{self.model}-b{self.batch_size}{own}{self.engine_suffix}"
 
     @property
     def limits(self) -> dict[str, float]:
@@ -131,6 +138,8 @@ class BucketPlan(EnginePlan):
         """Canary kernels are left out where the engine cannot run them."""
         if self.is_online or kind == ONLINE:
             return self.is_online and kind == ONLINE
+        if self.is_search or kind in SEARCHES:
+            return self.is_search and kind in SEARCHES
         return kind != "canary" or self.service.has_canaries(self.spec.family)
 
     @property
@@ -155,12 +164,46 @@ class BucketPlan(EnginePlan):
             "num_draws": size.num_draws,
             "profile_output_tokens": size.profile_output_tokens,
             **({"num_requests": self.num_requests, "utilisation": UTILISATION} if self.is_online else {}),
+            **({"searched_batch_sizes": size.batch_sizes} if self.is_search else {}),
         }
 
     @property
     def num_requests(self) -> int:
         """That arrive in one round of a served workload."""
         return REQUESTS_PER_SLOT * self.batch_size
+
+    def of(self, variant: Variant) -> BucketPlan:
+        """Of one engine of those that a search compares."""
+        size = replace(self.size, buckets=variant.buckets)
+        return replace(self, batch_size=variant.batch_size, size=size, is_search=False)
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The engines that a search compares: every batch size in all buckets; at the largest, every set of at most two
+        buckets that holds the largest one."""
+        sets = [(*rest, self.buckets[-1]) for rest in ((), *((one,) for one in self.buckets[:-1]))]
+        return tuple(
+            dict.fromkeys(
+                (
+                    *(Variant(batch_size=batch, buckets=self.buckets) for batch in self.size.batch_sizes),
+                    *(Variant(batch_size=self.batch_size, buckets=one) for one in sets),
+                )
+            )
+        )
+
+    def searched_batches(self, name: str, variant: Variant) -> tuple[BucketPoint, ...]:
+        """The same requests of a workload on every engine, as many as its largest batch, in batches of this one's."""
+        requests = _sample(name, self.batch_size, self.batch_size, self.buckets[-1]).requests
+        size = variant.batch_size
+        return tuple(
+            BucketPoint(
+                name=f"batch/{name}/{start // size}",
+                requests=requests[start : start + size],
+                warm_up=False,
+                visit_s=SEARCH_VISIT_S,
+            )
+            for start in range(0, len(requests), size)
+        )
 
     def profile_point(self, point: ProfilePoint) -> BucketPoint:
         """A LENS profile point: the whole batch with one length."""
@@ -256,7 +299,8 @@ def chosen_plans(spec: HardwareSpec, choice: Choice) -> Iterator[BucketPlan]:
         mean_error=_tightened("mean_error", choice.mean_error, spec.mean_error),
         rivals=choice.rivals,
     )
-    return (plan.service.plan(plan) for plan in _with_online(tuple(plans)))
+    found = tuple(plans)
+    return (plan.service.plan(plan) for plan in (*_with_online(found), *_searches(found)))
 
 
 def _with_online(plans: Sequence[BucketPlan]) -> Iterator[BucketPlan]:
@@ -272,6 +316,21 @@ def _with_online(plans: Sequence[BucketPlan]) -> Iterator[BucketPlan]:
         )
         for batch_size in plan.spec.batch_sizes_of(plan.model, served):
             yield replace(plan, batch_size=batch_size, size=served, is_online=True)
+
+
+def _searches(plans: Sequence[BucketPlan]) -> Iterator[BucketPlan]:
+    """Those in which engines of each model are compared, where the engine can."""
+    for plan in {plan.model: plan for plan in plans if plan.service.compares_engines}.values():
+        size = plan.size
+        searched = replace(
+            size,
+            batch_sizes=size.search_batch_sizes,
+            buckets=size.search_buckets or size.buckets,
+            workloads=size.workloads[:1],
+        )
+        if batch_sizes := plan.spec.batch_sizes_of(plan.model, searched):
+            searched = replace(searched, batch_sizes=batch_sizes)
+            yield replace(plan, batch_size=max(batch_sizes), size=searched, is_search=True)
 
 
 def _tightened(name: str, asked: float | None, limit: float) -> float:

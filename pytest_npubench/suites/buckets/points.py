@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_npubench.campaign.visits import Columns, Round, Visit
 from pytest_npubench.core.measurement import Request
@@ -19,11 +19,33 @@ MAX_VISITS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One of several engines of a campaign that compares them: its compiled batch size and its buckets."""
+
+    batch_size: int
+    buckets: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return "-".join(map(str, (f"b{self.batch_size}", *self.buckets)))
+
+    @property
+    def prefix(self) -> str:
+        """Of the names of its points."""
+        return f"{self.name}/"
+
+    def of(self, point: BucketPoint) -> BucketPoint:
+        """A point as it is measured on this engine."""
+        return replace(point, name=self.prefix + point.name, variant=self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BucketPoint:
     """One thing to time: a batch of requests end to end, a move of the KV cache between neighbouring buckets, a canary
     kernel by its name, or requests of a workload that are served as they arrive.
 
     `pure_bucket` names the one bucket the batch must stay in; leaving it makes the point fail (LENS, section 4.3).
+    `variant` names the engine where a campaign has several.
     A round visits the point for about visit_s seconds in all, or once where that takes longer.
     """
 
@@ -33,6 +55,7 @@ class BucketPoint:
     kernel: str | None = None
     workload: str | None = None
     pure_bucket: int | None = None
+    variant: Variant | None = None
     warm_up: bool = True
     visit_s: float = VISIT_S
 

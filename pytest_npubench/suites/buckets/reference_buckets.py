@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 
 class ReferenceBuckets(BucketService):
     has_slots = True
+    compares_engines = True
 
     def bench(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Bench[Any]:
+        if plan.is_search:
+            from pytest_npubench.suites.buckets.search_bench import SearchBench
+
+            return SearchBench(runtime, plan, static_bucket_engine)
         if not plan.is_online:
             return super().bench(runtime, plan, folder)
         from pytest_npubench.suites.buckets.online_bench import OnlineBench

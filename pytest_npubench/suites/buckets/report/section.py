@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from pytest_npubench.reports.build import of_kind
 from pytest_npubench.reports.drift import drift_chart
 from pytest_npubench.reports.page import Parts, Rounds
+from pytest_npubench.suites.buckets.kinds.batch_search import SearchDetail
 from pytest_npubench.suites.buckets.kinds.mean_error import MeanErrorDetail
 from pytest_npubench.suites.buckets.kinds.online import OnlineDetail
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail
 from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
+from pytest_npubench.suites.buckets.plan import SEARCHES
 from pytest_npubench.suites.buckets.points import seconds_in
 from pytest_npubench.suites.buckets.report.compiled import compiled, compiled_lines, compiled_parts
 from pytest_npubench.suites.buckets.report.continuous_lines import continuous_lines
@@ -25,6 +27,7 @@ from pytest_npubench.suites.buckets.report.prediction import (
     rival_title,
 )
 from pytest_npubench.suites.buckets.report.profile import bucket_charts, cost_lines, cost_table
+from pytest_npubench.suites.buckets.report.search import search_lines
 from pytest_npubench.suites.buckets.report.steps import steps_chart
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
@@ -43,6 +46,7 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
         *(f"{line}." for line in continuous_lines(cases)),
         *_mean_errors(cases.of("mean_error", MeanErrorDetail)),
         *(f"{line}." for line in online_lines(cases.of("online", OnlineDetail))),
+        *(f"{line}." for line in _searches(cases)),
     ]
     return tuple(chart for chart in charts if chart is not None), (cost_table(profiles),), tuple(remarks)
 
@@ -56,11 +60,16 @@ def lines(cases: Cases) -> list[str]:
     return [
         *error_lines(judged(found)),
         *online_lines(cases.of("online", OnlineDetail)),
+        *_searches(cases),
         *cost_lines(cases.of("profile", ProfileDetail)),
         *rival_lines(found),
         *continuous_lines(cases),
         *padding_lines(found),
     ]
+
+
+def _searches(cases: Cases) -> list[str]:
+    return [line for kind in SEARCHES for line in search_lines(cases.of(kind, SearchDetail))]
 
 
 def _mean_errors(found: Sequence[CaseRecord[MeanErrorDetail]]) -> list[str]:

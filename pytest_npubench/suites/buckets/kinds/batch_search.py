@@ -1,0 +1,140 @@
+"""Does LENS find the batch size of most throughput? Every batch size measured beside its prediction (LENS, 5.4.1).
+
+The same requests run in batches of each size, on an engine compiled for it, in the same rounds as each engine's profile
+points. The case fails where the predicted best gives up more throughput than predictions within limits.case_error can
+(stats/ranking.py); top-1 and Kendall's tau are figures beside it, for near ties decide them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.suites.buckets.plan import SEARCH_VISIT_S, BucketPlan
+from pytest_npubench.suites.buckets.points import BucketPoint, Variant
+from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
+
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchDetail:
+    """What was chosen from, with predicted and measured output tokens a second of each; the rest as in
+    stats.ranking.Ranking."""
+
+    workload: str
+    choices: tuple[str, ...]
+    predicted_tokens_per_s: tuple[float, ...]
+    measured_tokens_per_s: tuple[float, ...]
+    chosen: str
+    best: str
+    is_top1: bool
+    regret: float
+    kendall_tau: float | None
+
+
+class BatchSearchKind:
+    name = "batch_search"
+    suite = "buckets"
+
+    def axes(self, plan: BucketPlan) -> Iterable[Axes]:
+        return ((("workload", workload),) for workload in plan.size.workloads)
+
+    def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
+        workload = str(case.axis("workload"))
+        return tuple(
+            point
+            for variant in _variants(plan)
+            for point in (*profile_points(plan, variant), *batch_points(plan, workload, variant))
+        )
+
+    def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
+        from pytest_npubench.predictors.lens import PREDICTOR as LENS
+        from pytest_npubench.suites.buckets.profile_samples import profile_samples
+
+        workload = str(case.axis("workload"))
+        predicted_s, measured_s = {}, {}
+        for variant in _variants(plan):
+            own = plan.of(variant)
+            fitted = LENS.fit(profile_samples(own, on(measured, variant), own.buckets))
+            batches = plan.searched_batches(workload, variant)
+            name = f"batch {variant.batch_size}"
+            predicted_s[name] = sum(fitted.predict(batch.requests) for batch in batches)
+            measured_s[name] = batches_s(measured, batches, variant)
+        return ranked(plan, workload, "batch sizes", predicted_s, measured_s)
+
+    def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
+        return True
+
+
+def profile_points(plan: BucketPlan, variant: Variant) -> tuple[BucketPoint, ...]:
+    """Two points and a move of every bucket of an engine."""
+    own = plan.of(variant)
+    points = (*(own.profile_point(one) for one in own.profile_points(own.buckets)), *own.moves(own.buckets[1:]))
+    return tuple(variant.of(replace(point, visit_s=SEARCH_VISIT_S)) for point in points)
+
+
+def batch_points(plan: BucketPlan, workload: str, variant: Variant) -> tuple[BucketPoint, ...]:
+    return tuple(variant.of(batch) for batch in plan.searched_batches(workload, variant))
+
+
+def on(measured: Measured, variant: Variant) -> Measured:
+    """What was measured on one engine, under the names that points have where there is no other."""
+
+    def own(named: Mapping[str, ValueT]) -> dict[str, ValueT]:
+        prefix = variant.prefix
+        return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
+
+    return replace(measured, rounds=[own(row) for row in measured.rounds], failures=own(measured.failures))
+
+
+def batches_s(measured: Measured, batches: Sequence[BucketPoint], variant: Variant) -> float:
+    """Mean seconds of all these batches on one engine, one after another."""
+    return sum(measured.samples(variant.of(batch).name).mean_s for batch in batches)
+
+
+def ranked(
+    plan: BucketPlan, workload: str, what: str, predicted_s: Mapping[str, float], measured_s: Mapping[str, float]
+) -> Judgement:
+    """Of seconds by choice, for the same requests."""
+    from pytest_npubench.stats.ranking import largest_regret, rank
+
+    names = tuple(predicted_s)
+    found = rank(list(predicted_s.values()), list(measured_s.values()))
+    (whole, *_) = plan.searched_batches(workload, Variant(batch_size=plan.batch_size, buckets=plan.buckets))
+    tokens = sum(one.output_tokens for one in whole.requests)
+    chosen, best = names[found.chosen], names[found.best]
+    gate = Gate(metric="regret", value=found.regret, limit=largest_regret(plan.case_error), unit="%")
+    metrics = [Metric(name="regret", unit="", value=found.regret, gate="difference")]
+    if found.kendall_tau is not None:
+        metrics.append(Metric(name="kendall_tau", unit="", value=found.kendall_tau, gate="none"))
+    return Judgement(
+        verdict=judge_gates((gate,)),
+        what=f"{len(whole.requests)} requests on the best of {len(names)} {what}",
+        metrics=tuple(metrics),
+        measured_s=measured_s[chosen],
+        predicted_s=predicted_s[chosen],
+        error=predicted_s[chosen] / measured_s[chosen] - 1,
+        detail=SearchDetail(
+            workload=workload,
+            choices=names,
+            predicted_tokens_per_s=tuple(tokens / seconds for seconds in predicted_s.values()),
+            measured_tokens_per_s=tuple(tokens / seconds for seconds in measured_s.values()),
+            chosen=chosen,
+            best=best,
+            is_top1=found.is_top1,
+            regret=found.regret,
+            kendall_tau=found.kendall_tau,
+        ),
+    )
+
+
+def _variants(plan: BucketPlan) -> list[Variant]:
+    return [variant for variant in plan.variants if variant.buckets == plan.buckets]
+
+
+KIND = BatchSearchKind()

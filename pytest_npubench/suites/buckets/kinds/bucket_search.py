@@ -1,0 +1,59 @@
+"""Does LENS find the best bucket set? Every set of at most two buckets, and all of them, measured (LENS, 5.4.2).
+
+The profile is that of the engine that has all buckets; an engine of each set runs the same batch in the same rounds.
+Judged as batch_search is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.suites.buckets.kinds.batch_search import batch_points, batches_s, on, profile_points, ranked
+from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.points import BucketPoint, Variant
+from pytest_npubench.verdict.result import Judgement
+
+
+class BucketSearchKind:
+    name = "bucket_search"
+    suite = "buckets"
+
+    def axes(self, plan: BucketPlan) -> Iterable[Axes]:
+        return ((("workload", workload),) for workload in plan.size.workloads)
+
+    def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
+        workload = str(case.axis("workload"))
+        batches = (point for variant in _variants(plan) for point in batch_points(plan, workload, variant))
+        return (*profile_points(plan, _whole(plan)), *batches)
+
+    def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
+        from pytest_npubench.predictors.bucket_search import Demand, set_seconds
+        from pytest_npubench.suites.buckets.profile_samples import lens_profile
+
+        workload, whole = str(case.axis("workload")), _whole(plan)
+        profile = lens_profile(plan.of(whole), on(measured, whole), plan.buckets)
+        batches = plan.searched_batches(workload, whole)
+        pairs = [[(one.input_tokens, one.output_tokens) for one in batch.requests] for batch in batches]
+        demand = Demand.of(profile, pairs, plan.service.finished)
+        predicted_s, measured_s = {}, {}
+        for variant in _variants(plan):
+            name = ", ".join(map(str, variant.buckets))
+            predicted_s[name] = set_seconds(demand, profile, variant.buckets)
+            measured_s[name] = batches_s(measured, batches, variant)
+        return ranked(plan, workload, "bucket sets", predicted_s, measured_s)
+
+    def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
+        return True
+
+
+def _whole(plan: BucketPlan) -> Variant:
+    return Variant(batch_size=plan.batch_size, buckets=plan.buckets)
+
+
+def _variants(plan: BucketPlan) -> list[Variant]:
+    return [variant for variant in plan.variants if variant.batch_size == plan.batch_size]
+
+
+KIND = BucketSearchKind()

@@ -1,0 +1,153 @@
+"""Search cases: an engine that keeps to its times is ranked rightly, a wrong choice fails, and both run for real."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pytest_npubench.backends import backend
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.errors import HardwareFileError, MeasurementError
+from pytest_npubench.suites import case_kind, suite
+from pytest_npubench.suites.buckets.memory import bucket_need
+from pytest_npubench.suites.buckets.plan import SEARCHES, chosen_plans
+from pytest_npubench.suites.buckets.points import Variant
+from pytest_npubench.suites.hardware_files import load_hardware
+from pytest_npubench.suites.protocol import Choice
+from pytest_npubench.verdict import VerdictKind
+from pytest_npubench.verdict.case_record import Cases
+from pytest_npubench.verdict.result import JudgedCase
+
+from .conftest import HARDWARE, cases, seconds, with_size
+
+every_search = pytest.mark.parametrize("name", SEARCHES)
+
+
+@pytest.fixture
+def search(plan):
+    return replace(with_size(plan, batch_sizes=(1, 2), workloads=("long",)), is_search=True)
+
+
+def own_points(plan, name):
+    (case,) = cases(plan, name)
+    return case, case_kind(name).points(case, plan)
+
+
+def measured(points, num_rounds=3):
+    """Every point as long as its own engine's buckets make it: moves go straight to the next bucket of the set."""
+    row = {point.name: (seconds(point, point.variant.buckets),) for point in points}
+    return Measured(rounds=[dict(row) for _ in range(num_rounds)])
+
+
+@every_search
+def test_engines_that_keep_to_their_times_are_ranked_rightly(search, name):
+    case, points = own_points(search, name)
+    assert len({point.name for point in points}) == len(points)
+    judgement = case_kind(name).judge(case, search, measured(points))
+    assert judgement.verdict.kind is VerdictKind.PASSED
+    detail = judgement.detail
+    assert (detail.is_top1, detail.regret) == (True, 0)
+    assert detail.kendall_tau == pytest.approx(1)
+    assert detail.predicted_tokens_per_s == pytest.approx(detail.measured_tokens_per_s)
+    assert len(detail.choices) == {"batch_search": 2, "bucket_search": 4}[name]
+
+
+@every_search
+def test_a_choice_that_gives_up_throughput_fails(search, name):
+    """What is predicted best takes three times as long as its profile says."""
+    case, points = own_points(search, name)
+    found = measured(points)
+    right = case_kind(name).judge(case, search, found).detail
+    variants = {
+        "batch_search": lambda one: f"batch {one.batch_size}",
+        "bucket_search": lambda one: ", ".join(map(str, one.buckets)),
+    }
+    slow = {point.name for point in points if "/batch/" in point.name and variants[name](point.variant) == right.chosen}
+    assert slow
+    rounds = [
+        {key: tuple(3 * x for x in value) if key in slow else value for key, value in row.items()}
+        for row in found.rounds
+    ]
+    judgement = case_kind(name).judge(case, search, replace(found, rounds=rounds))
+    assert judgement.verdict.kind is VerdictKind.FAILED
+    assert "regret" in judgement.verdict.reason
+    assert not judgement.detail.is_top1
+
+
+@every_search
+def test_a_point_that_failed_is_the_reason(search, name):
+    case, points = own_points(search, name)
+    for point in points:
+        found = measured(points)
+        found.failures[point.name] = f"{point.name}: the reason"
+        with pytest.raises(MeasurementError, match=f"^{point.name}: the reason$"):
+            case_kind(name).judge(case, search, found)
+
+
+def test_all_engines_run_the_same_requests(search):
+    asked = [
+        [item for batch in search.searched_batches("long", variant) for item in batch.requests]
+        for variant in search.variants
+    ]
+    assert all(requests == asked[0] for requests in asked)
+    assert (
+        len(search.variants) == len(set(search.variants)) == 5
+    )  # (16, 32, 64) at 1 and 2; (64), (16, 64), (32, 64) at 2
+
+
+def test_a_file_says_what_is_compared(tmp_path):
+    path = tmp_path / "device.toml"
+    text = HARDWARE.replace(
+        "[profile.nightly]", "[profile.nightly]\nsearch_batch_sizes = [2]\nsearch_buckets = [16, 64]"
+    )
+    path.write_text(text)
+    spec = load_hardware(path)
+    quick, nightly = (tuple(chosen_plans(spec, Choice(profile=name))) for name in ("quick", "nightly"))
+    assert not any(plan.is_search for plan in quick)
+    plain, search = nightly
+    assert (search.key, search.buckets) == ("device-tiny-llama-b2-search", (16, 64))
+    assert [name for name in suite("buckets").kinds if search.includes(name)] == list(SEARCHES)
+    assert not any(plain.includes(name) for name in SEARCHES)
+    assert not any(plan.is_search for plan in chosen_plans(spec, Choice(profile="nightly", engine="vllm")))
+    path.write_text(text.replace("search_buckets = [16, 64]", "search_buckets = [48]"))
+    with pytest.raises(HardwareFileError, match=r"profile\.nightly.search_buckets"):
+        load_hardware(path)
+
+
+def test_engines_beside_each_other_need_memory_each(search):
+    whole = bucket_need(search, search.buckets)
+    alone = [bucket_need(search.of(variant), variant.buckets).total_bytes for variant in search.variants]
+    assert whole.total_bytes == pytest.approx(sum(alone))
+
+
+@every_search
+def test_the_reference_decoder_is_measured(search, tmp_path, name):
+    pytest.importorskip("jax")
+    cpu = backend("cpu")
+    bench = search.service.bench(cpu.open(cpu.probe(timeout_s=60).devices, None), search, tmp_path)
+    _, points = own_points(search, name)
+    assert bench.load(points, (), lambda _: None) == {}
+    rows = [{point.name: (bench.sample(point, index).seconds,) for point in points} for index in range(2)]
+    bench.close()
+    assert all(value > 0 for row in rows for (value,) in row.values())
+    assert {point.variant for point in points} <= set(search.variants)
+    assert Variant(batch_size=2, buckets=search.buckets) in {point.variant for point in points}
+
+
+@every_search
+def test_the_end_of_a_run_says_what_was_chosen(search, name):
+    case, points = own_points(search, name)
+    judged = JudgedCase(
+        case=case,
+        digest="d",
+        node_id="n",
+        device="cpu:0",
+        fingerprint="f",
+        duration_s=1.0,
+        judgement=case_kind(name).judge(case, search, measured(points)),
+    )
+    records = Cases.read([json.loads(json.dumps(judged.to_json()))])
+    (line,) = (line for line in suite("buckets").lines(records) if line.startswith("LENS chooses"))
+    assert "for long, the measured best (regret 0.0%, Kendall's tau 1.00)" in line
