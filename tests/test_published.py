@@ -76,6 +76,34 @@ def test_values_are_the_printed_ones(
     assert table.unit(column) == unit
 
 
+@pytest.mark.parametrize(
+    ("number", "column", "row", "value"),
+    [
+        ("3", "error", {"method": "operator-sum", "lengths": "512/512"}, -63.58),
+        ("3", "error", {"method": "layer-sum", "lengths": "512/512"}, 22.02),
+        ("3", "error", {"method": "layer-sum", "lengths": "2048/2048"}, -11.35),
+        ("3", "error", {"method": "kernel-sum", "lengths": "1024/1024"}, 493.3),
+        ("figure 6", "error", {"quantity": "TPU v5e, max"}, 11.47),
+        ("figure 7", "error", {"method": "MaverIQ"}, 33),
+        ("figure 8", "batch_size", {"model_name": "Mistral 7B", "dataset": "ArXiv"}, 16),
+        ("5.3 cost", "time", {"method": "LLMServingSim 2.0"}, 420),
+        ("5.3 compilations", "compilations", {"method": "LENS"}, 12),
+        ("5.4", "change", {}, 7),
+    ],
+)
+def test_values_of_lens_are_the_printed_ones(number: str, column: str, row: dict[str, str], value: float) -> None:
+    assert published("lens").table(number).value(column, **row) == value
+
+
+def test_lens_errors_over_npus_and_over_all_agree() -> None:
+    """The mean over 248 cases lies among the means of the four NPUs (section 5.2)."""
+    errors = published("lens").table("figure 6")
+    means = [
+        float(errors.value("error", quantity=f"{npu}, mean")) for npu in ("Inferentia2", "TPU v4", "TPU v5e", "TPU v6e")
+    ]
+    assert min(means) < float(errors.value("error", quantity="mean")) < max(means)
+
+
 def test_what_the_tables_say_of_each_other_holds() -> None:
     """Table 7's reductions follow from its loads; section 5.5 and the abstract have 41 % of end-to-end latency."""
     for name in ("layered-sharegpt", "layered-arxiv"):

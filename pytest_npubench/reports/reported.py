@@ -13,8 +13,8 @@ from pytest_npubench.core.papers import Cell, PublishedPaper, PublishedTable, pu
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.reports import number_text
 
-LAYERED_PREFILL, HETERO_INFER, LLM_NPU = "layered_prefill", "heteroinfer", "llm_npu"
-TITLES = {LAYERED_PREFILL: "Layered Prefill", HETERO_INFER: "HeteroInfer", LLM_NPU: "llm.npu"}
+LAYERED_PREFILL, HETERO_INFER, LLM_NPU, LENS = "layered_prefill", "heteroinfer", "llm_npu", "lens"
+TITLES = {LAYERED_PREFILL: "Layered Prefill", HETERO_INFER: "HeteroInfer", LLM_NPU: "llm.npu", LENS: "LENS"}
 HARDWARE = {HETERO_INFER: "Snapdragon 8 Gen 3"}
 """What all tables of a paper were measured on where they do not say otherwise: HeteroInfer, section 5.1."""
 MODEL, WORKLOAD = "qwen3-30b-a3b", "layered-arxiv"

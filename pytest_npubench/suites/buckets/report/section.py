@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pytest_npubench.reports.build import of_kind
 from pytest_npubench.reports.drift import drift_chart
 from pytest_npubench.reports.page import Parts, Rounds
+from pytest_npubench.reports.reported import LENS
+from pytest_npubench.reports.reported_figures import figures_table
 from pytest_npubench.suites.buckets.kinds.batch_search import SearchDetail
 from pytest_npubench.suites.buckets.kinds.mean_error import MeanErrorDetail
 from pytest_npubench.suites.buckets.kinds.online import OnlineDetail
@@ -31,6 +33,17 @@ from pytest_npubench.suites.buckets.report.search import search_lines
 from pytest_npubench.suites.buckets.report.steps import steps_chart
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
+PRINTED = (
+    ("figure 6", "error"),
+    ("figure 7", "error"),
+    ("3", "error"),
+    ("5.3 cost", "time"),
+    ("5.3 compilations", "compilations"),
+    ("figure 8", "batch_size"),
+    ("5.4", "change"),
+)
+"""Tables of the LENS paper, and their column of values."""
+
 
 def parts(cases: Cases, rounds: Rounds) -> Parts:
     if (own := compiled(cases)) is not None:  # a campaign has one engine
@@ -48,7 +61,8 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
         *(f"{line}." for line in online_lines(cases.of("online", OnlineDetail))),
         *(f"{line}." for line in _searches(cases)),
     ]
-    return tuple(chart for chart in charts if chart is not None), (cost_table(profiles),), tuple(remarks)
+    printed = figures_table(LENS, PRINTED) if cases.of("mean_error", MeanErrorDetail) else None
+    return tuple(chart for chart in charts if chart is not None), (cost_table(profiles), printed), tuple(remarks)
 
 
 def lines(cases: Cases) -> list[str]:
