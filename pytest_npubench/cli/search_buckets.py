@@ -17,7 +17,6 @@ from pytest_npubench.cli.arguments import (
     number,
     print_document,
     print_error,
-    request_count,
     say,
     seed,
     time_limit,
@@ -35,6 +34,7 @@ EXAMPLE = "npubench search buckets profile.json --workload lens-sharegpt --max-b
 COSTS = ("bucket", "compile_s", "memory_bytes")
 MAX_BYTES = 1024 * 1024
 bucket_count = whole_number(1024)
+request_count = whole_number(100_000)  # each is predicted by itself
 
 
 def add_parser(subjects: Commands) -> None:
