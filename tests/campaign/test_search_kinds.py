@@ -151,3 +151,10 @@ def test_the_end_of_a_run_says_what_was_chosen(search, name):
     records = Cases.read([json.loads(json.dumps(judged.to_json()))])
     (line,) = (line for line in suite("buckets").lines(records) if line.startswith("LENS chooses"))
     assert "for long, the measured best (regret 0.0%, Kendall's tau 1.00)" in line
+    _, tables, remarks = suite("buckets").parts(records, [])
+    (table,) = (one for one in tables if one is not None)
+    marks = {row[0]: row[-1] for row in table.rows}
+    assert [name for name, mark in marks.items() if mark] == [judged.judgement.detail.chosen]
+    assert marks[judged.judgement.detail.chosen] == "predicted best, measured best"
+    assert [float(row[4]) for row in table.rows] == pytest.approx([0] * len(table.rows))
+    assert remarks == (f"{line}.",)

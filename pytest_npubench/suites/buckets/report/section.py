@@ -29,7 +29,7 @@ from pytest_npubench.suites.buckets.report.prediction import (
     rival_title,
 )
 from pytest_npubench.suites.buckets.report.profile import bucket_charts, cost_lines, cost_table
-from pytest_npubench.suites.buckets.report.search import search_lines
+from pytest_npubench.suites.buckets.report.search import search_lines, search_table
 from pytest_npubench.suites.buckets.report.steps import steps_chart
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
@@ -61,8 +61,13 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
         *(f"{line}." for line in online_lines(cases.of("online", OnlineDetail))),
         *(f"{line}." for line in _searches(cases)),
     ]
+    searched = search_table([case for kind in SEARCHES for case in cases.of(kind, SearchDetail)])
     printed = figures_table(LENS, PRINTED) if cases.of("mean_error", MeanErrorDetail) else None
-    return tuple(chart for chart in charts if chart is not None), (cost_table(profiles), printed), tuple(remarks)
+    return (
+        tuple(chart for chart in charts if chart is not None),
+        (cost_table(profiles), searched, printed),
+        tuple(remarks),
+    )
 
 
 def lines(cases: Cases) -> list[str]:
