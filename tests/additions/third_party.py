@@ -43,10 +43,11 @@ def distribution(folder: Path, name: str, files: Mapping[str, str], points: Mapp
 
 
 def copy_of_the_package(folder: Path) -> Path:
-    """This package and its hardware files, with byte code; put in front of the path it takes the installed one's
+    """This package, its hardware files and the papers' figures, with byte code; put in front of the path it takes the installed one's
     place."""
     shutil.copytree(ROOT / "pytest_npubench", folder / "pytest_npubench")
-    shutil.copytree(ROOT / "hardware", folder / "hardware")
+    for shipped in ("hardware", "baselines/published"):
+        shutil.copytree(ROOT / shipped, folder / shipped)
     return folder
 
 

@@ -51,6 +51,10 @@ def test_engines_that_keep_to_their_times_are_ranked_rightly(search, name):
     assert (detail.is_top1, detail.regret) == (True, 0)
     assert detail.kendall_tau == pytest.approx(1)
     assert detail.predicted_tokens_per_s == pytest.approx(detail.measured_tokens_per_s)
+    first = [point for point in points if point.variant == points[0].variant and "/batch/" in point.name]
+    tokens = sum(one.output_tokens for point in first for one in point.requests)
+    took_s = sum(seconds(point, search.buckets) for point in first)
+    assert tokens / took_s in [pytest.approx(value) for value in detail.measured_tokens_per_s]
     assert len(detail.choices) == {"batch_search": 2, "bucket_search": 4}[name]
 
 
