@@ -42,7 +42,8 @@ def digests(plan) -> dict[str, str]:
 
 
 def points_of(plan) -> list[BucketPoint]:
-    kinds = [(name, case_kind(name)) for name in suite("buckets").kinds]
+    """Of the campaign's own kinds."""
+    kinds = [(name, case_kind(name)) for name in suite("buckets").kinds if plan.includes(name)]
     return [point for name, kind in kinds for case in cases(plan, name) for point in kind.points(case, plan)]
 
 
