@@ -15,14 +15,16 @@ in the order in which they were freed, those of a preempted request from its end
 is often still there when it comes back, and is not prefilled again. `prefix_hit_fraction` of a new prompt is found
 there as well, from requests before it. Both are whole blocks, and the last token is always computed, for its output.
 
-Nothing here takes time in proportion to the number of running requests unless that number changes: each finishes, and
-next needs a block, at a step that is known when it starts to decode. Worked number: a prompt of 30 tokens in blocks of
-16 holds 2 blocks, room for 2 tokens more; if it starts at step 7, steps 7 and 8 fill them, and step 9 needs a block.
+Nothing here takes time in proportion to the number of running requests unless that number changes: the step at which
+each finishes is known when it starts to decode, and those that need a block at steps of one remainder by the block size
+are counted together. Worked number: a prompt of 30 tokens in blocks of 16 holds 2 blocks, room for 2 tokens more; if it
+starts at step 7, steps 7 and 8 fill them, and steps 9, 25, 41, ... need a block each.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
+from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from pytest_npubench.errors import ConfigError, WorkloadError
@@ -59,7 +61,9 @@ class Batch:
         self._admitted: dict[int, BatchMember] = {}  # in flight and running, in order of admission
         self._step = 0
         self._finishes = Calendar()
-        self._needs_block = Calendar()
+        self._growing: defaultdict[int, dict[int, BatchMember]] = defaultdict(dict)  # by step % block size
+        self._full: list[BatchMember] = []  # started with a full last block, and need one before they decode
+        self._grown_at = -1  # the last step for which there is room
         self._dropped: list[int] = []
         self._decode: tuple[int, ...] | None = None
         self._decode_only: IterationPlan | None = None
@@ -84,22 +88,40 @@ class Batch:
 
     def make_room(self) -> None:
         """Before an iteration: a block for each running request whose last one is full, preempting where none is."""
-        for member in self._needs_block.take(self._step):
-            while not self.blocks.num_free and member.id in self.running:
-                self._preempt(next(reversed(self._admitted.values())))
-            if member.id in self.running:
+        if self._grown_at < self._step:
+            growing = self._growing[self._step % self.blocks.block_size_tokens]
+            if len(growing) > self.blocks.num_free:
+                self._make_scarce_room(tuple(growing.values()))
+            else:
+                self.blocks.take(len(growing))
+            self._grown_at = self._step
+        full, self._full = self._full, []
+        for member in full:
+            if self._has_room(member):
                 self.blocks.take(1)
-                member.num_blocks += 1
-                self._enter_next_block(member, self._step + self.blocks.block_size_tokens)
+                self._grow_from(member, self._step)
 
-    def complete(self, plan: IterationPlan) -> None:
+    def num_steady(self) -> int:
+        """How many iterations that only decode may follow one another from this one on, room made for it, before
+        somebody ends or lacks a block."""
+        most, num_free = self._finishes.next_step() - self._step, self.blocks.num_free
+        if self._blocks_of_steps(most) <= num_free:
+            return most
+        return next(number for number in range(1, most) if self._blocks_of_steps(number + 1) > num_free)
+
+    def complete(self, plan: IterationPlan, num_iterations: int = 1) -> None:
         """The iteration has run: prompts advance, those that finished theirs start to decode, the last tokens end.
 
-        Raises ConfigError for a plan that decodes some of the running requests but not all.
+        num_iterations: of a plan that only decodes, up to `num_steady` in a row. Raises ConfigError for a plan that
+        decodes some of the running requests but not all.
         """
         if plan.decode:
             self._check_decode(plan.decode)
-            self._step += 1
+            if num_iterations > 1:
+                self.blocks.take(self._blocks_of_steps(num_iterations))
+                self.iteration += num_iterations - 1
+                self._grown_at += num_iterations - 1
+            self._step += num_iterations
         else:
             self._pause()
         self._advance_prompts(plan)
@@ -226,15 +248,47 @@ class Batch:
         member.finishes_at_step = self._step + member.remaining_tokens - 1
         self._finishes.put(member.finishes_at_step, member)
         free_tokens = member.num_blocks * self.blocks.block_size_tokens - member.prompt_tokens
-        self._enter_next_block(member, self._step + free_tokens)
+        # unless it will have ended by then: the last step it decodes at is the one before it finishes
+        if self._step + free_tokens < member.finishes_at_step:
+            if free_tokens:
+                self._grow_from(member, self._step + free_tokens)
+            else:
+                self._full.append(member)
         self.running[member.id] = member
         self._decode = None
 
-    def _enter_next_block(self, member: BatchMember, step: int) -> None:
-        """Unless it will have ended by then: the last step it decodes at is the one before it finishes."""
-        if step < member.finishes_at_step:
-            member.needs_block_at_step = step
-            self._needs_block.put(step, member)
+    def _grow_from(self, member: BatchMember, step: int) -> None:
+        member.grows_from_step = step
+        self._growing[step % self.blocks.block_size_tokens][member.id] = member
+
+    def _has_room(self, member: BatchMember) -> bool:
+        """Whether the member still runs when a block has been made free for it."""
+        while not self.blocks.num_free and member.id in self.running:
+            self._preempt(next(reversed(self._admitted.values())))
+        return member.id in self.running
+
+    def _make_scarce_room(self, growing: Sequence[BatchMember]) -> None:
+        for member in growing:
+            if self._has_room(member):
+                self.blocks.take(1)
+                member.num_blocks += 1
+        for member in growing:
+            if member.id in self.running:  # counted by blocks_of from now on
+                member.num_blocks -= 1
+
+    def _blocks_of_steps(self, number: int) -> int:
+        """That the running requests take at so many steps, of this one on, which has room."""
+        size, growing = self.blocks.block_size_tokens, self._growing
+        rounds, left = divmod(number - 1, size)
+        first = self._step + 1
+        num_blocks = sum(len(growing[step % size]) for step in range(first, first + left))
+        return num_blocks + (rounds * sum(map(len, growing.values())) if rounds else 0)
+
+    def blocks_of(self, member: BatchMember) -> int:
+        """What it holds."""
+        if member.grows_from_step is None or member.grows_from_step > self._grown_at:
+            return member.num_blocks
+        return member.num_blocks + (self._grown_at - member.grows_from_step) // self.blocks.block_size_tokens + 1
 
     def _advance_prompts(self, plan: IterationPlan) -> None:
         last = plan.passes[-1] if plan.passes else None
@@ -259,7 +313,7 @@ class Batch:
             held = member.prompt_tokens + num_steps if running else member.prefilled_tokens
             member.kept = KeptBlocks(
                 num_full=held // self.blocks.block_size_tokens,
-                num_freed=member.num_blocks,
+                num_freed=self.blocks_of(member),
                 num_taken_before=self.blocks.num_taken + self.blocks.num_free,
             )
         member.close_segment(self.iteration)
@@ -273,26 +327,38 @@ class Batch:
         self.ended.append(member)
 
     def _release(self, member: BatchMember) -> None:
-        self.blocks.give_back(member.num_blocks)
+        self.blocks.give_back(self.blocks_of(member))
+        if member.grows_from_step is not None:
+            del self._growing[member.grows_from_step % self.blocks.block_size_tokens][member.id]
+            member.grows_from_step = None
         member.num_blocks = 0
         del self._admitted[member.id]
         self.in_flight.pop(member.id, None)
         if self.running.pop(member.id, None) is not None:
             self._finishes.remove(member.finishes_at_step, member)
-            self._needs_block.remove(member.needs_block_at_step, member)
             self._decode = None
 
 
 class Calendar:
     """Members by step. Each is entered at most once at a time."""
 
-    __slots__ = ("_at",)
+    __slots__ = ("_at", "_steps")
 
     def __init__(self) -> None:
         self._at: dict[int, list[BatchMember]] = {}
+        self._steps: list[int] = []  # a heap, with steps that have passed
 
     def put(self, step: int, member: BatchMember) -> None:
-        self._at.setdefault(step, []).append(member)
+        if step not in self._at:
+            self._at[step] = []
+            heapq.heappush(self._steps, step)
+        self._at[step].append(member)
+
+    def next_step(self) -> int:
+        """The first at which somebody stands; there must be one."""
+        while not self._at.get(self._steps[0]):
+            self._at.pop(heapq.heappop(self._steps), None)
+        return self._steps[0]
 
     def take(self, step: int) -> Sequence[BatchMember]:
         """Those of that step, who are then in the calendar no more."""

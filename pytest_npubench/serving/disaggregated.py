@@ -174,12 +174,12 @@ class _Run:
         )
 
     def _record(self, member: BatchMember) -> RequestRecord:
-        times_s = token_times(member.segments, self._logs[ServingSide.PREFILL].end_s)
+        parts = [(member.segments, self._logs[ServingSide.PREFILL].end_s)]
         decoding = self._scheduler.decode_batch.members.get(member.id)
         if decoding is not None:
-            times_s += token_times(decoding.segments, self._logs[ServingSide.DECODE].end_s)
+            parts.append((decoding.segments, self._logs[ServingSide.DECODE].end_s))
             member.tokens.extend(decoding.tokens)
-        return record_of(member, self._logs[ServingSide.PREFILL], times_s)
+        return record_of(member, self._logs[ServingSide.PREFILL], token_times(*parts))
 
     def _end_unfinished(self) -> None:
         batch, decode_batch = self._scheduler.batch, self._scheduler.decode_batch

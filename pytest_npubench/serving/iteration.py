@@ -104,6 +104,17 @@ class IterationOutcome:
     energy_j: float | None = None
 
 
+class DecodeStretch(NamedTuple):
+    """What iterations of one plan cost, one after the other: when each ends, and of each what IterationOutcome says."""
+
+    end_s: list[float]
+    expert_activations: list[int]
+    padded_expert_activations: list[int]
+    expert_load_bytes: list[int]
+    kv_bytes: list[int]
+    hidden_bytes: int
+
+
 class Executor(Protocol):
     """Runs plans on one device: the torch engine on the wall clock, the cost model on a virtual one."""
 
@@ -122,3 +133,7 @@ class Executor(Protocol):
     def end(self, request: int) -> None:
         """The request has ended: free what it holds."""
         ...
+
+    # run_decode(plan, start_s, until_s, most) -> DecodeStretch | None: as many iterations of a plan that only decodes
+    # as start before until_s, at least one and at most that many; None: run them one by one. An executor of a virtual
+    # clock may have it.

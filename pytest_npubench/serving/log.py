@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan
+from pytest_npubench.serving.iteration import DecodeStretch, IterationOutcome, IterationPlan
 
 
 def _seconds() -> array[float]:
@@ -78,10 +78,35 @@ class IterationLog:
 
     def add(self, outcome: IterationOutcome, **others: float) -> None:
         """One iteration more: what it cost, and its entries in the other columns by name."""
-        for name in _COST:
-            getattr(self, name).append(getattr(outcome, name))
+        self.expert_activations.append(outcome.expert_activations)
+        self.padded_expert_activations.append(outcome.padded_expert_activations)
+        self.expert_load_bytes.append(outcome.expert_load_bytes)
+        self.kv_bytes.append(outcome.kv_bytes)
+        self.hidden_bytes.append(outcome.hidden_bytes)
+        self.energy_j.append(outcome.energy_j)
         for name, value in others.items():
             getattr(self, name).append(value)
+
+    def add_decode(
+        self, stretch: DecodeStretch, start_s: float, *, num_decode: int, num_running: int, num_waiting: int
+    ) -> None:
+        """Iterations of one plan that only decodes, the first from start_s on."""
+        number = len(stretch.end_s)
+        self.start_s.append(start_s)
+        self.start_s.extend(stretch.end_s[:-1])
+        self.end_s.extend(stretch.end_s)
+        self.num_decode.extend([num_decode] * number)
+        nothing = [0] * number
+        self.num_prefill_tokens.extend(nothing)
+        self.num_prefill_layers.extend(nothing)
+        self.num_running.extend([num_running] * number)
+        self.num_waiting.extend([num_waiting] * number)
+        self.expert_activations.extend(stretch.expert_activations)
+        self.padded_expert_activations.extend(stretch.padded_expert_activations)
+        self.expert_load_bytes.extend(stretch.expert_load_bytes)
+        self.kv_bytes.extend(stretch.kv_bytes)
+        self.hidden_bytes.extend([stretch.hidden_bytes] * number)
+        self.energy_j.extend([None] * number)
 
     def extend(self, columns: Mapping[str, Sequence[float | None]], by_s: float = 0.0) -> None:
         """Iterations more, by column; their times so much later. What no column says is 0, and energy unknown."""
@@ -99,7 +124,6 @@ class IterationLog:
 
 _NAMES = tuple(column.name for column in fields(IterationLog))
 _TIMES = ("start_s", "end_s")
-_COST = tuple(column.name for column in fields(IterationOutcome) if column.name in _NAMES)
 
 
 def merged(logs: Sequence[IterationLog]) -> IterationLog:

@@ -17,6 +17,7 @@ from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult, record_of
 from pytest_npubench.serving.schedulers.protocol import Scheduler
+from pytest_npubench.serving.stretch import decode_stretch
 
 __all__ = ["ServingResult", "check_all_served", "check_executor", "check_scheduler", "serve"]
 
@@ -44,6 +45,7 @@ def serve(
     check_scheduler(scheduler, executor, load.requests())
     clock.start()
     started_s = now_s = clock.now_s()
+    is_skipping = until_s is None and on_iteration is None
     planned_s = None  # when the next iteration was planned, if that was not just now
     while until_s is None or now_s < until_s:
         for request in load.take(now_s if planned_s is None else planned_s):
@@ -62,6 +64,18 @@ def serve(
             continue
         num_running, num_waiting = batch.num_admitted, len(batch.waiting)
         start_s = clock.now_s()
+        if is_skipping and (stretch := decode_stretch(scheduler, executor, plan, start_s, next_arrival_s)):
+            log.add_decode(
+                stretch, start_s, num_decode=len(plan.decode), num_running=num_running, num_waiting=num_waiting
+            )
+            clock.wait_until(stretch.end_s[-1])
+            now_s = clock.now_s()
+            planned_s = log.start_s[-1] if is_asynchronous else None
+            batch.complete(plan, len(stretch.end_s))
+            for member in batch.take_ended():
+                executor.end(member.id)
+                load.ended(member.id, now_s)
+            continue
         outcome = executor.run(plan)
         now_s = clock.advance(outcome.duration_s)
         planned_s = start_s if is_asynchronous else None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.member import BatchMember
 from pytest_npubench.serving.metrics import RequestRecord
+from pytest_npubench.serving.metrics.stored_times import StoredTimes
 from pytest_npubench.serving.settings import Setting
 
 
@@ -30,10 +30,10 @@ class ServingResult:
     num_layers: int
 
 
-def record_of(member: BatchMember, log: IterationLog, token_times_s: tuple[float, ...] | None = None) -> RequestRecord:
+def record_of(member: BatchMember, log: IterationLog, token_times_s: Sequence[float] | None = None) -> RequestRecord:
     """The request's times, read off the log of the device that prefilled it; its token times too unless given."""
     request = member.request
-    times_s = token_times(member.segments, log.end_s) if token_times_s is None else token_times_s
+    times_s = token_times((member.segments, log.end_s)) if token_times_s is None else token_times_s
     return RequestRecord(
         arrival_s=request.arrival_s,
         token_times_s=times_s,
@@ -47,6 +47,11 @@ def record_of(member: BatchMember, log: IterationLog, token_times_s: tuple[float
     )
 
 
-def token_times(segments: Sequence[tuple[int, int]], end_s: array[float]) -> tuple[float, ...]:
-    """The ends of the iterations that gave the tokens: segments are (first iteration, number of tokens)."""
-    return tuple(chain.from_iterable(end_s[first : first + number] for first, number in segments))
+def token_times(*parts: tuple[Sequence[tuple[int, int]], array[float]]) -> StoredTimes:
+    """The ends of the iterations that gave the tokens, of one device after the other: segments are (first iteration,
+    number of tokens), and the log's end_s."""
+    found = array("d")
+    for segments, end_s in parts:
+        for first, number in segments:
+            found += end_s[first : first + number]
+    return StoredTimes(found)

@@ -241,9 +241,9 @@ def test_who_decodes_holds_exactly_the_blocks_of_its_tokens(data):
 
     def check(num_iterations: int) -> None:
         for request, member in batch.running.items():
-            assert member.num_blocks == executor.held[request].num_blocks(BLOCK)
+            assert batch.blocks_of(member) == executor.held[request].num_blocks(BLOCK)
         held = [*batch.running.values(), *batch.in_flight.values()]
-        assert batch.blocks.num_free == kv_blocks - sum(member.num_blocks for member in held)
+        assert batch.blocks.num_free == kv_blocks - sum(map(batch.blocks_of, held))
 
     serve(OpenLoad(arriving), scheduler, executor, VirtualClock(), on_iteration=check)
 

@@ -11,6 +11,7 @@ the mean of their rows there, and each its own elsewhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pytest_npubench.engines.virtual.step_cost import StepWork
 
@@ -21,6 +22,7 @@ class CalibratedCost:
     all layers, `context_s` a token of keys and values read, `activation_s` an expert of one layer read. expert_share is
     the experts' part of the operations of a row."""
 
+    is_affine: ClassVar[bool] = True
     num_layers: int
     fixed_s: float
     weights_s: float

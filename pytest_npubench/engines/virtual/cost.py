@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from pytest_npubench.core.hardware import Figure, HardwareSpec
 from pytest_npubench.engines.shapes import DecoderShape
@@ -94,6 +94,7 @@ class CostModel:
     A `pair` is one query with one key, over all heads; `context` is one token whose keys and values are read.
     """
 
+    is_affine: ClassVar[bool] = True
     shared_read_s: float
     shared_row_s: float
     expert_read_s: float

@@ -13,12 +13,13 @@ from __future__ import annotations
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.virtual.cost import cost_model
+from pytest_npubench.engines.virtual.decode_cost import DecodeCost
 from pytest_npubench.engines.virtual.held import HeldTokens
 from pytest_npubench.engines.virtual.memory import dtype_bytes
 from pytest_npubench.engines.virtual.router import sampled_router
 from pytest_npubench.engines.virtual.step_cost import PassWork, StepCost, StepWork
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan, LayerPass
+from pytest_npubench.serving.iteration import DecodeStretch, IterationOutcome, IterationPlan, LayerPass
 
 # the residual stream and the output of the last block, which fused norms keep apart
 HIDDEN_STATES_PER_TOKEN = 2
@@ -57,6 +58,7 @@ class VirtualExecutor:
                 shape, spec, tensor_parallel=tensor_parallel, dtype=dtype, kv_dtype=kv_dtype, num_sharing=num_sharing
             )
         self.cost: StepCost = cost
+        self._decode_cost = DecodeCost(cost, shape.num_layers) if getattr(cost, "is_affine", False) else None
         self._router = None if shape.is_dense else sampled_router(shape, seed)
         self._held = HeldTokens(shape.num_layers, shape.sliding_window)
         self._iteration = 0
@@ -88,17 +90,55 @@ class VirtualExecutor:
             self.cost.seconds(work), activations, padded_activations=sum(one.activations for one in work.passes)
         )
 
+    def run_decode(self, plan: IterationPlan, start_s: float, until_s: float, most: int) -> DecodeStretch | None:
+        """Iterations of a plan that only decodes, one after the other as `run` has them (iteration.Executor). Raises as
+        `run`."""
+        held, cost = self._held, self._decode_cost
+        if cost is None:
+            return None
+        self._decode(plan)
+        if (steady := held.num_steady()) is not None:
+            most = min(most, 1 + steady)
+        num_rows, share = len(plan.decode), _share(plan)
+        keys_s = (held.context_tokens * cost.context_s + held.window_tokens * cost.window_s) * share
+        more_s = (num_rows * cost.context_s + held.window_growth * cost.window_s) * share
+        token_layers, now_s = held.token_layers, start_s
+        ends_s: list[float] = []
+        real: list[int] = []
+        padded: list[int] = []
+        while not ends_s or (len(ends_s) < most and now_s < until_s):
+            self._iteration += 1
+            activations, with_padding = self._activations(plan.passes[0], num_rows, plan.num_padding_rows)
+            now_s += cost.base_s(num_rows + plan.num_padding_rows, with_padding) + keys_s
+            keys_s += more_s
+            ends_s.append(now_s)
+            real.append(activations)
+            padded.append(with_padding)
+        number = len(ends_s)
+        held.go_on(number - 1)
+        self._check_capacity()
+        per_iteration, each = num_rows * self.num_layers, self._token_layer_bytes
+        return DecodeStretch(
+            ends_s,
+            real,
+            padded,
+            [int(activated * self._expert_bytes) for activated in real],
+            [int((token_layers + done * per_iteration) * each) for done in range(number)],
+            int(held.hidden_tokens * self._hidden_bytes),
+        )
+
+    def _decode(self, plan: IterationPlan) -> None:
+        for request in plan.dropped:
+            self._held.drop(request)
+        self._held.decode(plan.decode)
+
     def work(self, plan: IterationPlan) -> tuple[StepWork, int]:
         """What a plan asks of the device, and the experts that it activates, padding rows not counted. The rows have
         run when this returns. Raises as `run`."""
-        held, decode = self._held, plan.decode
+        held = self._held
         self._iteration += 1
-        for request in plan.dropped:
-            held.drop(request)
-        held.decode(decode)
-        # rows that have ended are read and multiplied like the others of their batch
-        num_rows, padding = len(decode), plan.num_padding_rows
-        share = 1 + padding / num_rows if padding and num_rows else 1.0
+        self._decode(plan)
+        num_rows, padding, share = len(plan.decode), plan.num_padding_rows, _share(plan)
         context, window = held.context_tokens * share, held.window_tokens * share
         passes, activations = [], 0
         for layers in plan.passes:
@@ -140,3 +180,8 @@ class VirtualExecutor:
                 f"keys and values of {self._held.token_layers / self.num_layers:.0f} tokens; the device holds "
                 f"{self.kv_capacity_tokens}"
             )
+
+
+def _share(plan: IterationPlan) -> float:
+    """Rows that are read and multiplied over those that count: those that have ended are like the others."""
+    return 1 + plan.num_padding_rows / len(plan.decode) if plan.num_padding_rows and plan.decode else 1.0

@@ -11,8 +11,8 @@ hidden states; through all four 32 and none; after 3 decode iterations its conte
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Sequence
 
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.iteration import LayerGroup, PrefillRow
@@ -65,6 +65,25 @@ class HeldTokens:
             self.window_tokens += self._num_growing
             self._num_growing -= self._num_full_at.pop(self._iterations, 0)
 
+    @property
+    def window_growth(self) -> int:
+        """By how much window_tokens grows with the next iteration of the same batch."""
+        return self._num_growing
+
+    def num_steady(self) -> int | None:
+        """How many more iterations of the same batch have that growth; None: all."""
+        if not self._num_growing:
+            return None
+        return min(full_at for full_at, number in self._num_full_at.items() if number) - self._iterations
+
+    def go_on(self, num_iterations: int) -> None:
+        """The same requests decode in so many more, at most num_steady."""
+        assert self._decoding is not None
+        self._iterations += num_iterations
+        self.token_layers += num_iterations * len(self._decoding) * self._num_layers
+        self.window_tokens += num_iterations * self._num_growing
+        self._num_growing -= self._num_full_at.pop(self._iterations, 0)
+
     def prefill(self, row: PrefillRow, group: LayerGroup) -> None:
         """A prefill row has run through a group of layers. A request's first row that does not begin at its first token
         finds the keys and values of those before it in the cache."""
@@ -105,8 +124,14 @@ class HeldTokens:
         self.token_layers -= self._prefilled.pop(request, 0)
         self.hidden_tokens -= self._hidden.pop(request, 0)
 
-    def _change(self, requests: Sequence[int]) -> None:
+    def _change(self, requests: tuple[int, ...]) -> None:
         self._longest_origin = None
+        # mostly those who ended were dropped, and the new ones stand last
+        joining = tuple(itertools.takewhile(lambda request: request not in self._origins, reversed(requests)))
+        for request in reversed(joining):
+            self._join(request)
+        if tuple(self._origins) == requests:
+            return
         for request in self._origins.keys() - set(requests):
             self._leave(request)
         for request in requests:

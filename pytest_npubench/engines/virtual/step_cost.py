@@ -42,3 +42,6 @@ class StepCost(Protocol):
     def seconds(self, work: StepWork) -> float:
         """Of one iteration, from the end of the one before to its own."""
         ...
+
+    # is_affine: bool, of the class: whether the seconds of iterations that only decode, all else equal, are affine in
+    # context_tokens and window_tokens, and no iteration's depend on the one before it. A cost may do without.

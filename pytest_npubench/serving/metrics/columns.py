@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -57,9 +56,7 @@ class RequestColumns:
 def columns_of(records: Sequence[RequestRecord]) -> RequestColumns:
     """The records as columns; there may be none."""
     num_tokens = np.array([record.num_tokens for record in records], dtype=np.int64)
-    times = np.fromiter(
-        chain.from_iterable(record.token_times_s for record in records), dtype=np.float64, count=int(num_tokens.sum())
-    )
+    times = np.concatenate([np.empty(0), *(np.asarray(record.token_times_s, np.float64) for record in records)])
     stops = np.cumsum(num_tokens)  # index behind each request's last token
     within = np.ones(max(times.size - 1, 0), dtype=np.bool_)
     within[(stops - 1)[(stops > 0) & (stops < times.size)]] = False

@@ -12,6 +12,7 @@ Worked example: arrival 1.0 s, tokens at 1.5, 1.6 and 1.9 s: TTFT 0.5, TBT 0.1 a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +33,7 @@ class RequestRecord:
     """
 
     arrival_s: float
-    token_times_s: tuple[float, ...]
+    token_times_s: Sequence[float]
     id: int = 0
     prompt_tokens: int | None = None
     output_tokens: int | None = None
@@ -117,9 +118,10 @@ class RequestRecord:
 
     def _check_token_times(self) -> None:
         times = np.asarray(self.token_times_s, dtype=np.float64)
-        good = (times[1:] >= times[:-1]) & np.isfinite(times[1:])
-        if good.all():
+        # in order up to a finite one they all are
+        if not times.size or ((times[1:] >= times[:-1]).all() and times[-1] < math.inf):
             return
+        good = (times[1:] >= times[:-1]) & np.isfinite(times[1:])
         index = int(np.argmin(good))
         raise self._error(
             f"token_times_s[{index + 1}] is {times[index + 1]} after {times[index]}; want finite, increasing times"

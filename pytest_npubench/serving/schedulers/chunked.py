@@ -16,6 +16,7 @@ class ChunkedPrefillScheduler:
 
     name = "chunked"
     num_devices = 1
+    is_steady = True
     keeps_slo = True
 
     def __init__(

@@ -17,6 +17,7 @@ class ContinuousScheduler:
 
     name = "continuous"
     num_devices = 1
+    is_steady = True
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ class HybridPrefillScheduler:
 
     name = "hybrid"
     num_devices = 1
+    is_steady = True
     keeps_slo = True
 
     def __init__(

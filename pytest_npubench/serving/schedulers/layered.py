@@ -23,6 +23,7 @@ class LayeredPrefillScheduler:
 
     name = "layered"
     num_devices = 1
+    is_steady = True
     keeps_slo = True
 
     def __init__(

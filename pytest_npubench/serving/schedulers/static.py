@@ -18,6 +18,7 @@ class StaticScheduler:
 
     name = "static"
     num_devices = 1
+    is_steady = True
 
     def __init__(
         self,

@@ -1,0 +1,45 @@
+"""When the tokens of a request came, 8 bytes each: a run has millions, and tuples of floats take four times as much."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+
+class StoredTimes(Sequence[float]):
+    """Seconds, as a tuple of them: equal to one, and hashed as one. numpy.asarray copies nothing."""
+
+    __slots__ = ("_times_s",)
+
+    def __init__(self, times_s: array[float]) -> None:
+        self._times_s = times_s
+
+    def __len__(self) -> int:
+        return len(self._times_s)
+
+    @overload
+    def __getitem__(self, index: int) -> float: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[float, ...]: ...
+    def __getitem__(self, index: int | slice) -> float | tuple[float, ...]:
+        return tuple(self._times_s[index]) if isinstance(index, slice) else self._times_s[index]
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self._times_s)
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == tuple(other) if isinstance(other, tuple | StoredTimes) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        found = np.frombuffer(self._times_s) if self else np.empty(0)
+        return found.astype(dtype or found.dtype, copy=bool(copy))

@@ -1,0 +1,28 @@
+"""Iterations that only decode, taken at once: between two of them nothing changes but the lengths of the contexts.
+
+So it is until a request arrives, one ends, or one needs a block that is not free, where the policy is one that plans
+the same as long as the batch is the same (`is_steady`) and the executor can tell what its next iterations will cost.
+Their times are those of the loop that takes them one by one, to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+
+from pytest_npubench.serving.iteration import DecodeStretch, Executor, IterationPlan
+from pytest_npubench.serving.schedulers.protocol import Scheduler
+
+
+def decode_stretch(
+    scheduler: Scheduler, executor: Executor, plan: IterationPlan, start_s: float, until_s: float | None
+) -> DecodeStretch | None:
+    """As many iterations of the plan as start before until_s (None: nothing more arrives), or None: run it alone, it
+    may prefill, or what follows it may differ."""
+    if plan.passes[-1].prefill or len(plan.passes) > 1 or not getattr(scheduler, "is_steady", False):
+        return None
+    run_decode = getattr(executor, "run_decode", None)
+    until_s = math.inf if until_s is None else until_s
+    if run_decode is None or until_s <= start_s or (most := scheduler.batch.num_steady()) < 2:
+        return None
+    found: DecodeStretch | None = run_decode(plan, start_s, until_s, most)
+    return found

@@ -1,0 +1,148 @@
+"""Iterations that only decode, taken at once, against the loop that takes them one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
+from pytest_npubench.engines.virtual.calibrated import CalibratedCost
+from pytest_npubench.engines.virtual.cost import cost_model
+from pytest_npubench.engines.virtual.executor import VirtualExecutor
+from pytest_npubench.engines.virtual.step_cost import StepCost, StepWork
+from pytest_npubench.serving.clock import VirtualClock
+from pytest_npubench.serving.load import OpenLoad
+from pytest_npubench.serving.loop import serve
+from pytest_npubench.serving.request import ServingRequest
+from pytest_npubench.serving.result import ServingResult
+from pytest_npubench.serving.schedulers import make_scheduler
+from pytest_npubench.suites.hardware_files import load_all
+
+from .runs import BLOCK, ONE_DEVICE, fewest_blocks, policies, requests
+
+SPEC = load_all([default_directory()])["nvidia-h100"]
+SHAPES = {name: decoder_shape(name) for name in ("small-moe", "small-dense", "gpt-oss-20b")}
+
+
+def roofline(shape: DecoderShape) -> StepCost:
+    return cost_model(shape, SPEC, tensor_parallel=1, dtype="bf16")
+
+
+def calibrated(shape: DecoderShape) -> StepCost:
+    return CalibratedCost(
+        num_layers=shape.num_layers,
+        fixed_s=2e-3,
+        weights_s=4e-3,
+        row_s=3e-4,
+        context_s=1e-5,
+        activation_s=2e-6,
+        has_experts=not shape.is_dense,
+    )
+
+
+class Counting:
+    """A cost that says how often it was asked."""
+
+    is_affine = True
+
+    def __init__(self, cost: StepCost) -> None:
+        self._cost = cost
+        self.num_asked = 0
+
+    def seconds(self, work: StepWork) -> float:
+        self.num_asked += 1
+        return self._cost.seconds(work)
+
+
+@st.composite
+def arriving(draw: st.DrawFn) -> list[ServingRequest]:
+    """From a few iterations apart to far apart; contexts on both sides of a window of 128."""
+    gaps_s = draw(st.lists(st.sampled_from([0.0, 0.001, 0.0137, 0.31, 9.0]), min_size=1, max_size=10))
+    lengths = st.tuples(st.integers(1, 160), st.integers(1, 90))
+    at_s = [sum(gaps_s[: number + 1]) for number in range(len(gaps_s))]
+    return requests(*((time_s, *draw(lengths)) for time_s in at_s))
+
+
+def served(
+    load: list[ServingRequest],
+    shape: DecoderShape,
+    cost: StepCost,
+    policy: str,
+    chosen: dict[str, Any],
+    *,
+    kv_blocks: int,
+    keeps: bool = False,
+    is_asynchronous: bool = False,
+    one_by_one: bool = False,
+) -> ServingResult:
+    scheduler = make_scheduler(
+        policy, num_layers=shape.num_layers, kv_blocks=kv_blocks, block_size_tokens=BLOCK, **chosen
+    )
+    scheduler.batch.keeps_preempted = keeps
+    executor = VirtualExecutor(
+        shape,
+        None,
+        tensor_parallel=1,
+        dtype="bf16",
+        kv_capacity_tokens=kv_blocks * BLOCK,
+        block_size_tokens=BLOCK,
+        cost=cost,
+    )
+    watch = (lambda number: None) if one_by_one else None
+    clock = VirtualClock()
+    return serve(OpenLoad(load), scheduler, executor, clock, on_iteration=watch, is_asynchronous=is_asynchronous)
+
+
+def check_same(one: ServingResult, other: ServingResult) -> None:
+    columns, others = one.log.columns(), other.log.columns()
+    for name in columns:
+        if name in ("start_s", "end_s"):
+            assert list(columns[name]) == pytest.approx(list(others[name]), rel=0, abs=1e-9)
+        else:
+            assert list(columns[name]) == list(others[name]), name
+    for record, expected in zip(one.records, other.records, strict=True):
+        assert list(record.token_times_s) == pytest.approx(list(expected.token_times_s), rel=0, abs=1e-9)
+        assert record.num_preemptions == expected.num_preemptions
+        assert record.scheduled_s == pytest.approx(expected.scheduled_s, rel=0, abs=1e-9)
+        assert record.dispatched_s == pytest.approx(expected.dispatched_s, rel=0, abs=1e-9)
+
+
+@given(data=st.data(), load=arriving(), keeps=st.booleans(), is_asynchronous=st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_times_and_log_are_those_of_the_plain_loop(
+    data: st.DataObject, load: list[ServingRequest], keeps: bool, is_asynchronous: bool
+) -> None:
+    shape = SHAPES[data.draw(st.sampled_from(sorted(SHAPES)))]
+    cost = data.draw(st.sampled_from([roofline, calibrated]))(shape)
+    policy, chosen = data.draw(policies(shape.num_layers))
+    how: dict[str, Any] = {
+        "kv_blocks": fewest_blocks(load) + data.draw(st.sampled_from([0, 1, 3, 9, 30, 2000])),
+        "keeps": keeps,
+        "is_asynchronous": is_asynchronous,
+    }
+    fast = served(load, shape, cost, policy, chosen, **how)
+    check_same(fast, served(load, shape, cost, policy, chosen, **how, one_by_one=True))
+
+
+@pytest.mark.parametrize("policy", ONE_DEVICE)
+def test_a_long_answer_asks_the_cost_a_few_times(policy: str) -> None:
+    """500 iterations, of one batch: its prompt, and a decode iteration of each of 32 numbers of experts at the most."""
+    shape = SHAPES["small-moe"]
+    load, cost = requests((0.0, 8, 500)), Counting(roofline(shape))
+    result = served(load, shape, cost, policy, {}, kv_blocks=200)
+    assert len(result.log) >= 500
+    assert cost.num_asked < 60
+
+
+def test_a_policy_that_says_nothing_of_itself_runs_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pytest_npubench.serving.schedulers.chunked import ChunkedPrefillScheduler
+
+    monkeypatch.setattr(ChunkedPrefillScheduler, "is_steady", False)
+    shape = SHAPES["small-dense"]
+    cost = Counting(roofline(shape))
+    result = served(requests((0.0, 8, 500)), shape, cost, "chunked", {}, kv_blocks=200)
+    assert cost.num_asked >= len(result.log) == 500
