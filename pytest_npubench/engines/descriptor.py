@@ -35,6 +35,8 @@ class EngineDescriptor:
     """By suite, where the class lies that runs the suite on this engine."""
     is_placed_by_itself: ClassVar[bool] = False
     """Whether it tells its own processes which devices they see; else the campaign's process sees those alone."""
+    has_devices: ClassVar[bool] = True
+    """Whether what it runs on is there, so that one run at a time may have it."""
 
     def why_not_served(self, suite: str, family: str) -> str:
         """Why it cannot run a suite on devices of a family here; empty where it can. Opens no device."""

@@ -84,7 +84,7 @@ class _Told(Progress):
 def _measured(session: BenchSession, items: Sequence[pytest.Item], task: CampaignTask, told: _Told) -> Measured:
     cases = _cases(items, task)
     told("waiting")
-    with device_lock(task.devices, task.lock_timeout_s):
+    with device_lock(task.locked, task.lock_timeout_s):
         told("locked")
         runtime, fingerprint = _open(session, task)
         frozen = told.fingerprint(fingerprint)

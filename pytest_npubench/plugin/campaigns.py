@@ -165,7 +165,9 @@ class Campaigns:
         were held to when these cases, suspects by now, were measured first."""
         bench, started_s = self._workbench, time.perf_counter()
         bench.release()  # a test of the user's own may have opened them
-        bench.busy.check(devices)
+        engine = members[0].expanded.engine
+        locked = devices if engine is None or engine.has_devices else ()
+        bench.busy.check(locked)
         stack = (devices, plan.framework)
 
         def on_fingerprint(found: Fingerprint) -> Mapping[str, Any]:
@@ -186,8 +188,9 @@ class Campaigns:
             cases=frozenset(member.expanded.case.key for member in members if not fingerprint_only),
             tests=tuple(dict.fromkeys(member.test for member in members)),
             devices=devices,
+            locked=locked,
             framework=plan.framework,
-            environment=bench.visible(devices, members[0].expanded.engine),
+            environment=bench.visible(devices, engine),
             lock_timeout_s=bench.lock_timeout_s,
             at_least_s=0.0 if again is None else REMEASURE_S,
             resume=bench.settings.resume and again is None,

@@ -125,14 +125,16 @@ class CampaignTask:
     """What a child is to measure: the campaign of that key with these cases, on these devices.
 
     `tests` are the test functions that have the cases, with absolute paths. `environment` makes the devices the only
-    ones that are seen; empty where all are. `again`: suspects are measured once more, for at least `at_least_s`, and
-    nothing earlier counts. Without cases the child tells the fingerprint alone.
+    ones that are seen; empty where all are. `locked`: those that no other run may have meanwhile. `again`: suspects are
+    measured once more, for at least `at_least_s`, and nothing earlier counts. Without cases the child tells the
+    fingerprint alone.
     """
 
     campaign: str
     cases: frozenset[str]
     tests: tuple[str, ...]
     devices: tuple[Device, ...]
+    locked: tuple[Device, ...]
     framework: str
     environment: Mapping[str, str] = field(default_factory=dict)
     lock_timeout_s: float

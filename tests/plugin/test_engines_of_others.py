@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_npubench.backends.protocol import Device
+from pytest_npubench.campaign.lock import device_lock
+from pytest_npubench.plugin.exit_status import ExitStatus
+
 from .project import Project, make_project
 
 HERE = Path(__file__).parent
@@ -207,3 +211,17 @@ def test_the_bucket_suite_on_a_stand_in_of_maxtext(project: Project) -> None:
     assert set(names[1:]) == {"prefill-16", "prefill-32", "prefill-64"}
     (device,) = project.records("device")
     assert device["fingerprint"]["device"]["runtime"].startswith("maxtext, jax ")
+
+
+def test_an_engine_whose_devices_are_not_there_needs_no_turn(project: Project) -> None:
+    """Another run has the device: one on it is refused, one on an engine that has none of its own is not."""
+    project.fake()
+    registered(project, "outside")
+    with device_lock([Device(family="openvino", ordinal=0, name="Fake accelerator")], 10.0):
+        refused = project.run("-k", "fake and steps", OUTSIDE, "--npubench-lock-timeout=0")
+        assert refused.ret == ExitStatus.INVALID
+        assert "is in use by process" in refused.stdout.str()
+        project.root.joinpath("outside_engine.py").write_text(
+            (HERE / "outside_engine.py").read_text(encoding="utf-8") + "Outside.has_devices = False\n", encoding="utf-8"
+        )
+        assert project.run("-k", "fake and steps", OUTSIDE, "--npubench-lock-timeout=0").ret == 0

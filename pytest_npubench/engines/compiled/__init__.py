@@ -45,6 +45,7 @@ class Compiled(EngineDescriptor):
     about = "the vendor's compiler, without a device: what fits, what is copied, estimated cycles"
     families = tuple(PACKAGES)
     parts = {"buckets": "pytest_npubench.suites.buckets.compiled.plan:CompiledBuckets"}  # noqa: RUF012 - of the class
+    has_devices = False
     is_placed_by_itself = True
 
     def why_not_here(self, family: str) -> str:
