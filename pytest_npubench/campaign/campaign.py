@@ -25,7 +25,6 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint, Progress, campaign_digest
 from pytest_npubench.campaign.rounds import failure_reason, measure_round
 from pytest_npubench.campaign.watch import Watch, Watched
-from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.errors import DeviceUnavailableError, JournalError
 from pytest_npubench.store.journal import Journal
 
@@ -107,24 +106,11 @@ class Campaign:
             measured.measure_s += record.get("duration_s", 0.0)
             measured.num_late_compiles = max(measured.num_late_compiles, record.get("num_late_compiles", 0))
         measured.num_resumed_rounds = len(rounds)
-        measured.compiles = self._earlier_compiles()
+        if self._earlier is not None:
+            measured.compiles = self._earlier.compiles(self.digest, self._site.fingerprint)
         last = rounds[-1] if rounds else {}
         # what failed gets another try
         return measured, bool(last.get("complete")) and not last.get("failures") and not given_up
-
-    def _earlier_compiles(self) -> tuple[CompileRecord, ...]:
-        """What an earlier session compiled for this campaign, the latest record of each binary."""
-        found: dict[str, CompileRecord] = {}
-        wanted = (self.digest, self._site.fingerprint)
-        for record in self._earlier.records if self._earlier else ():
-            if record["record"] == "compile" and (record.get("campaign_digest"), record["fingerprint"]) == wanted:
-                found[record["name"]] = CompileRecord(
-                    name=record["name"],
-                    compile_s=record["compile_s"],
-                    cache=CacheState(record["cache"]),
-                    estimated_s=record.get("estimated_s"),
-                )
-        return tuple(found.values())
 
     def _measure(self, measured: Measured) -> Measured:
         with ExitStack() as ends:

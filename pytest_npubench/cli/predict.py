@@ -172,12 +172,15 @@ def _beside(found: SourcedProfile, arguments: argparse.Namespace) -> dict[str, A
     answer: dict[str, Any] = {}
     for name in arguments.predictor:
         try:
-            fitted = predictor(name).fit(samples)
+            rival = predictor(name)
+            fitted = rival.fit(samples)
             e2e_s = [float(fitted.predict(batch)) for batch in _batches(found.profile, arguments)]
         except NpubenchError as error:
             answer[name] = {"reason": str(error)}
         else:
             answer[name] = {"e2e_s": e2e_s[0] if arguments.workload is None else _summary(np.asarray(e2e_s))}
+            if rival.basis:
+                answer[name]["basis"] = rival.basis
     return answer
 
 
@@ -224,10 +227,10 @@ def _rival_line(name: str, told: Mapping[str, Any]) -> str:
     """End to end, beside LENS's lines: one time, or mean and quantiles."""
     if "reason" in told:
         return plain(f"{name:<9}  none: {told['reason']}")
-    e2e_s = told["e2e_s"]
+    e2e_s, basis = told["e2e_s"], f" ({told['basis']})" if "basis" in told else ""
     if isinstance(e2e_s, float):
-        return f"{name:<9}  {e2e_s:.4g} s e2e"
-    return f"{name:<9}  e2e " + ", ".join(f"{column} {value:.4g} s" for column, value in e2e_s.items())
+        return f"{name:<9}  {e2e_s:.4g} s e2e{basis}"
+    return f"{name:<9}  e2e " + ", ".join(f"{column} {value:.4g} s" for column, value in e2e_s.items()) + basis
 
 
 def _request_lines(answer: Mapping[str, Any]) -> list[str]:

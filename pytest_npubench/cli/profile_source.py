@@ -24,6 +24,7 @@ from pytest_npubench.predictors.protocol import ProfileSamples
 from pytest_npubench.predictors.two_point import ProfilePoint, fit
 from pytest_npubench.store.journal_reader import Journal, Record
 from pytest_npubench.store.json_text import JsonError, decode
+from pytest_npubench.suites.buckets.estimated_binaries import profile_of_estimates
 from pytest_npubench.suites.buckets.points import MOVE, PROFILE, BucketVisit
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -69,11 +70,21 @@ def profile_from_journal(journal: Journal, campaign: str, *, literal: bool = Fal
     if not samples:
         raise JournalError(f"{place}: its rounds hold no profile points; run its profile or prediction cases")
     _check_gaps(place, {bucket for bucket, _ in samples}, moves_s)
-    transitions_s, remarks = _transitions(sorted({bucket for bucket, _ in samples}), moves_s)
+    buckets = sorted({bucket for bucket, _ in samples})
+    transitions_s, remarks = _transitions(buckets, moves_s)
     points, batch_size = _points(samples), _batch_size(place, campaign)
+    compiles = journal.compiles(rounds[-1]["campaign_digest"], rounds[-1]["fingerprint"])
+    estimates, why_not = profile_of_estimates(compiles, buckets, batch_size=batch_size)
     return SourcedProfile(
         profile=fit(points, batch_size=batch_size, literal=literal, transitions_s=transitions_s),
-        samples=ProfileSamples(samples_s=points, batch_size=batch_size, transitions_s=transitions_s),
+        samples=ProfileSamples(
+            samples_s=points,
+            batch_size=batch_size,
+            transitions_s=transitions_s,
+            compiles=compiles,
+            estimates=estimates,
+            why_no_estimates=why_not,
+        ),
         source=f"{campaign}, {len(rounds)} rounds of session {rounds[-1]['session']} in {journal.path}",
         remarks=(*remarks, *([journal.left_out] if journal.damage else [])),
     )

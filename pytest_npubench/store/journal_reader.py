@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.errors import FormatVersionError, JournalError, StoreError
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal_format import (
@@ -149,6 +150,21 @@ class Journal:
             found[session][index] = record
         latest = next((found[session] for session in self._latest_first() if session in found), {})
         return tuple(latest[index] for index in sorted(latest))
+
+    def compiles(self, campaign_digest: str | None, fingerprint: str) -> tuple[CompileRecord, ...]:
+        """What was compiled for a campaign, the latest record of each binary."""
+        return tuple(
+            {
+                record["name"]: CompileRecord(
+                    name=record["name"],
+                    compile_s=record["compile_s"],
+                    cache=CacheState(record["cache"]),
+                    estimated_s=record.get("estimated_s"),
+                )
+                for record in self._of_kind("compile", None)
+                if (record.get("campaign_digest"), record["fingerprint"]) == (campaign_digest, fingerprint)
+            }.values()
+        )
 
     def _gone_on_from(self, found: Mapping[str, Mapping[int, Record]], session: str, index: int) -> dict[int, Record]:
         """The rounds before `index` that a session took over."""

@@ -355,3 +355,34 @@ def test_a_rival_that_cannot_predict(more: tuple[str, ...], words: str, profile:
     answer = call("predict", profile, "--input", 100, "--output", 60, *more)
     assert answer.status in (1, 2)
     assert words in answer.err
+
+
+def test_the_compiler_s_estimates_are_in_the_journal_of_a_run(journal: Path, tmp_path: Path, call: Run) -> None:
+    """By the equations of LENS: a prefill of bucket 128, 28 steps there and 31 in 256."""
+    copy = tmp_path / "copy.jsonl"
+    copy.write_bytes(journal.read_bytes())
+    question = ("predict", "--journal", copy, "--campaign", "cpu-tiny-llama-b4", "--input", 100, "--output", 60)
+    without = call(*question, "--predictor", "compiler", "--json").json["predictors"]["compiler"]
+    assert "unavailable: the compiler told no cycles of 4 of 4 binaries" in without["reason"]
+    (round_record, *_) = [
+        one for one in read_journal(copy).records if one["record"] == "round" and one["campaign"] == "cpu-tiny-llama-b4"
+    ]
+    writer = open_journal(copy)
+    for phase, scale in (("prefill", 1e-4), ("decode", 1e-5)):
+        for bucket in BUCKETS:
+            writer.append(
+                {
+                    "record": "compile",
+                    "fingerprint": round_record["fingerprint"],
+                    "campaign": "cpu-tiny-llama-b4",
+                    "campaign_digest": round_record["campaign_digest"],
+                    "name": f"{phase}-tiny-llama-b4-{bucket}",
+                    "compile_s": 0.5,
+                    "cache": "cold",
+                    "estimated_s": scale * bucket,
+                }
+            )
+    writer.close()
+    found = call(*question, "--predictor", "compiler", "--json").json["predictors"]["compiler"]
+    assert found["e2e_s"] == pytest.approx(0.0128 + 28 * 0.00128 + 31 * 0.00256)
+    assert "compiled, not run" in call(*question, "--predictor", "compiler").out

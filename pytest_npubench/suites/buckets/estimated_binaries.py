@@ -33,6 +33,15 @@ def estimated_profile(
     """LENS's profile of these buckets from estimates alone; or None and why."""
     if _told_nowhere(plan):
         return None, "the compiler for this device tells no cycles, and operations that it counts are no time"
+    return profile_of_estimates(
+        compiles, buckets, batch_size=plan.batch_size, prefill_shared=plan.service.prefill_shared
+    )
+
+
+def profile_of_estimates(
+    compiles: Sequence[CompileRecord], buckets: Sequence[int], *, batch_size: int, prefill_shared: bool = False
+) -> tuple[BucketProfile | None, str]:
+    """Of what was compiled; or None and why."""
     times = {
         (match[1], int(match[2])): record.estimated_s
         for record in compiles
@@ -47,8 +56,8 @@ def estimated_profile(
             bucket: BucketTiming(ttft_s=times[Phase.PREFILL.value, bucket], tbt_s=times[Phase.DECODE.value, bucket])
             for bucket in buckets
         },
-        batch_size=plan.batch_size,
-        prefill_shared=plan.service.prefill_shared,
+        batch_size=batch_size,
+        prefill_shared=prefill_shared,
         transitions_s=moves if len(moves) == len(buckets) - 1 and moves else None,
     )
     return profile, ""
