@@ -363,7 +363,7 @@ def test_the_compiler_s_estimates_are_in_the_journal_of_a_run(journal: Path, tmp
     copy.write_bytes(journal.read_bytes())
     question = ("predict", "--journal", copy, "--campaign", "cpu-tiny-llama-b4", "--input", 100, "--output", 60)
     without = call(*question, "--predictor", "compiler", "--json").json["predictors"]["compiler"]
-    assert "unavailable: the compiler told no cycles of 4 of 4 binaries" in without["reason"]
+    assert "unavailable: the compiler told no cycles of 6 of 6 binaries" in without["reason"]
     (round_record, *_) = [
         one for one in read_journal(copy).records if one["record"] == "round" and one["campaign"] == "cpu-tiny-llama-b4"
     ]
