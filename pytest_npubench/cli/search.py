@@ -213,6 +213,8 @@ def _append(path: Path | None, key: str, result: Mapping[str, Any]) -> None:
                 if stream.read(1) != b"\n":  # what a kill cut short
                     _cut(stream)
             stream.write((json.dumps({"key": key, **result}) + "\n").encode())
+            stream.flush()
+            os.fsync(stream.fileno())
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror or error}") from error
 

@@ -15,6 +15,7 @@ import pytest_npubench
 from pytest_npubench.cli.system_options import Stated, calibrated_system, system_of
 from pytest_npubench.engines.hf_config import CONFIG_FILE
 from pytest_npubench.errors import NpubenchError
+from pytest_npubench.suites.hardware_files import known_folders
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.simulation import System
@@ -62,7 +63,8 @@ class Candidate:
         """Of this under this goal, in a file of results. What files say belongs to it, and this package's version."""
         text = json.dumps([pytest_npubench.__version__, asdict(self), asdict(goal)], sort_keys=True)
         digest = hashlib.sha256(text.encode())
-        for path in map(Path, (self.hardware, goal.workload, goal.model)):
+        shipped = (folder / f"{self.hardware}.toml" for folder in known_folders())
+        for path in (*map(Path, (self.hardware, goal.workload, goal.model)), *shipped):
             file = path / CONFIG_FILE if path.is_dir() else path
             if file.is_file():
                 digest.update(file.read_bytes())

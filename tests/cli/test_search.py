@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pytest_npubench.cli import searched_settings
 from pytest_npubench.cli.searched_settings import Candidate, Goal
 
 from .conftest import Answer
@@ -60,6 +64,59 @@ def test_a_search_that_was_killed_goes_on(call: Run, tmp_path: Path) -> None:
     assert all(json.loads(line)["key"] for line in after)
     other = call(*SEARCH, *SETTINGS, "--results", results, "--seed", 1, "--json")
     assert "are in" not in other.err  # another load
+
+
+@pytest.mark.soak
+def test_a_search_that_is_killed_again_and_again_ends_as_if_it_had_not_been(call: Run, tmp_path: Path) -> None:
+    """With SIGKILL, as soon as one more result is there; what was there before a kill is there after it, each once."""
+    results, settings = tmp_path / "results.jsonl", [*SETTINGS, "--max-batch", 4, 256]
+    search = [*map(str, SEARCH), *map(str, settings), "--results", str(results), "--json"]
+    code = "import sys; from pytest_npubench.cli.main import main; sys.exit(main())"
+    kept: list[str] = []
+    for _ in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", code, *search], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            deadline_s = time.monotonic() + 120
+            while process.poll() is None and time.monotonic() < deadline_s and len(_lines(results)) <= len(kept):
+                time.sleep(0.005)
+            process.kill()
+        found = _lines(results)
+        assert found[: len(kept)] == kept
+        kept = found
+    assert kept
+    again = call(*SEARCH, *settings, "--results", results, "--json")
+    assert f"npubench: {len(kept)} of 12 settings are in" in again.err or len(kept) == 12
+    assert again.json == call(*SEARCH, *settings, "--json").json
+    assert len({json.loads(line)["key"] for line in _lines(results)}) == len(_lines(results)) == 12
+
+
+def _lines(path: Path) -> list[str]:
+    """Whole ones."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def test_a_hardware_file_that_changed_is_another_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shipped one, by its name."""
+    goal = Goal(
+        model="small-moe",
+        workload="layered-sharegpt",
+        num_requests=9,
+        rates_per_s=(1.0,),
+        slo_ttft_s=1.0,
+        slo_tbt_s=1.0,
+        attainment=0.9,
+        seed=0,
+        expert_parallel=False,
+    )
+    one = Candidate(hardware="mine", tensor_parallel=1, data_parallel=1, policy="chunked", settings=())
+    monkeypatch.setattr(searched_settings, "known_folders", lambda: [tmp_path])
+    keys = {one.key(goal)}
+    for text in ("a = 1", "a = 2"):
+        (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+        keys.add(one.key(goal))
+    assert len(keys) == 3
 
 
 def test_a_model_that_changed_is_another_result(tmp_path: Path) -> None:
