@@ -157,7 +157,7 @@ def _results(
     found: Sequence[Candidate], goal: Goal, arguments: argparse.Namespace
 ) -> Iterator[tuple[Candidate, dict[str, Any]]]:
     """In no order; those that the file has first."""
-    from pytest_npubench.cli.searched_settings import evaluate
+    from pytest_npubench.cli.searched_settings import end_with_owner, evaluate
 
     known = _read(arguments.results)
     left = []
@@ -171,7 +171,8 @@ def _results(
             f"npubench: {len(found) - len(left)} of {len(found)} settings are in {arguments.results}", file=sys.stderr
         )
     processes = min(arguments.processes or os.cpu_count() or 1, max(1, len(left)))
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context, initializer=end_with_owner) as pool:
         running = {pool.submit(evaluate, candidate, goal): candidate for candidate in left}
         try:
             for done, future in enumerate(as_completed(running), len(found) - len(left) + 1):

@@ -6,6 +6,9 @@ import argparse
 import hashlib
 import itertools
 import json
+import multiprocessing
+import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -93,6 +96,18 @@ def candidates(
                 policy=policy,
                 settings=tuple(zip(own, chosen, strict=True)),
             )
+
+
+def end_with_owner() -> None:
+    """What each of the processes begins with: they wait for work, and know of no kill of who gives it."""
+
+    def wait() -> None:
+        owner = multiprocessing.parent_process()
+        assert owner is not None
+        owner.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def evaluate(candidate: Candidate, goal: Goal) -> dict[str, Any]:

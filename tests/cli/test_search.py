@@ -80,7 +80,11 @@ def test_a_search_that_is_killed_again_and_again_ends_as_if_it_had_not_been(call
             deadline_s = time.monotonic() + 120
             while process.poll() is None and time.monotonic() < deadline_s and len(_lines(results)) <= len(kept):
                 time.sleep(0.005)
+            children = _children(process.pid)
             process.kill()
+        while any(_is_there(pid) for pid in children):
+            assert time.monotonic() < deadline_s, children
+            time.sleep(0.02)
         found = _lines(results)
         assert found[: len(kept)] == kept
         kept = found
@@ -89,6 +93,21 @@ def test_a_search_that_is_killed_again_and_again_ends_as_if_it_had_not_been(call
     assert f"npubench: {len(kept)} of 12 settings are in" in again.err or len(kept) == 12
     assert again.json == call(*SEARCH, *settings, "--json").json
     assert len({json.loads(line)["key"] for line in _lines(results)}) == len(_lines(results)) == 12
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+    except OSError:
+        return []
+
+
+def _is_there(pid: int) -> bool:
+    """And no zombie that nobody waits for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _lines(path: Path) -> list[str]:
