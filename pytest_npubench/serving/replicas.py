@@ -20,6 +20,7 @@ from pytest_npubench.serving.loop import check_all_served, check_scheduler
 from pytest_npubench.serving.request import ServingRequest, check_load
 from pytest_npubench.serving.result import ServingResult, record_of
 from pytest_npubench.serving.schedulers.protocol import Scheduler
+from pytest_npubench.serving.stretch import decode_stretch
 
 WAITING_WEIGHT = 4
 RunTogether = Callable[[Sequence[IterationPlan | None]], Sequence[IterationOutcome | None]]
@@ -53,30 +54,54 @@ class Replica:
         batch.make_room()
         return self.scheduler.plan()
 
+    def run_decode(self, plan: IterationPlan, start_s: float, until_s: float) -> float | None:
+        """Iterations that only decode, until something that was or will be sent may be noticed; when the last of them
+        ended. None: the plan is to be run alone."""
+        until_s = start_s if self._sent else until_s
+        stretch = decode_stretch(self.scheduler, self.executor, plan, start_s, until_s)
+        if stretch is None:
+            return None
+        batch = self.scheduler.batch
+        self.log.add_decode(
+            stretch,
+            start_s,
+            num_decode=len(plan.decode),
+            num_running=batch.num_admitted,
+            num_waiting=len(batch.waiting),
+        )
+        self._complete(plan, len(stretch.end_s))
+        return stretch.end_s[-1]
+
     def ran(self, plan: IterationPlan, outcome: IterationOutcome, start_s: float, end_s: float, waiting: int) -> None:
         batch = self.scheduler.batch
         self.log.append(start_s, end_s, plan, outcome, num_running=batch.num_admitted, num_waiting=waiting)
-        batch.complete(plan)
+        self._complete(plan)
+
+    def _complete(self, plan: IterationPlan, num_iterations: int = 1) -> None:
+        batch = self.scheduler.batch
+        batch.complete(plan, num_iterations)
         for member in batch.take_ended():
             self.executor.end(member.id)
 
 
 class _Pace:
-    """Replicas that iterate together. `free_s` is when their next iteration starts; infinite: they have nothing."""
+    """Replicas that iterate together, by `run`, or one by itself. `free_s` is when their next iteration starts;
+    infinite: they have nothing."""
 
-    def __init__(self, replicas: Sequence[Replica], run: RunTogether, *, is_asynchronous: bool) -> None:
+    def __init__(self, replicas: Sequence[Replica], run: RunTogether | None, *, is_asynchronous: bool) -> None:
         self.replicas = replicas
         self._run = run
         self._is_asynchronous = is_asynchronous
-        self._ended_s = 0.0
+        self._last_end_s = 0.0
         self._planned_s: float | None = None
         self.free_s = math.inf
 
     def wake(self, at_s: float) -> None:
         if self.free_s == math.inf:
-            self.free_s = max(at_s, self._ended_s)
+            self.free_s = max(at_s, self._last_end_s)
 
-    def step(self, *, expects_more: bool) -> None:
+    def step(self, until_s: float, *, expects_more: bool) -> None:
+        """An iteration, or several that start before until_s and only decode."""
         now_s = self.free_s
         noticed_s = now_s if self._planned_s is None else self._planned_s
         plans = [one.plan(noticed_s, now_s, expects_more=expects_more) for one in self.replicas]
@@ -85,14 +110,24 @@ class _Pace:
                 self.free_s = math.inf
             self._planned_s = None  # what came since is noticed at once
             return
+        if self._run is None:
+            (one,), (plan,) = self.replicas, plans
+            assert plan is not None
+            end_s = one.run_decode(plan, now_s, until_s)
+            if end_s is not None:
+                self._ended(one.log.start_s[-1], end_s)
+                return
         waiting = [len(one.scheduler.batch.waiting) for one in self.replicas]
-        outcomes = self._run(plans)
+        outcomes = self._run(plans) if self._run else [self.replicas[0].executor.run(plan) for plan in plans if plan]
         end_s = now_s + next(one.duration_s or 0.0 for one in outcomes if one is not None)
         for replica, plan, outcome, queued in zip(self.replicas, plans, outcomes, waiting, strict=True):
             if plan is not None and outcome is not None:
                 replica.ran(plan, outcome, now_s, end_s, queued)
-        self._planned_s = now_s if self._is_asynchronous else None
-        self.free_s = self._ended_s = end_s
+        self._ended(now_s, end_s)
+
+    def _ended(self, start_s: float, end_s: float) -> None:
+        self._planned_s = start_s if self._is_asynchronous else None
+        self.free_s = self._last_end_s = end_s
 
 
 def serve_replicas(
@@ -108,7 +143,7 @@ def serve_replicas(
     for one in replicas:
         check_scheduler(one.scheduler, one.executor, requests)
     paces = (
-        [_Pace([one], _alone(one), is_asynchronous=is_asynchronous) for one in replicas]
+        [_Pace([one], None, is_asynchronous=is_asynchronous) for one in replicas]
         if together is None
         else [_Pace(replicas, together, is_asynchronous=is_asynchronous)]
     )
@@ -139,11 +174,4 @@ def serve_replicas(
 def _advance(paces: Sequence[_Pace], until_s: float, *, expects_more: bool) -> None:
     """Start all iterations that start before then, in order of time."""
     while (earliest := min(paces, key=lambda pace: pace.free_s)).free_s < until_s:
-        earliest.step(expects_more=expects_more)
-
-
-def _alone(replica: Replica) -> RunTogether:
-    def run(plans: Sequence[IterationPlan | None]) -> list[IterationOutcome | None]:
-        return [None if plan is None else replica.executor.run(plan) for plan in plans]
-
-    return run
+        earliest.step(until_s, expects_more=expects_more)

@@ -21,8 +21,9 @@ def decode_stretch(
     if plan.passes[-1].prefill or len(plan.passes) > 1 or not getattr(scheduler, "is_steady", False):
         return None
     run_decode = getattr(executor, "run_decode", None)
-    until_s = math.inf if until_s is None else until_s
-    if run_decode is None or until_s <= start_s or (most := scheduler.batch.num_steady()) < 2:
+    if run_decode is None:
         return None
+    until_s = math.inf if until_s is None else until_s
+    most = scheduler.batch.num_steady() if until_s > start_s else 1
     found: DecodeStretch | None = run_decode(plan, start_s, until_s, most)
     return found

@@ -100,8 +100,8 @@ class VirtualExecutor:
         if (steady := held.num_steady()) is not None:
             most = min(most, 1 + steady)
         num_rows, share = len(plan.decode), _share(plan)
-        keys_s = (held.context_tokens * cost.context_s + held.window_tokens * cost.window_s) * share
-        more_s = (num_rows * cost.context_s + held.window_growth * cost.window_s) * share
+        context, window, growth = held.context_tokens, held.window_tokens, held.window_growth
+        context_s, window_s = cost.context_s * share, cost.window_s * share
         token_layers, now_s = held.token_layers, start_s
         ends_s: list[float] = []
         real: list[int] = []
@@ -109,8 +109,10 @@ class VirtualExecutor:
         while not ends_s or (len(ends_s) < most and now_s < until_s):
             self._iteration += 1
             activations, with_padding = self._activations(plan.passes[0], num_rows, plan.num_padding_rows)
+            keys_s = context * context_s + window * window_s
             now_s += cost.base_s(num_rows + plan.num_padding_rows, with_padding) + keys_s
-            keys_s += more_s
+            context += num_rows
+            window += growth
             ends_s.append(now_s)
             real.append(activations)
             padded.append(with_padding)
