@@ -17,7 +17,7 @@ DRIFT = (
 )
 
 SUMMARY = {
-    "measured": "what the case timed, in milliseconds: the mean over the rounds; for a workload the sum over its "
+    "measured": "what the case timed: the mean over the rounds; for a workload the sum over its "
     "batches; for a policy the mean TTFT of its requests; for an operator, a layer or a callable of your own the "
     "median.",
     "predicted": "the LENS prediction of the same quantity, made from the profile points alone; of a split what its "
