@@ -6,6 +6,7 @@
 # make audit: known advisories of what the lock files pin.
 # make preflight: the bucket suite compiled for a TPU that is not here, held against baselines/, and
 # what is planted in it; make preflight PREFLIGHT="tpu-v6e": for others. libtpu is Google's, 250 MB.
+# make preflight-qualcomm: the same for a Snapdragon's NPU, a minute. onnxruntime-qnn is Qualcomm's, 100 MB.
 # make test-vllm: the tests that need vLLM, whose CPU build gets an environment of its own (3.5 GB).
 PYTHON ?= python3
 VENV ?= .venv
@@ -25,12 +26,13 @@ WORKERS := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 TESTS ?= tests/
 REPORT ?= .npubench/report.html
 PREFLIGHT ?= tpu-v5e and not tp1 and not tp8
+PREFLIGHT_QUALCOMM ?= snapdragon-8-elite
 # hundreds of processes import the same modules: they keep the byte code, also where the environment says otherwise
 export PYTHONDONTWRITEBYTECODE :=
 # the end of a run says of each case what pytest would say
 BRIEF := --no-header --tb=line -r N -o verbosity_test_cases=-1
 
-.PHONY: bench test test-all test-vllm preflight lint docs pictures audit clean
+.PHONY: bench test test-all test-vllm preflight preflight-qualcomm lint docs pictures audit clean
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --npubench-disturbed mark --benchmark-disable $(BRIEF)
@@ -47,6 +49,10 @@ test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
 preflight: $(VENV)-preflight/.preflight
 	$(VENV)-preflight/bin/python -m pytest --noconftest tests/engines/compiled/test_on_libtpu.py -p no:cacheprovider
 	$(VENV)-preflight/bin/python -m pytest -m tpu suites/buckets -k "$(PREFLIGHT)" --npubench-engine compiled --npubench-journal .npubench/preflight.jsonl --npubench-report .npubench/preflight.html $(BRIEF)
+
+preflight-qualcomm: $(VENV)-qualcomm/.preflight
+	$(VENV)-qualcomm/bin/python -m pytest --noconftest tests/engines/qnn -p no:cacheprovider
+	$(VENV)-qualcomm/bin/python -m pytest -m qualcomm suites/buckets -k "$(PREFLIGHT_QUALCOMM)" --npubench-engine compiled --npubench-journal .npubench/preflight-qualcomm.jsonl --npubench-report .npubench/preflight-qualcomm.html $(BRIEF)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -65,10 +71,15 @@ pictures: $(VENV)/.bench
 audit: $(VENV)-audit/bin/pip-audit
 	for lock in locks/*.txt; do $(VENV)-audit/bin/pip-audit --strict --disable-pip --no-deps --requirement $$lock || exit 1; done
 
-# the versions of locks/tpu.txt: baselines are a compiler's own
+# the versions of the lock files: baselines are a compiler's own
 $(VENV)-preflight/.preflight: pyproject.toml locks/tpu.txt $(SUITES)
 	$(PYTHON) -m venv $(VENV)-preflight
 	$(VENV)-preflight/bin/python -m pip --disable-pip-version-check install --quiet --constraint locks/tpu.txt --editable '.[tpu-compiler]'
+	touch $@
+
+$(VENV)-qualcomm/.preflight: pyproject.toml locks/qualcomm.txt $(SUITES)
+	$(PYTHON) -m venv $(VENV)-qualcomm
+	$(VENV)-qualcomm/bin/python -m pip --disable-pip-version-check install --quiet --constraint locks/qualcomm.txt --editable '.[qualcomm-compiler]'
 	touch $@
 
 $(BIN)/python:
@@ -103,4 +114,4 @@ $(VLLM_VENV)/.vllm: .ci/setup-vllm constraints-cpu.txt pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-audit $(VENV)-docs $(VENV)-preflight $(VLLM_VENV) .npubench
+	rm -rf $(VENV) $(VENV)-audit $(VENV)-docs $(VENV)-preflight $(VENV)-qualcomm $(VLLM_VENV) .npubench
