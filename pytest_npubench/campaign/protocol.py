@@ -79,8 +79,8 @@ class CampaignPoint(Protocol):
     def name(self) -> str: ...
 
     @property
-    def definition(self) -> Sequence[object]:
-        """JSON form for the campaign's digest."""
+    def definition(self) -> Sequence[object] | None:
+        """JSON form for the campaign's digest; None for a point that no case is judged by."""
         ...
 
     def visits(self, duration_s: float) -> int:
@@ -132,7 +132,8 @@ class FrozenWorkload(Protocol):
 
 def campaign_digest(plan: CampaignPlan, points: Sequence[CampaignPoint]) -> str:
     """A hash of what the campaign measures: rounds of equal digest may be continued."""
-    body = [plan.key, plan.settings, sorted(json.dumps(point.definition) for point in points)]
+    told = [point.definition for point in points if point.definition is not None]
+    body = [plan.key, plan.settings, sorted(map(json.dumps, told))]
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]
 
 

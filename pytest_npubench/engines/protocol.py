@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from pytest_npubench.core.measurement import CompileRecord, Move, Request, Run
+from pytest_npubench.core.parts import Part
 from pytest_npubench.errors import MeasurementError
 
 Finished = Literal["grow", "freeze", "drop"]
@@ -37,6 +38,16 @@ class Canaries(Protocol):
     def load(self, kernel: str) -> None: ...
 
     def time(self, kernel: str) -> float: ...
+
+
+class Parts(Protocol):
+    """Parts of a decoder, each run alone."""
+
+    def load(self, part: Part) -> None: ...
+
+    def time(self, part: Part) -> float:
+        """Seconds of one run of a loaded part, waited for; of kernels the sum of what the device's trace has."""
+        ...
 
 
 class Engine(Protocol):
@@ -73,6 +84,8 @@ class Engine(Protocol):
     """What it pads prompts to whatever it was asked for; empty where it pads to `buckets`, or not at all."""
     canaries: Canaries | None = None
     """The canary kernels where the engine runs; None where nothing runs them."""
+    parts: Parts | None = None
+    """Its operators and kernels alone; None where it cannot run them so."""
 
     def module(self, name: str) -> str:
         """The text of a binary's compiled module, by the name on its record. Raises MeasurementError where the engine

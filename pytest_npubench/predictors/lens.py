@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, get_args, overload
+from typing import Any, Literal, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from pytest_npubench.core.buckets import BucketKeys, IntArray, Spans, check_fits, check_lengths, last_kv_tokens
-from pytest_npubench.core.measurement import Request
+from pytest_npubench.core.measurement import CostRecord, Request
 from pytest_npubench.errors import ConfigError, LengthError
 from pytest_npubench.predictors.band import Band, half_width_s
 from pytest_npubench.predictors.prediction import Prediction
@@ -30,7 +30,7 @@ from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
 from pytest_npubench.predictors.protocol import Predictor, ProfileSamples
 from pytest_npubench.predictors.request_times import RequestTimes, chunks
 from pytest_npubench.predictors.transitions import Transitions
-from pytest_npubench.predictors.two_point import fit
+from pytest_npubench.predictors.two_point import count_cost, fit
 from pytest_npubench.predictors.work import (
     BucketWork,
     Finished,
@@ -213,6 +213,8 @@ class FittedLens:
 
 
 class Lens(Predictor):
+    """Its cost has the moves of the KV cache beside the buckets' points."""
+
     name = "lens"
     about = "a prefill and a step time for each bucket, from two measured points (arXiv 2606.18042)"
 
@@ -224,6 +226,10 @@ class Lens(Predictor):
             transitions_s=samples.transitions_s,
         )
         return FittedLens(lens=LensPredictor(profile, keys=samples.keys), finished=samples.finished)
+
+    def cost(self, samples: ProfileSamples) -> CostRecord:
+        points: dict[Any, Sequence[float]] = {**samples.samples_s, **samples.moves_s}
+        return count_cost([*samples.compiles, *samples.move_compiles], points, sessions=1)
 
 
 PREDICTOR = Lens()

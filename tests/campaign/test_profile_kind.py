@@ -4,7 +4,7 @@ import pytest
 
 from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.suites.buckets.kinds.profile import KIND
-from pytest_npubench.suites.buckets.profile_samples import bucket_binaries
+from pytest_npubench.suites.buckets.variants import bucket_binaries
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import TBT_S, TTFT_S, cases, measured

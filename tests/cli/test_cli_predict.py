@@ -347,7 +347,10 @@ def test_rivals_beside_lens_from_the_rounds_of_a_journal(journal: Path, call: Ru
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--predictor", "linaer"), "no predictor 'linaer'; known: lens, compiler, linear"),
+        (
+            ("--predictor", "linaer"),
+            "no predictor 'linaer'; known: lens, compiler, kernel_sum, layer_sum, lens_literal, lens_without_moves",
+        ),
         (("--predictor", "linear"), "rivals are fitted on rounds; want --journal and --campaign, not a PROFILE.json"),
     ],
 )

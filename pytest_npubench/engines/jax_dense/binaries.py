@@ -51,14 +51,14 @@ class DecoderBinaries:
             raise ConfigError(f"batch_size is {batch_size}; want at least 1")
         self.shape, self.batch_size, self.dtype = shape, batch_size, _jax_dtype(dtype)
         self.mesh = Mesh(np.array(devices), (AXIS,))
-        self._form = form or graph_form(devices[0].platform, self.mesh)
+        self.form = form or graph_form(devices[0].platform, self.mesh)
 
     def weights(self) -> Binary:
         """Makes the weights from a seed, uint32."""
         return Binary(
             name=f"weights-{self.shape.name}",
             function=partial(random_weights, self.shape, dtype=self.dtype),
-            arguments=(jax.ShapeDtypeStruct((), np.uint32, sharding=self._sharding(P())),),
+            arguments=(jax.ShapeDtypeStruct((), np.uint32, sharding=self.sharding()),),
             out=self._weight_shardings,
         )
 
@@ -85,7 +85,7 @@ class DecoderBinaries:
     def caches(self, bucket: int) -> Caches:
         """Shapes [batch, KV heads, bucket, head dimension] of every layer's keys and values."""
         dims = (self.batch_size, self.shape.num_kv_heads, bucket, self.shape.head_dim)
-        one = jax.ShapeDtypeStruct(dims, self.dtype, sharding=self._sharding(P(None, AXIS)))
+        one = jax.ShapeDtypeStruct(dims, self.dtype, sharding=self.sharding(heads_axis=1))
         return Caches(*((one,) * self.shape.num_layers for _ in Caches._fields))
 
     def state(self, bucket: int) -> DecoderState:
@@ -94,13 +94,13 @@ class DecoderBinaries:
 
     def vector(self, dims: tuple[int, ...]) -> Any:
         """Of int32, whole on every device."""
-        return jax.ShapeDtypeStruct(dims, np.int32, sharding=self._sharding(P()))
+        return jax.ShapeDtypeStruct(dims, np.int32, sharding=self.sharding())
 
     def _step(self, phase: str, step: Callable[..., Any], bucket: int, arguments: tuple[Any, ...]) -> Binary:
-        whole = self._sharding(P())
+        whole = self.sharding()
         return Binary(
             name=f"{phase}-{self._label}-{bucket}",
-            function=partial(step, self.shape, form=self._form),
+            function=partial(step, self.shape, form=self.form),
             arguments=arguments,
             donate=(1,),
             out=DecoderState(self._cache_shardings, whole, whole),
@@ -126,7 +126,11 @@ class DecoderBinaries:
 
     @property
     def _cache_shardings(self) -> Caches:
-        return Caches(*((self._sharding(P(None, AXIS)),) * self.shape.num_layers for _ in Caches._fields))
+        return Caches(*((self.sharding(heads_axis=1),) * self.shape.num_layers for _ in Caches._fields))
+
+    def sharding(self, heads_axis: int | None = None) -> NamedSharding:
+        """Of an array whose heads lie on that axis; whole on every device without one."""
+        return self._sharding(P() if heads_axis is None else P(*(None,) * heads_axis, AXIS))
 
     def _sharding(self, spec: P) -> NamedSharding:
         return NamedSharding(self.mesh, spec)

@@ -17,7 +17,9 @@ from pytest_npubench.core.measurement import CompileRecord
 from pytest_npubench.engines.canary_kernels import CanaryKernels
 from pytest_npubench.engines.jax_dense.binaries import Binary, DecoderBinaries
 from pytest_npubench.engines.jax_dense.forward import Caches, DecoderState
-from pytest_npubench.engines.protocol import Canaries, Compiler
+from pytest_npubench.engines.jax_dense.operators import DecoderOperators
+from pytest_npubench.engines.jax_dense.parts import DecoderParts
+from pytest_npubench.engines.protocol import Canaries, Compiler, Parts
 from pytest_npubench.engines.request_batch import Prompt
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.static_buckets import StaticBuckets
@@ -55,6 +57,7 @@ class StaticBucketEngine(StaticBuckets):
         self._state: Any = None
         make = self._compile(self._binaries.weights())
         self._weights: Any = jax.block_until_ready(make(np.uint32(self._seed)))
+        self.parts: Parts | None = DecoderParts(self, lambda: DecoderOperators(self._binaries, compiler, self._weights))
 
     # -- compiling
 

@@ -74,7 +74,7 @@ def prefill_hidden(
         k, v = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
         keys[index] = jax.lax.dynamic_update_slice(keys[index], k, (row, 0, 0, 0))
         values[index] = jax.lax.dynamic_update_slice(values[index], v, (row, 0, 0, 0))
-        x = _finish_layer(layer, x, form.attend_prompt(q, k, v), shape)
+        x = add_feed_forward(layer, add_attended(layer, x, form.attend_prompt(q, k, v)), shape)
     return jax.lax.dynamic_index_in_dim(x, length - 1, axis=1, keepdims=False), Caches(tuple(keys), tuple(values))
 
 
@@ -95,7 +95,8 @@ def decode_hidden(
         q, k, v = project_qkv(layer, normed, state.lengths[:, None], shape)
         keys[index] = form.write_step(keys[index], k[:, 0], state.lengths)
         values[index] = form.write_step(values[index], v[:, 0], state.lengths)
-        x = _finish_layer(layer, x, attend_step(q, keys[index], values[index], state.lengths + 1), shape)
+        attended = attend_step(q, keys[index], values[index], state.lengths + 1)
+        x = add_feed_forward(layer, add_attended(layer, x, attended), shape)
     return x[:, 0], Caches(tuple(keys), tuple(values))
 
 
@@ -121,6 +122,11 @@ def greedy(shape: DecoderShape, weights: Weights, hidden: jax.Array) -> jax.Arra
     return jnp.argmax(logits(shape, weights, hidden), axis=-1).astype(jnp.int32)
 
 
-def _finish_layer(layer: Weights, x: jax.Array, attended: jax.Array, shape: DecoderShape) -> jax.Array:
-    x = x + attended.reshape(*x.shape[:2], -1) @ layer["wo"]
+def add_attended(layer: Weights, x: jax.Array, attended: jax.Array) -> jax.Array:
+    """x [B, S, hidden] and what attention gave [B, S, H, D], through its output weights."""
+    return x + attended.reshape(*x.shape[:2], -1) @ layer["wo"]
+
+
+def add_feed_forward(layer: Weights, x: jax.Array, shape: DecoderShape) -> jax.Array:
+    """x [B, S, hidden] and the feed-forward part of it."""
     return x + feed_forward(layer, rms_norm(x, layer["ffn_norm"], shape.rms_eps))

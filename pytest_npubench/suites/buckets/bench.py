@@ -8,7 +8,7 @@ from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.campaign.warmup import warm_up
-from pytest_npubench.engines.protocol import Canaries, Engine
+from pytest_npubench.engines.protocol import Canaries, Engine, Parts
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.predictors.compiler import PREDICTOR as COMPILER
 from pytest_npubench.predictors.two_point import check_pure
@@ -45,7 +45,7 @@ class BucketBench:
             self._runtime.compiles[:] = estimated(self._runtime.compiles, self._engine, self._plan)
         return {
             **failures,
-            **self._load_canaries(points),
+            **self._load_alone(points),
             **self._mismatched(points),
         }
 
@@ -82,13 +82,15 @@ class BucketBench:
         buckets = point.move or (self._plan.touched((point,)) if point.requests else ())
         return next((lost[bucket] for bucket in buckets if bucket in lost), None)
 
-    def _load_canaries(self, points: Sequence[BucketPoint]) -> dict[str, str]:
-        """A kernel that this runtime cannot have fails alone: its case says so."""
+    def _load_alone(self, points: Sequence[BucketPoint]) -> dict[str, str]:
+        """A canary or a part that cannot be had fails alone: what rests on it says so."""
         failures: dict[str, str] = {}
         for point in points:
             try:
                 if point.kernel:
                     self._canaries.load(point.kernel)
+                if point.part:
+                    self._parts.load(point.part)
             except Exception as error:  # noqa: BLE001 - as in a round: this point ends, the others go on
                 failures[point.name] = failure_reason(point.name, error)
         return failures
@@ -120,6 +122,8 @@ class BucketBench:
         """Raises ImpureProfileError where a profile point left its bucket."""
         if point.kernel:
             return self._canaries.time(point.kernel)
+        if point.part:
+            return self._parts.time(point.part)
         if point.move:
             return self._engine.time_move(*point.move).duration_s
         run = self._engine.run(point.requests)
@@ -133,6 +137,13 @@ class BucketBench:
         if self._engine.canaries is None:
             raise MeasurementError(f"no canary kernels where {self._engine.name} runs")
         return self._engine.canaries
+
+    @property
+    def _parts(self) -> Parts:
+        """Raises MeasurementError where the engine has none."""
+        if self._engine.parts is None:
+            raise MeasurementError(f"unavailable: {self._engine.name} does not run its parts alone")
+        return self._engine.parts
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -56,7 +56,8 @@ class BucketService:
     has_slots: ClassVar[bool] = False
     """Whether it can serve requests as they arrive (engines.slot_executor)."""
     compares_engines: ClassVar[bool] = False
-    """Whether engines of several batch sizes and bucket sets can stand beside each other in one process."""
+    """Whether engines of several batch sizes, bucket sets and numbers of layers can stand beside each other in one
+    process."""
     pure_phases: ClassVar[Sequence[Phase]] = tuple(Phase)
     """The phases of which a profile point must stay in its bucket."""
 
@@ -110,6 +111,7 @@ class BucketPlan(EnginePlan):
     is_online: a campaign of its own, in which requests are served as they arrive; its profile points are served too.
     is_search: a campaign of its own, in which engines of all batch sizes of `size` and of several bucket sets run the
     same requests; batch_size is the largest of them.
+    num_layers: of the engine, where they are not all of the model's.
     """
 
     suite = "buckets"
@@ -119,6 +121,7 @@ class BucketPlan(EnginePlan):
     rivals: tuple[str, ...] = ()
     is_online: bool = False
     is_search: bool = False
+    num_layers: int | None = None
 
     @property
     def service(self) -> BucketService:
@@ -174,8 +177,14 @@ class BucketPlan(EnginePlan):
 
     def of(self, variant: Variant) -> BucketPlan:
         """Of one engine of those that a search compares."""
-        size = replace(self.size, buckets=variant.buckets)
-        return replace(self, batch_size=variant.batch_size, size=size, is_search=False)
+        return replace(
+            self,
+            batch_size=variant.batch_size,
+            size=replace(self.size, buckets=variant.buckets),
+            num_layers=variant.num_layers,
+            rivals=(),
+            is_search=False,
+        )
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -230,6 +239,14 @@ class BucketPlan(EnginePlan):
         return tuple(
             BucketPoint(name=move_name(small, large), move=(small, large)) for small, large in pairs if large in buckets
         )
+
+    def beside(self, buckets: Sequence[int]) -> tuple[BucketPoint, ...]:
+        """What the rivals of a run measure beside LENS's points of these buckets."""
+        if not self.rivals:
+            return ()
+        from pytest_npubench.suites.buckets.rival_points import rival_points
+
+        return rival_points(self, buckets)
 
     def draws(self, name: str) -> tuple[BucketPoint, ...]:
         """The batches drawn from a workload: each a point, the lengths of one seeded sample."""

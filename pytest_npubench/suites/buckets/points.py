@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pytest_npubench.campaign.visits import Columns, Round, Visit
 from pytest_npubench.core.measurement import Request
+from pytest_npubench.core.parts import Part
 from pytest_npubench.errors import MeasurementError
 
 DECLARED = "declared"
@@ -20,18 +21,21 @@ MAX_VISITS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One of several engines of a campaign that compares them: its compiled batch size and its buckets."""
+    """One of several engines of a campaign: its compiled batch size, its buckets, and its layers where they are not all
+    of the model's."""
 
     batch_size: int
     buckets: tuple[int, ...]
+    num_layers: int | None = None
 
     @property
     def name(self) -> str:
-        return "-".join(map(str, (f"b{self.batch_size}", *self.buckets)))
+        layers = () if self.num_layers is None else (f"layers{self.num_layers}",)
+        return "-".join(map(str, (f"b{self.batch_size}", *self.buckets, *layers)))
 
     @property
     def prefix(self) -> str:
-        """Of the names of its points."""
+        """Of the names of its points and binaries."""
         return f"{self.name}/"
 
     def of(self, point: BucketPoint) -> BucketPoint:
@@ -45,7 +49,8 @@ class BucketPoint:
     kernel by its name, or requests of a workload that are served as they arrive.
 
     `pure_bucket` names the one bucket the batch must stay in; leaving it makes the point fail (LENS, section 4.3).
-    `variant` names the engine where a campaign has several.
+    `variant` names the engine where a campaign has several. `part` is what runs alone instead of a batch.
+    `beside`: only rivals of LENS rest on it, so it is no part of what the campaign's digest tells.
     A round visits the point for about visit_s seconds in all, or once where that takes longer.
     """
 
@@ -56,6 +61,8 @@ class BucketPoint:
     workload: str | None = None
     pure_bucket: int | None = None
     variant: Variant | None = None
+    part: Part | None = None
+    beside: bool = False
     warm_up: bool = True
     visit_s: float = VISIT_S
 
@@ -66,9 +73,13 @@ class BucketPoint:
         return max(1, min(MAX_VISITS, int(self.visit_s / duration_s) if duration_s > 0 else MAX_VISITS))
 
     @property
-    def definition(self) -> list[object]:
+    def definition(self) -> list[object] | None:
         """JSON form for the campaign's digest."""
-        return [self.name, [[item.input_tokens, item.output_tokens] for item in self.requests], self.move]
+        return (
+            None
+            if self.beside
+            else [self.name, [[item.input_tokens, item.output_tokens] for item in self.requests], self.move]
+        )
 
 
 def served_name(workload: str) -> str:

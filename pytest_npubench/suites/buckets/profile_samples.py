@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.measurement import CompileRecord
 from pytest_npubench.predictors.profile import BucketProfile
-from pytest_npubench.predictors.protocol import ProfileSamples
+from pytest_npubench.predictors.protocol import NO_PARTS, PartSamples, ProfileSamples
 from pytest_npubench.predictors.two_point import fit
 from pytest_npubench.suites.buckets.estimated_binaries import estimated_profile
 from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.variants import bucket_binaries, move_binaries
 
 
 def profile_samples(plan: BucketPlan, measured: Measured, buckets: Sequence[int]) -> ProfileSamples:
@@ -18,8 +18,8 @@ def profile_samples(plan: BucketPlan, measured: Measured, buckets: Sequence[int]
     samples_s = {
         point: measured.samples(plan.profile_point(point).name).samples_s for point in plan.profile_points(buckets)
     }
-    transitions_s = {
-        move.move[1]: measured.samples(move.name).mean_s
+    moves_s = {
+        move.move[1]: measured.samples(move.name).samples_s
         for move in plan.moves(sorted(buckets)[1:])
         if move.move is not None
     }
@@ -30,11 +30,19 @@ def profile_samples(plan: BucketPlan, measured: Measured, buckets: Sequence[int]
         finished=plan.service.finished,
         keys=plan.service.keys(tuple(sorted(buckets))),
         prefill_shared=plan.service.prefill_shared,
-        transitions_s=transitions_s or None,
+        moves_s=moves_s,
+        move_compiles=move_binaries(measured.compiles, moves_s),
         compiles=tuple(record for bucket in buckets for record in bucket_binaries(measured.compiles, bucket)),
         estimates=estimates,
         why_no_estimates=why,
+        parts=_parts(plan, measured, buckets) if plan.rivals else NO_PARTS,
     )
+
+
+def _parts(plan: BucketPlan, measured: Measured, buckets: Sequence[int]) -> PartSamples:
+    from pytest_npubench.suites.buckets.rival_points import part_samples
+
+    return part_samples(plan, measured, buckets)
 
 
 def lens_profile(plan: BucketPlan, measured: Measured, buckets: Sequence[int]) -> BucketProfile:
@@ -48,13 +56,4 @@ def lens_profile(plan: BucketPlan, measured: Measured, buckets: Sequence[int]) -
         batch_size=found.batch_size,
         prefill_shared=found.prefill_shared,
         transitions_s=found.transitions_s,
-    )
-
-
-def bucket_binaries(compiles: Iterable[CompileRecord], bucket: int) -> tuple[CompileRecord, ...]:
-    """The prefill and decode binaries of one bucket."""
-    return tuple(
-        record
-        for record in compiles
-        if record.name.startswith(("prefill-", "decode-")) and record.name.endswith(f"-{bucket}")
     )

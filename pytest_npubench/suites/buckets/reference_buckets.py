@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,10 @@ class ReferenceBuckets(BucketService):
     compares_engines = True
 
     def bench(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Bench[Any]:
-        if plan.is_search:
-            from pytest_npubench.suites.buckets.search_bench import SearchBench
-
-            return SearchBench(runtime, plan, static_bucket_engine)
         if not plan.is_online:
-            return super().bench(runtime, plan, folder)
+            from pytest_npubench.suites.buckets.variant_bench import VariantBench
+
+            return VariantBench(runtime, plan, static_bucket_engine)
         from pytest_npubench.suites.buckets.online_bench import OnlineBench
 
         return OnlineBench(runtime, plan, static_bucket_engine(runtime, plan))
@@ -37,6 +36,8 @@ class ReferenceBuckets(BucketService):
 def static_bucket_engine(runtime: Runtime, plan: BucketPlan) -> StaticBuckets:
     """The reference decoder of a plan's family."""
     shape = shapes.dense_shape(plan.model)
+    if plan.num_layers is not None:
+        shape = replace(shape, num_layers=plan.num_layers)
     settings: dict[str, Any] = {
         "buckets": plan.buckets,
         "batch_size": plan.batch_size,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
@@ -17,8 +16,6 @@ from pytest_npubench.suites.buckets.plan import SEARCH_VISIT_S, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, Variant
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
-
-ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +52,7 @@ class BatchSearchKind:
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         from pytest_npubench.predictors.lens import PREDICTOR as LENS
         from pytest_npubench.suites.buckets.profile_samples import profile_samples
+        from pytest_npubench.suites.buckets.variants import on
 
         workload = str(case.axis("workload"))
         predicted_s, measured_s = {}, {}
@@ -80,16 +78,6 @@ def profile_points(plan: BucketPlan, variant: Variant) -> tuple[BucketPoint, ...
 
 def batch_points(plan: BucketPlan, workload: str, variant: Variant) -> tuple[BucketPoint, ...]:
     return tuple(variant.of(batch) for batch in plan.searched_batches(workload, variant))
-
-
-def on(measured: Measured, variant: Variant) -> Measured:
-    """What was measured on one engine, under the names that points have where there is no other."""
-
-    def own(named: Mapping[str, ValueT]) -> dict[str, ValueT]:
-        prefix = variant.prefix
-        return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
-
-    return replace(measured, rounds=[own(row) for row in measured.rounds], failures=own(measured.failures))
 
 
 def batches_s(measured: Measured, batches: Sequence[BucketPoint], variant: Variant) -> float:

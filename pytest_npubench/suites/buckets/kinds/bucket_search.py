@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.suites.buckets.kinds.batch_search import batch_points, batches_s, on, profile_points, ranked
+from pytest_npubench.suites.buckets.kinds.batch_search import batch_points, batches_s, profile_points, ranked
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, Variant
 from pytest_npubench.verdict.result import Judgement
@@ -31,6 +31,7 @@ class BucketSearchKind:
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         from pytest_npubench.predictors.bucket_search import Demand, set_seconds
         from pytest_npubench.suites.buckets.profile_samples import lens_profile
+        from pytest_npubench.suites.buckets.variants import on
 
         workload, whole = str(case.axis("workload")), _whole(plan)
         profile = lens_profile(plan.of(whole), on(measured, whole), plan.buckets)

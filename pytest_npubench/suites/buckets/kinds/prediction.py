@@ -68,7 +68,7 @@ class RivalDetail:
 class PredictionDetail:
     """Seconds of each drawn batch; errors and shares of padding as fractions. Where nothing ran, as on graphs, there
     is the prediction alone; padding is None where the engine pads nothing. num_output_tokens: of all
-    batches."""
+    batches. cost: of LENS's profile of these buckets, moves of the KV cache in it."""
 
     workload: str
     predicted_s: tuple[float, ...]
@@ -82,6 +82,7 @@ class PredictionDetail:
     decode_padding_fraction: float | None = None
     continuous: bool = False
     num_output_tokens: int | None = None
+    cost: CostRecord | None = None
     predictors: Mapping[str, RivalDetail] = field(default_factory=dict)
 
 
@@ -96,9 +97,11 @@ class PredictionKind:
         batches = plan.draws(str(case.axis("workload")))
         touched = plan.touched(batches)
         profiled = tuple(plan.profile_point(point) for point in plan.profile_points(touched))
-        return (*profiled, *plan.moves(touched[1:]), *batches)
+        return (*profiled, *plan.moves(touched[1:]), *batches, *plan.beside(touched))
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
+        from pytest_npubench.predictors.lens import PREDICTOR as LENS
+
         workload = str(case.axis("workload"))
         found = prediction_error(plan, measured, workload)
         error, half = found.error, found.half_width
@@ -132,6 +135,7 @@ class PredictionKind:
                 **padding,
                 continuous=continuous,
                 num_output_tokens=sum(one.output_tokens for one in sample.requests),
+                cost=_cost(plan, measured, workload, LENS),
                 predictors=beside(
                     plan.rivals,
                     lambda rival: _rival_detail(plan, measured, workload, rival),
@@ -193,8 +197,6 @@ def prediction_error(
 
 
 def _rival_detail(plan: BucketPlan, measured: Measured, workload: str, rival: Predictor) -> RivalDetail:
-    from pytest_npubench.suites.buckets.profile_samples import profile_samples
-
     found = prediction_error(plan, measured, workload, rival)
     return RivalDetail(
         predicted_s=found.predicted_s,
@@ -202,9 +204,15 @@ def _rival_detail(plan: BucketPlan, measured: Measured, workload: str, rival: Pr
         mape=found.error.mape,
         gate_error=found.error.gate_value,
         half_width=found.half_width,
-        cost=rival.cost(profile_samples(plan, measured, plan.touched(plan.draws(workload)))),
+        cost=_cost(plan, measured, workload, rival),
         basis=rival.basis,
     )
+
+
+def _cost(plan: BucketPlan, measured: Measured, workload: str, of: Predictor) -> CostRecord:
+    from pytest_npubench.suites.buckets.profile_samples import profile_samples
+
+    return of.cost(profile_samples(plan, measured, plan.touched(plan.draws(workload))))
 
 
 def _seconds(

@@ -60,7 +60,8 @@ class ProfileKind:
         from pytest_npubench.predictors.compiler import PREDICTOR as COMPILER
         from pytest_npubench.predictors.two_point import count_cost
         from pytest_npubench.suites.buckets.estimated_binaries import estimated_profile
-        from pytest_npubench.suites.buckets.profile_samples import bucket_binaries, lens_profile
+        from pytest_npubench.suites.buckets.profile_samples import lens_profile
+        from pytest_npubench.suites.buckets.variants import bucket_binaries
 
         bucket = int(case.axis("bucket"))
         timing = lens_profile(plan, measured, (bucket,)).buckets[bucket]

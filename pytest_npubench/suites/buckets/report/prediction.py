@@ -136,7 +136,8 @@ def rival_lines(found: Predictions) -> list[str]:
     for case in found:
         for name, rival in case.detail.predictors.items():
             by_name.setdefault(rival_title(name, rival), []).append((case, rival))
-    return [line for name, rivals in by_name.items() for line in _rival_lines(name, rivals)]
+    lines = [line for name, rivals in by_name.items() for line in _rival_lines(name, rivals)]
+    return [_cost_line("LENS with moves", [(case, case.detail.cost) for case in found]), *lines] if lines else []
 
 
 def padding_lines(found: Predictions) -> list[str]:
@@ -171,12 +172,16 @@ def _rival_lines(name: str, found: Sequence[tuple[CaseRecord[PredictionDetail], 
     errors = [error for _, rival in found if (error := _gated(rival)) is not None]
     if not errors:
         return lines
+    return [_error_line(name, errors), _cost_line(name, [(case, rival.cost) for case, rival in found]), *lines]
+
+
+def _cost_line(name: str, found: Sequence[tuple[CaseRecord[PredictionDetail], CostRecord | None]]) -> str:
+    """Of a campaign that of the case that used most points, or compiled most."""
     widest: dict[object, CostRecord] = {}
-    for case, rival in found:  # of a campaign the case that used most points, or compiled most
-        if rival.cost is not None and _size(rival.cost) >= _size(widest.get(session(case), rival.cost)):
-            widest[session(case)] = rival.cost
-    costs = f"{name} profiling cost: {len(widest)} sessions, {cost_words(list(widest.values()))}"
-    return [_error_line(name, errors), costs, *lines]
+    for case, cost in found:
+        if cost is not None and _size(cost) >= _size(widest.get(session(case), cost)):
+            widest[session(case)] = cost
+    return f"{name} profiling cost: {len(widest)} sessions, {cost_words(list(widest.values()))}"
 
 
 def _size(cost: CostRecord) -> tuple[int, int]:
