@@ -36,8 +36,8 @@ def made(batch_size: int = 2) -> ProfileSamples:
             num_layers=4,
             shallow_s={depth: {point: (e2e_s(point, batch_size) * depth / 4,) for point in points} for depth in (1, 2)},
             parts_s={
-                **{part: (0.001,) for part in operator_parts(tuple(TTFT_S))},
-                **{part: (0.004, 0.005) for part in kernel_parts(tuple(TTFT_S))},
+                **dict.fromkeys(operator_parts(tuple(TTFT_S)), (0.001,)),
+                **dict.fromkeys(kernel_parts(tuple(TTFT_S)), (0.004, 0.005)),
             },
         ),
     )
