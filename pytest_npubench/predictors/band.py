@@ -20,7 +20,7 @@ import numpy as np
 
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.predictors.prediction import Seconds
-from pytest_npubench.predictors.profile import BucketTiming
+from pytest_npubench.predictors.profile import BucketTiming, PointError
 from pytest_npubench.predictors.work import BucketWork, FloatArray
 from pytest_npubench.stats.error import t_half_width
 
@@ -40,14 +40,22 @@ def half_width_s(timings: Mapping[int, BucketTiming], work: BucketWork, coverage
     Raises MeasurementError where the work uses a bucket whose timing has no errors, ConfigError for a coverage outside
     (0, 1).
     """
-    variances: list[FloatArray] = []
-    degrees_of_freedom: list[int] = []
+    found = influences(timings, work)
+    variances = np.stack([np.asarray(influence**2 * error.variance_s2) for influence, error in found.values()])
+    degrees_of_freedom = np.array([error.num_samples - 1 for _, error in found.values()], dtype=np.float64)
+    return t_half_width(variances, degrees_of_freedom, coverage)
+
+
+def influences(
+    timings: Mapping[int, BucketTiming], work: BucketWork
+) -> dict[tuple[int, int], tuple[FloatArray, PointError]]:
+    """a_k of every point that the work rests on, by bucket and place in it. Raises MeasurementError where one has no
+    errors."""
+    found = {}
     for bucket in sorted(work.prefills.keys() | work.steps.keys()):
         prefills, steps = work.prefills.get(bucket, np.zeros(())), work.steps.get(bucket, np.zeros(()))
         if not timings[bucket].errors and (prefills.any() or steps.any()):
             raise MeasurementError(f"bucket {bucket}: its error is unknown; fit it from at least 2 rounds of samples")
-        for error in timings[bucket].errors:
-            influence = prefills * error.ttft_weight + steps * error.tbt_weight
-            variances.append(np.asarray(influence**2 * error.variance_s2))
-            degrees_of_freedom.append(error.num_samples - 1)
-    return t_half_width(np.stack(variances), np.asarray(degrees_of_freedom, dtype=np.float64), coverage)
+        for index, error in enumerate(timings[bucket].errors):
+            found[bucket, index] = (prefills * error.ttft_weight + steps * error.tbt_weight, error)
+    return found

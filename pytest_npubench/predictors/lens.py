@@ -24,7 +24,7 @@ import numpy.typing as npt
 from pytest_npubench.core.buckets import BucketKeys, IntArray, Spans, check_fits, check_lengths, last_kv_tokens
 from pytest_npubench.core.measurement import CostRecord, Request
 from pytest_npubench.errors import ConfigError, LengthError
-from pytest_npubench.predictors.band import Band, half_width_s
+from pytest_npubench.predictors.band import Band, half_width_s, influences
 from pytest_npubench.predictors.prediction import Prediction
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
 from pytest_npubench.predictors.protocol import Predictor, ProfileSamples
@@ -42,6 +42,7 @@ from pytest_npubench.predictors.work import (
     request_prefills,
     request_steps,
 )
+from pytest_npubench.stats.coverage import Share
 
 __all__ = ["Attention", "Band", "BucketProfile", "BucketTiming", "Finished", "LensPredictor"]
 
@@ -142,6 +143,17 @@ class LensPredictor:
         """The interval of predict_batch's E2E latency; errors as in predict_batch and band."""
         low_s, high_s = self._interval(self._batch_work(requests, attention, finished), coverage)
         return Band(low_s=float(low_s), high_s=float(high_s), coverage=coverage)
+
+    def error_shares(
+        self, requests: Sequence[tuple[int, int]], attention: Attention = "padded", finished: Finished = "grow"
+    ) -> dict[object, Share]:
+        """What each measured point adds to the error of predict_batch, by bucket and place in it; errors as in
+        band_batch."""
+        work = self._batch_work(requests, attention, finished)
+        return {
+            key: Share(float(influence), error.variance_s2, error.num_samples - 1)
+            for key, (influence, error) in influences(self.profile.buckets, work).items()
+        }
 
     @cached_property
     def _request_times(self) -> RequestTimes:

@@ -15,3 +15,9 @@ def test_prediction(npubench_case):
 def test_mean_error(npubench_case):
     """Fails where the mean over the workloads is over limits.mean_error."""
     npubench_case.run()
+
+
+@pytest.mark.npubench_cases("band_coverage")
+def test_band_coverage(npubench_case):
+    """Fails where the 90 % band misses more batches than chance allows."""
+    npubench_case.run()

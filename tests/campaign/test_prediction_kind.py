@@ -12,6 +12,7 @@ from pytest_npubench.errors import MeasurementError
 from pytest_npubench.predictors import predictor
 from pytest_npubench.predictors.protocol import Predictor
 from pytest_npubench.stats.error import student_quantile
+from pytest_npubench.suites.buckets.kinds.band_coverage import KIND as BAND_COVERAGE
 from pytest_npubench.suites.buckets.kinds.mean_error import KIND as MEAN_ERROR
 from pytest_npubench.suites.buckets.kinds.prediction import KIND, RivalDetail, padding_fractions, prediction_error
 from pytest_npubench.verdict import VerdictKind
@@ -272,3 +273,34 @@ def test_the_mean_error_of_a_rival_stands_beside_lens(plan):
     assert judgement.detail.predictors["linear"].mean == pytest.approx(fmean(each))
     assert "no predictor 'nobody'" in judgement.detail.predictors["nobody"].reason
     assert replace(judgement, detail=replace(judgement.detail, predictors={})) == MEAN_ERROR.judge(case, plan, own)
+
+
+def coverage_of(plan, own):
+    (case,) = cases(plan, "band_coverage")
+    return BAND_COVERAGE.judge(case, plan, own)
+
+
+def test_the_band_covers_where_the_device_keeps_to_its_buckets_and_fails_where_it_does_not(plan):
+    """Known staircase times with noise: the band holds. Batches of 10 % more, which no repeat explains: it fails."""
+    many = with_size(plan, num_draws=12)
+    points = BAND_COVERAGE.points(cases(many, "band_coverage")[0], many)
+    own = noisy(points, many, np.random.default_rng(7), 8, noise=0.02)
+    held = coverage_of(many, own)
+    assert held.verdict.kind is VerdictKind.PASSED
+    assert (held.detail.num_batches, held.detail.coverage) == (24, 0.9)
+    assert 24 - held.detail.num_covered <= held.detail.most_misses < 24
+    off = coverage_of(many, slowed(own, "batch/", 1.1))
+    assert off.verdict.kind is VerdictKind.FAILED
+    assert "outside the 90% band" in off.verdict.reason
+
+
+def test_without_noise_the_band_is_a_line_and_holds_all(plan):
+    many = with_size(plan, num_draws=6)
+    (case,) = cases(many, "band_coverage")
+    held = coverage_of(many, measured(BAND_COVERAGE.points(case, many), many))
+    assert (held.detail.num_covered, held.detail.most_misses) == (12, 0)
+
+
+def test_few_batches_have_no_case_of_coverage(plan):
+    assert not plan.includes("band_coverage")
+    assert with_size(plan, num_draws=6).includes("band_coverage")

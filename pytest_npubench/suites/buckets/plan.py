@@ -95,6 +95,8 @@ class BucketService:
 
 
 ONLINE = "online"
+COVERAGE = "band_coverage"
+MIN_BATCHES = 12  # that a campaign must have for how many a band holds to mean something
 SEARCHES = ("batch_search", "bucket_search")
 REQUESTS_PER_SLOT = 4  # in one round
 UTILISATION = 0.4  # of the rate that is served when all requests are there at once
@@ -143,6 +145,8 @@ class BucketPlan(EnginePlan):
             return self.is_online and kind == ONLINE
         if self.is_search or kind in SEARCHES:
             return self.is_search and kind in SEARCHES
+        if kind == COVERAGE:
+            return self.size.num_draws * len(self.size.workloads) >= MIN_BATCHES and self.service.pads_decode
         return kind != "canary" or self.service.has_canaries(self.spec.family)
 
     @property

@@ -32,6 +32,7 @@ from pytest_npubench.reports.plot_parts import (
     round_ticks,
 )
 from pytest_npubench.stats.error import summarise
+from pytest_npubench.suites.buckets.kinds.band_coverage import CoverageDetail
 from pytest_npubench.suites.buckets.kinds.mean_error import RivalErrors
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail, RivalDetail
 from pytest_npubench.suites.buckets.report.profile import cost_words, session
@@ -128,6 +129,16 @@ def error_lines(found: Sequence[JudgedWorkload]) -> list[str]:
     repeats = [item.repeat_error for item in found if item.repeat_error is not None]
     repeated = f"repeat error of the measured side (standard error): mean {sum(repeats) / max(1, len(repeats)):.2%}"
     return [_error_line("LENS", [item.gated_error for item in found]), *([repeated] if repeats else [])]
+
+
+def coverage_lines(found: Sequence[CaseRecord[CoverageDetail]]) -> list[str]:
+    """How many batches the bands held, of each campaign."""
+    return [
+        f"{one.coverage:.0%} band of {case.model} at batch size {case.batch_size}: holds {one.num_covered} of "
+        f"{one.num_batches} batches, {one.most_misses} may miss it by chance; {one.half_width:.2%} to either side"
+        for case in found
+        for one in (case.detail,)
+    ]
 
 
 def rival_lines(found: Predictions) -> list[str]:

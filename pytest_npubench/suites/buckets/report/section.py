@@ -9,6 +9,7 @@ from pytest_npubench.reports.drift import drift_chart
 from pytest_npubench.reports.page import Parts, Rounds
 from pytest_npubench.reports.reported import LENS
 from pytest_npubench.reports.reported_figures import figures_table
+from pytest_npubench.suites.buckets.kinds.band_coverage import CoverageDetail
 from pytest_npubench.suites.buckets.kinds.batch_search import SearchDetail
 from pytest_npubench.suites.buckets.kinds.mean_error import MeanErrorDetail
 from pytest_npubench.suites.buckets.kinds.online import OnlineDetail
@@ -21,6 +22,7 @@ from pytest_npubench.suites.buckets.report.compiled import compiled, compiled_li
 from pytest_npubench.suites.buckets.report.continuous_lines import continuous_lines
 from pytest_npubench.suites.buckets.report.online import online_lines
 from pytest_npubench.suites.buckets.report.prediction import (
+    coverage_lines,
     error_lines,
     judged,
     padding_lines,
@@ -58,6 +60,7 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
     remarks = [
         *(f"{line}." for line in continuous_lines(cases)),
         *_mean_errors(cases.of("mean_error", MeanErrorDetail)),
+        *(f"{line}." for line in coverage_lines(cases.of("band_coverage", CoverageDetail))),
         *(f"{line}." for line in online_lines(cases.of("online", OnlineDetail))),
         *(f"{line}." for line in _searches(cases)),
     ]
@@ -79,6 +82,7 @@ def lines(cases: Cases) -> list[str]:
     return [
         *error_lines(judged(found)),
         *online_lines(cases.of("online", OnlineDetail)),
+        *coverage_lines(cases.of("band_coverage", CoverageDetail)),
         *_searches(cases),
         *cost_lines(cases.of("profile", ProfileDetail)),
         *rival_lines(found),
