@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from pytest_npubench.comparison.members import Common, ComparedMetric, common
 from pytest_npubench.comparison.observation import CANARY, is_canary
+from pytest_npubench.comparison.optimum import moved_optima
 from pytest_npubench.comparison.outcome import Comparison, Described, Row, canary_verdict, moved_with
 from pytest_npubench.comparison.sides import Side
 from pytest_npubench.comparison.stack_changes import stack_changes
@@ -73,7 +74,7 @@ def weigh(old: Side, new: Side, found: Common, judge: JudgeFamily, margin: float
         rows=tuple(rows),
         only_old=found.only_old,
         only_new=found.only_new,
-        notes=tuple(dict.fromkeys((*old.notes, *new.notes))),
+        notes=tuple(dict.fromkeys((*old.notes, *new.notes, *moved_optima(rows)))),
     )
 
 

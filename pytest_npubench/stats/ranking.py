@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from statistics import geometric_mean
+
+RELATIVE_THROUGHPUT = "relative_throughput"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +53,10 @@ def rank(predicted_s: Sequence[float], measured_s: Sequence[float]) -> Ranking:
 def largest_regret(error: float) -> float:
     """Of choices whose predictions are within this relative error."""
     return 2 * error / (1 + error)
+
+
+def relative_throughputs(rounds_s: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
+    """Of choices that were timed in the same rounds, [num_choices][num_rounds]: the geometric mean over all choices
+    of a round over each one's own seconds. A round that is slow for all cancels."""
+    means = [geometric_mean(row) for row in zip(*rounds_s, strict=True)]
+    return [tuple(mean / own for mean, own in zip(means, choice, strict=True)) for choice in rounds_s]

@@ -8,6 +8,7 @@ from pytest_npubench.comparison.side_sources import load_side
 from pytest_npubench.comparison.sides import Side
 from pytest_npubench.comparison.upgrade import compare_sides
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.stats.ranking import relative_throughputs
 from pytest_npubench.verdict import Verdict, VerdictKind
 
 from .made_nights import CANARIES, CASES, metric, night, stack, write_nights, write_session
@@ -244,3 +245,40 @@ def test_canaries_count_where_there_is_nothing_else(tmp_path):
     one, few = [[night(rng, cases=CANARIES) for _ in range(number)] for number in (4, 2)]
     found = two_sides(tmp_path, few, one)
     assert (found.rows, found.undecided_fraction, found.exit_status(0.5)) == ((), 1.0, 3)
+
+
+def choices(seconds, rng):
+    """A night of a case that timed two choices: 6 rounds, 0.5 % of noise."""
+    rounds = [np.asarray(seconds) * np.exp(0.005 * rng.standard_normal(2)) for _ in range(6)]
+    found = relative_throughputs(list(zip(*rounds, strict=True)))
+    return {
+        CASES[0]: {
+            f"relative_throughput/batch{size}": metric(list(own), unit="", better="higher")
+            for size, own in zip((4, 8), found, strict=True)
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        ((1.0, 1.1), None),
+        ((2.0, 2.2), None),  # both alike: the device is slower, the best is the same
+        ((1.15, 1.0), f"{CASES[0]}: the best choice was batch4 and is batch8"),
+    ],
+)
+def test_an_optimum_that_moves_with_the_stack_is_told(tmp_path, after, told):
+    rng = np.random.default_rng(3)
+    found = two_sides(tmp_path, [choices((1.0, 1.1), rng) for _ in range(5)], [choices(after, rng) for _ in range(3)])
+    assert [note for note in found.notes if "best choice" in note] == ([told] if told else [])
+    kinds_of = {row.definition.metric: row.kind for row in found.rows}
+    expected = (REGRESSED, IMPROVED) if told else (UNCHANGED, UNCHANGED)
+    assert (kinds_of["relative_throughput/batch4"], kinds_of["relative_throughput/batch8"]) == expected
+
+
+def test_choices_that_are_equal_but_for_noise_are_not_said_to_have_moved_for_sure(tmp_path):
+    rng = np.random.default_rng(4)
+    found = two_sides(
+        tmp_path, [choices((1.0, 1.0005), rng) for _ in range(5)], [choices((1.0005, 1.0), rng) for _ in range(3)]
+    )
+    assert all(note.endswith("though neither moved by more than chance") for note in found.notes if "best" in note)

@@ -18,7 +18,7 @@ from pytest_npubench.verdict.case_record import Cases
 
 from .journals import make_plan, measure, write_run
 
-RIVALS = ("linear", "nobody")
+RIVALS = ("LENS with moves", "linear", "nobody")
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
@@ -55,15 +56,15 @@ class BatchSearchKind:
         from pytest_npubench.suites.buckets.variants import on
 
         workload = str(case.axis("workload"))
-        predicted_s, measured_s = {}, {}
+        predicted_s, rounds_s = {}, {}
         for variant in _variants(plan):
             own = plan.of(variant)
             fitted = LENS.fit(profile_samples(own, on(measured, variant), own.buckets))
             batches = plan.searched_batches(workload, variant)
             name = f"batch {variant.batch_size}"
             predicted_s[name] = sum(fitted.predict(batch.requests) for batch in batches)
-            measured_s[name] = batches_s(measured, batches, variant)
-        return ranked(plan, workload, "batch sizes", predicted_s, measured_s)
+            rounds_s[name] = batches_s(measured, batches, variant)
+        return ranked(plan, workload, "batch sizes", predicted_s, rounds_s)
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
         return True
@@ -80,24 +81,36 @@ def batch_points(plan: BucketPlan, workload: str, variant: Variant) -> tuple[Buc
     return tuple(variant.of(batch) for batch in plan.searched_batches(workload, variant))
 
 
-def batches_s(measured: Measured, batches: Sequence[BucketPoint], variant: Variant) -> float:
-    """Mean seconds of all these batches on one engine, one after another."""
-    return sum(measured.samples(variant.of(batch).name).mean_s for batch in batches)
+def batches_s(measured: Measured, batches: Sequence[BucketPoint], variant: Variant) -> tuple[float, ...]:
+    """Seconds of all these batches on one engine, one after another, in each round."""
+    return tuple(map(sum, zip(*(measured.round_means_s(variant.of(batch).name) for batch in batches), strict=True)))
 
 
 def ranked(
-    plan: BucketPlan, workload: str, what: str, predicted_s: Mapping[str, float], measured_s: Mapping[str, float]
+    plan: BucketPlan,
+    workload: str,
+    what: str,
+    predicted_s: Mapping[str, float],
+    rounds_s: Mapping[str, Sequence[float]],
 ) -> Judgement:
-    """Of seconds by choice, for the same requests."""
-    from pytest_npubench.stats.ranking import largest_regret, rank
+    """Of seconds by choice, predicted and in each round, for the same requests.
+
+    Each choice has its throughput over the geometric mean of all, so that an upgrade that moves the best shows
+    (comparison/optimum.py): what makes all of them faster does not.
+    """
+    from pytest_npubench.stats.ranking import RELATIVE_THROUGHPUT, largest_regret, rank, relative_throughputs
 
     names = tuple(predicted_s)
+    measured_s = {name: fmean(rounds_s[name]) for name in names}
     found = rank(list(predicted_s.values()), list(measured_s.values()))
     (whole, *_) = plan.searched_batches(workload, Variant(batch_size=plan.batch_size, buckets=plan.buckets))
     tokens = sum(one.output_tokens for one in whole.requests)
     chosen, best = names[found.chosen], names[found.best]
     gate = Gate(metric="regret", value=found.regret, limit=largest_regret(plan.case_error), unit="%")
     metrics = [Metric(name="regret", unit="", value=found.regret, gate="difference")]
+    for name, samples in zip(names, relative_throughputs([rounds_s[name] for name in names]), strict=True):
+        metric = f"{RELATIVE_THROUGHPUT}/{name.replace(' ', '')}"
+        metrics.append(Metric(name=metric, unit="", value=fmean(samples), samples=samples, better="higher"))
     if found.kendall_tau is not None:
         metrics.append(Metric(name="kendall_tau", unit="", value=found.kendall_tau, gate="none"))
     return Judgement(

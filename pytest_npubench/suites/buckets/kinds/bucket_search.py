@@ -38,12 +38,12 @@ class BucketSearchKind:
         batches = plan.searched_batches(workload, whole)
         pairs = [[(one.input_tokens, one.output_tokens) for one in batch.requests] for batch in batches]
         demand = Demand.of(profile, pairs, plan.service.finished)
-        predicted_s, measured_s = {}, {}
+        predicted_s, rounds_s = {}, {}
         for variant in _variants(plan):
             name = ", ".join(map(str, variant.buckets))
             predicted_s[name] = set_seconds(demand, profile, variant.buckets)
-            measured_s[name] = batches_s(measured, batches, variant)
-        return ranked(plan, workload, "bucket sets", predicted_s, measured_s)
+            rounds_s[name] = batches_s(measured, batches, variant)
+        return ranked(plan, workload, "bucket sets", predicted_s, rounds_s)
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
         return True
