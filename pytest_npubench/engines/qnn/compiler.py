@@ -78,6 +78,7 @@ class HtpCompiler:
                 weight_bytes=weight_bytes,
                 compile_cpu_s=found.compile_cpu_s,
                 **found.phases_s,
+                **_memory(found),
             )
 
     def _answers(self, request: GraphRequest, folder: Path) -> GraphFacts:
@@ -115,3 +116,14 @@ class HtpCompiler:
             raise ConfigError(
                 f"needs about {need / 1e9:.0f} GB of this machine, and may take {self._memory_bytes / 1e9:.0f}"
             )
+
+
+def _memory(context: Context) -> dict[str, float]:
+    memory = context.memory
+    if memory is None:
+        return {}
+    return {
+        "vtcm_bytes": memory.vtcm_bytes,
+        "spill_bytes": memory.spill_bytes,
+        "dram_tensor_bytes": memory.dram_tensor_bytes,
+    }

@@ -35,7 +35,9 @@ class GraphRequest:
 class GraphFacts:
     """context_bytes: of all context binaries, num_contexts of them; weight_bytes: of the graph's weights, each once.
     compile_cpu_s: of the compiler alone. optimize_s, sequence_s and vtcm_s: wall seconds of its phases, as its own
-    profile has them. answer_error: of the emulated NPU, relative to the reference (answers.py)."""
+    profile has them. vtcm_bytes, spill_bytes and dram_tensor_bytes: on-chip memory of the graph, what spills from
+    it and what never is in it (binary_info.py). answer_error: of the emulated NPU, relative to the reference
+    (answers.py)."""
 
     context_bytes: float
     num_contexts: float
@@ -44,4 +46,7 @@ class GraphFacts:
     optimize_s: float | None = None
     sequence_s: float | None = None
     vtcm_s: float | None = None
+    vtcm_bytes: float | None = None
+    spill_bytes: float | None = None
+    dram_tensor_bytes: float | None = None
     answer_error: float | None = None

@@ -20,6 +20,7 @@ import onnxruntime
 import onnxruntime_qnn
 
 from pytest_npubench.engines.aihub.weights import Array
+from pytest_npubench.engines.qnn.binary_info import GraphMemory, graph_memory
 from pytest_npubench.errors import CompileRefusedError, ConfigError
 
 PROVIDER = "QNNExecutionProvider"  # what context binaries name as their source; under another name none is taken back
@@ -33,13 +34,14 @@ MAX_REASON = 400  # letters of a compiler's own words
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """A compiled graph: the file that ONNX Runtime loads, its binaries' bytes, how many there are, the compiler's CPU
-    seconds, and wall seconds of its phases by PHASES."""
+    seconds, wall seconds of its phases by PHASES, and the memory of its graph where it has one that tells."""
 
     path: Path
     num_bytes: int
     num_binaries: int
     compile_cpu_s: float
     phases_s: Mapping[str, float]
+    memory: GraphMemory | None
 
 
 class HtpSessions:
@@ -84,6 +86,7 @@ class HtpSessions:
             num_binaries=len(_contexts(path)),
             compile_cpu_s=compile_cpu_s,
             phases_s=_phases(profile),
+            memory=_memory(path),
         )
 
     def run(self, context: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -146,6 +149,14 @@ def _contexts(path: Path) -> list[dict[str, str]]:
         for node in graph.node
         if node.op_type == "EPContext"
     ]
+
+
+def _memory(path: Path) -> GraphMemory | None:
+    """Of the graph in the one binary of a context."""
+    binaries = list(path.parent.glob(f"{path.stem}*.bin"))
+    if len(binaries) != 1:
+        return None
+    return graph_memory(binaries[0], Path(onnxruntime_qnn.get_library_path()).parent)
 
 
 def _phases(profile: Path) -> dict[str, float]:

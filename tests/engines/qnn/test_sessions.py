@@ -18,7 +18,7 @@ from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.aihub import decoder, layers
 from pytest_npubench.engines.qnn.answers import LIMIT, answer_error, small
 from pytest_npubench.engines.qnn.facts import GraphRequest, Part
-from pytest_npubench.engines.qnn.graphs import export_part
+from pytest_npubench.engines.qnn.graphs import export_part, weight_bytes
 from pytest_npubench.engines.qnn.sessions import HtpSessions
 from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.errors import CompileRefusedError, ConfigError
@@ -42,6 +42,24 @@ def test_a_layer_is_one_context_binary(sessions: HtpSessions, phase: Phase, tmp_
     assert first.num_binaries == 1
     assert first.num_bytes == second.num_bytes > 0  # what is judged exactly repeats
     assert set(first.phases_s) == {"optimize_s", "sequence_s", "vtcm_s"}
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_layer_tells_its_memory(sessions: HtpSessions, phase: Phase, tmp_path: Path) -> None:
+    """Inputs and outputs by counting: hidden states in and out, keys and values; of a step the caches and a length."""
+    shape, bucket = dense_shape("llama-3.2-1b"), 128
+    request = GraphRequest(shape=shape, dtype="fp16", batch_size=1, phase=phase, bucket=bucket)
+    found = sessions.compile(export_part(request, tmp_path), "a layer")
+    assert found.memory is not None
+    rows = bucket if phase is Phase.PREFILL else 1
+    kept = 2 * 2 * shape.num_kv_heads * shape.head_dim
+    read = 0 if phase is Phase.PREFILL else (bucket - 1) * kept
+    expected = 2 * 2 * rows * shape.hidden + rows * kept + read
+    assert expected <= found.memory.io_bytes <= 1.25 * expected  # a row alone takes a tile
+    assert weight_bytes(request) <= found.memory.constant_bytes <= found.num_bytes
+    assert found.memory.vtcm_bytes > 0
+    assert found.memory.vtcm_bytes % 2**20 == 0
+    assert (found.memory.spill_bytes > 0) == (phase is Phase.PREFILL)
 
 
 @pytest.mark.parametrize("is_wrong", [False, True])

@@ -32,8 +32,8 @@ from pytest_npubench.verdict.result import Judgement, Metric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphDetail:
-    """One layer's graph: bytes of its context binary and of its weights, CPU seconds of compiling, and wall seconds of
-    the compiler's phases."""
+    """One layer's graph: bytes of its context binary and of its weights, CPU seconds of compiling, wall seconds of the
+    compiler's phases, on-chip memory (VTCM), what spills from it and what never is in it."""
 
     context_bytes: float
     weight_bytes: float
@@ -41,6 +41,9 @@ class GraphDetail:
     optimize_s: float | None
     sequence_s: float | None
     vtcm_s: float | None
+    vtcm_bytes: float | None = None
+    spill_bytes: float | None = None
+    dram_tensor_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +87,12 @@ class HtpProfileKind(CompiledKind):
         ]
         fits = f"{gigabytes(need)} of {gigabytes(room)}" if room else f"{gigabytes(need)} needed"
         sizes = ", ".join(f"{phase.value} {facts.context_bytes / 1e6:.1f} MB" for phase, facts in graphs.items())
-        words = [f"{TITLE}: {fits} with all smaller buckets", f"a layer: {sizes}", f"answers within {error:.2g}"]
+        words = [
+            f"{TITLE}: {fits} with all smaller buckets",
+            f"a layer: {sizes}",
+            *spilled(graphs),
+            f"answers within {error:.2g}",
+        ]
         return Judgement(
             verdict=Verdict(
                 kind=VerdictKind.FAILED if problems else VerdictKind.PASSED,
@@ -95,6 +103,11 @@ class HtpProfileKind(CompiledKind):
                 *(
                     Metric(name=f"{phase.value}_context_bytes", unit="B", value=facts.context_bytes, gate="exact")
                     for phase, facts in graphs.items()
+                ),
+                *(
+                    Metric(name=f"{phase.value}_spill_bytes", unit="B", value=facts.spill_bytes, gate="exact")
+                    for phase, facts in graphs.items()
+                    if facts.spill_bytes is not None
                 ),
                 Metric(name="need_bytes", unit="B", value=need, gate="exact"),
                 Metric(name="answer_error", unit="", value=error, gate="none"),
@@ -180,9 +193,24 @@ def htp_kind_for(kind: CaseKind[Any]) -> CaseKind[Any]:
     return KINDS.get(kind.name, CompiledKind)(kind)
 
 
+def spilled(graphs: Mapping[Phase, HtpVisit]) -> list[str]:
+    """What spills from on-chip memory, where the binaries tell."""
+    told = {
+        phase: (facts.spill_bytes, facts.vtcm_bytes)
+        for phase, facts in graphs.items()
+        if facts.spill_bytes is not None and facts.vtcm_bytes
+    }
+    if not told:
+        return []
+    size = max(vtcm for _, vtcm in told.values()) / 2**20
+    parts = ", ".join(f"{phase.value} spills {spill / 1e6:.1f} MB" for phase, (spill, _) in told.items())
+    return [f"VTCM {size:.0f} MiB, {parts}"]
+
+
 def need_bytes(plan: HtpPlan, found: Mapping[HtpPoint, HtpVisit]) -> float:
     """Of the device with these graphs loaded: weights of all layers and the table of tokens once, what each layer's
-    binaries hold beside weights, the head's binary, and the caches of every bucket."""
+    binaries hold beside weights, the head's binary, the caches of every bucket, and what the graph that runs puts into
+    DRAM, the most of all."""
     shape = plan.graph(plan.head).shape
     layers = {point: facts for point, facts in found.items() if point in plan.layers(plan.buckets)}
     weights = max(facts.weight_bytes for facts in layers.values())
@@ -193,6 +221,7 @@ def need_bytes(plan: HtpPlan, found: Mapping[HtpPoint, HtpVisit]) -> float:
         shape.num_layers * (weights + beside)
         + found[plan.head].context_bytes
         + table
+        + max((facts.spill_bytes or 0) + (facts.dram_tensor_bytes or 0) for facts in layers.values())
         + sum(cache_bytes(shape, plan.spec.dtype, plan.batch_size, bucket) for bucket in buckets)
     )
 
@@ -231,6 +260,9 @@ def _detail(facts: HtpVisit) -> GraphDetail:
         optimize_s=facts.optimize_s,
         sequence_s=facts.sequence_s,
         vtcm_s=facts.vtcm_s,
+        vtcm_bytes=facts.vtcm_bytes,
+        spill_bytes=facts.spill_bytes,
+        dram_tensor_bytes=facts.dram_tensor_bytes,
     )
 
 
