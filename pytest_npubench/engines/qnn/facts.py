@@ -11,12 +11,18 @@ from pytest_npubench.engines.shapes import DecoderShape
 
 class Part(Enum):
     """LAYER: one layer of the decoder, which all layers equal but for weights. HEAD: norm and logits of one token.
-    WHOLE: all of it. ANSWERS: a small decoder, which also runs on the emulated NPU."""
+    WHOLE: all of it. ANSWERS: a small decoder, which also runs on the emulated NPU.
+
+    Of a prompt in chunks (chunks.py), with the bucket as the positions up to the chunk's end: CHUNK: one layer of it.
+    SHARED: what of that layer is the same for every chunk. ATTENTION: what is not."""
 
     LAYER = "layer"
     HEAD = "head"
     WHOLE = "whole"
     ANSWERS = "answers"
+    CHUNK = "chunk"
+    SHARED = "shared"
+    ATTENTION = "attention"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from pytest_npubench.engines.aihub.graph import DTYPE_BYTES, GraphSpec, limit_la
 from pytest_npubench.engines.aihub.layers import DecoderNodes, rotation_tables
 from pytest_npubench.engines.aihub.onnx_file import MAX_INSIDE_BYTES, OnnxFile
 from pytest_npubench.engines.aihub.weights import seeded_weights, weight_dims
+from pytest_npubench.engines.qnn import chunks
 from pytest_npubench.engines.qnn.facts import GraphRequest, Part
 
 
@@ -35,8 +36,10 @@ def weight_bytes(request: GraphRequest) -> int:
     spec = graph_spec(request)
     sizes = {name: math.prod(dims) * DTYPE_BYTES[spec.dtype] for name, dims in weight_dims(spec.shape).items()}
     layers = sum(size for name, size in sizes.items() if name.startswith("layers."))
-    if request.part is Part.LAYER:
+    if request.part in (Part.LAYER, Part.CHUNK, Part.SHARED):
         return layers
+    if request.part is Part.ATTENTION:
+        return 0
     if request.part is Part.HEAD:
         return sizes["final_norm"] + sizes["embedding" if spec.shape.tied_embeddings else "head"]
     return sum(sizes.values())
@@ -56,6 +59,8 @@ def export_part(request: GraphRequest, folder: Path) -> Path:
     if request.part is Part.HEAD:
         hidden = file.input("x", spec.dtype, (spec.batch_size, spec.shape.hidden))
         file.output(nodes.logits(hidden), "logits", "fp32", (spec.batch_size, spec.shape.vocab_size))
+    elif request.part in chunks.PARTS:
+        chunks.build(nodes, request.part, request.bucket)
     else:
         _layer(nodes, spec)
     path = file.save()

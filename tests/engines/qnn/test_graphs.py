@@ -22,8 +22,10 @@ from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.aihub import decoder, layers
 from pytest_npubench.engines.aihub.decoder import export_graph
 from pytest_npubench.engines.aihub.graph import GraphSpec
+from pytest_npubench.engines.aihub.layers import rotation_tables
 from pytest_npubench.engines.aihub.weights import seeded_weights
 from pytest_npubench.engines.qnn.answers import LIMIT, answer_error, small
+from pytest_npubench.engines.qnn.chunks import CHUNK_TOKENS, chunk_ends
 from pytest_npubench.engines.qnn.facts import GraphRequest, Part
 from pytest_npubench.engines.qnn.graphs import export_part, weight_bytes
 from pytest_npubench.engines.shapes import DecoderShape, dense_shape
@@ -66,6 +68,43 @@ def test_a_layer_and_the_head_are_a_decoder_of_one_layer(shape: DecoderShape, ph
     np.testing.assert_allclose(layer["values_0"], whole["values_0"], atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", SHAPES[:2], ids=lambda shape: shape.name)
+def test_chunks_one_after_the_other_are_the_whole_prompt_and_so_are_shared_graphs(
+    shape: DecoderShape, tmp_path: Path
+) -> None:
+    """Chunk by chunk over what the chunks before gave back, by a graph for each chunk and by shared ones."""
+    one = replace(shape, num_layers=1)
+    x = np.random.default_rng(5).standard_normal((1, 2 * CHUNK_TOKENS, one.hidden), dtype=np.float32)
+    whole = run(export_part(request(one, Phase.PREFILL, Part.LAYER, 2 * CHUNK_TOKENS), tmp_path / "whole"), {"x": x})
+    tables = [table[None, :, None] for table in rotation_tables(one, 2 * CHUNK_TOKENS)]
+    nothing = np.zeros((1, CHUNK_TOKENS, one.num_heads * one.head_dim), np.float32)
+    past: dict[str, Any] = {}
+    for end in chunk_ends(2 * CHUNK_TOKENS):
+
+        def graph(part: Part, inputs: Mapping[str, Any], end: int = end) -> dict[str, Any]:
+            bucket = CHUNK_TOKENS if part is Part.SHARED else end
+            folder = tmp_path / f"{part.value}{end}"
+            return run(export_part(request(one, Phase.PREFILL, part, bucket), folder), inputs)
+
+        rows = slice(end - CHUNK_TOKENS, end)
+        alone = graph(Part.CHUNK, {"x": x[:, rows], **past})
+        cos, sin = (table[:, rows] for table in tables)
+        inputs = {"x": x[:, rows], "cos": cos, "sin": sin}
+        projected = graph(Part.SHARED, {**inputs, "attended": nothing})
+        own = {name: projected[f"new_{name}"] for name in ("keys", "values")}
+        attended = graph(Part.ATTENTION, {"queries": projected["queries"], **own, **past})["attended"]
+        shared = graph(Part.SHARED, {**inputs, "attended": attended})
+        for found in (alone, shared):
+            np.testing.assert_allclose(found["hidden"], whole["hidden"][:, rows], atol=2e-4, rtol=1e-4)
+            np.testing.assert_allclose(found["new_keys"], whole["keys_0"][:, :, rows], atol=1e-5)
+        joined = {name: [past[f"past_{name}"]] if past else [] for name in own}
+        past = {f"past_{name}": np.concatenate([*joined[name], own[name]], axis=2) for name in own}
+
+
+def test_a_prompt_is_filled_up_to_whole_chunks() -> None:
+    assert [chunk_ends(tokens) for tokens in (1, 256, 257, 1024)] == [(256,), (256,), (256, 512), (256, 512, 768, 1024)]
+
+
 def test_weights_by_hand() -> None:
     """llama-3.2-1b: a layer 2048 x (2048 + 512 + 512 + 2048) + 3 x 2048 x 8192 + 2 norms, a table of 128,256 tokens."""
     layer = 2048 * 5120 + 3 * 2048 * 8192 + 2 * 2048
@@ -73,6 +112,11 @@ def test_weights_by_hand() -> None:
     fp16 = replace(request(LLAMA, Phase.DECODE, Part.LAYER), dtype="fp16")
     assert weight_bytes(fp16) == 2 * layer
     assert weight_bytes(replace(fp16, part=Part.HEAD)) == 2 * (table + 2048)
+    assert [weight_bytes(replace(fp16, part=part)) for part in (Part.CHUNK, Part.SHARED, Part.ATTENTION)] == [
+        2 * layer,
+        2 * layer,
+        0,
+    ]
     assert weight_bytes(replace(fp16, part=Part.WHOLE)) == 2 * LLAMA.num_parameters
 
 

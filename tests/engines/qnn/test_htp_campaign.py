@@ -35,7 +35,7 @@ MB = 1e6
 
 class StandIn:
     """In the compiler's place, in a process of its own; what it does wrong its topology says. A layer's weights are 100
-    MB, a prefill graph has 1 MB and 10 kB a token beside them, a decode graph 1 MB."""
+    MB, a prefill graph has 1 MB and 10 kB a token beside them, a decode graph 1 MB; attention alone has no weights."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         self.what = str(arguments["topology"])
@@ -47,10 +47,10 @@ class StandIn:
             raise ConfigError("needs about 15 GB of this machine, and may take 10")
         if "sinh" in self.what and is_prefill and request.bucket == 512:
             raise CompileRefusedError("layer of prefill-512 does not compile for it: the NPU does not take Sinh (n1)")
-        if "dies" in self.what and request.bucket == 256 and is_prefill:
+        if "dies" in self.what and request.bucket == 256 and is_prefill and request.part is Part.LAYER:
             os._exit(7)
         is_answers = request.part is Part.ANSWERS
-        weights = 500 * MB if request.part is Part.HEAD else 100 * MB
+        weights = {Part.HEAD: 500 * MB, Part.ATTENTION: 0}.get(request.part, 100 * MB)
         beside = 0.0 if request.part is Part.HEAD else 1 * MB + is_prefill * 0.01 * MB * request.bucket
         return "", GraphFacts(
             context_bytes=weights + beside,
@@ -87,7 +87,8 @@ def measure(tmp_path: Path) -> Measure:
         device = Device(family="qualcomm", ordinal=0, name="SM8650", uuid=f"compiler:{topology}:0")
         runtime = HtpRuntime(object(), (device,))  # type: ignore[arg-type]  # no backend is asked
         answers = (plan.answers(bucket) for bucket in plan.buckets)
-        points = (*plan.layers(plan.buckets), plan.head, plan.whole, *answers)
+        chunks = dict.fromkeys(point for bucket in plan.buckets for point in plan.chunks(bucket))
+        points = (*plan.layers(plan.buckets), plan.head, plan.whole, *answers, *chunks)
         with patch.object(bench_module, "htp_process", stand_in):
             bench = bench_module.HtpBench(runtime, plan, tmp_path / "compiled")
             failures = bench.load(points, (), lambda _: None)
@@ -206,3 +207,21 @@ def test_without_the_package_the_family_says_what_to_install() -> None:
     with patch.object(compiled, "find_spec", lambda _: None):
         assert "pytest-npubench[qualcomm-compiler]" in engine("compiled").why_not_here("qualcomm")
         assert "pytest-npubench[tpu-compiler]" in engine("compiled").why_not_here("tpu")
+
+
+def test_a_prompt_in_chunks_has_its_weights_once_where_graphs_are_shared(plan: HtpPlan, measure: Measure) -> None:
+    """Of 1,024 tokens in four chunks, by hand: four graphs of 100 MB and 1 MB + 10 kB a token, against one of 100 MB
+    and four of attention. llm.npu's closed form: C graphs; L (k - d) + C L d, two of three subgraphs shared."""
+    measured = measure(plan)
+    chunks = judged(plan, measured, "steps", bucket=1024).detail.chunks
+    ends = (256, 512, 768, 1024)
+    beside = [1 + 0.01 * end for end in ends]
+    assert chunks.num_chunks == 4
+    assert chunks.per_chunk_bytes == pytest.approx(sum(100 + one for one in beside) * MB)
+    assert chunks.sharing_bytes == pytest.approx((100 + beside[0] + sum(beside)) * MB)
+    assert (chunks.per_chunk_graphs, chunks.sharing_graphs) == (4, 16 * 2 + 4 * 16)
+    assert chunks.saved_fraction == pytest.approx(1 - chunks.sharing_bytes / chunks.per_chunk_bytes)
+    assert chunks.per_chunk_cpu_s == pytest.approx(0.02 * sum(ends))
+    assert judged(plan, measured, "steps", bucket=256).detail.chunks is None
+    names = {metric.name for metric in judged(plan, measured, "steps", bucket=512).metrics if metric.gate == "exact"}
+    assert names == {"prefill_context_bytes", "per_chunk_bytes", "sharing_bytes"}

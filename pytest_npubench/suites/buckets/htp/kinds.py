@@ -1,7 +1,8 @@
 """The kinds of bucket cases on Qualcomm's compiler. Ids and axes are those of a device; what is behind them differs.
 
 profile     a layer's graphs of a bucket and the head; what all loaded graphs need; a small decoder's answers
-steps       what the prefill graph costs to make, beside the next bucket's
+steps       what the prefill graph costs to make, beside the next bucket's; what it takes in chunks, each with a graph
+            of its own or sharing what no chunk changes (llm.npu, section 3.2)
 prediction  the graphs that a workload's batches touch
 mean_error, canary   nothing runs on a phone, so there is nothing to measure
 
@@ -22,6 +23,7 @@ from pytest_npubench.core.case import Case
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.aihub.graph import DTYPE_BYTES
 from pytest_npubench.engines.compiled.runtime import TITLE
+from pytest_npubench.engines.qnn.facts import Part
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.suites.buckets.compiled.kinds import CompiledKind, failed, gigabytes, refused
@@ -47,10 +49,29 @@ class GraphDetail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChunksDetail:
+    """A prompt in num_chunks chunks: graphs of the whole decoder, bytes of one layer's context binaries and CPU seconds
+    of making them, with a graph for every chunk and with shared ones."""
+
+    num_chunks: int
+    per_chunk_graphs: int
+    sharing_graphs: int
+    per_chunk_bytes: float
+    sharing_bytes: float
+    per_chunk_cpu_s: float
+    sharing_cpu_s: float
+
+    @property
+    def saved_fraction(self) -> float:
+        """Of the bytes, by sharing."""
+        return 1 - self.sharing_bytes / self.per_chunk_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HtpDetail:
     """`graphs`: a layer's, by phase. need_bytes: the decoder's weights once, what the graphs of this bucket and all
     smaller ones have beside theirs, and their caches. answer_error: of the emulated NPU's, with its limit.
-    whole: what became of the whole decode graph, where the case has it."""
+    whole: what became of the whole decode graph, where the case has it. chunks: of a prompt in chunks."""
 
     bucket: int | None = None
     graphs: Mapping[str, GraphDetail] | None = None
@@ -60,6 +81,7 @@ class HtpDetail:
     answer_error: float | None = None
     answer_limit: float | None = None
     whole: str | None = None
+    chunks: ChunksDetail | None = None
 
 
 class HtpProfileKind(CompiledKind):
@@ -135,27 +157,42 @@ class HtpProfileKind(CompiledKind):
 class HtpStepsKind(CompiledKind):
     def points(self, case: Case, plan: HtpPlan) -> tuple[HtpPoint, ...]:  # type: ignore[override]  # as the service
         index = plan.buckets.index(int(case.axis("bucket")))
-        return tuple(HtpPoint(phase=Phase.PREFILL, bucket=bucket) for bucket in plan.buckets[index : index + 2])
+        steps = (HtpPoint(phase=Phase.PREFILL, bucket=bucket) for bucket in plan.buckets[index : index + 2])
+        return (*steps, *plan.chunks(plan.buckets[index]))
 
     def judge(self, case: Case, plan: HtpPlan, measured: Measured) -> Judgement:  # type: ignore[override]
         points = self.points(case, plan)
         if reason := refused(points, measured):
             return failed(plan, reason)
-        found = [_facts(measured, point) for point in points]
+        found = [_facts(measured, point) for point in points if point.part is Part.LAYER]
+        chunks = chunked(plan, {point: _facts(measured, point) for point in plan.chunks(points[0].bucket)})
         own = (
             f"{TITLE}: one graph for every length of bucket {points[0].bucket}, made in {found[0].compile_cpu_s:.1f} s"
         )
         ratio = found[1].compile_cpu_s / found[0].compile_cpu_s if len(found) > 1 else 0.0
         jump = f"; the next bucket's takes x{ratio:.2f}" if len(found) > 1 else ", the largest"
+        in_chunks = (
+            ""
+            if chunks is None
+            else (
+                f"; in {chunks.num_chunks} chunks sharing saves {chunks.saved_fraction:.0%} of a layer's "
+                f"{chunks.per_chunk_bytes / 1e6:.0f} MB"
+            )
+        )
         return Judgement(
-            verdict=Verdict(kind=VerdictKind.PASSED, reason=own + jump),
+            verdict=Verdict(kind=VerdictKind.PASSED, reason=own + jump + in_chunks),
             what=f"prefill graph of {points[0].bucket} tokens",
             metrics=(
                 Metric(name="prefill_context_bytes", unit="B", value=found[0].context_bytes, gate="exact"),
+                *(
+                    Metric(name=name, unit="B", value=getattr(chunks, name), gate="exact")
+                    for name in ("per_chunk_bytes", "sharing_bytes")
+                    if chunks is not None
+                ),
                 Metric(name="compile_cpu_s", unit="s", value=found[0].compile_cpu_s, gate="none"),
             ),
             engine=plan.engine,
-            detail=HtpDetail(bucket=points[0].bucket),
+            detail=HtpDetail(bucket=points[0].bucket, chunks=chunks),
         )
 
 
@@ -191,6 +228,33 @@ KINDS: Mapping[str, type[CompiledKind]] = {
 def htp_kind_for(kind: CaseKind[Any]) -> CaseKind[Any]:
     """The kind that stands in `kind`'s place."""
     return KINDS.get(kind.name, CompiledKind)(kind)
+
+
+def chunked(plan: HtpPlan, found: Mapping[HtpPoint, HtpVisit]) -> ChunksDetail | None:
+    """Of a prompt's chunks; None where it has none. Graphs are counted by llm.npu's closed form, of two subgraphs a
+    layer that are shared and one that is not."""
+    from pytest_npubench.engines.qnn.chunks import CHUNK_TOKENS
+    from pytest_npubench.offload.chunk_layout import ChunkLayout
+
+    if not found:
+        return None
+    alone = [facts for point, facts in found.items() if point.part is Part.CHUNK]
+    shared = [facts for point, facts in found.items() if point.part is not Part.CHUNK]
+    layout = ChunkLayout(
+        prompt_tokens=max(point.bucket for point in found),
+        chunk_tokens=CHUNK_TOKENS,
+        num_layers=plan.graph(plan.whole).shape.num_layers,
+        num_stages=3,
+    )
+    return ChunksDetail(
+        num_chunks=len(alone),
+        per_chunk_graphs=layout.num_graphs("per_chunk"),
+        sharing_graphs=layout.num_graphs("sharing"),
+        per_chunk_bytes=sum(facts.context_bytes for facts in alone),
+        sharing_bytes=sum(facts.context_bytes for facts in shared),
+        per_chunk_cpu_s=sum(facts.compile_cpu_s for facts in alone),
+        sharing_cpu_s=sum(facts.compile_cpu_s for facts in shared),
+    )
 
 
 def spilled(graphs: Mapping[Phase, HtpVisit]) -> list[str]:

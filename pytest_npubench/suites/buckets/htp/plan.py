@@ -55,6 +55,17 @@ class HtpPlan(CompiledPlan):
         """A layer's graphs of these buckets."""
         return tuple(HtpPoint(phase=phase, bucket=bucket) for bucket in buckets for phase in Phase)
 
+    def chunks(self, bucket: int) -> tuple[HtpPoint, ...]:
+        """A layer of a prompt of this bucket in chunks: a graph for every chunk; what is shared, and each chunk's
+        attention. Nothing of a prompt that is one chunk, or no whole number of them."""
+        from pytest_npubench.engines.qnn.chunks import CHUNK_TOKENS, chunk_ends
+
+        if bucket <= CHUNK_TOKENS or bucket % CHUNK_TOKENS:
+            return ()
+        parts = (Part.CHUNK, Part.ATTENTION)
+        own = (HtpPoint(phase=Phase.PREFILL, bucket=end, part=part) for part in parts for end in chunk_ends(bucket))
+        return (HtpPoint(phase=Phase.PREFILL, bucket=CHUNK_TOKENS, part=Part.SHARED), *own)
+
     @property
     def head(self) -> HtpPoint:
         return HtpPoint(phase=Phase.DECODE, bucket=self.buckets[0], part=Part.HEAD)
