@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.serving.schedulers.protocol import Scheduler
     from pytest_npubench.serving.settings import Setting
+    from pytest_npubench.serving.slo_watch import SloWatch
     from pytest_npubench.workloads.sampling import LengthSample, Workload
 
 BLOCK_SIZE_TOKENS = 16
@@ -116,9 +117,14 @@ class System:
 
 
 def simulate(
-    system: System, policy: str, settings: Mapping[str, Setting], requests: tuple[ServingRequest, ...]
+    system: System,
+    policy: str,
+    settings: Mapping[str, Setting],
+    requests: tuple[ServingRequest, ...],
+    watch: SloWatch | None = None,
 ) -> ServingResult:
-    """Serve the requests to their end on a virtual clock.
+    """Serve the requests on a virtual clock, to their end or until `watch` says that the SLO is lost (but on two halves
+    of the devices, where nobody looks at it).
 
     Raises RegistryError for an unknown policy, ConfigError for its settings, WorkloadError for a request that does not
     fit the KV capacity.
@@ -134,21 +140,27 @@ def simulate(
             raise ConfigError("policy disaggregated runs on the two halves of one replica; want a data parallel of 1")
         return _on_two_halves(system.half(), settings, OpenLoad(requests))
     if system.data_parallel > 1:
-        return _on_replicas(system, policy, settings, requests)
+        return _on_replicas(system, policy, settings, requests, watch)
     scheduler, executor = system.scheduler(policy, settings), system.executor()
-    return serve(OpenLoad(requests), scheduler, executor, VirtualClock(), is_asynchronous=system.is_asynchronous)
+    return serve(
+        OpenLoad(requests), scheduler, executor, VirtualClock(), is_asynchronous=system.is_asynchronous, watch=watch
+    )
 
 
 def _on_replicas(
-    system: System, policy: str, settings: Mapping[str, Setting], requests: tuple[ServingRequest, ...]
+    system: System,
+    policy: str,
+    settings: Mapping[str, Setting],
+    requests: tuple[ServingRequest, ...],
+    watch: SloWatch | None,
 ) -> ServingResult:
     from pytest_npubench.engines.virtual.shared_experts import SharedExperts
     from pytest_npubench.serving.replicas import Replica, serve_replicas
 
     executors = [system.executor() for _ in range(system.data_parallel)]
-    replicas = [Replica(system.scheduler(policy, settings), executor) for executor in executors]
+    replicas = [Replica(system.scheduler(policy, settings), executor, watch) for executor in executors]
     together = SharedExperts(system.shape, executors, seed=system.seed) if system.is_expert_parallel else None
-    return serve_replicas(requests, replicas, together=together, is_asynchronous=system.is_asynchronous)
+    return serve_replicas(requests, replicas, together=together, is_asynchronous=system.is_asynchronous, watch=watch)
 
 
 def _on_two_halves(half: System, settings: Mapping[str, Setting], load: OpenLoad) -> ServingResult:

@@ -17,9 +17,10 @@ from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult, record_of
 from pytest_npubench.serving.schedulers.protocol import Scheduler
+from pytest_npubench.serving.slo_watch import SloWatch
 from pytest_npubench.serving.stretch import decode_stretch
 
-__all__ = ["ServingResult", "check_all_served", "check_executor", "check_scheduler", "serve"]
+__all__ = ["ServingResult", "check_all_served", "check_executor", "check_scheduler", "end_unfinished", "serve"]
 
 
 def serve(
@@ -31,8 +32,10 @@ def serve(
     until_s: float | None = None,
     on_iteration: Callable[[int], None] | None = None,
     is_asynchronous: bool = False,
+    watch: SloWatch | None = None,
 ) -> ServingResult:
-    """Serve the load to its end, or start no iteration at or after `until_s`: what is unfinished then stays so.
+    """Serve the load to its end, or start no iteration at or after `until_s`, or once `watch` says that the SLO is
+    lost: what is unfinished then stays so.
 
     Asynchronous: an iteration is planned when the one before it starts, as vLLM does by default, so that a request that
     arrives while an iteration runs has its first one after the next. Only a virtual clock needs to be told.
@@ -47,7 +50,7 @@ def serve(
     started_s = now_s = clock.now_s()
     is_skipping = until_s is None and on_iteration is None
     planned_s = None  # when the next iteration was planned, if that was not just now
-    while until_s is None or now_s < until_s:
+    while (until_s is None or now_s < until_s) and not (watch and watch.is_lost):
         for request in load.take(now_s if planned_s is None else planned_s):
             batch.add(request, now_s)
             executor.begin(request.id, request.prompt_tokens, request.output_tokens)
@@ -71,6 +74,8 @@ def serve(
             clock.wait_until(stretch.end_s[-1])
             now_s = clock.now_s()
             planned_s = log.start_s[-1] if is_asynchronous else None
+            if watch:
+                watch.ran(batch, plan, log.start_s[-1], now_s)
             batch.complete(plan, len(stretch.end_s))
             for member in batch.take_ended():
                 executor.end(member.id)
@@ -82,13 +87,15 @@ def serve(
         log.append(start_s, now_s, plan, outcome, num_running=num_running, num_waiting=num_waiting)
         for request_id, token in outcome.tokens.items():
             batch.members[request_id].tokens.append(token)
+        if watch:
+            watch.ran(batch, plan, start_s, now_s)
         batch.complete(plan)
         if on_iteration is not None:
             on_iteration(len(log))
         for member in batch.take_ended():
             executor.end(member.id)
             load.ended(member.id, now_s)
-    _end_unfinished(batch, executor)
+    end_unfinished(batch, executor)
     return ServingResult(
         records=tuple(record_of(member, log) for member in batch.members.values()),
         log=log,
@@ -135,7 +142,7 @@ def check_all_served(scheduler: Scheduler) -> None:
         raise MeasurementError(f"policy {scheduler.name} plans nothing more, but {left} requests have not ended")
 
 
-def _end_unfinished(batch: Batch, executor: Executor) -> None:
+def end_unfinished(batch: Batch, executor: Executor) -> None:
     """Stopped early: their tokens so far count, and the executor may free what they hold."""
     for member in batch.members.values():
         if member.gives_from is not None:

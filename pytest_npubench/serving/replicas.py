@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 
 from pytest_npubench.serving.iteration import Executor, IterationOutcome, IterationPlan
 from pytest_npubench.serving.log import IterationLog, merged
-from pytest_npubench.serving.loop import check_all_served, check_scheduler
+from pytest_npubench.serving.loop import check_all_served, check_scheduler, end_unfinished
 from pytest_npubench.serving.request import ServingRequest, check_load
 from pytest_npubench.serving.result import ServingResult, record_of
 from pytest_npubench.serving.schedulers.protocol import Scheduler
+from pytest_npubench.serving.slo_watch import SloWatch
 from pytest_npubench.serving.stretch import decode_stretch
 
 WAITING_WEIGHT = 4
@@ -28,10 +29,10 @@ RunTogether = Callable[[Sequence[IterationPlan | None]], Sequence[IterationOutco
 
 
 class Replica:
-    """One copy: its policy, its device, what was sent to it and what it has run."""
+    """One copy: its policy, its device, what was sent to it and what it has run; the watch is that of all copies."""
 
-    def __init__(self, scheduler: Scheduler, executor: Executor) -> None:
-        self.scheduler, self.executor = scheduler, executor
+    def __init__(self, scheduler: Scheduler, executor: Executor, watch: SloWatch | None = None) -> None:
+        self.scheduler, self.executor, self._watch = scheduler, executor, watch
         self.log = IterationLog()
         self._sent: deque[ServingRequest] = deque()
 
@@ -79,6 +80,8 @@ class Replica:
 
     def _complete(self, plan: IterationPlan, num_iterations: int = 1) -> None:
         batch = self.scheduler.batch
+        if self._watch:
+            self._watch.ran(batch, plan, self.log.start_s[-1], self.log.end_s[-1])
         batch.complete(plan, num_iterations)
         for member in batch.take_ended():
             self.executor.end(member.id)
@@ -136,9 +139,13 @@ def serve_replicas(
     *,
     together: RunTogether | None = None,
     is_asynchronous: bool = False,
+    watch: SloWatch | None = None,
 ) -> ServingResult:
-    """Serve the requests to their end. together: runs an iteration of all replicas in lock step (None: each has its own
-    pace). Times are the executors' modelled seconds. Raises as loop.serve."""
+    """Serve the requests to their end, or until `watch`, which the replicas have, says that the SLO is lost.
+
+    together: runs an iteration of all replicas in lock step (None: each has its own pace). Times are the executors'
+    modelled seconds. Raises as loop.serve.
+    """
     check_load(requests)
     for one in replicas:
         check_scheduler(one.scheduler, one.executor, requests)
@@ -148,13 +155,18 @@ def serve_replicas(
         else [_Pace(replicas, together, is_asynchronous=is_asynchronous)]
     )
     for request in requests:
-        _advance(paces, request.arrival_s, expects_more=True)
+        _advance(paces, request.arrival_s, watch, expects_more=True)
+        if watch and watch.is_lost:
+            break
         chosen = min(replicas, key=lambda one: one.load)
         chosen.send(request)
         next(pace for pace in paces if chosen in pace.replicas).wake(request.arrival_s)
-    _advance(paces, math.inf, expects_more=False)
+    _advance(paces, math.inf, watch, expects_more=False)
     for one in replicas:
-        check_all_served(one.scheduler)
+        if watch and watch.is_lost:
+            end_unfinished(one.scheduler.batch, one.executor)
+        else:
+            check_all_served(one.scheduler)
     first = replicas[0].scheduler
     log = merged([one.log for one in replicas])
     records = [record_of(member, one.log) for one in replicas for member in one.scheduler.batch.members.values()]
@@ -171,7 +183,7 @@ def serve_replicas(
     )
 
 
-def _advance(paces: Sequence[_Pace], until_s: float, *, expects_more: bool) -> None:
-    """Start all iterations that start before then, in order of time."""
-    while (earliest := min(paces, key=lambda pace: pace.free_s)).free_s < until_s:
+def _advance(paces: Sequence[_Pace], until_s: float, watch: SloWatch | None, *, expects_more: bool) -> None:
+    """Start all iterations that start before then, in order of time, unless the SLO is lost."""
+    while not (watch and watch.is_lost) and (earliest := min(paces, key=lambda pace: pace.free_s)).free_s < until_s:
         earliest.step(until_s, expects_more=expects_more)

@@ -43,8 +43,8 @@ def device(cost: StepCost, shape: object = DENSE) -> VirtualExecutor:
     )
 
 
-def policy(name: str = "chunked", num_layers: int = DENSE.num_layers):  # type: ignore[no-untyped-def]
-    return make_scheduler(name, num_layers=num_layers, kv_blocks=KV_BLOCKS, block_size_tokens=4)
+def policy(name: str = "chunked", num_layers: int = DENSE.num_layers, **settings):  # type: ignore[no-untyped-def]
+    return make_scheduler(name, num_layers=num_layers, kv_blocks=KV_BLOCKS, block_size_tokens=4, **settings)
 
 
 @pytest.mark.parametrize("is_asynchronous", [False, True])
