@@ -59,13 +59,13 @@ def picture_text(
     return simulation_page(answer, served, facts)
 
 
-def search_picture_text(rows: Sequence[Mapping[str, Any]]) -> str:
+def search_picture_text(rows: Sequence[Mapping[str, Any]], num_settings: int) -> str:
     """A page. Raises ConfigError without the report extra."""
     try:
         from pytest_npubench.reports.search_page import search_page
     except ImportError as error:
         raise ConfigError(f"{error.name} is not installed: pip install pytest-npubench[report]") from error
-    return search_page(rows)
+    return search_page(rows, num_settings)
 
 
 def write(path: Path, text: str) -> None:

@@ -1,19 +1,17 @@
 """`npubench search`: the cheapest setting that keeps an SLO, among all combinations of what the options name.
 
-Each is simulated on the same load, at the rates from the lowest on until it does not attain; what it costs are its
-devices' prices over the highest rate that it carried. Results go to a file as they come: a search that was killed goes
-on where it was.
+What a setting carries is the highest of the rates up to which, from the lowest on, it attains on the same load; what it
+costs are its devices' prices over that. Only what may be among the best is simulated (best_settings.py). Outcomes go to
+a file as they come: a search that was killed goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import multiprocessing
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,18 +33,20 @@ from pytest_npubench.cli.arguments import (
     whole_number,
 )
 from pytest_npubench.cli.search_subjects import add_subjects
-from pytest_npubench.errors import ConfigError, NpubenchError, StoreError
+from pytest_npubench.errors import ConfigError, NpubenchError
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
-    from pytest_npubench.cli.searched_settings import Candidate, Goal
+    from pytest_npubench.cli.best_settings import Contender, Simulations
+    from pytest_npubench.cli.searched_settings import Goal, Outcome
 
 EXAMPLE = (
     "npubench search --hardware nvidia-h100 nvidia-a100 --model qwen3-30b-a3b --workload layered-sharegpt --rate 1 2 4 "
     "--policy chunked layered --tensor-parallel 1 2 --chunk-size 512 2048 --slo-ttft 5s --slo-tbt 125ms"
 )
 MOST_SETTINGS = 100_000
-NUM_SHOWN = 10
+PROGRESS_EVERY = 25
+setting_count = whole_number(MOST_SETTINGS)
 group_count = whole_number(1024)
 
 
@@ -72,6 +72,13 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument(
         "--price", metavar="FILE=PER_HOUR", type=_price, action="append", default=[], help="of a device (default 1)"
     )
+    parser.add_argument(
+        "--objective",
+        choices=("cost", "devices", "goodput"),
+        default="cost",
+        help="the least cost of a request (default), the fewest devices, or the most requests in time a device",
+    )
+    parser.add_argument("--top", metavar="N", type=setting_count, default=10, help="of the best (default 10)")
     parser.add_argument("--seed", type=seed, default=0, help="of lengths, arrivals and router (default 0)")
     parser.add_argument("--processes", metavar="N", type=process_count, help="default: one a core")
     parser.add_argument(
@@ -83,33 +90,86 @@ def add_parser(commands: Commands, about: str) -> None:
     add_subjects(parser)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """found: the best settings and, where they are not among them, the best at each price. nearest: where there are
+    none."""
+
+    contenders: Sequence[Contender]
+    found: Sequence[Contender]
+    nearest: tuple[Contender, Outcome] | None
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Status 2 for what cannot be searched, 1 where no setting attains."""
     try:
-        rows = searched(arguments)
+        search = searched(arguments)
+        rows = [_row(one) for one in search.found]
         if arguments.picture:
             from pytest_npubench.cli.run_files import search_picture_text, write
 
-            write(arguments.picture, search_picture_text(rows))
+            write(arguments.picture, search_picture_text(rows, len(search.contenders)))
     except NpubenchError as error:
         print_error(error)
         return 2
-    feasible = [row for row in rows if row["cost"] is not None]
     if arguments.json:
-        print_document("search", num_settings=len(rows), settings=rows)
+        print_document("search", num_settings=len(search.contenders), settings=rows)
     else:
-        _show(rows, feasible)
-    if not feasible:
-        print_error(_closest(rows, arguments.attainment))
-    return 0 if feasible else 1
+        _show(rows, len(search.contenders), [one for one in search.contenders if one.why])
+    if not rows:
+        print_error(_closest(search, arguments.attainment))
+    return 0 if rows else 1
 
 
-def searched(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row for each setting, the cheapest first. cost: of 1,000 requests. Raises ConfigError, StoreError."""
-    from pytest_npubench.cli.searched_settings import Goal, candidates
+def searched(arguments: argparse.Namespace) -> Search:
+    """Raises ConfigError, StoreError."""
+    from pytest_npubench.cli.best_settings import OBJECTIVES, Simulations, best, best_at_each_price, closest
+    from pytest_npubench.cli.search_pools import processes
+    from pytest_npubench.cli.search_results import append
+    from pytest_npubench.cli.searched_settings import Goal
     from pytest_npubench.workloads import workload
 
     workload(arguments.workload)
+    contenders = _contenders(arguments)
+    goal = Goal(
+        model=arguments.model,
+        workload=arguments.workload,
+        num_requests=arguments.requests,
+        slo_ttft_s=arguments.slo_ttft,
+        slo_tbt_s=arguments.slo_tbt,
+        attainment=arguments.attainment,
+        seed=arguments.seed,
+        expert_parallel=arguments.expert_parallel,
+    )
+    num_simulations = 0
+
+    def learnt(one: Contender, outcome: Outcome) -> None:
+        nonlocal num_simulations
+        num_simulations += 1
+        if arguments.results:
+            append(arguments.results, one.candidate.key(goal), outcome)
+        if num_simulations % PROGRESS_EVERY == 0:
+            tested = sum(bool(each.outcomes) for each in contenders)
+            print(
+                f"npubench: {num_simulations} simulations, of {tested} of {len(contenders)} settings",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    rank = OBJECTIVES[arguments.objective]
+    with processes(arguments.processes or os.cpu_count() or 1) as pool:
+        simulations = Simulations(pool, goal, learnt)
+        _outcomes_into(contenders, simulations, goal, arguments.results)
+        found = best(contenders, rank, arguments.top, simulations)
+        found += [one for one in best_at_each_price(contenders, simulations) if one not in found]
+        nearest = None if found else closest(contenders, min(arguments.rate), simulations)
+    return Search(contenders=contenders, found=found, nearest=nearest)
+
+
+def _contenders(arguments: argparse.Namespace) -> list[Contender]:
+    from pytest_npubench.cli.best_settings import Contender
+    from pytest_npubench.cli.searched_settings import candidates
+
     found = list(
         candidates(
             hardware=arguments.hardware,
@@ -133,133 +193,81 @@ def searched(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     prices = dict(arguments.price)
     if unknown := sorted(prices.keys() - set(arguments.hardware)):
         raise ConfigError(f"--price {unknown[0]}: none of --hardware is named so; there are {arguments.hardware}")
-    goal = Goal(
-        model=arguments.model,
-        workload=arguments.workload,
-        num_requests=arguments.requests,
-        rates_per_s=tuple(sorted(set(arguments.rate))),
-        slo_ttft_s=arguments.slo_ttft,
-        slo_tbt_s=arguments.slo_tbt,
-        attainment=arguments.attainment,
-        seed=arguments.seed,
-        expert_parallel=arguments.expert_parallel,
-    )
-    rows = []
-    for candidate, result in _results(found, goal, arguments):
-        price = prices.get(candidate.hardware, 1.0) * candidate.num_devices
-        carried = result["rate_per_s"]
-        cost = None if carried is None else 1000 * price / (3600 * carried)
-        rows.append({"name": candidate.name, "devices": candidate.num_devices, "price": price, "cost": cost, **result})
-    return sorted(rows, key=lambda row: (row["cost"] is None, row["cost"] or 0.0, row["name"]))
+    rates_per_s = tuple(sorted(set(arguments.rate)))
+    return [
+        Contender(one, prices.get(one.hardware, 1.0) * one.num_devices, rates_per_s) for one in dict.fromkeys(found)
+    ]
 
 
-def _results(
-    found: Sequence[Candidate], goal: Goal, arguments: argparse.Namespace
-) -> Iterator[tuple[Candidate, dict[str, Any]]]:
-    """In no order; those that the file has first."""
-    from pytest_npubench.cli.searched_settings import end_with_owner, evaluate
+def _outcomes_into(contenders: Sequence[Contender], simulations: Simulations, goal: Goal, results: Path | None) -> None:
+    """What the file says of them."""
+    from pytest_npubench.cli.search_results import read
 
-    known = _read(arguments.results)
-    left = []
-    for candidate in found:
-        if (result := known.get(candidate.key(goal))) is None:
-            left.append(candidate)
-        else:
-            yield candidate, result
-    if left and len(left) < len(found):
-        print(
-            f"npubench: {len(found) - len(left)} of {len(found)} settings are in {arguments.results}", file=sys.stderr
-        )
-    processes = min(arguments.processes or os.cpu_count() or 1, max(1, len(left)))
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, initializer=end_with_owner) as pool:
-        running = {pool.submit(evaluate, candidate, goal): candidate for candidate in left}
-        try:
-            for done, future in enumerate(as_completed(running), len(found) - len(left) + 1):
-                result = future.result()
-                _append(arguments.results, running[future].key(goal), result)
-                if done % max(1, len(found) // 20) == 0 or done == len(found):
-                    print(f"npubench: {done} of {len(found)} settings", file=sys.stderr, flush=True)
-                yield running[future], result
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    known = read(results)
+    found = 0
+    for one in contenders if known else ():
+        outcomes = [
+            outcome for outcome in known.get(one.candidate.key(goal), ()) if outcome.rate_per_s in one.rates_per_s
+        ]
+        for outcome in outcomes:
+            simulations.add(one, outcome)
+        found += len(outcomes)
+    if found:
+        print(f"npubench: {found} simulations are in {results}", file=sys.stderr)
 
 
-def _read(path: Path | None) -> dict[str, dict[str, Any]]:
-    """By key. A last line that was cut short by a kill is left out. Raises StoreError for what is no such file."""
-    if path is None or not path.exists():
-        return {}
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path}: {error}") from error
-    found = {}
-    for place, line in enumerate(lines, 1):
-        try:
-            entry = json.loads(line)
-            found[entry["key"]] = {name: entry[name] for name in ("rate_per_s", "why", "tried")}
-        except (ValueError, KeyError, TypeError):
-            if place < len(lines) or line.endswith("\n"):
-                raise StoreError(f"{path}, line {place}: no result of a search; want the file of one") from None
-    return found
+def _row(one: Contender) -> dict[str, Any]:
+    """Of a setting that is settled. cost: of 1,000 requests."""
+    carried = one.rate_per_s
+    assert carried is not None
+    tried = [one.outcomes[rate_per_s] for rate_per_s in one.tried_up_to(carried)]
+    return {
+        "name": one.candidate.name,
+        "devices": one.candidate.num_devices,
+        "price": one.price,
+        "cost": one.cost,
+        "rate_per_s": carried,
+        "tried": [
+            {
+                "rate_per_s": outcome.rate_per_s,
+                "attainment": outcome.attainment,
+                "ttft": outcome.ttft,
+                "tbt": outcome.tbt,
+            }
+            for outcome in tried
+        ],
+    }
 
 
-def _append(path: Path | None, key: str, result: Mapping[str, Any]) -> None:
-    if path is None:
-        return
-    try:
-        with path.open("a+b") as stream:
-            if stream.tell():
-                stream.seek(-1, os.SEEK_END)
-                if stream.read(1) != b"\n":  # what a kill cut short
-                    _cut(stream)
-            stream.write((json.dumps({"key": key, **result}) + "\n").encode())
-            stream.flush()
-            os.fsync(stream.fileno())
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror or error}") from error
-
-
-def _cut(stream: Any) -> None:
-    """Back to the end of the last whole line."""
-    stream.seek(0)
-    stream.truncate(stream.read().rfind(b"\n") + 1)
-
-
-def _show(rows: Sequence[Mapping[str, Any]], feasible: Sequence[Mapping[str, Any]]) -> None:
-    refused = [row for row in rows if row["why"]]
-    say(f"{len(rows)} settings, {len(feasible)} attain, {len(refused)} cannot be served; no device ran: virtual clock")
-    if feasible:
+def _show(rows: Sequence[Mapping[str, Any]], num_settings: int, refused: Sequence[Contender]) -> None:
+    say(f"{num_settings} settings, the best {len(rows)} of those that attain; no device ran: virtual clock")
+    if rows:
         shown = [
             (
                 f"{row['cost']:.4g}",
                 f"{row['rate_per_s']:g}/s",
                 str(row["devices"]),
-                f"{_attained(row):.1%}",
+                f"{row['tried'][-1]['attainment']:.1%}",
                 row["name"],
             )
-            for row in feasible[:NUM_SHOWN]
+            for row in rows
         ]
         print(columns([("cost of 1000", "carries", "devices", "attained", "setting"), *shown]))
-    for row in refused[:3]:
-        say(f"not served: {row['name']}: {row['why']}")
+    for one in refused[:3]:
+        say(f"not served: {one.candidate.name}: {one.why}")
 
 
-def _attained(row: Mapping[str, Any]) -> float:
-    """At the rate that it carries."""
-    return float(next(one["attainment"] for one in row["tried"] if one["rate_per_s"] == row["rate_per_s"]))
-
-
-def _closest(rows: Sequence[Mapping[str, Any]], wanted: float) -> str:
-    tried = [(row["tried"][0], row["name"]) for row in rows if row["tried"]]
-    if not tried:
-        return f"none of {len(rows)} settings can be served: {rows[0]['why'] if rows else 'there is none'}"
-    best, name = max(tried, key=lambda one: one[0]["attainment"])
-    limit = "TTFT" if best["ttft"] < best["tbt"] else "TBT"
+def _closest(search: Search, wanted: float) -> str:
+    if search.nearest is None:
+        return f"none of {len(search.contenders)} settings can be served: {search.contenders[0].why}"
+    one, outcome = search.nearest
+    assert outcome.ttft is not None
+    assert outcome.tbt is not None
+    limit = "TTFT" if outcome.ttft < outcome.tbt else "TBT"
     return (
-        f"no setting attains {wanted:.0%}; the closest is {name} with {best['attainment']:.1%} at "
-        f"{best['rate_per_s']:g} requests/s ({limit} is what it misses more: TTFT {best['ttft']:.1%}, "
-        f"TBT {best['tbt']:.1%})"
+        f"no setting attains {wanted:.0%}; the closest is {one.candidate.name} with {outcome.attainment:.1%} at "
+        f"{outcome.rate_per_s:g} requests/s ({limit} is what it misses more: TTFT {outcome.ttft:.1%}, "
+        f"TBT {outcome.tbt:.1%})"
     )
 
 

@@ -1,4 +1,8 @@
-"""Settings of a simulated server, each held against a load: what `npubench search` runs in its processes."""
+"""Settings of a simulated server, each held against a load: what `npubench search` runs in its processes, or a cluster.
+
+The unit of work is one setting at one rate. What does not change from one to the next (the model on its devices, the
+requests) a process keeps.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,11 @@ import argparse
 import hashlib
 import itertools
 import json
-import multiprocessing
-import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest_npubench
 from pytest_npubench.cli.system_options import Stated, calibrated_system, system_of
@@ -22,17 +24,17 @@ from pytest_npubench.suites.hardware_files import known_folders
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.simulation import System
+    from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.settings import Setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """The load, the same for all, and what has to be attained. rates_per_s from the lowest on."""
+    """The load, the same for all but for its rate, and what has to be attained."""
 
     model: str
     workload: str
     num_requests: int
-    rates_per_s: tuple[float, ...]
     slo_ttft_s: float
     slo_tbt_s: float
     attainment: float
@@ -98,57 +100,81 @@ def candidates(
             )
 
 
-def end_with_owner() -> None:
-    """What each of the processes begins with: they wait for work, and know of no kill of who gives it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Of one setting at one rate. attainment, ttft, tbt: fractions of the requests.
 
-    def wait() -> None:
-        owner = multiprocessing.parent_process()
-        assert owner is not None
-        owner.join()
-        os._exit(1)
+    is_whole: the simulation ran to its end. Where it did not, the SLO was lost before, `attainment` is not reached, and
+    nothing is known of each limit alone. most_admitted: requests at once on one replica; None where nobody counts.
+    why: this setting cannot be served, whatever the rate.
+    """
 
-    threading.Thread(target=wait, daemon=True).start()
+    rate_per_s: float
+    attains: bool
+    attainment: float = 0.0
+    ttft: float | None = None
+    tbt: float | None = None
+    is_whole: bool = True
+    most_admitted: int | None = None
+    why: str = ""
 
 
-def evaluate(candidate: Candidate, goal: Goal) -> dict[str, Any]:
-    """The highest rate that it carries (None: none of them), from the lowest on until one is not attained; of each rate
-    that was tried attainment, and each limit's alone. `why`: where it cannot be served at all."""
+def evaluate(candidate: Candidate, goal: Goal, rate_per_s: float, at_least: float | None = None) -> Outcome:
+    """Simulates the setting until its end, or until it is sure that it attains less than at_least (the goal's)."""
     try:
-        return _evaluated(candidate, goal)
+        return _evaluated(candidate, goal, rate_per_s, goal.attainment if at_least is None else at_least)
     except NpubenchError as error:
-        return {"rate_per_s": None, "why": str(error), "tried": []}
+        return Outcome(rate_per_s=rate_per_s, attains=False, why=str(error))
 
 
-def _evaluated(candidate: Candidate, goal: Goal) -> dict[str, Any]:
-    from pytest_npubench.cli.simulation import arriving, drawn_lengths, simulate
+def _evaluated(candidate: Candidate, goal: Goal, rate_per_s: float, at_least: float) -> Outcome:
+    from pytest_npubench.cli.simulation import simulate
     from pytest_npubench.serving.metrics import Slo, attainment_split
+    from pytest_npubench.serving.slo_watch import SloWatch
+
+    system = _system(candidate.hardware, candidate.tensor_parallel, candidate.data_parallel, goal)
+    slo = Slo(ttft_s=goal.slo_ttft_s, tbt_s=goal.slo_tbt_s)
+    watch = SloWatch(slo, attainment=at_least, num_requests=goal.num_requests)
+    requests = _requests(goal, system.kv_capacity_tokens, rate_per_s)
+    result = simulate(system, candidate.policy, dict(candidate.settings), requests, watch)
+    most_admitted = None if candidate.policy == "disaggregated" else max(result.log.num_running)
+    if watch.is_lost:
+        return Outcome(
+            rate_per_s=rate_per_s,
+            attains=False,
+            attainment=watch.attainment_at_most,
+            is_whole=False,
+            most_admitted=most_admitted,
+        )
+    attained, ttft, tbt = attainment_split(result.records, slo)
+    return Outcome(
+        rate_per_s=rate_per_s,
+        attains=attained >= goal.attainment,
+        attainment=attained,
+        ttft=ttft,
+        tbt=tbt,
+        most_admitted=most_admitted,
+    )
+
+
+@lru_cache(maxsize=8)
+def _requests(goal: Goal, most_tokens: int, rate_per_s: float) -> tuple[ServingRequest, ...]:
+    from pytest_npubench.cli.simulation import arriving, drawn_lengths
     from pytest_npubench.workloads import workload
 
-    system = _system(candidate, goal)
-    slo = Slo(ttft_s=goal.slo_ttft_s, tbt_s=goal.slo_tbt_s)
-    lengths = drawn_lengths(
-        workload(goal.workload), goal.num_requests, seed=goal.seed, most_tokens=system.kv_capacity_tokens
-    )
-    carried, tried = None, []
-    for rate_per_s in goal.rates_per_s:
-        requests = arriving(lengths.requests, rate_per_s=rate_per_s, cv=None, seed=goal.seed)
-        records = simulate(system, candidate.policy, dict(candidate.settings), requests).records
-        attained, ttft, tbt = attainment_split(records, slo)
-        tried.append({"rate_per_s": rate_per_s, "attainment": attained, "ttft": ttft, "tbt": tbt})
-        if attained < goal.attainment:
-            break
-        carried = rate_per_s
-    return {"rate_per_s": carried, "why": "", "tried": tried}
+    lengths = drawn_lengths(workload(goal.workload), goal.num_requests, seed=goal.seed, most_tokens=most_tokens)
+    return arriving(lengths.requests, rate_per_s=rate_per_s, cv=None, seed=goal.seed)
 
 
-def _system(candidate: Candidate, goal: Goal) -> System:
-    is_cost = candidate.hardware.endswith(".json")
+@lru_cache(maxsize=256)
+def _system(hardware: str, tensor_parallel: int, data_parallel: int, goal: Goal) -> System:
+    is_cost = hardware.endswith(".json")
     arguments = argparse.Namespace(
-        hardware=None if is_cost else candidate.hardware,
+        hardware=None if is_cost else hardware,
         model=goal.model,
-        tensor_parallel=candidate.tensor_parallel,
-        data_parallel=candidate.data_parallel,
-        expert_parallel=goal.expert_parallel and candidate.data_parallel > 1,
+        tensor_parallel=tensor_parallel,
+        data_parallel=data_parallel,
+        expert_parallel=goal.expert_parallel and data_parallel > 1,
         dtype=None,
         kv_dtype=None,
         kv_capacity=None,
@@ -157,5 +183,5 @@ def _system(candidate: Candidate, goal: Goal) -> System:
         seed=goal.seed,
     )
     if is_cost:
-        return calibrated_system(arguments, Path(candidate.hardware))[0]
+        return calibrated_system(arguments, Path(hardware))[0]
     return system_of(arguments, Stated(), may_exceed_memory=False)

@@ -14,11 +14,9 @@ MOST_MARKS = 1000
 PARETO = "Nothing that is cheaper an hour carries as much: the line goes through those settings."
 
 
-def search_page(rows: Sequence[Mapping[str, Any]]) -> str:
-    """rows as `npubench search --json` prints them."""
-    carried = sorted(
-        (row for row in rows if row["rate_per_s"] is not None), key=lambda row: (row["price"], row["name"])
-    )
+def search_page(rows: Sequence[Mapping[str, Any]], num_settings: int) -> str:
+    """rows as `npubench search --json` prints them: the best of so many settings."""
+    carried = sorted(rows, key=lambda row: (row["price"], row["name"]))
     best: list[Mapping[str, Any]] = []
     for row in sorted(carried, key=lambda row: (row["price"], -row["rate_per_s"])):
         if not best or row["rate_per_s"] > best[-1]["rate_per_s"]:
@@ -42,7 +40,7 @@ def search_page(rows: Sequence[Mapping[str, Any]]) -> str:
     )
     picture = chart(
         "Rate over price",
-        f"{len(carried)} of {len(rows)} settings keep the SLO; {len(best)} are the best at their price.",
+        f"{len(carried)} of {num_settings} settings; all keep the SLO, {len(best)} are the best at their price.",
         (PARETO,),
         series,
         (axis("price an hour", from_zero=True), axis("requests/s", from_zero=True)),
@@ -54,7 +52,7 @@ def search_page(rows: Sequence[Mapping[str, Any]]) -> str:
         .render(
             command="npubench search",
             pictures="Rates and prices",
-            headline=f"{len(carried)} of {len(rows)} settings keep the SLO",
+            headline=f"The best {len(carried)} of {num_settings} settings keep the SLO",
             facts=[("clock", "virtual: no device ran")],
             charts=[picture] if carried else [],
             tables=[shown] if carried else [],
