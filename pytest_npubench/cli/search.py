@@ -80,7 +80,9 @@ def add_parser(commands: Commands, about: str) -> None:
     )
     parser.add_argument("--top", metavar="N", type=setting_count, default=10, help="of the best (default 10)")
     parser.add_argument("--seed", type=seed, default=0, help="of lengths, arrivals and router (default 0)")
-    parser.add_argument("--processes", metavar="N", type=process_count, help="default: one a core")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--processes", metavar="N", type=process_count, help="default: one a core")
+    where.add_argument("--ray", metavar="ADDRESS", help="on a Ray cluster, such as auto or 10.0.0.1:6379")
     parser.add_argument(
         "--results", metavar="PATH", type=Path, help="where results are kept, and read from (default: nowhere)"
     )
@@ -124,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
 def searched(arguments: argparse.Namespace) -> Search:
     """Raises ConfigError, StoreError."""
     from pytest_npubench.cli.best_settings import OBJECTIVES, Simulations, best, best_at_each_price, closest
-    from pytest_npubench.cli.search_pools import processes
+    from pytest_npubench.cli.search_pools import processes, ray_cluster
     from pytest_npubench.cli.search_results import append
     from pytest_npubench.cli.searched_settings import Goal
     from pytest_npubench.workloads import workload
@@ -157,7 +159,8 @@ def searched(arguments: argparse.Namespace) -> Search:
             )
 
     rank = OBJECTIVES[arguments.objective]
-    with processes(arguments.processes or os.cpu_count() or 1) as pool:
+    number = arguments.processes or os.cpu_count() or 1
+    with ray_cluster(arguments.ray) if arguments.ray else processes(number) as pool:
         simulations = Simulations(pool, goal, learnt)
         _outcomes_into(contenders, simulations, goal, arguments.results)
         found = best(contenders, rank, arguments.top, simulations)
