@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import numpy as np
+
 from pytest_npubench.serving.iteration import DecodeStretch, IterationOutcome, IterationPlan
 
 
@@ -128,7 +130,15 @@ _TIMES = ("start_s", "end_s")
 
 def merged(logs: Sequence[IterationLog]) -> IterationLog:
     """The iterations of several devices as one log, in the order in which they ended."""
-    order = sorted((log.end_s[index], which, index) for which, log in enumerate(logs) for index in range(len(log)))
-    found, whole = [log.columns() for log in logs], IterationLog()
-    whole.extend({name: [found[which][name][index] for _, which, index in order] for name in _NAMES})
+    whole = IterationLog()
+    for log in logs:
+        for name, column in log.columns().items():
+            getattr(whole, name).extend(column)
+    order = np.argsort(np.asarray(whole.end_s), kind="stable")
+    for name, column in whole.columns().items():
+        if isinstance(column, array):
+            ordered: Any = array(column.typecode, np.asarray(column)[order].tobytes())
+        else:
+            ordered = [column[place] for place in order.tolist()]
+        setattr(whole, name, ordered)
     return whole
