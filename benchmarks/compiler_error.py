@@ -64,7 +64,7 @@ def measured_s(row: Mapping[str, Cell]) -> float:
 def main() -> None:
     table = published("tpu_v6e_operators").table("operators")
     spec = replace(load_all([default_directory()])["tpu-v6e"], tensor_parallel=1)
-    print(", ".join(f"{name} {version}" for name, version in versions().items()))
+    print(", ".join(f"{name} {version}" for name, version in versions("tpu").items()))
     print("\n| | measured, us | cycles alone, us | priced, us | error |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for cells in table.rows:
@@ -73,7 +73,7 @@ def main() -> None:
             name = f"{phase.value} layer, {bucket} tokens"
             if phase is Phase.DECODE:
                 name = f"decode step, batch {batch} at {bucket} tokens"
-            child = compiler_process("v6e:1x1", Path(folder), MEMORY_BYTES)
+            child = compiler_process(spec, "v6e:1x1", Path(folder), MEMORY_BYTES)
             try:
                 child.started()
                 found = estimated(child, spec, SHAPE, phase, batch, bucket)

@@ -124,13 +124,24 @@ class _Clock(Figure):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSpec:
+    """What XLA is told of a GPU beside its peaks. limits: by the names that they have in XLA's GpuDeviceInfoProto."""
+
+    compute_capability: Annotated[str, Meta(pattern=r"^\d+\.\d\Z", description='a text such as "9.0"')]
+    limits: Mapping[str, Positive]
+    source: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompilerSpec:
     """What the vendor's compiler is told of devices that are not there: what it calls one, by the number of devices
-    together (as text) the topology, and the clock that its cycles are of; None where it tells no cycles."""
+    together (as text) the topology, and the clock that its cycles are of; None where it tells no cycles. gpu: for XLA's
+    compiler for GPUs alone, which knows none by name."""
 
     device_name: Text
     clock: Annotated[_Clock, partial(_in_base_unit, units=CLOCK_UNITS)] | None = None
     topologies: Mapping[str, Text]
+    gpu: GpuSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,14 @@
 
     facts      what the compiler says of one binary
     hlo        the text of a compiled module: cycles, copies, kernels, collectives
+    platforms  what jax compiles for without a device: TPUs and NVIDIA's GPUs
+    cubins     bytes of a GPU's machine code
     compiler   compiles one binary after the other, in a process of its own
     estimate   seconds from cycles, with what has no cycles priced beside them
     runtime    the stack that results are of; htp_runtime: those of Qualcomm's compiler
 
-Nothing runs: binaries, bytes and copies are the device's own, times are the compiler's estimates. jax and libtpu are
-imported in the compiler's process alone. The files are the TPU compiler's; engines/qnn has Qualcomm's.
+Nothing runs: binaries, bytes and copies are the device's own, times are the compiler's estimates. jax and its
+plugins are imported in the compiler's process alone. engines/qnn has Qualcomm's compiler.
 """
 
 from __future__ import annotations
@@ -27,6 +29,11 @@ PACKAGES = {
         "libtpu",
         "libtpu is not installed: pip install pytest-npubench[tpu-compiler] (Google's binary, under the terms of your "
         "use of Google Cloud; it compiles without a TPU)",
+    ),
+    "cuda": (
+        "jax_cuda13_plugin",
+        "jax's CUDA plugin is not installed: pip install pytest-npubench[cuda-compiler] (with NVIDIA's assembler, "
+        "under its EULA; it compiles without a GPU or a driver)",
     ),
     "qualcomm": (
         "onnxruntime_qnn",
@@ -50,16 +57,28 @@ class Compiled(EngineDescriptor):
 
     def why_not_here(self, family: str) -> str:
         package, missing = PACKAGES[family]
-        return "" if find_spec(package) else missing
+        if find_spec(package) is None:
+            return missing
+        from pytest_npubench.engines.compiled.compiler import versions
+        from pytest_npubench.engines.compiled.platforms import PLATFORMS
+
+        lacking = [name for name, version in versions(family).items() if not version] if family in PLATFORMS else []
+        return f"{', '.join(lacking)}: {missing}" if lacking else ""
 
     def probe(self, spec: HardwareSpec) -> Probe:
         from pytest_npubench.backends.protocol import Device, Probe
+        from pytest_npubench.engines.compiled.platforms import described
+        from pytest_npubench.errors import ConfigError
 
         compiler = spec.compiler
         topology = None if compiler is None else compiler.topologies.get(str(spec.tensor_parallel))
         if compiler is None or topology is None:
             entry = f"[compiler.topologies] with the entry {spec.tensor_parallel}"
             return Probe(reason=f"{spec.title}: the hardware file {spec.file_name} has no {entry}")
+        try:
+            described(spec)
+        except ConfigError as error:
+            return Probe(reason=str(error))
         ordinals = range(spec.tensor_parallel)
         name, uuid = compiler.device_name, f"compiler:{topology}"
         return Probe(

@@ -1,8 +1,8 @@
 """The compiler's own process: it compiles one binary after the other for chips that are not there.
 
-jax compiles for a topology by name (jax.experimental.topologies) with libtpu alone; no chip is looked for. What was
-compiled is kept in a folder by the hash of its module, until its campaign is through, so that a run that was killed
-goes on where it was.
+jax compiles for a topology (jax.experimental.topologies, platforms.py); no chip is looked for. What was compiled is
+kept in a folder by the hash of its module, until its campaign is through, so that a run that was killed goes on where
+it was.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import resource
 import time
 from collections.abc import Mapping
@@ -21,10 +20,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.compiled.facts import BinaryFacts, BinaryRequest
 from pytest_npubench.engines.compiled.hlo import parse
-from pytest_npubench.errors import CompileRefusedError, ConfigError
+from pytest_npubench.engines.compiled.platforms import PLATFORMS, described, short
+from pytest_npubench.errors import CompileRefusedError
 from pytest_npubench.processes.child import Child, hosted
 
 if TYPE_CHECKING:
@@ -38,30 +39,17 @@ ENVIRONMENT = {
 }
 VARIABLES = ("LIBTPU_INIT_ARGS", "XLA_FLAGS")
 """What of the environment changes a binary."""
-PACKAGES = ("libtpu", "jax", "jaxlib")
-ONE_CHIP = re.compile(r":1x1(x1)?\Z")
-KNOWN = (
-    "v3:2x2",
-    "v4:2x2x1",
-    "v5e:1x1",
-    "v5e:2x2",
-    "v5e:2x4",
-    "v5p:2x2x1",
-    "v6e:1x1",
-    "v6e:2x2",
-    "v6e:2x4",
-    "tpu7x:2x2x1",
-)
 LIMIT_S = 1800.0
 """For one binary: a prefill of 8192 tokens takes minutes of one core."""
-MAX_REASON = 400  # letters of a compiler's own words
 
 
-def compiler_process(topology: str, folder: Path, memory_bytes: int) -> Child:
-    """A process with a TopologyCompiler. memory_bytes: what it may take of this machine. Raises OSError."""
+def compiler_process(spec: HardwareSpec, topology: str, folder: Path, memory_bytes: int) -> Child:
+    """A process with a TopologyCompiler for the spec's family. memory_bytes: what it may take of this machine. Raises
+    OSError, and ConfigError for a hardware file that does not describe its device."""
+    arguments = {"family": spec.family, "topology": topology, "target": described(spec)}
     return hosted(
         f"{__name__}:TopologyCompiler",
-        {"topology": topology, "folder": str(folder), "memory_bytes": memory_bytes},
+        {**arguments, "folder": str(folder), "memory_bytes": memory_bytes},
         name=f"the compiler for {topology}",
         timeout_s=LIMIT_S,
         environment=ENVIRONMENT,
@@ -69,33 +57,25 @@ def compiler_process(topology: str, folder: Path, memory_bytes: int) -> Child:
 
 
 @cache
-def versions() -> dict[str, str]:
-    """Of what compiles, by package; "" for what is not installed."""
-    found = {}
-    for name in PACKAGES:
+def versions(family: str) -> dict[str, str]:
+    """Of what compiles for it, by package; "" for what is not installed."""
+    found, packages = {}, PLATFORMS[family].packages
+    for name in packages:
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-    return {name: found.get(name, "") for name in PACKAGES}
+    return {name: found.get(name, "") for name in packages}
 
 
 class TopologyCompiler:
-    """Raises ConfigError for a topology that libtpu does not know."""
+    """Raises ConfigError for a topology that the family's compiler does not take."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
-        topology, memory_bytes = str(arguments["topology"]), int(arguments["memory_bytes"])
+        memory_bytes = int(arguments["memory_bytes"])
         resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
-        from jax.experimental import topologies
-
-        one_chip = {"chips_per_host_bounds": (1, 1, 1)} if ONE_CHIP.search(topology) else {}
-        try:
-            found = topologies.get_topology_desc(platform="tpu", topology_name=topology, **one_chip)
-        except Exception as error:
-            raise ConfigError(
-                f"libtpu does not take the topology {topology!r} ({_short(error)}); it knows {', '.join(KNOWN)} "
-                "(hardware file, compiler.topologies)"
-            ) from error
-        self._devices = list(found.devices)
-        self._topology, self._folder = topology, Path(str(arguments["folder"]))
+        self._family, self._topology = str(arguments["family"]), str(arguments["topology"])
+        self._target, self._folder = str(arguments["target"]), Path(str(arguments["folder"]))
+        self._platform = PLATFORMS[self._family]
+        self._devices = self._platform.devices(self._topology, self._target)
 
     def facts(self, request: BinaryRequest, num_devices: int) -> tuple[str, BinaryFacts]:
         """What the compiler makes of it on so many of the devices, and the hash that it is kept by. Raises
@@ -114,9 +94,7 @@ class TopologyCompiler:
         try:
             compiled = lowered.compile()
         except Exception as error:
-            raise CompileRefusedError(
-                f"{binary.name} does not compile for {self._topology}: {_short(error)}"
-            ) from error
+            raise CompileRefusedError(f"{binary.name} does not compile for {self._topology}: {short(error)}") from error
         compile_cpu_s = lowering_cpu_s + time.process_time() - started_s
         memory, module = compiled.memory_analysis(), parse(compiled.as_text())
         donated = [leaf for index in binary.donate for leaf in jax.tree.leaves(binary.arguments[index])]
@@ -125,15 +103,17 @@ class TopologyCompiler:
         held = length * request.batch_size * shape.num_kv_heads * shape.head_dim
         # at batch 1 a prompt's own keys and values are as large as the cache: those may be laid out anew, it may not
         is_whole_row = request.larger is None and request.phase is Phase.PREFILL and request.batch_size == 1
-        copies = module.copies(held // num_devices, length=length, of_arguments=is_whole_row)
+        copies = module.copies(
+            held // num_devices, length=length, of_arguments=is_whole_row, written=self._platform.fuses_reads
+        )
         total = module.total
         found = BinaryFacts(
-            cycles=total.cycles,
+            cycles=total.cycles if self._platform.tells_cycles else None,
             flops=max(0.0, float((compiled.cost_analysis() or {}).get("flops", 0.0))),  # below 0: not known
             argument_bytes=memory.argument_size_in_bytes,
             output_bytes=memory.output_size_in_bytes,
             temporary_bytes=memory.temp_size_in_bytes,
-            code_bytes=memory.generated_code_size_in_bytes,
+            code_bytes=self._platform.code_bytes(compiled),
             donated_bytes=sum(map(_bytes_a_device, donated)),
             aliased_bytes=memory.alias_size_in_bytes,
             cache_copies=len(copies),
@@ -189,8 +169,9 @@ class TopologyCompiler:
         body = [
             module,
             self._topology,
+            self._target,
             len(self._devices),
-            versions(),
+            versions(self._family),
             settings,
             [one.name for one in fields(BinaryFacts)],
         ]
@@ -200,7 +181,8 @@ class TopologyCompiler:
         """None where there is none, or half of one."""
         try:
             entries = json.loads((self._folder / f"{key}.json").read_text(encoding="utf-8"))
-            return BinaryFacts(**{name: float(value) for name, value in entries.items()})
+            kept: dict[str, Any] = {name: value and float(value) for name, value in entries.items()}
+            return BinaryFacts(**kept)
         except (OSError, ValueError, TypeError, AttributeError):
             return None
 
@@ -227,9 +209,3 @@ def _bytes_a_device(leaf: Any) -> int:
     for length in shard:
         size *= length
     return int(size)
-
-
-def _short(error: Exception) -> str:
-    """The first line of a compiler's words, at most MAX_REASON letters of it."""
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:MAX_REASON]

@@ -27,6 +27,8 @@ from pytest_npubench.engines.shapes import DecoderShape
 OVERPRICED = 2.0
 """From here on the vector unit's cycles are taken for the model's mistake: memory, not arithmetic, bounds one row."""
 
+NO_ESTIMATE = "no estimate: XLA's GPU cost model without autotuning is unusable"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
@@ -49,10 +51,12 @@ class Estimate:
 def estimate(
     facts: BinaryFacts | Total, spec: HardwareSpec, shape: DecoderShape, phase: Phase, bucket: int
 ) -> Estimate:
-    """Of one prefill of a whole bucket, or one decode step at its end. Raises ConfigError for a file without clock.
-    A Total has no roofline."""
+    """Of one prefill of a whole bucket, or one decode step at its end. Raises ConfigError for a binary without cycles
+    and for a file without clock. A Total has no roofline."""
     from pytest_npubench.errors import ConfigError
 
+    if facts.cycles is None:
+        raise ConfigError(NO_ESTIMATE)
     if spec.compiler is None or spec.compiler.clock is None:
         raise ConfigError(f"the hardware file {spec.file_name} has no [compiler] with a clock")
     flops, links, unpriced = spec.peak.flops_per_s.get(spec.dtype), spec.peak.interconnect_bandwidth_bytes_per_s, []

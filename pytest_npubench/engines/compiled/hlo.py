@@ -27,6 +27,8 @@ _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _CALLED = re.compile(
     r"\b(?:body|condition|to_apply|true_computation|false_computation|called_computations)=%?([\w.\-]+)"
 )
+_CALLS = re.compile(r"\bcalls=%?([\w.\-]+)")
+_OPERANDS = re.compile(r"%([\w.\-]+)")
 _FUSED = re.compile(r"\bkind=kLoop, calls=%?([\w.\-]+)")
 _PRODUCT = re.compile(r'op_name="[^"]*dot_general')
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
@@ -101,23 +103,44 @@ class Module:
         return self._total(self.entry)
 
     def copies(
-        self, num_elements: int, *, length: int | None = None, of_arguments: bool = False
+        self, num_elements: int, *, length: int | None = None, of_arguments: bool = False, written: bool = False
     ) -> tuple[Instruction, ...]:
         """What copies, or lays out anew, an array of so many elements that is no weight, inside fusions too; only one
         with a dimension of that length, where it is given: a share of a weight may have as many elements as a cache.
-        Only what does so to an argument of its computation, where of_arguments.
+        Only what does so to an argument of its computation, where of_arguments; where written, only what leaves its
+        kernel: on a GPU a fusion reads in any order for nothing, and the argument is then the module's own.
 
         A TPU's copy-start is none of them: it fetches into on-chip memory what is about to be read.
         """
         return tuple(
             one
-            for instructions in self.computations.values()
+            for name, instructions in self.computations.items()
             for one in instructions
             if one.opcode in COPIES
             and any(math.prod(dims) == num_elements and length in (None, *dims) for _, dims in one.results)
             and 'op_name="weights[' not in one.text
-            and (not of_arguments or _is_argument(one, instructions))
+            and (not of_arguments or _reads_argument(one, instructions))
+            and (not written or self._is_written(one, name, num_elements, of_arguments))
         )
+
+    @cached_property
+    def _fusions(self) -> Mapping[str, tuple[Instruction, str]]:
+        """By the computation that it calls, a fusion and where it stands."""
+        found = ((_CALLS.search(one.text), one, name) for name, body in self.computations.items() for one in body)
+        return {call[1]: (one, name) for call, one, name in found if call and one.opcode == "fusion"}
+
+    def _is_written(self, one: Instruction, name: str, num_elements: int, of_arguments: bool) -> bool:
+        """Whether every fusion around it has a result of so many elements, and it reads an argument of the entry."""
+        operand = _OPERAND.match(one.text)
+        read = _parameter(operand[1], self.computations[name]) if operand and of_arguments else None
+        while name in self._fusions:
+            fusion, name = self._fusions[name]
+            if all(math.prod(dims) != num_elements for _, dims in fusion.results):
+                return False
+            number = _OPERAND.match(read.text) if read else None
+            operands = _OPERANDS.findall(fusion.text.partition(")")[0])
+            read = _parameter(operands[int(number[1])], self.computations[name]) if number else None
+        return not of_arguments or (read is not None and name == self.entry)
 
     def _total(self, name: str) -> Total:
         if name not in self._totals:
@@ -155,14 +178,18 @@ class Module:
         return fused if {"multiply", "reduce"} <= {each.opcode for each in fused} else ()
 
 
-def _is_argument(one: Instruction, among: Sequence[Instruction]) -> bool:
-    """Whether what it reads is a parameter, seen through changes of shape alone."""
-    by_name = {other.name: other for other in among}
-    source: Instruction | None = one
-    while source is not None and (source is one or source.opcode in ("bitcast", "reshape")):
+def _reads_argument(one: Instruction, among: Sequence[Instruction]) -> bool:
+    operand = _OPERAND.match(one.text)
+    return operand is not None and _parameter(operand[1], among) is not None
+
+
+def _parameter(name: str, among: Sequence[Instruction]) -> Instruction | None:
+    """The parameter that stands behind this name, seen through changes of shape alone; None where none does."""
+    source = next((one for one in among if one.name == name), None)
+    while source is not None and source.opcode in ("bitcast", "reshape"):
         operand = _OPERAND.match(source.text)
-        source = by_name.get(operand[1]) if operand else None
-    return source is not None and source.opcode == "parameter"
+        source = next((one for one in among if operand and one.name == operand[1]), None)
+    return source if source is not None and source.opcode == "parameter" else None
 
 
 def parse(text: str) -> Module:

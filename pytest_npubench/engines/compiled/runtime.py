@@ -20,11 +20,10 @@ class CompilerRuntime(UnopenedDevices):
 
     def stack(self) -> Stack:
         bare = class_of(self._devices)
-        found = versions()
+        found = versions(self._devices[0].family)
         stack = replace(bare, device_class=f"{bare.device_class}, {self.topology}, {TITLE}")
-        return with_software(
-            stack, f"jax {found['jax']}", f"libtpu {found['libtpu']}, jaxlib {found['jaxlib']}", VARIABLES
-        )
+        compiler = ", ".join(f"{name} {version}" for name, version in found.items() if name != "jax")
+        return with_software(stack, f"jax {found['jax']}", compiler, VARIABLES)
 
     def telemetry(self) -> None:
         """Nothing is watched: what is counted does not change with what the machine does."""

@@ -73,7 +73,7 @@ class StandIn:
         return "key", facts(request)
 
 
-def stand_in(topology: str, folder: Path, memory_bytes: int) -> Child:
+def stand_in(spec: HardwareSpec, topology: str, folder: Path, memory_bytes: int) -> Child:
     return hosted(f"{__name__}:StandIn", {"topology": topology}, name=f"the compiler for {topology}")
 
 
@@ -219,6 +219,29 @@ def test_times_are_cycles_over_the_clock_and_what_has_none(plan: CompiledPlan) -
     assert found.unpriced == ("collectives: no interconnect bandwidth in the hardware file",)
 
 
+def test_a_compiler_that_tells_no_cycles_judges_bytes_and_says_so(plan: CompiledPlan, measure: Measure) -> None:
+    def silent(point: BinaryPoint) -> Any:
+        from pytest_npubench.suites.buckets.compiled.plan import BinaryVisit
+
+        return BinaryVisit.of(replace(facts(plan.request(point)), cycles=None))
+
+    measured = measure(plan, change=silent)
+    workload = plan.size.workloads[0]
+    kinds: list[tuple[str, dict[str, Any]]] = [
+        ("profile", {"bucket": 512}),
+        ("steps", {"bucket": 512}),
+        ("prediction", {"workload": workload}),
+    ]
+    for kind, axes in kinds:
+        found = judged(plan, measured, kind, **axes)
+        assert found.verdict.kind is VerdictKind.PASSED, found.verdict.reason
+        assert "no estimate: XLA's GPU cost model" in found.verdict.reason
+        assert not any("cycles" in metric.name for metric in found.metrics)
+        assert not found.detail.estimated_s
+    steps = judged(plan, measured, "profile", bucket=512).detail.steps.values()
+    assert {step.estimated_s for step in steps} == {step.cycles for step in steps} == {None}
+
+
 def test_keys_and_digests_are_not_those_of_a_device(plan: CompiledPlan) -> None:
     (measured,) = [one for one in suite("buckets").plans(plan.spec, Choice()) if getattr(one, "batch_size", 0) == 8]
     case, _ = case_of(plan, "profile", bucket=128)
@@ -230,7 +253,8 @@ def test_keys_and_digests_are_not_those_of_a_device(plan: CompiledPlan) -> None:
 
 def test_devices_are_those_that_hardware_files_name() -> None:
     specs = hardware_files.load_all(hardware_files.known_folders())
-    for name in ("tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7x"):
+    gpus = ("nvidia-a100", "nvidia-h100", "nvidia-h200")
+    for name in ("tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7x", *gpus):
         probe = engine("compiled").probe(specs[name])
         assert probe is not None
         assert len(probe.devices) == specs[name].tensor_parallel

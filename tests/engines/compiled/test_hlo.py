@@ -99,6 +99,29 @@ def test_copies_of_an_argument_are_told_from_those_of_what_was_computed() -> Non
     assert [one.name for one in found.copies(8 * 128, of_arguments=True)] == ["cp", "cbit"]
 
 
+@pytest.mark.parametrize(
+    ("source", "out", "counts", "of_argument"),
+    [
+        pytest.param("own", "bf16[8,128]{1,0}", True, False, id="what was computed, written anew"),
+        pytest.param("cache", "bf16[8,128]{1,0}", True, True, id="the cache, written anew"),
+        pytest.param("bit", "bf16[8,128]{1,0}", True, True, id="the cache in another shape"),
+        pytest.param("cache", "f32[8,64]{1,0}", False, False, id="read in another order for a product"),
+    ],
+)
+def test_a_gpu_copies_what_leaves_its_fusion(source: str, out: str, counts: bool, of_argument: bool) -> None:
+    cache = "bf16[128,8]{1,0}"
+    found = parse(
+        "ENTRY %main (cache: bf16[128,8]) -> f32[] {\n"
+        f"  %cache = {cache} parameter(0)\n  %own = {cache} add(%cache, %cache)\n  %bit = {cache} bitcast(%cache)\n"
+        f"  ROOT %fused = {out} fusion(%own, /*index=1*/%{source}), kind=kCustom, calls=%inside\n}}\n\n"
+        f"%inside (a: {cache}, b: {cache}) -> {out} {{\n  %a = {cache} parameter(0)\n  %b = {cache} parameter(1)\n"
+        f"  %turned = bf16[8,128]{{1,0}} transpose(%b), dimensions={{1,0}}\n  ROOT %r = {out} add(%turned, %a)\n}}\n"
+    )
+    assert len(found.copies(8 * 128)) == len(found.copies(8 * 128, of_arguments=True)) == 1
+    assert len(found.copies(8 * 128, written=True)) == counts
+    assert len(found.copies(8 * 128, written=True, of_arguments=True)) == of_argument
+
+
 def test_collectives_and_kernels_are_counted_with_their_bytes() -> None:
     kernel = ', custom_call_target="tpu_custom_call"'
     found = parse(

@@ -80,7 +80,8 @@ def more_decode(decode: Callable[..., Any], number: Callable[[], int], shape: An
 
 
 def started(folder: Path, plant: str = "", topology: str = "v5e:2x2") -> Child:
-    arguments = {"topology": topology, "folder": str(folder), "memory_bytes": 8 * GB, "plant": plant}
+    device = {"family": "tpu", "topology": topology, "target": ""}
+    arguments = {**device, "folder": str(folder), "memory_bytes": 8 * GB, "plant": plant}
     child = hosted(f"{__name__}:Planted", arguments, name="the compiler", timeout_s=600.0, environment=ENVIRONMENT)
     child.started()
     return child

@@ -207,6 +207,7 @@ def test_without_the_package_the_family_says_what_to_install() -> None:
     with patch.object(compiled, "find_spec", lambda _: None):
         assert "pytest-npubench[qualcomm-compiler]" in engine("compiled").why_not_here("qualcomm")
         assert "pytest-npubench[tpu-compiler]" in engine("compiled").why_not_here("tpu")
+        assert "pytest-npubench[cuda-compiler]" in engine("compiled").why_not_here("cuda")
 
 
 def test_a_prompt_in_chunks_has_its_weights_once_where_graphs_are_shared(plan: HtpPlan, measure: Measure) -> None:

@@ -122,4 +122,4 @@ class CompilerBench:
 
     def _process(self) -> Child:
         """A compiler. Raises OSError."""
-        return compiler_process(self._runtime.topology, self._folder, self._memory_bytes)
+        return compiler_process(self._plan.spec, self._runtime.topology, self._folder, self._memory_bytes)

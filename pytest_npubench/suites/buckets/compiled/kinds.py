@@ -14,7 +14,7 @@ is one (verdict/exact.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.campaign.points import Measured
@@ -37,20 +37,20 @@ REFUSED = ("does not compile", "not tried: ")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDetail:
     """One binary of a bucket: estimated seconds and their parts (vector_s: estimate.py), the roofline, and what the
-    compiler counted."""
+    compiler counted. No seconds where it tells no cycles."""
 
-    estimated_s: float
-    kernels_s: float
-    collectives_s: float
-    bound_s: float | None
-    cycles: float
-    code_bytes: float
+    estimated_s: float | None = None
+    kernels_s: float | None = None
+    collectives_s: float | None = None
+    bound_s: float | None = None
+    cycles: float | None
+    code_bytes: float | None
     temporary_bytes: float
     cache_copies: float
     compile_cpu_s: float
     unpriced: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
-    vector_s: float = 0.0
+    vector_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +110,11 @@ class CompiledProfileKind(CompiledKind):
             ),
         ]
         details = {phase.value: _detail(plan, phase, bucket, facts) for phase, facts in steps.items()}
-        estimated = details[Phase.PREFILL.value].estimated_s, details[Phase.DECODE.value].estimated_s
         fits = f"{gigabytes(need)} of {gigabytes(room)}" if room is not None else f"{gigabytes(need)} needed"
-        times = f"estimated TTFT {1e3 * estimated[0]:.3g} ms, TBT {1e3 * estimated[1]:.3g} ms"
+        ttft_s, tbt_s = (details[phase.value].estimated_s for phase in (Phase.PREFILL, Phase.DECODE))
+        times = no_estimate()
+        if ttft_s is not None and tbt_s is not None:
+            times = f"estimated TTFT {1e3 * ttft_s:.3g} ms, TBT {1e3 * tbt_s:.3g} ms"
         words = f"{TITLE}: {fits} with all smaller buckets; {times}"
         return Judgement(
             verdict=Verdict(
@@ -145,13 +147,15 @@ class CompiledStepsKind(CompiledKind):
         if reason := refused(points, measured):
             return failed(plan, reason)
         found = [_facts(measured, point) for point in points]
-        times = [_estimated(plan, point, facts).total_s for point, facts in zip(points, found, strict=True)]
+        estimates = [_estimated(plan, point, facts) for point, facts in zip(points, found, strict=True)]
+        times = [one.total_s for one in estimates if one is not None]
         flat = f"{TITLE}: one binary for every length of bucket {points[0].bucket}"
-        jump = f"; the next bucket by the estimates x{times[1] / times[0]:.2f}" if len(times) > 1 else ", the largest"
+        jump = f"; the next bucket by the estimates x{times[1] / times[0]:.2f}" if len(times) > 1 else ""
+        jump = jump or (", the largest" if len(points) == 1 else f"; {no_estimate()}")
         return Judgement(
             verdict=Verdict(kind=VerdictKind.PASSED, reason=flat + jump),
             what=f"prefill binary of {points[0].bucket} tokens",
-            metrics=(Metric(name="prefill_cycles", unit="cycles", value=found[0].cycles, gate="exact"),),
+            metrics=_told(Phase.PREFILL.value, (("cycles", "cycles", found[0].cycles),)),
             engine=plan.engine,
             detail=CompiledDetail(bucket=points[0].bucket, estimated_s=tuple(times)),
         )
@@ -169,7 +173,7 @@ class CompiledPredictionKind(CompiledKind):
         estimates = batch_estimates_s(plan, found, batches)
         modules = {facts.module for facts in found.values()}
         problems = [] if len(modules) == len(points) else [f"{len(points)} binaries are {len(modules)} modules"]
-        times = f"estimated E2E {sum(estimates):.3g} s, held against nothing"
+        times = f"estimated E2E {sum(estimates):.3g} s, held against nothing" if estimates else no_estimate()
         words = f"{TITLE}: {len(points)} binaries serve every batch; {times}"
         return Judgement(
             verdict=Verdict(
@@ -204,20 +208,23 @@ def need_bytes(plan: CompiledPlan, found: Mapping[BinaryPoint, BinaryVisit]) -> 
         weights
         + sum(facts.donated_bytes for facts in decodes)
         + max(facts.temporary_bytes for facts in found.values())
-        + sum(facts.code_bytes for facts in found.values())
+        + sum(facts.code_bytes or 0.0 for facts in found.values())
     )
 
 
 def batch_estimates_s(
     plan: CompiledPlan, found: Mapping[BinaryPoint, BinaryVisit], batches: Sequence[Any]
 ) -> list[float]:
-    """Seconds of each drawn batch, by LENS from estimated TTFT_b and TBT_b (arXiv 2606.18042, Eq. 6 to 9). What moves
-    the cache is estimated too."""
+    """Seconds of each drawn batch, by LENS from estimated TTFT_b and TBT_b (arXiv 2606.18042, Eq. 6 to 9); none where
+    the compiler tells no cycles. What moves the cache is estimated too."""
     from pytest_npubench.predictors.compiler import PREDICTOR
     from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
     from pytest_npubench.predictors.protocol import ProfileSamples
 
-    times = {point: _estimated(plan, point, facts).total_s for point, facts in found.items()}
+    estimates = {point: _estimated(plan, point, facts) for point, facts in found.items()}
+    times = {point: one.total_s for point, one in estimates.items() if one is not None}
+    if len(times) < len(found):
+        return []
     buckets = sorted({point.bucket for point in found if point.larger is None})
     profile = BucketProfile(
         buckets={
@@ -235,25 +242,38 @@ def batch_estimates_s(
     return [fitted.predict(batch.requests) for batch in batches]
 
 
-def _estimated(plan: CompiledPlan, point: BinaryPoint, facts: BinaryVisit) -> Estimate:
+def no_estimate() -> str:
+    from pytest_npubench.engines.compiled.estimate import NO_ESTIMATE
+
+    return NO_ESTIMATE
+
+
+def _estimated(plan: CompiledPlan, point: BinaryPoint, facts: BinaryVisit) -> Estimate | None:
     from pytest_npubench.engines.compiled.estimate import estimate
 
+    if facts.cycles is None:
+        return None
     request = plan.request(point)
     return estimate(facts, plan.spec, request.shape, point.phase, point.bucket)
 
 
 def _detail(plan: CompiledPlan, phase: Phase, bucket: int, facts: BinaryVisit) -> StepDetail:
-    found = _estimated(plan, BinaryPoint(phase=phase, bucket=bucket), facts)
-    return StepDetail(
-        estimated_s=found.total_s,
-        kernels_s=found.kernels_s,
-        collectives_s=found.collectives_s,
-        bound_s=found.bound_s,
+    told = StepDetail(
         cycles=facts.cycles,
         code_bytes=facts.code_bytes,
         temporary_bytes=facts.temporary_bytes,
         cache_copies=facts.cache_copies,
         compile_cpu_s=facts.compile_cpu_s,
+    )
+    found = _estimated(plan, BinaryPoint(phase=phase, bucket=bucket), facts)
+    if found is None:
+        return replace(told, unpriced=(no_estimate(),))
+    return replace(
+        told,
+        estimated_s=found.total_s,
+        kernels_s=found.kernels_s,
+        collectives_s=found.collectives_s,
+        bound_s=found.bound_s,
         unpriced=found.unpriced,
         assumed=found.assumed,
         vector_s=found.vector_s,
@@ -261,11 +281,21 @@ def _detail(plan: CompiledPlan, phase: Phase, bucket: int, facts: BinaryVisit) -
 
 
 def _metrics(step: str, facts: BinaryVisit) -> tuple[Metric, ...]:
-    return (
-        Metric(name=f"{step}_cycles", unit="cycles", value=facts.cycles, gate="exact"),
-        Metric(name=f"{step}_code_bytes", unit="B", value=facts.code_bytes, gate="exact"),
-        Metric(name=f"{step}_temporary_bytes", unit="B", value=facts.temporary_bytes, gate="exact"),
-        Metric(name=f"{step}_cache_copies", unit="", value=facts.cache_copies, gate="exact"),
+    figures = (
+        ("cycles", "cycles", facts.cycles),
+        ("code_bytes", "B", facts.code_bytes),
+        ("temporary_bytes", "B", facts.temporary_bytes),
+        ("cache_copies", "", facts.cache_copies),
+    )
+    return _told(step, figures)
+
+
+def _told(step: str, figures: Sequence[tuple[str, str, float | None]]) -> tuple[Metric, ...]:
+    """Those that the compiler told, exact: name, unit and value."""
+    return tuple(
+        Metric(name=f"{step}_{name}", unit=unit, value=value, gate="exact")
+        for name, unit, value in figures
+        if value is not None
     )
 
 
@@ -279,8 +309,8 @@ def _wrong(phase: Phase, facts: BinaryVisit) -> str:
     if facts.modules > 1:
         found.append(f"lowers to {facts.modules:.0f} modules for the same bucket: a request is compiled into it")
     if facts.cache_copies:
-        share = facts.copy_cycles / facts.cycles if facts.cycles else 0.0
-        found.append(f"{facts.cache_copies:.0f} copies of a layer's keys or values, {share:.0%} of the cycles")
+        share = f", {facts.copy_cycles / facts.cycles:.0%} of the cycles" if facts.cycles else ""
+        found.append(f"{facts.cache_copies:.0f} copies of a layer's keys or values{share}")
     return f"{phase.value}: {', '.join(found)}" if found else ""
 
 

@@ -35,7 +35,7 @@ def compiled_parts(cases: Cases) -> Parts:
     if htp := htp_profiles(cases):
         return tuple(build.of_kind("profile", [htp_chart(htp)])), (htp_table(htp),), ()
     found = _profiles(cases)
-    charts = [_chart(phase, found) for phase in Phase] if found else []
+    charts = [_chart(phase, found) for phase in Phase] if _has_times(found) else []
     return tuple(build.of_kind("profile", charts)), (_table(found),), ()
 
 
@@ -60,10 +60,13 @@ def _bucket_line(detail: CompiledDetail, smaller: CompiledDetail) -> str:
     steps, below = _steps(detail), _steps(smaller)
     parts = [f"bucket {detail.bucket}: {_memory(detail)}"]
     for phase, step in steps.items():
-        stair = "" if smaller is detail else f" x{step.estimated_s / below[phase].estimated_s:.2f}"
+        times = step.estimated_s, below[phase].estimated_s
+        stair = f" x{times[0] / times[1]:.2f}" if smaller is not detail and times[0] and times[1] else ""
         copies = f", {step.cache_copies:.0f} cache copies" if step.cache_copies else ""
-        time = f"{NAMES[phase]} {number_text.milliseconds(step.estimated_s)} ms{stair}"
-        parts.append(f"{time}, {step.code_bytes / 1e6:.0f} MB of code{copies}, {step.compile_cpu_s:.0f} s")
+        time = phase.value
+        if step.estimated_s is not None:
+            time = f"{NAMES[phase]} {number_text.milliseconds(step.estimated_s)} ms{stair}"
+        parts.append(f"{time}, {_megabytes(step.code_bytes)} MB of code{copies}, {step.compile_cpu_s:.0f} s")
     return "; ".join(parts)
 
 
@@ -77,9 +80,18 @@ def _steps(detail: CompiledDetail) -> dict[Phase, StepDetail]:
     return {phase: detail.steps[phase.value] for phase in Phase if detail.steps and phase.value in detail.steps}
 
 
+def _has_times(found: Sequence[CaseRecord[CompiledDetail]]) -> bool:
+    steps = [step for one in found for step in _steps(one.detail).values()]
+    return bool(steps) and all(step.estimated_s is not None for step in steps)
+
+
 def _memory(detail: CompiledDetail) -> str:
     need = f"{(detail.need_bytes or 0) / 1e9:.2f}"
     return f"{need} GB" if detail.room_bytes is None else f"{need} of {detail.room_bytes / 1e9:.2f} GB"
+
+
+def _megabytes(number: float | None) -> str:
+    return number_text.UNKNOWN if number is None else f"{number / 1e6:.1f}"
 
 
 def _table(found: Sequence[CaseRecord[CompiledDetail]]) -> Table | None:
@@ -94,7 +106,7 @@ def _table(found: Sequence[CaseRecord[CompiledDetail]]) -> Table | None:
             ("estimated ms", lambda row: number_text.milliseconds(row[2].estimated_s)),
             ("roofline ms", lambda row: number_text.milliseconds(row[2].bound_s)),
             ("cycles", lambda row: number_text.count(row[2].cycles)),
-            ("code MB", lambda row: f"{row[2].code_bytes / 1e6:.1f}"),
+            ("code MB", lambda row: _megabytes(row[2].code_bytes)),
             ("temporary MB", lambda row: f"{row[2].temporary_bytes / 1e6:.1f}"),
             ("cache copies", lambda row: number_text.count(row[2].cache_copies)),
             ("compiling, CPU s", lambda row: f"{row[2].compile_cpu_s:.1f}"),
