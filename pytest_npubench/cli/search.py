@@ -87,7 +87,7 @@ def add_parser(commands: Commands, about: str) -> None:
         "--results", metavar="PATH", type=Path, help="where results are kept, and read from (default: nowhere)"
     )
     parser.add_argument("--picture", metavar="PAGE.html", type=Path, help="price over rate, and who is best at what")
-    parser.add_argument("--json", action="store_true", help="print JSON, every setting with what was tried")
+    parser.add_argument("--json", action="store_true", help="print JSON, the best with what was tried")
     parser.set_defaults(run=run)
     add_subjects(parser)
 

@@ -11,13 +11,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import pytest_npubench
-from pytest_npubench.errors import ConfigError
+from pytest_npubench.errors import ConfigError, MeasurementError
 
 WIDTH_OF_A_CPU = 2  # one task runs, the next one is on its way
 
@@ -32,11 +33,13 @@ class Pool:
 
 @contextmanager
 def processes(number: int) -> Iterator[Pool]:
-    """Started as they are wanted."""
+    """Started as they are wanted. Raises MeasurementError where one is killed."""
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(number, context, initializer=_end_with_owner)
     try:
         yield Pool(submit=pool.submit, width=number)
+    except BrokenProcessPool as error:
+        raise MeasurementError("a process of the search was killed; with --results it goes on where it was") from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -123,8 +123,7 @@ def simulate(
     requests: tuple[ServingRequest, ...],
     watch: SloWatch | None = None,
 ) -> ServingResult:
-    """Serve the requests on a virtual clock, to their end or until `watch` says that the SLO is lost (but on two halves
-    of the devices, where nobody looks at it).
+    """Serve the requests on a virtual clock, to their end or until `watch` says that the SLO is lost.
 
     Raises RegistryError for an unknown policy, ConfigError for its settings, WorkloadError for a request that does not
     fit the KV capacity.
@@ -138,7 +137,7 @@ def simulate(
             raise ConfigError("policy disaggregated runs on two halves of the devices, which no calibrated cost is of")
         if system.data_parallel > 1:
             raise ConfigError("policy disaggregated runs on the two halves of one replica; want a data parallel of 1")
-        return _on_two_halves(system.half(), settings, OpenLoad(requests))
+        return _on_two_halves(system.half(), settings, OpenLoad(requests), watch)
     if system.data_parallel > 1:
         return _on_replicas(system, policy, settings, requests, watch)
     scheduler, executor = system.scheduler(policy, settings), system.executor()
@@ -163,7 +162,9 @@ def _on_replicas(
     return serve_replicas(requests, replicas, together=together, is_asynchronous=system.is_asynchronous, watch=watch)
 
 
-def _on_two_halves(half: System, settings: Mapping[str, Setting], load: OpenLoad) -> ServingResult:
+def _on_two_halves(
+    half: System, settings: Mapping[str, Setting], load: OpenLoad, watch: SloWatch | None
+) -> ServingResult:
     from pytest_npubench.engines.virtual.cost import handover_s
     from pytest_npubench.serving.disaggregated import serve_disaggregated
     from pytest_npubench.serving.schedulers.disaggregated import DisaggregatedScheduler
@@ -182,7 +183,7 @@ def _on_two_halves(half: System, settings: Mapping[str, Setting], load: OpenLoad
         block_size_tokens=BLOCK_SIZE_TOKENS,
         **settings,  # type: ignore[arg-type] # its own checks name what is wrong
     )
-    return serve_disaggregated(load, scheduler, pair)
+    return serve_disaggregated(load, scheduler, pair, watch=watch)
 
 
 def drawn_lengths(found: Workload, num_requests: int, *, seed: int, most_tokens: int) -> LengthSample:

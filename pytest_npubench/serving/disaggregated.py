@@ -20,6 +20,7 @@ from pytest_npubench.serving.member import BatchMember
 from pytest_npubench.serving.metrics import RequestRecord
 from pytest_npubench.serving.result import ServingResult, record_of, token_times
 from pytest_npubench.serving.schedulers.disaggregated import DisaggregatedScheduler
+from pytest_npubench.serving.slo_watch import SloWatch
 from pytest_npubench.serving.two_devices import DeviceRun, HandedOver, ServingSide, TwoDevices
 
 
@@ -43,17 +44,18 @@ def serve_disaggregated(
     *,
     until_s: float | None = None,
     on_iteration: Callable[[int], None] | None = None,
+    watch: SloWatch | None = None,
 ) -> DisaggregatedResult:
-    """Serve the load to its end, or start nothing at or after `until_s`.
+    """Serve the load to its end, or start nothing at or after `until_s`, or once `watch` says that the SLO is lost.
 
     Raises as `serve` does. Use a VirtualPair for executors on virtual clocks, a ProcessPair for the wall clock.
     """
     _check(load, scheduler, devices)
-    run = _Run(load, scheduler, devices)
+    run = _Run(load, scheduler, devices, watch)
     devices.start()
     started_s = devices.now_s()
     while True:
-        starts = until_s is None or devices.now_s() < until_s
+        starts = (until_s is None or devices.now_s() < until_s) and not (watch and watch.is_lost)
         if starts:
             run.take_arrivals()
             run.start_idle()
@@ -64,7 +66,7 @@ def serve_disaggregated(
             run.done(event)
             if on_iteration is not None and isinstance(event, DeviceRun):
                 on_iteration(run.num_iterations)
-    if until_s is None:
+    if until_s is None and not (watch and watch.is_lost):
         run.check_all_served()
     return run.result(started_s)
 
@@ -72,8 +74,11 @@ def serve_disaggregated(
 class _Run:
     """What is in progress on the two devices, and what has ended."""
 
-    def __init__(self, load: Load, scheduler: DisaggregatedScheduler, devices: TwoDevices) -> None:
+    def __init__(
+        self, load: Load, scheduler: DisaggregatedScheduler, devices: TwoDevices, watch: SloWatch | None
+    ) -> None:
         self._load = load
+        self._watch = watch
         self._scheduler = scheduler
         self._devices = devices
         self._batches: dict[ServingSide, Batch] = {
@@ -145,6 +150,10 @@ class _Run:
         )
         for request, token in event.outcome.tokens.items():
             batch.members[request].tokens.append(token)
+        if self._watch and event.side is ServingSide.PREFILL:
+            self._watch.ran(batch, event.plan, event.start_s, event.end_s)
+        elif self._watch:
+            self._watch.decoded(event.plan, event.start_s, event.end_s)
         batch.complete(event.plan)
         for member in batch.take_ended():
             self._devices.end(event.side, member.id)

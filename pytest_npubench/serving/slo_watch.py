@@ -37,8 +37,7 @@ class SloWatch:
 
     def ran(self, batch: Batch, plan: IterationPlan, start_s: float, end_s: float) -> None:
         """An iteration has run, of which the batch has not been told yet."""
-        if end_s - start_s > self._tbt_s:
-            self._lost.update(plan.decode)
+        self.decoded(plan, start_s, end_s)
         for request in plan.finishing:
             member = batch.members[request]
             if not member.segments and end_s - member.request.arrival_s > self._ttft_s:
@@ -46,6 +45,11 @@ class SloWatch:
         if batch.waiting and end_s >= self._look_again_s.get(batch, 0.0):
             self._look_again_s[batch] = end_s + self._ttft_s / LOOKS
             self._look_at_waiting(batch, end_s)
+
+    def decoded(self, plan: IterationPlan, start_s: float, end_s: float) -> None:
+        """An iteration has run where first tokens do not come from."""
+        if end_s - start_s > self._tbt_s:
+            self._lost.update(plan.decode)
 
     def _look_at_waiting(self, batch: Batch, now_s: float) -> None:
         for member in batch.waiting:  # those that were preempted, then the others, each in order of arrival

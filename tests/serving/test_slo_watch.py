@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_npubench.serving.clock import VirtualClock
+from pytest_npubench.serving.disaggregated import serve_disaggregated
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.metrics import Slo
@@ -16,15 +18,24 @@ from pytest_npubench.serving.metrics.slo import slo_attainment
 from pytest_npubench.serving.replicas import Replica, serve_replicas
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
+from pytest_npubench.serving.schedulers.disaggregated import DisaggregatedScheduler
 from pytest_npubench.serving.slo_watch import SloWatch
+from pytest_npubench.serving.virtual_pair import VirtualPair
 
 from .runs import loads
-from .test_replicas import SECOND, UNEVEN, device, policy
+from .test_replicas import DENSE, KV_BLOCKS, SECOND, UNEVEN, device, policy
+
+
+def halves() -> DisaggregatedScheduler:
+    return DisaggregatedScheduler(num_layers=DENSE.num_layers, kv_blocks=KV_BLOCKS, block_size_tokens=4)
 
 
 def served(
     load: Sequence[ServingRequest], name: str, number: int, *, is_asynchronous: bool, watch: SloWatch | None = None
 ) -> ServingResult:
+    if name == "disaggregated":
+        pair = VirtualPair(device(UNEVEN), device(UNEVEN), transfer_s=lambda num_bytes: 0.5)
+        return serve_disaggregated(OpenLoad(load), halves(), pair, watch=watch)
     if number == 1:
         clock = VirtualClock()
         return serve(OpenLoad(load), policy(name), device(UNEVEN), clock, is_asynchronous=is_asynchronous, watch=watch)
@@ -32,8 +43,10 @@ def served(
     return serve_replicas(load, replicas, is_asynchronous=is_asynchronous, watch=watch)
 
 
-@pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.parametrize("name", ["chunked", "layered", "hybrid", "continuous", "static"])
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [*product(["chunked", "layered", "hybrid", "continuous", "static"], [1, 2]), ("disaggregated", 2)],
+)
 @given(
     load=loads(),
     is_asynchronous=st.booleans(),
@@ -41,7 +54,7 @@ def served(
     attainment=st.sampled_from([0.01, 0.3, 0.5, 0.9, 1.0]),
 )
 def test_what_is_lost_does_not_attain_and_all_else_is_served_as_without_a_watch(
-    number: int, name: str, load: Sequence[ServingRequest], is_asynchronous: bool, slo: Slo, attainment: float
+    name: str, number: int, load: Sequence[ServingRequest], is_asynchronous: bool, slo: Slo, attainment: float
 ) -> None:
     whole = served(load, name, number, is_asynchronous=is_asynchronous)
     attained = slo_attainment(whole.records, slo)
