@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from pytest_npubench.suites.buckets.htp.kinds import GraphDetail, HtpDetail
+from pytest_npubench.suites.buckets.htp.kinds import ChunksDetail, GraphDetail, HtpDetail
 from pytest_npubench.suites.buckets.report.section import lines, parts
 from pytest_npubench.verdict.case_record import Cases
 
@@ -32,6 +32,23 @@ def profile(bucket: int) -> Mapping[str, Any]:
     return case_record("profile", asdict(detail), engine="compiled", axes=(("bucket", bucket),))
 
 
+def test_prompts_in_chunks_have_a_table() -> None:
+    chunks = ChunksDetail(
+        num_chunks=4,
+        per_chunk_graphs=4,
+        sharing_graphs=96,
+        per_chunk_bytes=400e6,
+        sharing_bytes=110e6,
+        per_chunk_cpu_s=8.0,
+        sharing_cpu_s=5.0,
+    )
+    detail = asdict(HtpDetail(bucket=1024, chunks=chunks))
+    record = case_record("steps", detail, engine="compiled", axes=(("bucket", 1024),))
+    _, tables, _ = parts(Cases.read([profile(1024), record]), ())
+    (row,) = (table.rows for table in tables if table is not None and table.caption.startswith("Prompts in chunks"))
+    assert row == (("1024", "4", "400.0", "110.0", "72.5%", "4 and 96", "8.0 and 5.0"),)
+
+
 CASES = Cases.read([profile(512), profile(128)])
 
 
@@ -50,7 +67,8 @@ def test_the_chart_has_a_line_a_phase_and_the_table_leaves_out_what_nobody_tells
     charts, tables, remarks = parts(CASES, ())
     (chart,) = charts
     assert "2.0 s for 128 tokens, 8.0 s for 512" in str(chart)
-    (table,) = tables
+    table, chunks = tables
+    assert chunks is None
     text = str(table)
     assert "optimizing s" in text
     assert "placing in VTCM s" not in text

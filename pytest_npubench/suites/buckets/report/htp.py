@@ -15,6 +15,10 @@ NEED = (
     "A layer's graph stands for all layers. Needed: all weights once, what the graphs of this bucket and all smaller "
     "ones hold beside weights, the head, and their caches. The answers are a small decoder's on the emulated NPU."
 )
+CHUNKS = (
+    "A graph for every chunk holds all weights again. Shared: one graph of all but attention, which is the same for "
+    "every chunk, and one of each chunk's attention, which has no weights (llm.npu, section 3.2)."
+)
 COST = "CPU seconds of Qualcomm's compiler on this machine for one layer's graph: what a length without a graph costs."
 
 
@@ -61,6 +65,28 @@ def htp_table(found: Profiles) -> Table | None:
         rows,
         note=NEED,
         without_unknown=True,
+    )
+
+
+def chunk_table(cases: Cases) -> Table | None:
+    """Prompts in chunks, where any case has them."""
+    found = [one.detail for one in cases.of("steps", HtpDetail) if one.detail.chunks is not None]
+    rows = [(one.bucket, one.chunks) for one in sorted(found, key=lambda one: one.bucket or 0) if one.chunks]
+    if not rows:
+        return None
+    return build.table(
+        f"Prompts in chunks, {TITLE}",
+        (
+            ("prompt, tokens", lambda row: str(row[0])),
+            ("chunks", lambda row: str(row[1].num_chunks)),
+            ("a graph each, MB a layer", lambda row: f"{row[1].per_chunk_bytes / 1e6:.1f}"),
+            ("shared graphs, MB a layer", lambda row: f"{row[1].sharing_bytes / 1e6:.1f}"),
+            ("saved", lambda row: f"{row[1].saved_fraction:.1%}"),
+            ("graphs of the decoder", lambda row: f"{row[1].per_chunk_graphs} and {row[1].sharing_graphs}"),
+            ("compiling a layer, CPU s", lambda row: f"{row[1].per_chunk_cpu_s:.1f} and {row[1].sharing_cpu_s:.1f}"),
+        ),
+        rows,
+        note=CHUNKS,
     )
 
 
