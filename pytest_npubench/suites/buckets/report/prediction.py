@@ -148,7 +148,8 @@ def rival_lines(found: Predictions) -> list[str]:
         for name, rival in case.detail.predictors.items():
             by_name.setdefault(rival_title(name, rival), []).append((case, rival))
     lines = [line for name, rivals in by_name.items() for line in _rival_lines(name, rivals)]
-    return [_cost_line("LENS with moves", [(case, case.detail.cost) for case in found]), *lines] if lines else []
+    own = [(case, case.detail.cost) for case in found if case.detail.cost is not None]
+    return [*([_cost_line("LENS with moves", own)] if lines and own else []), *lines]
 
 
 def padding_lines(found: Predictions) -> list[str]:
