@@ -146,7 +146,9 @@ def judge_families(
             from pytest_npubench.verdict.exact import judge_exact
 
             sessions = list(history.sessions.values())
-            verdicts[observation.key] = judge_exact(sessions, observation.processes, better=observation.better)
+            verdicts[observation.key] = judge_exact(
+                sessions, observation.processes, better=observation.better, margin=observation.margin
+            )
         elif observation.gate != "none":
             families.setdefault(observation.family, {})[observation.key] = observation
     suspects: dict[str, None] = {}

@@ -82,7 +82,12 @@ def _judged(members: Members, judge: JudgeFamily, margin: float, q: float) -> It
     if next(iter(members.values())).definition.gate != "exact":
         return judge(members, margin, q)
     verdicts = {
-        name: judge_exact(list(member.old.values()), flat(member.new.values()), better=member.definition.better)
+        name: judge_exact(
+            list(member.old.values()),
+            flat(member.new.values()),
+            better=member.definition.better,
+            margin=member.definition.margin,
+        )
         for name, member in members.items()
     }
     return [Judged(verdicts=verdicts, suspects=(), suite=None)]

@@ -16,8 +16,11 @@ from pytest_npubench.verdict.observations import Better, Session, UnusableError,
 NUM_NEWEST = 5
 
 
-def judge_exact(sessions: Sequence[Session], current: Session, *, better: Better = "lower") -> Verdict:
-    """The verdict of one counter; of several values of a session the worst one counts. Sessions oldest first.
+def judge_exact(
+    sessions: Sequence[Session], current: Session, *, better: Better = "lower", margin: float | None = None
+) -> Verdict:
+    """The verdict of one counter; of several values of a session the worst one counts. Sessions oldest first. margin: a
+    relative change that nobody minds, of a counter that repeats but for that.
 
     No sessions: no-baseline. Values that cannot be used give `invalid` (current) or `inconclusive` (sessions).
     """
@@ -34,11 +37,13 @@ def judge_exact(sessions: Sequence[Session], current: Session, *, better: Better
     low, high = min(accepted), max(accepted)
     ratio = now / accepted[-1] if accepted[-1] else None
     known = f"{low:.12g}" if low == high else f"{low:.12g} to {high:.12g}"
-    if low <= now <= high:
+    room = margin or 0.0
+    if low - room * abs(low) <= now <= high + room * abs(high):
         return Verdict(kind=VerdictKind.UNCHANGED, reason=f"{now:.12g}, accepted {known}", ratio=ratio)
     is_worse = now > high if better == "lower" else now < low
+    repeats = f"a counter that repeats within {margin:.2%}" if margin else "a counter that repeats exactly"
     kind = VerdictKind.REGRESSED if is_worse else VerdictKind.IMPROVED
-    return Verdict(kind=kind, reason=f"{now:.12g}, accepted {known}: a counter that repeats exactly", ratio=ratio)
+    return Verdict(kind=kind, reason=f"{now:.12g}, accepted {known}: {repeats}", ratio=ratio)
 
 
 def _worst(session: Session, better: Better) -> float:

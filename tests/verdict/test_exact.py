@@ -52,3 +52,13 @@ def test_ratio_and_reason():
 def test_junk(junk):
     assert judge_exact(sessions(8, 8), junk).kind is VerdictKind.INVALID
     assert judge_exact([[[8]], junk], [[8]]).kind is VerdictKind.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("better", ["lower", "higher"])
+def test_a_counter_that_repeats_but_for_a_margin(better):
+    """0.1 % of 100,000: 100 more or less is nothing, 101 is a change in either direction."""
+    for now, moved in ((100_100, False), (99_900, False), (100_101, True), (99_899, True)):
+        verdict = judge_exact([[[100_000.0]]], [[float(now)]], better=better, margin=0.001)
+        assert (verdict.kind is not VerdictKind.UNCHANGED) is moved
+        assert ("repeats within 0.10%" in verdict.reason) is moved
+    assert judge_exact([[[100_000.0]]], [[100_001.0]], better=better).kind is not VerdictKind.UNCHANGED

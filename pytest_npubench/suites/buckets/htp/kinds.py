@@ -7,8 +7,9 @@ prediction  the graphs that a workload's batches touch
 mean_error, canary   nothing runs on a phone, so there is nothing to measure
 
 A case fails where the NPU does not take an operator, where a graph becomes more than one context binary, where the
-emulated NPU's answers are off, or where all of it is more than the device's memory. Bytes repeat exactly, so any change
-of them is one (verdict/exact.py). The compiler tells no cycles of the NPU: nothing here is a time of a phone.
+emulated NPU's answers are off, or where all of it is more than the device's memory. Bytes repeat to a page, so any
+change beyond BYTES_MARGIN is one (verdict/exact.py). The compiler tells no cycles of the NPU: nothing here is a time of
+a phone.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from pytest_npubench.suites.buckets.compiled.kinds import CompiledKind, failed, 
 from pytest_npubench.suites.buckets.htp.plan import HtpPlan, HtpPoint, HtpVisit
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import Judgement, Metric
+
+BYTES_MARGIN = 0.001  # a page more or less, 0.01 %, was seen in one compile of many: it places on several threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,15 +126,21 @@ class HtpProfileKind(CompiledKind):
             what=f"graphs of bucket {bucket}",
             metrics=(
                 *(
-                    Metric(name=f"{phase.value}_context_bytes", unit="B", value=facts.context_bytes, gate="exact")
+                    Metric(
+                        name=f"{phase.value}_context_bytes",
+                        unit="B",
+                        value=facts.context_bytes,
+                        gate="exact",
+                        margin=BYTES_MARGIN,
+                    )
                     for phase, facts in graphs.items()
                 ),
                 *(
-                    Metric(name=f"{phase.value}_spill_bytes", unit="B", value=facts.spill_bytes, gate="exact")
+                    Metric(name=f"{phase.value}_spill_bytes", unit="B", value=facts.spill_bytes, gate="none")
                     for phase, facts in graphs.items()
                     if facts.spill_bytes is not None
                 ),
-                Metric(name="need_bytes", unit="B", value=need, gate="exact"),
+                Metric(name="need_bytes", unit="B", value=need, gate="exact", margin=BYTES_MARGIN),
                 Metric(name="answer_error", unit="", value=error, gate="none"),
                 Metric(
                     name="compile_cpu_s",
@@ -183,9 +192,15 @@ class HtpStepsKind(CompiledKind):
             verdict=Verdict(kind=VerdictKind.PASSED, reason=own + jump + in_chunks),
             what=f"prefill graph of {points[0].bucket} tokens",
             metrics=(
-                Metric(name="prefill_context_bytes", unit="B", value=found[0].context_bytes, gate="exact"),
+                Metric(
+                    name="prefill_context_bytes",
+                    unit="B",
+                    value=found[0].context_bytes,
+                    gate="exact",
+                    margin=BYTES_MARGIN,
+                ),
                 *(
-                    Metric(name=name, unit="B", value=getattr(chunks, name), gate="exact")
+                    Metric(name=name, unit="B", value=getattr(chunks, name), gate="exact", margin=BYTES_MARGIN)
                     for name in ("per_chunk_bytes", "sharing_bytes")
                     if chunks is not None
                 ),
@@ -273,8 +288,8 @@ def spilled(graphs: Mapping[Phase, HtpVisit]) -> list[str]:
 
 def need_bytes(plan: HtpPlan, found: Mapping[HtpPoint, HtpVisit]) -> float:
     """Of the device with these graphs loaded: weights of all layers and the table of tokens once, what each layer's
-    binaries hold beside weights, the head's binary, the caches of every bucket, and what the graph that runs puts into
-    DRAM, the most of all."""
+    binaries hold beside weights, the head's binary, the caches of every bucket, and the tensors that the graph which
+    runs has in DRAM, the most of all."""
     shape = plan.graph(plan.head).shape
     layers = {point: facts for point, facts in found.items() if point in plan.layers(plan.buckets)}
     weights = max(facts.weight_bytes for facts in layers.values())
@@ -285,7 +300,7 @@ def need_bytes(plan: HtpPlan, found: Mapping[HtpPoint, HtpVisit]) -> float:
         shape.num_layers * (weights + beside)
         + found[plan.head].context_bytes
         + table
-        + max((facts.spill_bytes or 0) + (facts.dram_tensor_bytes or 0) for facts in layers.values())
+        + max(facts.dram_tensor_bytes or 0 for facts in layers.values())
         + sum(cache_bytes(shape, plan.spec.dtype, plan.batch_size, bucket) for bucket in buckets)
     )
 
