@@ -257,12 +257,11 @@ def _run(
     calibration: CostFile | None,
 ) -> tuple[dict[str, Any], ServingResult]:
     from pytest_npubench.cli.simulation import simulate
-    from pytest_npubench.serving.metrics import summarize
 
     started_s = time.perf_counter()
     result = simulate(system, policy, settings, requests)
     took_s = time.perf_counter() - started_s
-    metrics = summarize(result, slo, num_experts=system.shape.num_experts)
+    metrics = _metrics(system, result, slo)
     found = {metric.name: metric.value for metric in metrics}
     served_s = result.ended_s - result.started_s
     asked = "as replayed" if rate_per_s is None else f"at {rate_per_s:g} requests/s"
@@ -284,6 +283,25 @@ def _run(
     return run, result
 
 
+def _metrics(system: System, result: ServingResult, slo: Slo | None) -> tuple[ServingMetric, ...]:
+    from pytest_npubench.serving.metrics import ServingMetric, summarize
+
+    metrics = tuple(summarize(result, slo, num_experts=system.shape.num_experts))
+    if not system.shares_prefixes:
+        return metrics
+    num_tokens = sum(record.prompt_tokens or 0 for record in result.records)
+    return (
+        *metrics,
+        ServingMetric(
+            name="prefix_hit",
+            unit="fraction",
+            value=result.num_found_tokens / num_tokens,
+            definition="prompt tokens that were in the cache when their request was first admitted / prompt tokens",
+            kind="none",
+        ),
+    )
+
+
 def _banded(
     system: System,
     policy: str,
@@ -300,12 +318,11 @@ def _banded(
 
     from pytest_npubench.cli.simulation import simulate
     from pytest_npubench.engines.virtual.calibration import MEAN_SCALE
-    from pytest_npubench.serving.metrics import summarize
 
     drawn: dict[str, list[float]] = {metric.name: [] for metric in metrics}
     for cost in calibration.calibration(system.shape).draws(NUM_DRAWS):
         result = simulate(replace(system, cost=cost), policy, settings, requests)
-        for metric in summarize(result, slo, num_experts=system.shape.num_experts):
+        for metric in _metrics(system, result, slo):
             if metric.value is not None and isfinite(metric.value):
                 drawn[metric.name].append(metric.value)
     beyond = calibration.beyond(best.log, system.shape)
@@ -411,7 +428,7 @@ def _loads(
     if arguments.replay:
         rows = replayed_rows(found, num_requests, most_tokens=most_tokens)
         assert rows.arrival_s is not None
-        return rows, [(None, arriving_at(replay(rows.arrival_s), rows.requests))]
+        return rows, [(None, arriving_at(replay(rows.arrival_s), rows.requests, rows.content))]
     sample = drawn_lengths(found, num_requests, seed=arguments.seed, most_tokens=most_tokens)
     return sample, [
         (rate, arriving(sample.requests, rate_per_s=rate, cv=arguments.cv, seed=arguments.seed))

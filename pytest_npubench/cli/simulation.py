@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_npubench.engines.virtual.executor import VirtualExecutor
     from pytest_npubench.engines.virtual.step_cost import StepCost
     from pytest_npubench.serving.load import OpenLoad
-    from pytest_npubench.serving.request import ServingRequest
+    from pytest_npubench.serving.request import PromptContent, ServingRequest
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.serving.schedulers.protocol import Scheduler
     from pytest_npubench.serving.settings import Setting
@@ -56,6 +56,8 @@ class System:
     """What a preempted request left in the KV cache is found when it comes back, unless it was overwritten."""
     prefix_hit_fraction: float = 0.0
     """Of each prompt, found in the KV cache."""
+    shares_prefixes: bool = False
+    """What prompts have in common, by their ids, is found there, unless it was overwritten."""
 
     @property
     def hardware(self) -> str:
@@ -93,6 +95,8 @@ class System:
         )
         scheduler.batch.keeps_preempted = self.keeps_blocks
         scheduler.batch.prefix_hit_fraction = self.prefix_hit_fraction
+        if self.shares_prefixes:
+            scheduler.batch.share_prefixes()
         return scheduler
 
     @property
@@ -132,6 +136,8 @@ def simulate(
     from pytest_npubench.serving.load import OpenLoad
     from pytest_npubench.serving.loop import serve
 
+    if system.shares_prefixes:
+        _check_contents(requests, policy)
     if policy == "disaggregated":
         if system.cost is not None:
             raise ConfigError("policy disaggregated runs on two halves of the devices, which no calibrated cost is of")
@@ -144,6 +150,17 @@ def simulate(
     return serve(
         OpenLoad(requests), scheduler, executor, VirtualClock(), is_asynchronous=system.is_asynchronous, watch=watch
     )
+
+
+def _check_contents(requests: tuple[ServingRequest, ...], policy: str) -> None:
+    if policy == "disaggregated":
+        raise ConfigError("policy disaggregated hands keys and values over; it shares none by --prefix-hit ids")
+    unknown = next((request for request in requests if request.content is None), None)
+    if unknown is not None:
+        raise ConfigError(
+            f"--prefix-hit ids: request {unknown.id} of {unknown.prompt_tokens} prompt tokens has no ids; want "
+            "--replay of a trace with hash_ids of each prompt, or a run with prompt_token_ids"
+        )
 
 
 def _on_replicas(
@@ -203,7 +220,12 @@ def replayed_rows(found: Workload, num_requests: int, *, most_tokens: int) -> Le
     if len(rows.requests) < num_requests:
         raise WorkloadError(f"workload {found.name!r} has {len(rows.requests)} requests that fit; want {num_requests}")
     assert rows.arrival_s is not None
-    return replace(rows, requests=rows.requests[:num_requests], arrival_s=rows.arrival_s[:num_requests])
+    return replace(
+        rows,
+        requests=rows.requests[:num_requests],
+        arrival_s=rows.arrival_s[:num_requests],
+        content=rows.content and rows.content[:num_requests],
+    )
 
 
 def arriving(
@@ -222,8 +244,10 @@ def arriving(
     return arriving_at(times_s, requests)
 
 
-def arriving_at(times_s: tuple[float, ...], requests: tuple[Request, ...]) -> tuple[ServingRequest, ...]:
+def arriving_at(
+    times_s: tuple[float, ...], requests: tuple[Request, ...], contents: tuple[PromptContent, ...] | None = None
+) -> tuple[ServingRequest, ...]:
     """Each request at its time, in seconds."""
     from pytest_npubench.serving.arrivals import load_of
 
-    return load_of(times_s, [(request.input_tokens, request.output_tokens) for request in requests])
+    return load_of(times_s, [(request.input_tokens, request.output_tokens) for request in requests], contents)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_npubench.workloads.measured_run import EngineArguments
 
 cached_count = whole_number(10**12)
+IDS = "ids"
 DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8", "int4")
 
 
@@ -55,7 +56,11 @@ def add_system_options(parser: argparse.ArgumentParser, *, hardware: str) -> Non
     parser.add_argument("--dtype", choices=DTYPES, help="of the weights (default: the hardware file's)")
     parser.add_argument("--kv-dtype", choices=DTYPES, help="of keys and values (default: the weights')")
     parser.add_argument(
-        "--prefix-hit", metavar="PERCENT", type=percent, default=0.0, help="of each prompt in the cache (default 0%%)"
+        "--prefix-hit",
+        metavar="PERCENT",
+        type=_prefix_hit,
+        default=0.0,
+        help="of each prompt in the cache (default 0%%), or ids: what prompts have in common, by the load's own ids",
     )
     parser.add_argument(
         "--no-prefix-caching", action="store_true", help="a preempted request finds nothing of it in the cache"
@@ -95,6 +100,9 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
     from pytest_npubench.engines.hf_config import named_or_read
     from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
 
+    shares_prefixes = arguments.prefix_hit == IDS
+    if shares_prefixes and arguments.no_prefix_caching:
+        raise ConfigError("--prefix-hit ids is about a prefix cache; want it or --no-prefix-caching")
     spec = None if arguments.hardware is None else hardware(arguments.hardware)
     shape = named_or_read(arguments.model)
     devices = arguments.tensor_parallel or stated.tensor_parallel or 1
@@ -134,8 +142,18 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
         kv_capacity_tokens=capacity,
         seed=arguments.seed,
         keeps_blocks=stated.keeps_blocks and not arguments.no_prefix_caching,
-        prefix_hit_fraction=arguments.prefix_hit,
+        prefix_hit_fraction=0.0 if shares_prefixes else arguments.prefix_hit,
+        shares_prefixes=shares_prefixes,
     )
+
+
+def _prefix_hit(text: str) -> float | str:
+    if text.strip() == IDS:
+        return IDS
+    try:
+        return percent(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, or {IDS}") from None
 
 
 def calibrated_system(arguments: argparse.Namespace, path: Path) -> tuple[System, CostFile]:

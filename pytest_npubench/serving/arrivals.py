@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pytest_npubench.errors import ConfigError, WorkloadError
-from pytest_npubench.serving.request import ServingRequest, check_load
+from pytest_npubench.serving.request import PromptContent, ServingRequest, check_load
 from pytest_npubench.stats.checks import FloatArray
 
 Times = tuple[float, ...]
@@ -90,17 +91,25 @@ def realised(times_s: Sequence[float]) -> Realised:
     return Realised(rate, float(gaps.std(ddof=1)) * rate if gaps.size > 1 else None)
 
 
-def load_of(times_s: Sequence[float], lengths: Sequence[tuple[int, int]]) -> tuple[ServingRequest, ...]:
-    """Requests 0, 1, ... of these arrivals and (prompt, output) tokens, one pair each.
+def load_of(
+    times_s: Sequence[float],
+    lengths: Sequence[tuple[int, int]],
+    contents: Sequence[PromptContent] | None = None,
+) -> tuple[ServingRequest, ...]:
+    """Requests 0, 1, ... of these arrivals, (prompt, output) tokens, and prompts where they are known, one each.
 
-    Raises WorkloadError: another number of times than of lengths, times not finite, negative or out of order, lengths
-    below 1.
+    Raises WorkloadError: another number of times than of lengths or prompts, times not finite, negative or out of
+    order, lengths below 1.
     """
     if len(times_s) != len(lengths):
         raise WorkloadError(f"{len(times_s)} arrival times for {len(lengths)} lengths; want one for each")
+    if contents is not None and len(contents) != len(lengths):
+        raise WorkloadError(f"{len(contents)} prompts for {len(lengths)} lengths; want one for each")
     load = tuple(
-        ServingRequest(id=index, arrival_s=time, prompt_tokens=prompt, output_tokens=output)
-        for index, (time, (prompt, output)) in enumerate(zip(times_s, lengths, strict=True))
+        ServingRequest(id=index, arrival_s=time, prompt_tokens=prompt, output_tokens=output, content=content)
+        for index, (time, (prompt, output), content) in enumerate(
+            zip(times_s, lengths, contents or repeat(None, len(lengths)), strict=True)
+        )
     )
     check_load(load)
     return load

@@ -14,6 +14,8 @@ An engine may keep the keys and values of freed blocks until they are taken agai
 in the order in which they were freed, those of a preempted request from its end on, so that the beginning of its prompt
 is often still there when it comes back, and is not prefilled again. `prefix_hit_fraction` of a new prompt is found
 there as well, from requests before it. Both are whole blocks, and the last token is always computed, for its output.
+Where requests say what their prompts hold, `share_prefixes` finds it by that: a block is there for others as soon as
+its tokens are prefilled, is held by all who found it, and stays until it is taken again, the longest freed first.
 
 Nothing here takes time in proportion to the number of running requests unless that number changes: the step at which
 each finishes is known when it starts to decode, and those that need a block at steps of one remainder by the block size
@@ -26,9 +28,11 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from itertools import islice
 
 from pytest_npubench.errors import ConfigError, WorkloadError
 from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
+from pytest_npubench.serving.kv_blocks import BlockName, BlockNames, KvBlocks, SharedBlocks
 from pytest_npubench.serving.member import BatchMember, KeptBlocks
 from pytest_npubench.serving.request import ServingRequest
 
@@ -51,6 +55,7 @@ class Batch:
         self.all_layers = LayerGroup(0, num_layers)
         self.max_batch_size = max_batch_size
         self.blocks = KvBlocks(num_blocks=kv_blocks, block_size_tokens=block_size_tokens)
+        self.num_found_tokens = 0  # of prompts, in the cache when they were first admitted
         self.members: dict[int, BatchMember] = {}
         self.waiting: deque[BatchMember] = deque()
         self.in_flight: dict[int, BatchMember] = {}
@@ -67,6 +72,14 @@ class Batch:
         self._dropped: list[int] = []
         self._decode: tuple[int, ...] | None = None
         self._decode_only: IterationPlan | None = None
+        self._shared: SharedBlocks | None = None
+        self._names = BlockNames(block_size_tokens)
+
+    def share_prefixes(self) -> None:
+        """Prompts find what they have in common, by ServingRequest.content. To be called before anybody arrives."""
+        self.blocks = self._shared = SharedBlocks(
+            num_blocks=self.blocks.num_blocks, block_size_tokens=self.blocks.block_size_tokens
+        )
 
     # what the loop calls
 
@@ -156,11 +169,16 @@ class Batch:
         if not self.waiting or self._dropped or len(self._admitted) >= self.max_batch_size:
             return None
         member = self.waiting[0]
-        return member if self._blocks_wanted(member, whole) <= self.blocks.num_free else None
+        wanted = self._blocks_wanted(member, whole)
+        if self._shared is not None:
+            wanted = self._shared.num_free_wanted(wanted, self._found(member))
+        return member if wanted <= self.blocks.num_free else None
 
     def cached_tokens(self, member: BatchMember) -> int:
         """Of its prompt, those that need not be prefilled if it is admitted now."""
         size = self.blocks.block_size_tokens
+        if self._shared is not None:
+            return len(self._found(member)) * size
         if member.kept is not None:
             found = member.kept.num_left(self.blocks.num_taken) * size
         elif member.scheduled_at is None:
@@ -197,7 +215,12 @@ class Batch:
             finishing=self._finishing(rows) if group.stop == self.num_layers else (),
             dropped=tuple(self._dropped),
             num_padding_rows=num_padding_rows,
+            shared_kv_tokens=self._shared_kv_tokens,
         )
+
+    @property
+    def _shared_kv_tokens(self) -> int:
+        return self._shared.num_shared * self.blocks.block_size_tokens if self._shared is not None else 0
 
     def _plan_decode_only(self, num_padding_rows: int) -> IterationPlan | None:
         decode = self.decode
@@ -209,6 +232,7 @@ class Batch:
                 passes=(LayerPass(self.all_layers),),
                 dropped=tuple(self._dropped),
                 num_padding_rows=num_padding_rows,
+                shared_kv_tokens=self._shared_kv_tokens,
             )
             if self._dropped or num_padding_rows:
                 return plan
@@ -232,13 +256,21 @@ class Batch:
         return self.blocks.blocks_for(member.peak_kv_tokens if whole else member.prompt_tokens)
 
     def _hold(self, member: BatchMember, num_blocks: int) -> None:
-        member.prefilled_tokens = self.cached_tokens(member)
-        found = 0 if member.kept is None else member.prefilled_tokens // self.blocks.block_size_tokens
-        member.kept = None
-        self.blocks.take(num_blocks, num_found=found)
+        if self._shared is not None:
+            member.named = self._found(member)
+            member.num_filled = len(member.named)
+            member.prefilled_tokens = member.num_filled * self.blocks.block_size_tokens
+            self._shared.hold(member.named)
+            self.blocks.take(num_blocks - member.num_filled)
+        else:
+            member.prefilled_tokens = self.cached_tokens(member)
+            found = 0 if member.kept is None else member.prefilled_tokens // self.blocks.block_size_tokens
+            member.kept = None
+            self.blocks.take(num_blocks, num_found=found)
         member.num_blocks = num_blocks
         if member.scheduled_at is None:
             member.scheduled_at = self.iteration
+            self.num_found_tokens += member.prefilled_tokens
         self._admitted[member.id] = member
 
     def _start(self, member: BatchMember) -> None:
@@ -294,7 +326,25 @@ class Batch:
         last = plan.passes[-1] if plan.passes else None
         if last is not None and last.prefill and last.group.stop == self.num_layers:
             for row in last.prefill:
-                self.in_flight[row.request].prefilled_tokens += row.num_tokens
+                member = self.in_flight[row.request]
+                member.prefilled_tokens += row.num_tokens
+                if self._shared is not None and member.request.content is not None:
+                    self._fill(member, min(member.prefilled_tokens, member.request.prompt_tokens))
+
+    def _found(self, member: BatchMember) -> list[BlockName]:
+        """Blocks that hold the beginning of its prompt, which leave at least its last token to be computed."""
+        assert self._shared is not None
+        most = (member.prompt_tokens - 1) // self.blocks.block_size_tokens
+        return self._shared.find(islice(self._names.of(member.request), most))
+
+    def _fill(self, member: BatchMember, num_tokens: int) -> None:
+        """The member's blocks hold so many tokens, and may be found."""
+        assert self._shared is not None
+        num_full = num_tokens // self.blocks.block_size_tokens
+        if num_full > member.num_filled:
+            names = self._names.of(member.request, member.num_filled)
+            member.named += self._shared.fill(islice(names, num_full - member.num_filled))
+            member.num_filled = num_full
 
     def _check_decode(self, decode: tuple[int, ...]) -> None:
         if decode is not self._decode and decode != self.decode:
@@ -309,8 +359,10 @@ class Batch:
     def _preempt(self, member: BatchMember) -> None:
         running = member.id in self.running
         num_steps = self._step - member.decodes_from_step if running else 0
-        if self.keeps_preempted:
-            held = member.prompt_tokens + num_steps if running else member.prefilled_tokens
+        held = member.prompt_tokens + num_steps if running else member.prefilled_tokens
+        if self._shared is not None:
+            self._fill(member, held)
+        elif self.keeps_preempted:
             member.kept = KeptBlocks(
                 num_full=held // self.blocks.block_size_tokens,
                 num_freed=self.blocks_of(member),
@@ -327,7 +379,12 @@ class Batch:
         self.ended.append(member)
 
     def _release(self, member: BatchMember) -> None:
-        self.blocks.give_back(self.blocks_of(member))
+        if self._shared is not None:
+            self._shared.give_back(self.blocks_of(member), member.named)
+            member.named, member.num_filled = [], 0
+            self._decode_only = None  # which says how much is shared
+        else:
+            self.blocks.give_back(self.blocks_of(member))
         if member.grows_from_step is not None:
             del self._growing[member.grows_from_step % self.blocks.block_size_tokens][member.id]
             member.grows_from_step = None
@@ -369,41 +426,3 @@ class Calendar:
         members = self._at.get(step, [])
         if member in members:
             members.remove(member)
-
-
-class KvBlocks:
-    """The paged KV cache as a count: free blocks out of `num_blocks`. Raises ConfigError for a size below 1.
-
-    Which block a token's keys and values lie in is the executor's business; planning needs to know whether there is
-    one. A prompt of P tokens that generates n keeps at most P + n - 1 tokens: the last one is never fed back.
-
-    Worked number: 100 tokens in blocks of 16 hold ceil(100 / 16) = 7 blocks (Kwon et al. 2023, section 4.1).
-    """
-
-    __slots__ = ("block_size_tokens", "num_blocks", "num_free", "num_taken")
-
-    def __init__(self, *, num_blocks: int, block_size_tokens: int) -> None:
-        for name, value in (("kv_blocks", num_blocks), ("block_size_tokens", block_size_tokens)):
-            if value < 1:
-                raise ConfigError(f"{name} is {value}; want at least 1")
-        self.num_blocks = num_blocks
-        self.block_size_tokens = block_size_tokens
-        self.num_free = num_blocks
-        self.num_taken = 0  # ever, in the order in which they were freed
-
-    @property
-    def capacity_tokens(self) -> int:
-        return self.num_blocks * self.block_size_tokens
-
-    def blocks_for(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.block_size_tokens)
-
-    def take(self, num_blocks: int, *, num_found: int = 0) -> None:
-        """num_found of them hold what is wanted, wherever they stand."""
-        assert num_blocks <= self.num_free
-        self.num_free -= num_blocks
-        self.num_taken += num_blocks - num_found
-
-    def give_back(self, num_blocks: int) -> None:
-        self.num_free += num_blocks
-        assert self.num_free <= self.num_blocks

@@ -68,7 +68,8 @@ class IterationPlan:
     only those that prefill. `decode` holds requests that feed their latest token; each gets one more. `finishing` are
     the requests whose last prompt token leaves the last layer: they get a token as well. `dropped` are requests whose
     keys, values and hidden states must be freed before anything runs: preempted. `num_padding_rows` are rows
-    a static batch keeps for requests that have ended: they cost time, and never count.
+    a static batch keeps for requests that have ended: they cost time, and never count. Of the keys and values
+    of all requests, shared_kv_tokens are another request's as well: they lie on the device once.
     """
 
     decode: tuple[int, ...] = ()
@@ -76,6 +77,7 @@ class IterationPlan:
     finishing: tuple[int, ...] = ()
     dropped: tuple[int, ...] = ()
     num_padding_rows: int = 0
+    shared_kv_tokens: int = 0
 
     @property
     def num_prefill_tokens(self) -> int:

@@ -105,6 +105,7 @@ def serve(
         started_s=started_s,
         ended_s=clock.now_s(),
         num_layers=batch.num_layers,
+        num_found_tokens=batch.num_found_tokens,
     )
 
 

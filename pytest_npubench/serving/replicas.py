@@ -180,6 +180,7 @@ def serve_replicas(
         started_s=0.0,
         ended_s=log.end_s[-1],
         num_layers=first.batch.num_layers,
+        num_found_tokens=sum(one.scheduler.batch.num_found_tokens for one in replicas),
     )
 
 

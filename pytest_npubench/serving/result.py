@@ -17,7 +17,8 @@ from pytest_npubench.serving.settings import Setting
 class ServingResult:
     """records: every request that arrived, in order of arrival, finished or not. clock: "wall" or "virtual".
 
-    settings are the policy's, as they were in force; started_s and ended_s are on the run's clock.
+    settings are the policy's, as they were in force; started_s and ended_s are on the run's clock. num_found_tokens of
+    the prompts were in the KV cache when they were first admitted.
     """
 
     records: tuple[RequestRecord, ...]
@@ -28,6 +29,7 @@ class ServingResult:
     started_s: float
     ended_s: float
     num_layers: int
+    num_found_tokens: int = 0
 
 
 def record_of(member: BatchMember, log: IterationLog, token_times_s: Sequence[float] | None = None) -> RequestRecord:

@@ -88,7 +88,7 @@ class CsvFormat:
                 continue  # a blank line
             if len(cells) != len(header):
                 raise WorkloadError(f"{path}, line {line}: {len(cells)} cells; want {len(header)}, as in the header")
-            yield (
+            yield Row(
                 tokens_from_text(cells[inputs], path, line, self.input_column),
                 tokens_from_text(cells[outputs], path, line, self.output_column),
                 None if arrival is None else self.clock(cells[arrival], path, line, self.arrival_column),

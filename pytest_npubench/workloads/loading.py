@@ -39,6 +39,7 @@ def load(path: str | Path, *, file_format: str | None = None, count_tokens: Coun
         output_tokens=columns.output_tokens,
         arrival_s=columns.arrival_s,
         num_unusable=columns.num_unusable,
+        content=columns.content,
     )
 
 

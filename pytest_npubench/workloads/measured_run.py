@@ -2,7 +2,8 @@
 
 Read are
     a folder with requests.jsonl and meta.json   one object a request with input_toks, output_toks, queued_ts,
-                                                 first_token_ts and last_token_ts in seconds of one clock; engine_kwargs
+                                                 first_token_ts and last_token_ts in seconds of one clock,
+                                                 prompt_token_ids where they are known; engine_kwargs
     requests.jsonl alone
     vLLM's benchmark JSON, with --save-detailed  input_lens, output_lens, ttfts, itls and start_times
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +25,7 @@ from pytest_npubench.core.record_reader import OPEN_JSON, WrongEntryError, at_le
 from pytest_npubench.core.regular_file import read_text
 from pytest_npubench.errors import WorkloadError
 from pytest_npubench.serving.metrics.record import RequestRecord
-from pytest_npubench.serving.request import ServingRequest
+from pytest_npubench.serving.request import PromptContent, ServingRequest
 
 MAX_BYTES = 256 * 2**20
 REQUESTS, META = "requests.jsonl", "meta.json"
@@ -52,8 +53,13 @@ class MeasuredRequest:
     arrival_s: Seconds = field(metadata=key("queued_ts"))
     first_token_s: Seconds = field(metadata=key("first_token_ts"))
     last_token_s: Seconds = field(metadata=key("last_token_ts"))
+    token_ids: tuple[int, ...] | None = field(default=None, metadata=key("prompt_token_ids"))
 
     def __post_init__(self) -> None:
+        if self.token_ids is not None and len(self.token_ids) != self.prompt_tokens:
+            raise WrongEntryError(
+                "prompt_token_ids", f"{len(self.token_ids)} ids; want input_toks, {self.prompt_tokens}"
+            )
         if self.first_token_s < self.arrival_s:
             raise WrongEntryError("first_token_ts", f"{self.first_token_s} is before the arrival at {self.arrival_s}")
         if self.last_token_s < self.first_token_s:
@@ -114,7 +120,11 @@ class MeasuredRun:
         """The requests as they arrived, ids from 0."""
         return tuple(
             ServingRequest(
-                id=index, arrival_s=one.arrival_s, prompt_tokens=one.prompt_tokens, output_tokens=one.output_tokens
+                id=index,
+                arrival_s=one.arrival_s,
+                prompt_tokens=one.prompt_tokens,
+                output_tokens=one.output_tokens,
+                content=None if one.token_ids is None else PromptContent(one.token_ids),
             )
             for index, one in enumerate(self.requests)
         )
@@ -152,9 +162,8 @@ def _run(path: Path, requests: Sequence[MeasuredRequest], engine: EngineArgument
     ordered = sorted(requests, key=lambda one: one.arrival_s)
     zero_s = ordered[0].arrival_s
     moved = tuple(
-        MeasuredRequest(
-            prompt_tokens=one.prompt_tokens,
-            output_tokens=one.output_tokens,
+        replace(
+            one,
             arrival_s=one.arrival_s - zero_s,
             first_token_s=one.first_token_s - zero_s,
             last_token_s=one.last_token_s - zero_s,

@@ -1,6 +1,7 @@
 """What every trace reader shares: opening a user's file, checking one value, collecting rows into columns.
 
-A row is (input_tokens, output_tokens, arrival in seconds on the file's own clock or None). A row without a prompt or
+A row is (input_tokens, output_tokens, arrival in seconds on the file's own clock or None), and what the prompt holds
+where the file has ids of it. A row without a prompt or
 without an answer cannot be run, so it is left out and counted; in logs such rows are failed requests. Arrivals become
 seconds from the earliest row; a file out of time order is sorted by arrival, rows of one instant in file order.
 """
@@ -13,12 +14,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from pytest_npubench.core import regular_file
 from pytest_npubench.errors import WorkloadError
-
-Row = tuple[int, int, "float | None"]
+from pytest_npubench.serving.request import PromptContent
 
 MAX_TOKENS = 2**31 - 1
 MAX_BYTES = 2 * 1024 * 1024 * 1024  # ShareGPT, the largest trace that people replay, has 0.7 GB
@@ -26,14 +26,23 @@ _WANT_TOKENS = f"want a whole number of tokens from 0 to {MAX_TOKENS}"
 _WANT_TIME = "want a finite number"
 
 
+class Row(NamedTuple):
+    input_tokens: int
+    output_tokens: int
+    arrival_s: float | None
+    content: PromptContent | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceColumns:
-    """A trace file's usable rows as columns; arrival_s is None where the file holds no times."""
+    """A trace file's usable rows as columns; arrival_s is None where the file holds no times, content where one of them
+    has no ids."""
 
     input_tokens: tuple[int, ...]
     output_tokens: tuple[int, ...]
     arrival_s: tuple[float, ...] | None
     num_unusable: int
+    content: tuple[PromptContent, ...] | None = None
 
 
 @contextmanager
@@ -101,7 +110,7 @@ def collect(rows: Iterable[Row], path: Path) -> TraceColumns:
     num_rows = 0
     for row in rows:
         num_rows += 1
-        if row[0] and row[1]:
+        if row.input_tokens and row.output_tokens:
             usable.append(row)
     if not num_rows:
         raise WorkloadError(f"{path} holds no requests; want at least one row")
@@ -111,18 +120,19 @@ def collect(rows: Iterable[Row], path: Path) -> TraceColumns:
 
 
 def _columns(usable: list[Row], num_unusable: int) -> TraceColumns:
-    input_tokens, output_tokens, arrivals = zip(*_by_arrival(usable), strict=True)
+    input_tokens, output_tokens, arrivals, contents = zip(*_by_arrival(usable), strict=True)
     first = arrivals[0]
     return TraceColumns(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         arrival_s=None if first is None else tuple(arrival - first for arrival in arrivals),
         num_unusable=num_unusable,
+        content=None if None in contents else contents,
     )
 
 
 def _by_arrival(rows: list[Row]) -> list[Row]:
     """Sorted stably by arrival; as they are where the file holds no times."""
-    if rows[0][2] is None:
+    if rows[0].arrival_s is None:
         return rows
-    return sorted(rows, key=lambda row: row[2] or 0.0)
+    return sorted(rows, key=lambda row: row.arrival_s or 0.0)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import WorkloadError
+from pytest_npubench.serving.request import PromptContent
 
 DRAWS_PER_BLOCK = 16_384
 MIN_KEPT_FRACTION = 1 / 1000
@@ -30,12 +31,14 @@ class LengthSample:
     """Requests of a workload, with how many were looked at and how many of those were over a limit.
 
     arrival_s: seconds from the first request of the trace, one a request; None where unknown or drawn at random.
+    content: what each prompt holds, likewise.
     """
 
     requests: tuple[Request, ...]
     num_drawn: int
     num_dropped: int
     arrival_s: tuple[float, ...] | None = None
+    content: tuple[PromptContent, ...] | None = None
 
     @property
     def dropped_fraction(self) -> float:

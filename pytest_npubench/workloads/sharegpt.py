@@ -49,9 +49,10 @@ def _rows(entries: list[object], path: Path, count_tokens: CountTokens) -> Itera
         turns = _turns(entry, path, index)
         pair = next((pair for pair in pairwise(turns) if _is_question_and_answer(pair)), None)
         if pair is None:
-            yield 0, 0, None  # nothing to run; counted with the rows of length 0
+            yield Row(0, 0, None)  # nothing to run; counted with the rows of length 0
         else:
-            yield _count(pair[0][1], count_tokens, path, index), _count(pair[1][1], count_tokens, path, index), None
+            prompt, answer = (_count(text, count_tokens, path, index) for _, text in pair)
+            yield Row(prompt, answer, None)
 
 
 def _is_question_and_answer(pair: tuple[tuple[str, str], tuple[str, str]]) -> bool:

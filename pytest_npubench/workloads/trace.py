@@ -12,17 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_npubench.errors import WorkloadError
+from pytest_npubench.serving.request import PromptContent
 from pytest_npubench.workloads.sampling import LengthSample, Workload, as_requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceWorkload(Workload):
-    """A trace's usable rows in order of arrival; num_unusable more had no prompt or no answer."""
+    """A trace's usable rows in order of arrival; num_unusable more had no prompt or no answer.
+
+    content: what each prompt holds, where the trace says so; rows that are drawn, in another order, have none.
+    """
 
     input_tokens: tuple[int, ...]
     output_tokens: tuple[int, ...]
     arrival_s: tuple[float, ...] | None
     num_unusable: int
+    content: tuple[PromptContent, ...] | None = None
 
     def draw(self, uniforms: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         rows = np.floor(uniforms[:, 0] * len(self.input_tokens)).astype(np.int64).tolist()
@@ -39,9 +44,11 @@ class TraceWorkload(Workload):
         kept = np.flatnonzero(limits.keep(inputs, outputs))
         if not len(kept):
             raise WorkloadError(f"workload {self.name!r}: none of its {len(inputs)} requests is within {limits}")
+        chosen = kept.tolist()
         return LengthSample(
             requests=tuple(as_requests(inputs[kept], outputs[kept])),
             num_drawn=len(inputs),
             num_dropped=len(inputs) - len(kept),
-            arrival_s=None if self.arrival_s is None else tuple(self.arrival_s[row] for row in kept.tolist()),
+            arrival_s=None if self.arrival_s is None else tuple(self.arrival_s[row] for row in chosen),
+            content=None if self.content is None else tuple(self.content[row] for row in chosen),
         )

@@ -170,9 +170,49 @@ def test_a_part_of_the_prompts_in_the_cache_comes_sooner(call: Run) -> None:
     assert means[1] < means[0]
 
 
+@pytest.fixture
+def conversation(tmp_path: Path) -> Path:
+    """Three prompts of 1,100 tokens: the second one repeats the first 1,024 of the first, the third repeats it all."""
+    path = tmp_path / "conversation.jsonl"
+    rows = [(0, [1, 2, 3]), (60_000, [1, 2, 4]), (120_000, [1, 2, 3])]
+    text = '{{"timestamp": {}, "input_length": 1100, "output_length": 4, "hash_ids": {}}}\n'
+    path.write_text("".join(text.format(*row) for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("policy", ["chunked", "layered"])
+def test_what_prompts_of_a_trace_have_in_common_is_found(call: Run, conversation: Path, policy: str) -> None:
+    """1,024 of the second prompt; of the third 68 blocks of 16 tokens, which leave its last 12 to be computed."""
+    load = ["--workload", conversation, "--replay", "--requests", 3, "--policy", policy, "--prefix-hit", "ids"]
+    done = call("simulate", *SYSTEM, *load, "--json")
+    (run,) = done.json["runs"]
+    values = {metric["name"]: metric["value"] for metric in run["metrics"]}
+    assert values["prefix_hit"] == pytest.approx((1024 + 1088) / 3300)
+    assert "prefix_hit" in call("simulate", *SYSTEM, *load).out
+    two_halves = call("simulate", *SYSTEM, *load, "--policy", "disaggregated", "--tensor-parallel", 2)
+    assert "it shares none by --prefix-hit ids" in two_halves.err
+
+
+def test_prompts_of_a_run_are_known_by_their_token_ids(call: Run, tmp_path: Path) -> None:
+    """40 tokens twice: two blocks of 16 are found, and no more, as the rest is not a full one."""
+    row = {"input_toks": 40, "output_toks": 2, "first_token_ts": 1.0, "last_token_ts": 2.0}
+    rows = [row | {"queued_ts": at, "prompt_token_ids": list(range(40))} for at in (0.0, 1.0)]
+    path = tmp_path / "requests.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
+    options = ["--run", path, "--prefix-hit", "ids", "--json"]
+    (run,) = call("simulate", *SYSTEM, *options).json["runs"]
+    values = {metric["name"]: metric["value"] for metric in run["metrics"]}
+    assert values["prefix_hit"] == pytest.approx(32 / 80)
+    path.write_text(json.dumps(rows[0] | {"input_toks": 41}) + "\n", encoding="utf-8")
+    assert "prompt_token_ids: 40 ids; want input_toks, 41" in call("simulate", *SYSTEM, *options).err
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        (["--prefix-hit", "ids"], "has no ids; want --replay of a trace with hash_ids"),
+        (["--prefix-hit", "ids", "--no-prefix-caching"], "want it or --no-prefix-caching"),
+        (["--prefix-hit", "id"], "want a part above 0 up to 100 %, such as 25%, or ids"),
         (["--expert-parallel"], "one replica shares with nobody"),
         (["--data-parallel", 2, "--expert-parallel", "--model", "qwen3-8b"], "qwen3-8b has no experts"),
         (["--data-parallel", 2, "--policy", "disaggregated"], "want a data parallel of 1"),

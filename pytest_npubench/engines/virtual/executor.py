@@ -62,6 +62,7 @@ class VirtualExecutor:
         self._router = None if shape.is_dense else sampled_router(shape, seed)
         self._held = HeldTokens(shape.num_layers, shape.sliding_window)
         self._iteration = 0
+        self._shared_layers = 0  # token-layers that lie there once for several requests
         self._expert_bytes = shape.expert_bytes(dtype_bytes(dtype))
         self._token_layer_bytes = shape.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)) / shape.num_layers
         self._hidden_bytes = HIDDEN_STATES_PER_TOKEN * shape.hidden * dtype_bytes(dtype)
@@ -102,7 +103,7 @@ class VirtualExecutor:
         num_rows, share = len(plan.decode), _share(plan)
         context, window, growth = held.context_tokens, held.window_tokens, held.window_growth
         context_s, window_s = cost.context_s * share, cost.window_s * share
-        token_layers, now_s = held.token_layers, start_s
+        token_layers, now_s = self._token_layers, start_s
         ends_s: list[float] = []
         real: list[int] = []
         padded: list[int] = []
@@ -132,7 +133,13 @@ class VirtualExecutor:
     def _decode(self, plan: IterationPlan) -> None:
         for request in plan.dropped:
             self._held.drop(request)
+        self._shared_layers = plan.shared_kv_tokens * self.num_layers
         self._held.decode(plan.decode)
+
+    @property
+    def _token_layers(self) -> int:
+        """On the device. Requests that were admitted and have not run share what is not held twice yet."""
+        return max(0, self._held.token_layers - self._shared_layers)
 
     def work(self, plan: IterationPlan) -> tuple[StepWork, int]:
         """What a plan asks of the device, and the experts that it activates, padding rows not counted. The rows have
@@ -162,7 +169,7 @@ class VirtualExecutor:
             expert_activations=activations,
             padded_expert_activations=padded_activations,
             expert_load_bytes=activations * self._expert_bytes,
-            kv_bytes=int(held.token_layers * self._token_layer_bytes),
+            kv_bytes=int(self._token_layers * self._token_layer_bytes),
             hidden_bytes=int(held.hidden_tokens * self._hidden_bytes),
         )
 
@@ -177,9 +184,9 @@ class VirtualExecutor:
         return real, self._router.activations(self._iteration, first, stop, num_rows + padding, prefill)
 
     def _check_capacity(self) -> None:
-        if self._held.token_layers > self.kv_capacity_tokens * self.num_layers:
+        if self._token_layers > self.kv_capacity_tokens * self.num_layers:
             raise MeasurementError(
-                f"keys and values of {self._held.token_layers / self.num_layers:.0f} tokens; the device holds "
+                f"keys and values of {self._token_layers / self.num_layers:.0f} tokens; the device holds "
                 f"{self.kv_capacity_tokens}"
             )
 
