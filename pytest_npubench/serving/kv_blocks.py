@@ -134,8 +134,8 @@ class BlockNames:
         self._of: dict[int, list[int]] = {}
 
     def of(self, request: ServingRequest, first: int = 0) -> Iterator[BlockName]:
-        """From its first one on: of its prompt, then of what it generates, without end. Raises ConfigError for ids whose
-        tokens neither divide into blocks nor add up to one."""
+        """From its first one on: of its prompt, then of what it generates, without end. Raises ConfigError for ids
+        whose tokens neither divide into blocks nor add up to one."""
         content = request.content
         if content is None:
             return ((request.id, place) for place in count(first))
