@@ -93,13 +93,16 @@ def _check_usage(parser: argparse.ArgumentParser, arguments: argparse.Namespace)
 
 
 def _profile(arguments: argparse.Namespace) -> SourcedProfile:
-    from pytest_npubench.cli.profile_source import profile_from_file, profile_from_journal
+    from pytest_npubench.cli.profile_source import estimates_from_journal, profile_from_file, profile_from_journal
 
     if arguments.profile is not None:
         return profile_from_file(arguments.profile)
     from pytest_npubench.store.journal_reader import read_journal
 
-    return profile_from_journal(read_journal(arguments.journal), arguments.campaign, literal=arguments.literal)
+    journal = read_journal(arguments.journal)
+    return estimates_from_journal(journal, arguments.campaign) or profile_from_journal(
+        journal, arguments.campaign, literal=arguments.literal
+    )
 
 
 def _one(predictor: LensPredictor, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -4,6 +4,9 @@ From a journal, the profile points of the campaign's rounds (profile/BUCKET/OUTP
 fitted as the campaign itself fits them (LENS, Eq. 14 and 15). The moves of the KV cache (move/SMALLER/LARGER) go in
 where every one was measured: a campaign measures those that its workloads need.
 
+A campaign of compiled binaries has no rounds of a device: each bucket's TTFT and TBT are then what its compiler
+estimated, and every answer from them says so.
+
 Worked example: in campaign h200-tiny-b4, profile/128/1 of 40 ms and profile/128/33 of 104 ms give bucket 128 a TTFT of
 40 / 4 = 10 ms and a TBT of 64 / 32 = 2 ms.
 """
@@ -17,9 +20,10 @@ from pathlib import Path
 from statistics import fmean
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.core.measurement import NOT_RUN, Phase
 from pytest_npubench.core.regular_file import read_bytes
 from pytest_npubench.errors import JournalError, StoreError, did_you_mean
-from pytest_npubench.predictors.profile import BucketProfile
+from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
 from pytest_npubench.predictors.protocol import ProfileSamples
 from pytest_npubench.predictors.two_point import ProfilePoint, fit
 from pytest_npubench.store.journal_reader import Journal, Record
@@ -27,6 +31,7 @@ from pytest_npubench.store.json_text import JsonError, decode
 from pytest_npubench.suites.buckets.estimated_binaries import profile_of_estimates
 from pytest_npubench.suites.buckets.points import MOVE, PROFILE, BucketVisit
 
+COMPILED = "compiled"
 MAX_BYTES = 64 * 1024 * 1024
 _BATCH = re.compile(r".*-b(\d{1,9})(?:-[a-z][\w.-]*)?$")  # and the engine, where it is not the reference
 
@@ -87,6 +92,44 @@ def profile_from_journal(journal: Journal, campaign: str, *, literal: bool = Fal
         ),
         source=f"{campaign}, {len(rounds)} rounds of session {rounds[-1]['session']} in {journal.path}",
         remarks=(*remarks, *([journal.left_out] if journal.damage else [])),
+    )
+
+
+def estimates_from_journal(journal: Journal, campaign: str) -> SourcedProfile | None:
+    """What a campaign of compiled binaries estimated of each bucket, the latest of its compilers; None for a campaign
+    of another kind. Raises JournalError where its compiler tells no times."""
+    cases = [
+        record
+        for record in journal.records
+        if record["record"] == "case"
+        and record.get("campaign") == campaign
+        and record["case"].startswith("buckets/profile/")
+        and (record.get("detail") or {}).get("engine") == COMPILED
+    ]
+    if not cases:
+        return None
+    latest = [record for record in cases if record["fingerprint"] == cases[-1]["fingerprint"]]
+    place = f"journal {journal.path}: campaign {campaign}"
+    failed = next((record["id"] for record in latest if record["verdict"]["kind"] == "failed"), None)
+    if failed is not None:
+        raise JournalError(f"{place}: {failed} failed, so the profile has a hole")
+    steps = {record["detail"]["bucket"]: record["detail"].get("steps") for record in latest}
+    times = {
+        bucket: [told[phase.value]["estimated_s"] for phase in Phase] if told else [None]
+        for bucket, told in sorted(steps.items())
+    }
+    if any(None in told for told in times.values()):
+        raise JournalError(f"{place}: {NOT_RUN}, and this compiler tells no times; want rounds on a device")
+    return SourcedProfile(
+        profile=BucketProfile(
+            buckets={bucket: BucketTiming(ttft_s=ttft_s, tbt_s=tbt_s) for bucket, (ttft_s, tbt_s) in times.items()},
+            batch_size=_batch_size(place, campaign),
+        ),
+        source=f"{campaign}, {NOT_RUN}, in {journal.path}",
+        remarks=(
+            f"all times are the compiler's estimates ({NOT_RUN}), added up by LENS's equations; nothing was measured",
+            "moves of the KV cache are left out",
+        ),
     )
 
 

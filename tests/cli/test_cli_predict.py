@@ -389,3 +389,74 @@ def test_the_compiler_s_estimates_are_in_the_journal_of_a_run(journal: Path, tmp
     found = call(*question, "--predictor", "compiler", "--json").json["predictors"]["compiler"]
     assert found["e2e_s"] == pytest.approx(0.0128 + 28 * 0.00128 + 31 * 0.00256)
     assert "compiled, not run" in call(*question, "--predictor", "compiler").out
+
+
+def compiled_case(bucket: int, steps: dict[str, Any] | None, *, kind: str = "unchanged", is_old: bool = False) -> Any:
+    name = f"tpu-v5e-llama-3.2-1b-b8-bucket{bucket}"
+    return {
+        "record": "case",
+        "case": f"buckets/profile/{name}",
+        "id": name,
+        "campaign": "tpu-b8-compiled",
+        "verdict": {"kind": kind, "reason": "", "ratio": None, "interval": None, "mde": None},
+        "detail": {"engine": "compiled", "bucket": bucket, "steps": steps},
+        **({"fingerprint": "0123456789ab"} if is_old else {}),
+    }
+
+
+def estimates(ttft_s: float | None, tbt_s: float | None) -> dict[str, Any]:
+    return {"prefill": {"estimated_s": ttft_s}, "decode": {"estimated_s": tbt_s}}
+
+
+@pytest.fixture
+def compiled(tmp_path: Path, call: Run) -> Callable[..., Answer]:
+    """What predict answers from a journal of nothing but compiled cases."""
+
+    def run(*cases: Any) -> Answer:
+        path = tmp_path / "compiled.jsonl"
+        write_run(path, measure(make_plan()))
+        lines = read_lines(path)
+        template = next(line for line in lines if line["record"] == "case")
+        head = [line for line in lines if line["record"] in ("session", "device")]
+        older = head[-1] | {"digest": "0123456789ab"}
+        write_lines(path, [*head, older, *({**template, **case} for case in cases)])
+        return call("predict", "--journal", path, "--campaign", "tpu-b8-compiled", "--input", 100, "--output", 60)
+
+    return run
+
+
+def test_compiled_cases_alone_are_a_profile_that_says_that_nothing_ran(compiled: Callable[..., Answer]) -> None:
+    """The worked number of docs/lens.md again; what an older compiler estimated does not count."""
+    answer = compiled(
+        compiled_case(128, estimates(1.0, 1.0), is_old=True),
+        compiled_case(256, estimates(0.018, 0.003)),
+        compiled_case(128, estimates(0.010, 0.002)),
+    )
+    assert "tpu-b8-compiled, compiled, not run, in" in answer.out
+    assert "nothing was measured" in answer.out
+    assert "buckets    128, 256; compiled for a batch of 8" in answer.out
+    assert answer.out.splitlines()[-1] == "e2e_s      0.159 s"
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (compiled_case(256, None, kind="failed"), "-bucket256 failed, so the profile has a hole"),
+        (compiled_case(256, None), "compiled, not run, and this compiler tells no times"),
+        (compiled_case(256, estimates(0.018, None)), "this compiler tells no times; want rounds"),
+    ],
+)
+def test_compiled_cases_without_times_are_no_profile(compiled: Callable[..., Answer], case: Any, words: str) -> None:
+    answer = compiled(compiled_case(128, estimates(0.010, 0.002)), case)
+    assert answer.status == 1
+    assert words in answer.err
+
+
+def test_what_was_compiled_is_never_written_as_a_measured_profile(
+    compiled: Callable[..., Answer], call: Run, tmp_path: Path
+) -> None:
+    assert compiled(compiled_case(256, estimates(0.010, 0.002))).status == 0
+    journal, output = tmp_path / "compiled.jsonl", tmp_path / "stored.json"
+    answer = call("profile", "--journal", journal, "--campaign", "tpu-b8-compiled", "-o", output)
+    assert answer.status != 0
+    assert not output.exists()
