@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+from pytest_npubench.engines.fusion_kernels import fusion_call
 from pytest_npubench.engines.protocol import Compiler
 from pytest_npubench.errors import MeasurementError
 
@@ -53,13 +54,15 @@ class CanaryKernels:
         self._calls: dict[str, Callable[[], None]] = {}
 
     def load(self, kernel: str) -> None:
-        """Compile ahead of time and put the inputs on the devices; what is there already stays.
+        """Compile a canary, or one of fusion_kernels, ahead of time and put its inputs on the devices; what is there
+        already stays.
 
         Raises MeasurementError where the runtime is not one of jax.
         """
         if kernel not in self._calls:
-            make = {"matmul": self._matmul, "copy": self._copy, "dispatch": self._dispatch}[kernel]
-            self._calls[kernel] = make(self._sharding())
+            make = {"matmul": self._matmul, "copy": self._copy, "dispatch": self._dispatch}.get(kernel)
+            sharding = self._sharding()
+            self._calls[kernel] = make(sharding) if make else fusion_call(kernel, self._compiler, sharding)
 
     def time(self, kernel: str) -> float:
         """Seconds of one call of a loaded kernel, waited for; of `dispatch` the mean over many."""

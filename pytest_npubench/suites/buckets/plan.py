@@ -75,6 +75,10 @@ class BucketService:
         """Whether canary kernels run where it does."""
         return True
 
+    def has_fusions(self, family: str) -> bool:
+        """Whether its canaries run the kernels of engines.fusion_kernels as well."""
+        return False
+
     def plan(self, plan: BucketPlan) -> BucketPlan:
         """The plan as it is measured on this engine."""
         return plan
@@ -96,6 +100,7 @@ class BucketService:
 
 ONLINE = "online"
 COVERAGE = "band_coverage"
+FUSION = "fusion"
 MIN_BATCHES = 12  # that a campaign must have for how many a band holds to mean something
 SEARCHES = ("batch_search", "bucket_search")
 REQUESTS_PER_SLOT = 4  # in one round
@@ -146,8 +151,23 @@ class BucketPlan(EnginePlan):
         if self.is_search or kind in SEARCHES:
             return self.is_search and kind in SEARCHES
         if kind == COVERAGE:
-            return self.size.num_draws * len(self.size.workloads) >= MIN_BATCHES and self.service.pads_decode
+            return self.has_many_batches and self.service.pads_decode
+        if kind == FUSION:
+            return self.is_first and self.has_many_batches and self.service.has_fusions(self.spec.family)
         return kind != "canary" or self.service.has_canaries(self.spec.family)
+
+    @property
+    def has_many_batches(self) -> bool:
+        """Whether it measures long enough for what a quick profile has no time for."""
+        return self.size.num_draws * len(self.size.workloads) >= MIN_BATCHES
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first campaign of its hardware file and run size."""
+        return (self.model, self.batch_size) == (
+            self.size.models[0],
+            self.spec.batch_sizes_of(self.size.models[0], self.size)[0],
+        )
 
     @property
     def buckets(self) -> tuple[int, ...]:

@@ -20,6 +20,9 @@ class ReferenceBuckets(BucketService):
     has_slots = True
     compares_engines = True
 
+    def has_fusions(self, family: str) -> bool:
+        return family != "openvino"
+
     def bench(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Bench[Any]:
         if not plan.is_online:
             from pytest_npubench.suites.buckets.variant_bench import VariantBench

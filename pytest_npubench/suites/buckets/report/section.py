@@ -11,6 +11,7 @@ from pytest_npubench.reports.reported import LENS
 from pytest_npubench.reports.reported_figures import figures_table
 from pytest_npubench.suites.buckets.kinds.band_coverage import CoverageDetail
 from pytest_npubench.suites.buckets.kinds.batch_search import SearchDetail
+from pytest_npubench.suites.buckets.kinds.fusion import FusionDetail
 from pytest_npubench.suites.buckets.kinds.mean_error import MeanErrorDetail
 from pytest_npubench.suites.buckets.kinds.online import OnlineDetail
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail
@@ -20,6 +21,7 @@ from pytest_npubench.suites.buckets.plan import SEARCHES
 from pytest_npubench.suites.buckets.points import seconds_in
 from pytest_npubench.suites.buckets.report.compiled import compiled, compiled_lines, compiled_parts
 from pytest_npubench.suites.buckets.report.continuous_lines import continuous_lines
+from pytest_npubench.suites.buckets.report.fusion import fusion_table
 from pytest_npubench.suites.buckets.report.online import online_lines
 from pytest_npubench.suites.buckets.report.prediction import (
     coverage_lines,
@@ -68,7 +70,7 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
     printed = figures_table(LENS, PRINTED) if cases.of("mean_error", MeanErrorDetail) else None
     return (
         tuple(chart for chart in charts if chart is not None),
-        (cost_table(profiles), searched, printed),
+        (cost_table(profiles), searched, fusion_table(cases.of("fusion", FusionDetail)), printed),
         tuple(remarks),
     )
 
