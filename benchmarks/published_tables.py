@@ -47,6 +47,7 @@ def served(
     hardware: str = "nvidia-h100",
     devices: int = 2,
     cv: float | None = None,
+    moe_routing: str | None = None,
     **settings: int,
 ) -> Mapping[str, float]:
     shape, spec = decoder_shape(model), SPECS[hardware]
@@ -54,7 +55,13 @@ def served(
     runs = []
     for seed in range(NUM_SEEDS):
         system = System(
-            shape=shape, spec=spec, tensor_parallel=devices, dtype="bf16", kv_capacity_tokens=capacity, seed=0
+            shape=shape,
+            spec=spec,
+            tensor_parallel=devices,
+            dtype="bf16",
+            kv_capacity_tokens=capacity,
+            seed=0,
+            moe_routing=moe_routing,
         )
         lengths = drawn_lengths(workload(name), NUM_REQUESTS, seed=seed, most_tokens=capacity).requests
         arrivals = arriving(lengths, rate_per_s=rate_per_s, cv=cv, seed=seed)
@@ -138,6 +145,17 @@ def main() -> None:
     for policy, settings in (("chunked", {}), ("layered", {"num_layer_groups": 16})):
         found = served(policy, ARXIV, 0.5, hardware="nvidia-a100", **settings)
         latencies("9", policy, found, hardware="nvidia-a100", policy=policy)
+    heading("Tables 6, 7 and 9 with measured MoE layers, power-law routing", *four, "expert TB")
+    for table, hardware, rate_per_s, groups in (("6", "nvidia-h100", 1.3, None), ("9", "nvidia-a100", 0.5, 16)):
+        for policy in ("chunked", "layered"):
+            settings = {"num_layer_groups": groups} if groups and policy == "layered" else {}
+            found = served(policy, ARXIV, rate_per_s, hardware=hardware, moe_routing="power-law", **settings)
+            where = {"policy": policy} | ({"hardware": hardware} if table == "9" else {})
+            cells = [
+                (found[metric] * scale, PAPER.table(table).value(theirs, **where))
+                for metric, theirs, scale in LATENCIES
+            ]
+            row(f"{hardware}, {policy} at {rate_per_s}", *cells, (found["expert_load_bytes"] / 1e12, None))
     heading("Table 10, arXiv at 1.4 requests/s (the paper prints no rate)", *four)
     for policy in ("chunked", "disaggregated", "layered"):
         latencies("10", policy, served(policy, ARXIV, 1.4), policy=policy)

@@ -107,6 +107,11 @@ def add_parser(commands: Commands, about: str) -> None:
         nargs="+",
         help="in the peaks' place: what npubench calibrate wrote, a .csv of iterations, or bucket profiles",
     )
+    parser.add_argument(
+        "--moe-layers",
+        choices=("balanced", "power-law"),
+        help="measured times of MoE layers in the peaks' place, by how the rows chose their experts (NVIDIA, bf16)",
+    )
     parser.add_argument("--rate", metavar="R", nargs="+", action="extend", type=rate, help="requests per second")
     parser.add_argument("--cv", type=_cv, help="of the gaps between arrivals (default: Poisson, which has 1)")
     parser.add_argument("--replay", action="store_true", help="the trace's own arrival times instead of --rate")
@@ -149,6 +154,8 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         parser.error("want --policy")
     if arguments.hardware is None and arguments.cost is None:
         parser.error("want --hardware, or --cost with what npubench calibrate wrote")
+    if arguments.moe_layers and (arguments.cost or arguments.hardware is None):
+        parser.error("--moe-layers stands beside the peaks of a --hardware; --cost has other times")
     if arguments.replay and arguments.cv is not None:
         parser.error("--cv is about arrivals at a --rate; --replay has its own")
     if (arguments.slo_ttft is None) != (arguments.slo_tbt is None):
@@ -371,7 +378,8 @@ def _measured(run: MeasuredRun) -> dict[str, float]:
 def _system(arguments: argparse.Namespace) -> tuple[System, CostFile | None]:
     """Raises as system_of, calibrated_system and uncalibrated_cost."""
     if arguments.cost is None:
-        return system_of(arguments, Stated(), may_exceed_memory=False), None
+        system = system_of(arguments, Stated(), may_exceed_memory=False)
+        return replace(system, moe_routing=arguments.moe_layers), None
     if is_calibrated(arguments.cost):
         return calibrated_system(arguments, arguments.cost[0])
     system = system_of(arguments, Stated(), may_exceed_memory=True)

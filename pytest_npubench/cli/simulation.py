@@ -56,6 +56,8 @@ class System:
     """What a preempted request left in the KV cache is found when it comes back, unless it was overwritten."""
     prefix_hit_fraction: float = 0.0
     """Of each prompt, found in the KV cache."""
+    moe_routing: str | None = None
+    """Whose measured MoE layers stand in the peaks' place (engines/virtual/moe_layers.py)."""
     shares_prefixes: bool = False
     """What prompts have in common, by their ids, is found there, unless it was overwritten."""
 
@@ -80,7 +82,25 @@ class System:
             block_size_tokens=BLOCK_SIZE_TOKENS,
             seed=self.seed,
             num_sharing=self.num_sharing,
-            cost=copy(self.cost),  # buckets remember the iteration before
+            cost=copy(self.cost) or self._measured_layers(),  # buckets remember the iteration before
+        )
+
+    def _measured_layers(self) -> StepCost | None:
+        """Raises ConfigError where there are none of this model on these devices."""
+        if self.moe_routing is None:
+            return None
+        from pytest_npubench.engines.virtual.moe_layers import measured_moe_cost
+
+        if self.num_sharing > 1:
+            raise ConfigError("measured MoE layers are of experts that no replicas share; want no --expert-parallel")
+        assert self.spec is not None
+        return measured_moe_cost(
+            self.shape,
+            self.spec,
+            tensor_parallel=self.tensor_parallel,
+            dtype=self.dtype,
+            routing=self.moe_routing,
+            kv_dtype=self.kv_dtype,
         )
 
     def scheduler(self, policy: str, settings: Mapping[str, Setting]) -> Scheduler:

@@ -213,6 +213,8 @@ def test_prompts_of_a_run_are_known_by_their_token_ids(call: Run, tmp_path: Path
         (["--prefix-hit", "ids"], "has no ids; want --replay of a trace with hash_ids"),
         (["--prefix-hit", "ids", "--no-prefix-caching"], "want it or --no-prefix-caching"),
         (["--prefix-hit", "id"], "want a part above 0 up to 100 %, such as 25%, or ids"),
+        (["--moe-layers", "balanced"], "no measured MoE layers of model small-moe; there are qwen3-30b-a3b"),
+        (["--moe-layers", "balanced", "--cost", "OUT/none.json"], "--cost has other times"),
         (["--expert-parallel"], "one replica shares with nobody"),
         (["--data-parallel", 2, "--expert-parallel", "--model", "qwen3-8b"], "qwen3-8b has no experts"),
         (["--data-parallel", 2, "--policy", "disaggregated"], "want a data parallel of 1"),

@@ -253,7 +253,13 @@ def moved_values_per_row(shape: DecoderShape, tensor_parallel: int) -> float:
     inside = 6 * shape.intermediate / tensor_parallel
     if shape.is_dense:
         return 10 * shape.hidden + heads + 2 * shape.hidden + inside
-    return 10 * shape.hidden + heads + shape.experts_per_token * (3 * shape.hidden + inside) + shape.hidden
+    return 10 * shape.hidden + heads + moved_expert_values_per_row(shape, tensor_parallel)
+
+
+def moved_expert_values_per_row(shape: DecoderShape, tensor_parallel: int) -> float:
+    """Of those, the feed-forward part with experts."""
+    inside = 6 * shape.intermediate / tensor_parallel
+    return shape.experts_per_token * (3 * shape.hidden + inside) + shape.hidden
 
 
 def _link_row_s(
