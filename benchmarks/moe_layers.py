@@ -24,7 +24,7 @@ VERSION = "0.12.0"
 SHAPES = {"qwen3-30b-a3b": (2048, 768, 128, 8)}
 ROUTINGS = {"balanced": "balanced", "power_law_1.2": "power-law"}
 HEAD = f"""# Seconds of a MoE layer by the tokens that run through it, measured with vLLM by NVIDIA's
-# aiconfigurator-core {VERSION} (https://pypi.org/project/aiconfigurator-core/, systems/data/*/moe/vllm/*/moe_perf.parquet).
+# aiconfigurator-core {VERSION} (https://pypi.org/project/aiconfigurator-core/), its files moe_perf.parquet.
 #
 # Copyright NVIDIA CORPORATION & AFFILIATES, licensed under the Apache License, Version 2.0
 # (https://www.apache.org/licenses/LICENSE-2.0). Changed: these rows of bf16 experts that no replicas share were chosen,
