@@ -32,7 +32,7 @@ from itertools import islice
 
 from pytest_npubench.errors import ConfigError, WorkloadError
 from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
-from pytest_npubench.serving.kv_blocks import BlockName, BlockNames, KvBlocks, SharedBlocks
+from pytest_npubench.serving.kv_blocks import BlockNames, FullBlock, KvBlocks, SharedBlocks
 from pytest_npubench.serving.member import BatchMember, KeptBlocks
 from pytest_npubench.serving.request import ServingRequest
 
@@ -257,11 +257,10 @@ class Batch:
 
     def _hold(self, member: BatchMember, num_blocks: int) -> None:
         if self._shared is not None:
-            member.named = self._found(member)
-            member.num_filled = len(member.named)
-            member.prefilled_tokens = member.num_filled * self.blocks.block_size_tokens
-            self._shared.hold(member.named)
-            self.blocks.take(num_blocks - member.num_filled)
+            member.full = self._found(member)
+            member.prefilled_tokens = len(member.full) * self.blocks.block_size_tokens
+            self._shared.hold(member.full)
+            self.blocks.take(num_blocks - len(member.full))
         else:
             member.prefilled_tokens = self.cached_tokens(member)
             found = 0 if member.kept is None else member.prefilled_tokens // self.blocks.block_size_tokens
@@ -331,7 +330,7 @@ class Batch:
                 if self._shared is not None and member.request.content is not None:
                     self._fill(member, min(member.prefilled_tokens, member.request.prompt_tokens))
 
-    def _found(self, member: BatchMember) -> list[BlockName]:
+    def _found(self, member: BatchMember) -> list[FullBlock]:
         """Blocks that hold the beginning of its prompt, which leave at least its last token to be computed."""
         assert self._shared is not None
         most = (member.prompt_tokens - 1) // self.blocks.block_size_tokens
@@ -341,10 +340,9 @@ class Batch:
         """The member's blocks hold so many tokens, and may be found."""
         assert self._shared is not None
         num_full = num_tokens // self.blocks.block_size_tokens
-        if num_full > member.num_filled:
-            names = self._names.of(member.request, member.num_filled)
-            member.named += self._shared.fill(islice(names, num_full - member.num_filled))
-            member.num_filled = num_full
+        if (number := num_full - len(member.full)) > 0:
+            names = self._names.of(member.request, len(member.full))
+            member.full += self._shared.fill(islice(names, number))
 
     def _check_decode(self, decode: tuple[int, ...]) -> None:
         if decode is not self._decode and decode != self.decode:
@@ -380,8 +378,8 @@ class Batch:
 
     def _release(self, member: BatchMember) -> None:
         if self._shared is not None:
-            self._shared.give_back(self.blocks_of(member), member.named)
-            member.named, member.num_filled = [], 0
+            self._shared.give_back(self.blocks_of(member), member.full)
+            member.full = []
             self._decode_only = None  # which says how much is shared
         else:
             self.blocks.give_back(self.blocks_of(member))

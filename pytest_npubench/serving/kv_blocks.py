@@ -3,7 +3,7 @@
 Which block a token's keys and values lie in is the executor's business; planning needs to know whether there is one,
 and, where prompts share their beginnings, what the blocks hold.
 
-    free     in the order in which they were freed; taken from the front, and what they hold is then gone
+    free     taken first where they hold nothing, then in the order in which they were freed: what they hold is gone
     found    held by one more request, wherever the block was
 
 Blocks of a request are freed from its last one on, so that the beginning of its prompt stays longest (vLLM's prefix
@@ -13,7 +13,8 @@ cache). Only full blocks are found.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, count, takewhile
 
 from pytest_npubench.errors import ConfigError
@@ -60,67 +61,77 @@ class KvBlocks:
         assert self.num_free <= self.num_blocks
 
 
+@dataclass(slots=True, eq=False)
+class FullBlock:
+    """A block that is full, what it holds, and how many requests hold it."""
+
+    name: BlockName
+    num_holders: int = 1
+
+
 class SharedBlocks(KvBlocks):
     """KvBlocks that are found by what they hold. `num_shared` are holders beyond the first, over all blocks.
+
+    Where two requests filled a block each with the same, the one that was filled first is found, as long as it is there.
 
     Worked number: a prompt of two blocks that two requests hold and a third one has freed is held twice: num_shared is
     2, and once both have ended its blocks are the last in the queue, the second one of them first.
     """
 
-    __slots__ = ("_free", "_holders", "num_shared")
+    __slots__ = ("_empty", "_free", "_full", "num_shared")
 
     def __init__(self, *, num_blocks: int, block_size_tokens: int) -> None:
         super().__init__(num_blocks=num_blocks, block_size_tokens=block_size_tokens)
-        self._holders: dict[Hashable, int] = {}  # of every content that is there
-        self._free: OrderedDict[Hashable, int] = OrderedDict()  # a block by its content, or a number of blocks without
-        self._free[object()] = num_blocks
+        self._full: dict[BlockName, list[FullBlock]] = {}
+        self._free: OrderedDict[FullBlock, None] = OrderedDict()
+        self._empty = num_blocks  # of the free ones
         self.num_shared = 0
 
-    def find(self, names: Iterable[BlockName]) -> list[BlockName]:
-        """As many of them, from the first on, as are there."""
-        return list(takewhile(self._holders.__contains__, names))
+    def find(self, names: Iterable[BlockName]) -> list[FullBlock]:
+        """A block for as many of them, from the first on, as are there."""
+        return [self._full[name][0] for name in takewhile(self._full.__contains__, names)]
 
-    def num_free_wanted(self, num_blocks: int, found: Sequence[BlockName]) -> int:
+    def num_free_wanted(self, num_blocks: int, found: Sequence[FullBlock]) -> int:
         """Of the free blocks, how many so many blocks need, of which some were found: with a holder, or free."""
-        return num_blocks - sum(self._holders[name] > 0 for name in found)
+        return num_blocks - sum(block.num_holders > 0 for block in found)
 
-    def hold(self, found: Iterable[BlockName]) -> None:
-        for name in found:
-            if self._holders[name]:
+    def hold(self, found: Iterable[FullBlock]) -> None:
+        for block in found:
+            if block.num_holders:
                 self.num_shared += 1
             else:
-                del self._free[name]
+                del self._free[block]
                 self.num_free -= 1
-            self._holders[name] += 1
+            block.num_holders += 1
 
     def take(self, num_blocks: int, *, num_found: int = 0) -> None:
         super().take(num_blocks, num_found=num_found)
-        while num_blocks:
-            name, number = next(iter(self._free.items()))
-            if number > num_blocks:
-                self._free[name] = number - num_blocks
-                return
-            del self._free[name]
-            self._holders.pop(name, None)
-            num_blocks -= number
+        num_empty = min(num_blocks, self._empty)
+        self._empty -= num_empty
+        for _ in range(num_blocks - num_empty):
+            block, _ = self._free.popitem(last=False)
+            same = self._full[block.name]
+            same.remove(block)
+            if not same:
+                del self._full[block.name]
 
-    def fill(self, names: Iterable[BlockName]) -> list[BlockName]:
-        """Blocks that were taken hold this now. Those that can be found by it; another's with the same is found."""
-        new = [name for name in names if name not in self._holders]
-        self._holders.update(dict.fromkeys(new, 1))
-        return new
+    def fill(self, names: Iterable[BlockName]) -> list[FullBlock]:
+        """Blocks that were taken hold this now, and are found by it."""
+        filled = [FullBlock(name) for name in names]
+        for block in filled:
+            self._full.setdefault(block.name, []).append(block)
+        return filled
 
-    def give_back(self, num_blocks: int, names: Sequence[BlockName] = ()) -> None:
-        """By one holder: so many blocks, some of which, in the order of the tokens, can be found by these names."""
-        num_freed = num_blocks - len(names)
-        if num_freed:
-            self._free[object()] = num_freed
-        for name in reversed(names):
-            self._holders[name] -= 1
-            if self._holders[name]:
+    def give_back(self, num_blocks: int, full: Sequence[FullBlock] = ()) -> None:
+        """By one holder: so many blocks, the full ones of them in the order of the tokens."""
+        num_freed = num_blocks - len(full)
+        self._empty += num_freed
+        for block in reversed(full):
+            block.num_holders -= 1
+            if block.num_holders:
                 self.num_shared -= 1
             else:
-                self._free[name] = 1
+                self._free[block] = None
                 num_freed += 1
         super().give_back(num_freed)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pytest_npubench.serving.kv_blocks import BlockName
+from pytest_npubench.serving.kv_blocks import FullBlock
 from pytest_npubench.serving.request import ServingRequest
 
 
@@ -33,7 +33,7 @@ class BatchMember:
     remaining_tokens were still to be generated when it was last admitted. segments are (first iteration, number of
     tokens), one token an iteration. gives_from is the iteration of the open segment's first token. num_blocks were
     taken when it was last admitted; from grows_from_step on it takes one more every block (Batch.blocks_of counts).
-    Where prefixes are shared, its first num_filled blocks are full; `named` are names by which some of them are found.
+    Where prefixes are shared, `full` are its blocks that are, from the first on.
     """
 
     request: ServingRequest
@@ -52,8 +52,7 @@ class BatchMember:
     tokens: list[int] = field(default_factory=list)
     num_preemptions: int = 0
     kept: KeptBlocks | None = None
-    named: list[BlockName] = field(default_factory=list)
-    num_filled: int = 0
+    full: list[FullBlock] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.id = self.request.id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import count, islice
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ from pytest_npubench.engines.virtual.calibrated import CalibratedCost
 from pytest_npubench.engines.virtual.executor import VirtualExecutor
 from pytest_npubench.errors import ConfigError, WorkloadError
 from pytest_npubench.serving.clock import VirtualClock
-from pytest_npubench.serving.kv_blocks import BlockNames, SharedBlocks
+from pytest_npubench.serving.kv_blocks import BlockNames, FullBlock, SharedBlocks
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.replicas import Replica, serve_replicas
@@ -83,11 +83,12 @@ class Block:
 
     content: object = None
     holders: int = 0
+    filled_at: int = 0
 
 
 @dataclass
 class PlainPool:
-    """A list of blocks and a list of those that are free, in the order in which they were freed."""
+    """A list of blocks and a list of those that are free, in the order in which they are taken."""
 
     blocks: list[Block]
     free: list[Block] = field(default_factory=list)
@@ -98,7 +99,7 @@ class PlainPool:
             there = [block for block in self.blocks if block.content == name]
             if not there:
                 break
-            found.append(there[0])
+            found.append(min(there, key=lambda block: block.filled_at))
         return found
 
     def hold(self, found: Sequence[Block]) -> None:
@@ -114,11 +115,11 @@ class PlainPool:
         return taken
 
     def give_back(self, held: Sequence[Block]) -> None:
-        named = [block for block in held if block.content is not None]
-        for block in [*(block for block in held if block.content is None), *reversed(named)]:
+        for block in held:
             block.holders -= 1
+        for block in reversed(held):
             if not block.holders:
-                self.free.append(block)
+                self.free.insert(0, block) if block.content is None else self.free.append(block)
 
 
 @given(data=st.data(), num_blocks=st.integers(1, 12))
@@ -126,7 +127,8 @@ def test_the_pool_is_a_list_of_blocks(data: st.DataObject, num_blocks: int) -> N
     ours = SharedBlocks(num_blocks=num_blocks, block_size_tokens=BLOCK)
     plain = PlainPool([Block() for _ in range(num_blocks)])
     plain.free = list(plain.blocks)
-    held: list[tuple[list[int], int, list[Block]]] = []
+    held: list[tuple[list[FullBlock], int, list[Block]]] = []
+    filled = count()
     for _ in range(data.draw(st.integers(1, 12))):
         if held and data.draw(st.booleans()):
             names, number, blocks = held.pop(data.draw(st.integers(0, len(held) - 1)))
@@ -149,8 +151,7 @@ def test_the_pool_is_a_list_of_blocks(data: st.DataObject, num_blocks: int) -> N
                 num_full = data.draw(st.integers(len(found), len(chain)))
                 new = ours.fill(chain[len(found) : num_full])
                 for block, name in zip(taken, chain[len(found) : num_full], strict=False):
-                    if not any(other.content == name for other in plain.blocks):
-                        block.content = name
+                    block.content, block.filled_at = name, next(filled)
                 held.append((found + new, wanted, [*same, *taken]))
         assert ours.num_free == len(plain.free)
         assert ours.num_shared == sum(max(0, block.holders - 1) for block in plain.blocks)
