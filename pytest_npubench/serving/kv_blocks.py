@@ -72,7 +72,7 @@ class FullBlock:
 class SharedBlocks(KvBlocks):
     """KvBlocks that are found by what they hold. `num_shared` are holders beyond the first, over all blocks.
 
-    Where two requests filled a block each with the same, the one that was filled first is found, as long as it is there.
+    Where two requests filled a block each with the same, the one that was filled first is found while it is there.
 
     Worked number: a prompt of two blocks that two requests hold and a third one has freed is held twice: num_shared is
     2, and once both have ended its blocks are the last in the queue, the second one of them first.
