@@ -17,7 +17,7 @@ def point(mean_s=1.0, scatter_s=0.1, num=MIN_REPEATS, cost_s=1.0):
 
 
 def of_equal_cv(means_s, costs_s):
-    """Points whose floor, the pooled coefficient of variation, is their own."""
+    """Points whose floor, the median coefficient of variation, is their own."""
     return [point(mean_s=mean, scatter_s=0.1 * mean, cost_s=cost) for mean, cost in zip(means_s, costs_s, strict=True)]
 
 
@@ -82,7 +82,7 @@ def test_it_stops_within_the_limit_and_not_a_repeat_before():
 
 
 def test_no_point_counts_as_steadier_than_all_of_them():
-    """Own variance where it is larger: 0.2 and 0; pooled, (0.04 + 0) / 2 = 0.02 of the mean squared."""
+    """Own variance where it is larger: 0.04 and 0; the median over the squared mean, 0.02."""
     points = [point(scatter_s=0.2), point(mean_s=2.0, scatter_s=0.0)]
     nums = np.full(2, float(MIN_REPEATS))
     expected = t_half_width(np.array([[0.04], [0.02 * 4.0]]) / MIN_REPEATS, nums - 1, 0.9)
