@@ -155,6 +155,14 @@ def test_it_stops_by_itself_within_the_limit_and_says_what_it_took(active):
     assert found.measured_s == pytest.approx(sum(map(sum, samples.values())))
 
 
+def test_samples_of_tbt_pair_what_one_round_saw(active):
+    """Rounds that visited one of both points alone tell no TBT: (0.18 - 0.10) / 8 and (0.26 - 0.10) / 8."""
+    short, long = "profile/64/1", "profile/64/9"
+    rounds = [{short: (0.10,), long: (0.18,)}, {long: (0.9,)}, {short: (0.09, 0.11), long: (0.26,)}, {short: (0.1,)}]
+    judged = case_kind("profile").judge(cases(active, "profile")[-1], active, Measured(rounds=rounds))
+    assert judged.metrics[1].samples == pytest.approx((0.01, 0.02))
+
+
 def test_points_that_no_workload_rests_on_get_their_least_repeats_alone(active):
     plan = replace(active, size=replace(active.size, workloads=("short",)))
     measured, _ = measured_by(plan)
