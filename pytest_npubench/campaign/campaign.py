@@ -23,7 +23,7 @@ from pytest_npubench.backends.protocol import Device, Runtime
 from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint, Progress, campaign_digest
-from pytest_npubench.campaign.rounds import failure_reason, measure_round
+from pytest_npubench.campaign.rounds import failure_reason, measure_round, num_visits
 from pytest_npubench.campaign.watch import Watch, Watched
 from pytest_npubench.errors import DeviceUnavailableError, JournalError
 from pytest_npubench.store.journal import Journal
@@ -202,11 +202,13 @@ class Campaign:
         watch: Watch,
     ) -> tuple[dict[str, tuple[float, ...]], dict[str, str], float, Watched]:
         """A round between two looks at the device. Raises DeviceUnavailableError where the device is lost."""
-        num_samples = sum(point.visits(durations_s[point.name]) for point in points)
+        choose = getattr(bench, "visits", None)
+        visits = choose(points, measured, durations_s) if choose else {}
+        num_samples = sum(num_visits(point, durations_s, visits) for point in points)
         self._progress.begin_round(self.plan, self._next_round, num_samples, measured.measure_s)
         watch.begin()
         samples, failures, duration_s = measure_round(
-            points, durations_s, bench.sample, self._next_round, self._progress.sample
+            points, durations_s, bench.sample, self._next_round, self._progress.sample, visits
         )
         return samples, failures, duration_s, watch.end()
 

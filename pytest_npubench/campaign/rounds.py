@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
+from types import MappingProxyType
 
 from pytest_npubench.campaign.protocol import CampaignPoint
 from pytest_npubench.campaign.visits import Visit
@@ -24,13 +25,14 @@ def measure_round(
     sampler: Callable[[CampaignPoint, int], Visit],
     seed: int,
     on_sample: Callable[[], None],
+    visits: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[dict[str, tuple[float, ...]], dict[str, str], float]:
     """Visit every point in one shuffled order.
 
-    `sampler(point, seed)` visits a point once. Returns the samples by name, the reason of each point that failed, and
-    the seconds the round took.
+    `sampler(point, seed)` visits a point once. `visits`: how often, of points that do not say it themselves.
+    Returns the samples by name, the reason of each point that failed, and the seconds the round took.
     """
-    order = [point for point in points for _ in range(point.visits(durations_s[point.name]))]
+    order = [point for point in points for _ in range(num_visits(point, durations_s, visits))]
     random.Random(seed).shuffle(order)
     samples: dict[str, dict[str, list[float]]] = {}
     failures: dict[str, str] = {}
@@ -48,6 +50,11 @@ def measure_round(
         on_sample()
     by_name = {name: tuple(values) for found in samples.values() for name, values in found.items()}
     return by_name, failures, perf_counter() - started_s
+
+
+def num_visits(point: CampaignPoint, durations_s: Mapping[str, float], visits: Mapping[str, int]) -> int:
+    """Of a point in one round: as `visits` has it, else as the point says."""
+    return visits[point.name] if point.name in visits else point.visits(durations_s[point.name])
 
 
 def failure_reason(name: str, error: Exception) -> str:

@@ -159,6 +159,9 @@ OPTIONS = (
     Option("case_error", "FRACTION", "tighten the hardware file's limit on a case's prediction error", _fraction),
     Option("mean_error", "FRACTION", "tighten the hardware file's limit on the mean prediction error", _fraction),
     Option("predictors", "NAME[,NAME]", "show rivals of LENS beside it, such as linear; all: every one", _rivals, ()),
+    Option(
+        "active_band", "FRACTION", "repeat profile points until the bands are this narrow (default: fixed)", _fraction
+    ),
     Option("compile_cache", "DIR", "persistent compilation cache (default: none, every compile is cold)", _path),
     Option(
         "margin",

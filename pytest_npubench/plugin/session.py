@@ -110,6 +110,7 @@ class BenchSession:
             case_error=settings.case_error,
             mean_error=settings.mean_error,
             rivals=settings.predictors,
+            active_band=settings.active_band,
         )
 
     def plans(self, suite: Suite) -> Sequence[CampaignPlan]:

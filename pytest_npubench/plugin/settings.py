@@ -51,6 +51,7 @@ class Settings:
     case_error: float | None
     mean_error: float | None
     predictors: tuple[str, ...]
+    active_band: float | None
     compile_cache: Path | None
     margin: float
     remeasure: int

@@ -41,13 +41,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """What a run chose, as far as plans depend on it. The errors are limits that it tightens; None: the file's own.
-    rivals: predictors whose errors stand beside LENS's."""
+    rivals: predictors whose errors stand beside LENS's. active_band: the fraction of a prediction that the bands of
+    active profiling are to be within; None: fixed repeats."""
 
     profile: str = "quick"
     engine: str = REFERENCE
     case_error: float | None = None
     mean_error: float | None = None
     rivals: tuple[str, ...] = ()
+    active_band: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,8 @@ def test_minus_one_waits_for_ever(settings):
         ("--npubench-profile=weekly", "want quick, nightly or full"),
         ("--npubench-case-error=0", "want a fraction above 0 and up to 1, such as 0.05"),
         ("--npubench-case-error=5", "want a fraction above 0 and up to 1"),
+        ("--npubench-active-band=0", "want a fraction above 0 and up to 1"),
+        ("--npubench-active-band=narrow", "want a fraction above 0 and up to 1"),
         ("--npubench-mean-error=5%", "want a fraction above 0 and up to 1"),
         ("--npubench-mean-error=nan", "want a fraction above 0 and up to 1"),
         ("--npubench-require-judged=0", "want a fraction above 0 and up to 1"),

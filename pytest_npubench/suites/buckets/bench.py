@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.campaign.warmup import warm_up
@@ -12,6 +13,7 @@ from pytest_npubench.engines.protocol import Canaries, Engine, Parts
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.predictors.compiler import PREDICTOR as COMPILER
 from pytest_npubench.predictors.two_point import check_pure
+from pytest_npubench.suites.buckets.active import active_visits
 from pytest_npubench.suites.buckets.estimated_binaries import estimated
 from pytest_npubench.suites.buckets.plan import BucketPlan, mismatch
 from pytest_npubench.suites.buckets.points import BucketPoint, BucketVisit
@@ -108,6 +110,12 @@ class BucketBench:
         if point.warm_up:
             return warm_up(lambda: self._time(point))
         return self._time(point), True
+
+    def visits(
+        self, points: Sequence[BucketPoint], measured: Measured, durations_s: Mapping[str, float]
+    ) -> Mapping[str, int]:
+        """Of profile points that are repeated as their bands need it."""
+        return active_visits(self._plan, points, measured, durations_s)
 
     def sample(self, point: BucketPoint, round_index: int) -> Visit:
         """One timing, and of a batch what the engine declares of its buckets."""

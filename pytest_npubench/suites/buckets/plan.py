@@ -119,6 +119,8 @@ class BucketPlan(EnginePlan):
     is_search: a campaign of its own, in which engines of all batch sizes of `size` and of several bucket sets run the
     same requests; batch_size is the largest of them.
     num_layers: of the engine, where they are not all of the model's.
+    active_band: profile points are repeated as their bands need it, until these are within this fraction of the
+    predictions (suites/buckets/active.py); None: fixed repeats, as wherever requests are served or engines compared.
     """
 
     suite = "buckets"
@@ -129,6 +131,7 @@ class BucketPlan(EnginePlan):
     is_online: bool = False
     is_search: bool = False
     num_layers: int | None = None
+    active_band: float | None = None
 
     @property
     def service(self) -> BucketService:
@@ -192,6 +195,7 @@ class BucketPlan(EnginePlan):
             "profile_output_tokens": size.profile_output_tokens,
             **({"num_requests": self.num_requests, "utilisation": UTILISATION} if self.is_online else {}),
             **({"searched_batch_sizes": size.batch_sizes} if self.is_search else {}),
+            **({} if self.active_band is None else {"active_band": self.active_band}),
         }
 
     @property
@@ -208,6 +212,7 @@ class BucketPlan(EnginePlan):
             num_layers=variant.num_layers,
             rivals=(),
             is_search=False,
+            active_band=None,
         )
 
     @property
@@ -310,6 +315,7 @@ def bucket_plans(
     case_error: float | None = None,
     mean_error: float | None = None,
     rivals: tuple[str, ...] = (),
+    active_band: float | None = None,
 ) -> Iterator[BucketPlan]:
     """One for each model and batch size of a profile; the limits are the hardware file's where none are given."""
     if not spec.models:  # a file about a server
@@ -326,6 +332,7 @@ def bucket_plans(
                 mean_error=spec.mean_error if mean_error is None else mean_error,
                 engine=engine,
                 rivals=rivals,
+                active_band=active_band,
             )
 
 
@@ -339,6 +346,7 @@ def chosen_plans(spec: HardwareSpec, choice: Choice) -> Iterator[BucketPlan]:
         case_error=_tightened("case_error", choice.case_error, spec.case_error),
         mean_error=_tightened("mean_error", choice.mean_error, spec.mean_error),
         rivals=choice.rivals,
+        active_band=choice.active_band,
     )
     found = tuple(plans)
     return (plan.service.plan(plan) for plan in (*_with_online(found), *_searches(found)))
@@ -356,7 +364,7 @@ def _with_online(plans: Sequence[BucketPlan]) -> Iterator[BucketPlan]:
             workloads=size.workloads[:1],
         )
         for batch_size in plan.spec.batch_sizes_of(plan.model, served):
-            yield replace(plan, batch_size=batch_size, size=served, is_online=True)
+            yield replace(plan, batch_size=batch_size, size=served, is_online=True, active_band=None)
 
 
 def _searches(plans: Sequence[BucketPlan]) -> Iterator[BucketPlan]:
@@ -371,7 +379,7 @@ def _searches(plans: Sequence[BucketPlan]) -> Iterator[BucketPlan]:
         )
         if batch_sizes := plan.spec.batch_sizes_of(plan.model, searched):
             searched = replace(searched, batch_sizes=batch_sizes)
-            yield replace(plan, batch_size=max(batch_sizes), size=searched, is_search=True)
+            yield replace(plan, batch_size=max(batch_sizes), size=searched, is_search=True, active_band=None)
 
 
 def _tightened(name: str, asked: float | None, limit: float) -> float:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.engines.protocol import Engine
+from pytest_npubench.suites.buckets.active import active_visits
 from pytest_npubench.suites.buckets.bench import BucketBench
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, Variant
@@ -53,6 +55,11 @@ class VariantBench:
 
     def warm_up(self, point: BucketPoint) -> tuple[float, bool]:
         return self._benches[point.variant].warm_up(point)
+
+    def visits(
+        self, points: Sequence[BucketPoint], measured: Measured, durations_s: Mapping[str, float]
+    ) -> Mapping[str, int]:
+        return active_visits(self._plan, points, measured, durations_s)
 
     def sample(self, point: BucketPoint, round_index: int) -> Visit:
         return self._benches[point.variant].sample(point, round_index)

@@ -101,7 +101,7 @@ class CompiledBuckets(BucketService):
     def plan(self, plan: BucketPlan) -> BucketPlan:
         given = {one.name: getattr(plan, one.name) for one in fields(plan)}
         size = replace(plan.size, min_rounds=NUM_ROUNDS, max_rounds=NUM_ROUNDS)
-        return _plan_class(plan.spec.family)(**{**given, "size": size})
+        return _plan_class(plan.spec.family)(**{**given, "size": size, "active_band": None})
 
     def kind_for(self, plan: BucketPlan, kind: CaseKind[Any]) -> CaseKind[Any]:
         if plan.spec.family == QUALCOMM:

@@ -23,6 +23,7 @@ from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CostRecord
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.predictors import predictor
+from pytest_npubench.suites.buckets.active import is_settled
 from pytest_npubench.suites.buckets.plan import BucketPlan, is_continuous, many_requests, nominal_words
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.verdict import Gate, Verdict, judge_gates
@@ -146,7 +147,7 @@ class PredictionKind:
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
         half_width = prediction_error(plan, measured, str(case.axis("workload"))).half_width
-        return half_width is not None and half_width <= SETTLED_HALF_WIDTH
+        return half_width is not None and half_width <= SETTLED_HALF_WIDTH and is_settled(plan, measured)
 
 
 def _explained(verdict: Verdict, found: PredictionError, nominal: str) -> Verdict:

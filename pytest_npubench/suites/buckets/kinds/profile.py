@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CacheState, CompileRecord, CostRecord
+from pytest_npubench.suites.buckets.active import ActiveDetail, active_detail, is_settled
 from pytest_npubench.suites.buckets.plan import BucketPlan, boundaries, continuous_words, is_continuous
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.verdict import Gate, judge_gates
@@ -28,7 +29,7 @@ class ProfileDetail:
     """TTFT_b and TBT_b of a bucket with their standard errors; where each binary came from, what the profile cost, the
     mean of each profile point by its name, the relative spread of the longer one, and the lengths behind which the
     engine declares a step. estimated_*: what the compiler says of both times, where a run asked for that rival. What
-    only a run has is None or empty where the times are those of graphs."""
+    only a run has is None or empty where the times are those of graphs. active: None where repeats are fixed."""
 
     bucket: int
     ttft_s: float
@@ -43,6 +44,7 @@ class ProfileDetail:
     declared: tuple[int, ...] = ()
     estimated_ttft_s: float | None = None
     estimated_tbt_s: float | None = None
+    active: ActiveDetail | None = None
 
 
 class ProfileKind:
@@ -69,7 +71,8 @@ class ProfileKind:
         first, second = self.points(case, plan)
         low, high = (measured.samples(point.name) for point in (first, second))
         steps = second.requests[0].output_tokens - first.requests[0].output_tokens
-        pairs = zip(measured.round_means_s(first.name), measured.round_means_s(second.name), strict=False)
+        together = [row for row in measured.rounds if row.get(first.name) and row.get(second.name)]
+        pairs = [[sum(row[point.name]) / len(row[point.name]) for point in (first, second)] for row in together]
         asked = COMPILER.name in plan.rivals
         estimated = estimated_profile(plan, measured.compiles, (bucket,))[0] if asked else None
         binaries = bucket_binaries(measured.compiles, bucket)
@@ -82,6 +85,9 @@ class ProfileKind:
         verdict, continuous = judge_gates(gates), is_continuous(plan, measured)
         if continuous:
             verdict = replace(verdict, reason=f"{verdict.reason}; {continuous_words(plan)}, bucket {bucket} is nominal")
+        active = active_detail(plan, measured, (first.name, second.name))
+        if active:
+            verdict = replace(verdict, reason=f"{verdict.reason}; {active.words}")
         return Judgement(
             verdict=verdict,
             what=f"TTFT of bucket {bucket}",
@@ -116,11 +122,12 @@ class ProfileKind:
                 declared=boundaries(plan, measured),
                 estimated_ttft_s=estimated.buckets[bucket].ttft_s if estimated else None,
                 estimated_tbt_s=estimated.buckets[bucket].tbt_s if estimated else None,
+                active=active,
             ),
         )
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
-        return True
+        return is_settled(plan, measured)
 
 
 def _compile_metric(compile_s: float, binaries: Sequence[CompileRecord]) -> Metric:
