@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.predictors.two_point import fit
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 
@@ -154,6 +153,7 @@ def _gradient(plan: BucketPlan, samples: Samples, workload: str) -> dict[str, fl
     """Weight of each point's mean in a workload's prediction, over that prediction; empty where a point has no
     samples."""
     from pytest_npubench.predictors.lens import LensPredictor
+    from pytest_npubench.predictors.two_point import fit
 
     batches = plan.draws(workload)
     buckets = plan.touched(batches)

@@ -31,7 +31,7 @@ VISIT_S = 0.1
 ALL, HALF = 0.9, 0.5
 WORDS = {
     "hidden": "the operator is hidden behind the product, as on the NPUs of LENS, Fig. 3",
-    "partly": "saved is what memory traffic explains, as on the GPUs of LENS, Fig. 3",
+    "partly": "what is saved kept memory traffic explains, as on the GPUs of LENS, Fig. 3",
     "not fused": "nothing is saved: product and operator run one after the other",
     "undecided": "the rounds differ too much to tell what is saved",
 }
