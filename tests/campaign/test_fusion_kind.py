@@ -57,6 +57,7 @@ def test_what_is_told_follows_the_interval():
     assert told(None, 0.5) == "undecided"
     assert told((-0.5, 0.9), 0.67) == "undecided"
     assert told((0.5, 0.95), 0.67) == "undecided"
+    assert told((0.2, 0.85), 0.67) == "undecided"  # more than traffic explains is not out of the question
     assert told((0.7, 0.95), 0.67) == "hidden"
     assert told((0.7, 0.85), 1.0) == "partly"  # of silu kept traffic explains all
     assert interval_of([0.5]) is None

@@ -130,7 +130,7 @@ def told(bounds: tuple[float, float] | None, explained: float) -> str:
     if low > min(explained, ALL):
         return "hidden"
     if low > 0:
-        return "partly" if high <= ALL else "undecided"
+        return "partly" if high <= min(explained, ALL) else "undecided"
     return "not fused" if high < HALF else "undecided"
 
 
