@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,14 +17,15 @@ from jax.sharding import Mesh
 from pytest_npubench.engines.compiled.hlo import parse
 from pytest_npubench.engines.jax_dense.binaries import DecoderBinaries
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
-from pytest_npubench.engines.jax_dense.graph_form import PORTABLE, GraphForm, graph_form
+from pytest_npubench.engines.jax_dense.forward import Caches, prefill_hidden
+from pytest_npubench.engines.jax_dense.graph_form import LAYERS_A_SUM, PORTABLE, GraphForm, graph_form
 from pytest_npubench.engines.jax_dense.layers import attend_causal, scatter_rows, write_rows
 from pytest_npubench.engines.jax_dense.memory import cache_bytes
 from pytest_npubench.engines.jax_dense.splash_attention import attend_splash
-from pytest_npubench.engines.jax_dense.weights import AXIS
+from pytest_npubench.engines.jax_dense.weights import AXIS, random_weights
 
 from .conftest import Served
-from .decoders import BATCH_SIZE
+from .decoders import BATCH_SIZE, NORMED
 
 Array = npt.NDArray[np.float32]
 
@@ -78,7 +80,27 @@ def attend(q: Array, k: Array, v: Array) -> npt.NDArray[np.float64]:
 def test_only_a_tpu_has_a_form_of_its_own(runtime: Any) -> None:
     mesh = one_device(runtime)
     assert graph_form("cpu", mesh) is graph_form("gpu", mesh) is PORTABLE
-    assert graph_form("tpu", mesh).write_step is write_rows
+    own = graph_form("tpu", mesh)
+    assert (own.write_step, own.layers_a_sum) == (write_rows, LAYERS_A_SUM)
+    assert PORTABLE.layers_a_sum == 0
+
+
+@pytest.mark.parametrize(("layers_a_sum", "num_barriers"), [(1, 3), (2, 1), (3, 1), (4, 0)])
+def test_sums_of_layers_change_no_prompt(layers_a_sum: int, num_barriers: int) -> None:
+    """Of four layers, the last of which has none behind it."""
+    shape = dataclasses.replace(NORMED, num_layers=4)
+    weights = random_weights(shape, jnp.uint32(0), jnp.float32)
+    empty = tuple(jnp.zeros((1, shape.num_kv_heads, 16, shape.head_dim)) for _ in range(4))
+    numbers = jnp.arange(16), jnp.int32(11), jnp.int32(0)
+
+    def run(form: GraphForm) -> Callable[..., Any]:
+        return partial(prefill_hidden, shape, form=form)
+
+    form = dataclasses.replace(PORTABLE, layers_a_sum=layers_a_sum)
+    arguments = weights, Caches(empty, empty), *numbers
+    assert str(jax.make_jaxpr(run(form))(*arguments)).count("optimization_barrier") == num_barriers
+    for own, want in zip(*(jax.tree.leaves(run(one)(*arguments)) for one in (form, PORTABLE)), strict=True):
+        np.testing.assert_array_equal(own, want)
 
 
 def test_a_decode_step_copies_no_cache_on_the_host(served: Served) -> None:

@@ -75,6 +75,8 @@ def prefill_hidden(
         keys[index] = jax.lax.dynamic_update_slice(keys[index], k, (row, 0, 0, 0))
         values[index] = jax.lax.dynamic_update_slice(values[index], v, (row, 0, 0, 0))
         x = add_feed_forward(layer, add_attended(layer, x, form.attend_prompt(q, k, v)), shape)
+        if form.layers_a_sum and (index + 1) % form.layers_a_sum == 0 and index + 1 < shape.num_layers:
+            x = jax.lax.optimization_barrier(x)
     return jax.lax.dynamic_index_in_dim(x, length - 1, axis=1, keepdims=False), Caches(tuple(keys), tuple(values))
 
 

@@ -55,11 +55,14 @@ class Planted(TopologyCompiler):
     def _lowered(self, request: BinaryRequest, num_devices: int) -> Any:
         from unittest.mock import patch
 
-        from pytest_npubench.engines.jax_dense import binaries, forward
+        from pytest_npubench.engines.jax_dense import binaries, forward, graph_form
         from pytest_npubench.engines.jax_dense.graph_form import PORTABLE
 
         if self._plant == "scatter":
             with patch.object(binaries, "graph_form", lambda *_: PORTABLE):
+                return super()._lowered(request, num_devices)
+        if self._plant == "sums":
+            with patch.object(graph_form, "LAYERS_A_SUM", 0):
                 return super()._lowered(request, num_devices)
         if self._plant in ("request", "work"):
             add = {"request": partial(next, self.numbers), "work": lambda: 1}[self._plant]
@@ -123,6 +126,16 @@ def test_the_decoder_copies_no_cache_and_is_one_module(
     assert found.kernels == (1 if phase is Phase.PREFILL else 0)
     assert found.reference_cpu_s > 0
     assert found.cycles > 0
+
+
+def test_a_prefill_keeps_no_hidden_states_of_all_its_layers(facts: Callable[..., BinaryFacts]) -> None:
+    """Left to itself the compiler sums what all layers added again at the end, for which it keeps each of them."""
+    shape = dataclasses.replace(SHAPE, num_layers=24, hidden=2048, intermediate=256)
+    own, left = (facts(plant, Phase.PREFILL, shape=shape, bucket=2048) for plant in ("", "sums"))
+    layer_bytes = 2 * 2048 * shape.hidden
+    assert own.temporary_bytes < 8 * layer_bytes
+    assert left.temporary_bytes > shape.num_layers * layer_bytes
+    assert own.cycles <= left.cycles
 
 
 def test_a_planted_scatter_copies_keys_and_values_there_and_back(facts: Callable[..., BinaryFacts]) -> None:
