@@ -349,7 +349,7 @@ def test_rivals_beside_lens_from_the_rounds_of_a_journal(journal: Path, call: Ru
     [
         (
             ("--predictor", "linaer"),
-            "no predictor 'linaer'; known: lens, compiler, kernel_sum, layer_sum, lens_literal, lens_without_moves",
+            "no predictor 'linaer'; known: lens, aiconfigurator, compiler, kernel_sum, layer_sum, lens_literal, ",
         ),
         (("--predictor", "linear"), "rivals are fitted on rounds; want --journal and --campaign, not a PROFILE.json"),
     ],
