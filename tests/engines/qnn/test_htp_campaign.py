@@ -23,6 +23,7 @@ from pytest_npubench.engines.qnn.facts import GraphFacts, GraphRequest, Part
 from pytest_npubench.errors import CompileRefusedError, ConfigError
 from pytest_npubench.processes.child import Child, hosted
 from pytest_npubench.suites import case_kind, hardware_files, suite
+from pytest_npubench.suites.buckets.compiled.bench import SHARE
 from pytest_npubench.suites.buckets.htp import bench as bench_module
 from pytest_npubench.suites.buckets.htp.kinds import htp_kind_for
 from pytest_npubench.suites.buckets.htp.plan import HtpPlan, HtpPoint, HtpVisit
@@ -38,13 +39,13 @@ class StandIn:
     MB, a prefill graph has 1 MB and 10 kB a token beside them, a decode graph 1 MB; attention alone has no weights."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
-        self.what = str(arguments["topology"])
+        self.what, self.memory_bytes = str(arguments["topology"]), arguments["memory_bytes"]
 
     def facts(self, request: GraphRequest, num_devices: int) -> tuple[str, GraphFacts]:
         assert num_devices == 1
         is_prefill = request.phase is Phase.PREFILL
         if request.part is Part.WHOLE:
-            raise ConfigError("needs about 15 GB of this machine, and may take 10")
+            raise ConfigError(f"needs about 15 GB of this machine, and may take {self.memory_bytes}")
         if "sinh" in self.what and is_prefill and request.bucket == 512:
             raise CompileRefusedError("layer of prefill-512 does not compile for it: the NPU does not take Sinh (n1)")
         if "dies" in self.what and request.bucket == 256 and is_prefill and request.part is Part.LAYER:
@@ -62,7 +63,8 @@ class StandIn:
 
 
 def stand_in(topology: str, memory_bytes: int) -> Child:
-    return hosted(f"{__name__}:StandIn", {"topology": topology}, name=f"the compiler for {topology}")
+    arguments = {"topology": topology, "memory_bytes": memory_bytes}
+    return hosted(f"{__name__}:StandIn", arguments, name=f"the compiler for {topology}")
 
 
 def plan_of(**changes: Any) -> HtpPlan:
@@ -83,7 +85,7 @@ Measure = Callable[..., Measured]
 def measure(tmp_path: Path) -> Measure:
     """All graphs of the plan, by the stand-in, in the bench."""
 
-    def run(plan: HtpPlan, topology: str = "soc57-v75") -> Measured:
+    def run(plan: HtpPlan, topology: str = "soc57-v75", stage: Callable[[str], object] = lambda _: None) -> Measured:
         device = Device(family="qualcomm", ordinal=0, name="SM8650", uuid=f"compiler:{topology}:0")
         runtime = HtpRuntime(object(), (device,))  # type: ignore[arg-type]  # no backend is asked
         answers = (plan.answers(bucket) for bucket in plan.buckets)
@@ -91,7 +93,7 @@ def measure(tmp_path: Path) -> Measure:
         points = (*plan.layers(plan.buckets), plan.head, plan.whole, *answers, *chunks)
         with patch.object(bench_module, "htp_process", stand_in):
             bench = bench_module.HtpBench(runtime, plan, tmp_path / "compiled")
-            failures = bench.load(points, (), lambda _: None)
+            failures = bench.load(points, (), stage)
         measured = Measured()
         measured.failures.update(failures)
         row: dict[str, tuple[float, ...]] = {}
@@ -171,6 +173,15 @@ def test_a_machine_that_is_too_small_for_the_whole_says_so_and_passes(plan: HtpP
     found = judged(plan, measure(plan), "profile", bucket=1024)
     assert found.verdict.kind is VerdictKind.PASSED
     assert "needs about 15 GB of this machine" in found.detail.whole
+
+
+def test_the_whole_decoder_is_compiled_last_with_the_memory_of_all_processes(plan: HtpPlan, measure: Measure) -> None:
+    all_bytes = int(SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    said: list[str] = []
+    measured = measure(plan, stage=said.append)
+    assert measured.failures[plan.whole.name].endswith(f"and may take {all_bytes}")
+    assert [line for line in said if "whole" in line] == said[-1:]
+    assert said[-1].startswith(f"compiled {len(said) - 1} of {len(said) - 1}, ")
 
 
 @pytest.mark.parametrize("kind", ["profile", "steps"])
