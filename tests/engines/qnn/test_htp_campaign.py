@@ -50,6 +50,19 @@ class StandIn:
             raise CompileRefusedError("layer of prefill-512 does not compile for it: the NPU does not take Sinh (n1)")
         if "dies" in self.what and request.bucket == 256 and is_prefill and request.part is Part.LAYER:
             os._exit(7)
+        if request.part is Part.PRODUCT:
+            return "", GraphFacts(
+                context_bytes=50 * MB,
+                num_contexts=1,
+                weight_bytes=50 * MB,
+                compile_cpu_s=1.0,
+                fp16_context_bytes=100 * MB,
+                fp16_error=0.0004,
+                max_min_error=0.126,
+                clip_error=0.86,
+                shadow_error=0.86 if "unshadowed" in self.what else 0.01,
+                levels_off=2.0 if "inexact" in self.what else 1.0,
+            )
         is_answers = request.part is Part.ANSWERS
         weights = {Part.HEAD: 500 * MB, Part.ATTENTION: 0}.get(request.part, 100 * MB)
         beside = 0.0 if request.part is Part.HEAD else 1 * MB + is_prefill * 0.01 * MB * request.bucket
@@ -90,7 +103,8 @@ def measure(tmp_path: Path) -> Measure:
         runtime = HtpRuntime(object(), (device,))  # type: ignore[arg-type]  # no backend is asked
         answers = (plan.answers(bucket) for bucket in plan.buckets)
         chunks = dict.fromkeys(point for bucket in plan.buckets for point in plan.chunks(bucket))
-        points = (*plan.layers(plan.buckets), plan.head, plan.whole, *answers, *chunks)
+        products = (point for bucket in plan.buckets for point in plan.products(bucket))
+        points = (*plan.layers(plan.buckets), plan.head, plan.whole, *answers, *chunks, *products)
         with patch.object(bench_module, "htp_process", stand_in):
             bench = bench_module.HtpBench(runtime, plan, tmp_path / "compiled")
             failures = bench.load(points, (), stage)
@@ -182,6 +196,29 @@ def test_the_whole_decoder_is_compiled_last_with_the_memory_of_all_processes(pla
     assert measured.failures[plan.whole.name].endswith(f"and may take {all_bytes}")
     assert [line for line in said if "whole" in line] == said[-1:]
     assert said[-1].startswith(f"compiled {len(said) - 1} of {len(said) - 1}, ")
+
+
+@pytest.mark.parametrize(
+    ("topology", "problem"),
+    [
+        ("soc57-v75", ""),
+        ("inexact", "the emulated NPU's INT8 is off integer arithmetic by 2 levels, more than 1; "),
+        ("unshadowed", "the shadow path is off by 0.86, INT8 alone by 0.13; "),
+    ],
+)
+def test_a_product_with_outliers_is_one_bucket_s_and_fails_where_int8_or_its_shadow_is_off(
+    plan: HtpPlan, measure: Measure, topology: str, problem: str
+) -> None:
+    measured = measure(plan, topology)
+    with_product = judged(plan, measured, "steps", bucket=256)
+    assert with_product.verdict.kind is (VerdictKind.FAILED if problem else VerdictKind.PASSED)
+    assert with_product.verdict.reason.startswith(f"{problem}compiled, not run: ")
+    assert with_product.verdict.reason.endswith("fp16 by 0.0004, in 50.0 MB for 100.0")
+    metrics = {one.name: (one.value, one.gate) for one in with_product.metrics}
+    assert metrics["int8_context_bytes"] == (50 * MB, "exact")
+    assert metrics["product_max_min_error"] == (0.126, "none")
+    for bucket in (one for one in plan.buckets if one != 256):
+        assert judged(plan, measured, "steps", bucket=bucket).detail.product is None
 
 
 @pytest.mark.parametrize("kind", ["profile", "steps"])
