@@ -47,7 +47,7 @@ test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
 	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/vllm tests/engines/http/test_bench_serve.py $(WORKERS)
 
 preflight: $(VENV)-preflight/.preflight
-	$(VENV)-preflight/bin/python -m pytest --noconftest tests/engines/compiled/test_on_libtpu.py -p no:cacheprovider
+	$(VENV)-preflight/bin/python -m pytest --noconftest tests/engines/compiled/test_on_libtpu.py tests/predictors/test_aiconfigurator.py -p no:cacheprovider
 	$(VENV)-preflight/bin/python -m pytest -m tpu suites/buckets -k "$(PREFLIGHT)" --npubench-engine compiled --npubench-journal .npubench/preflight.jsonl --npubench-report .npubench/preflight.html $(BRIEF)
 
 preflight-qualcomm: $(VENV)-qualcomm/.preflight
@@ -74,7 +74,7 @@ audit: $(VENV)-audit/bin/pip-audit
 # the versions of the lock files: baselines are a compiler's own
 $(VENV)-preflight/.preflight: pyproject.toml locks/tpu.txt $(SUITES)
 	$(PYTHON) -m venv $(VENV)-preflight
-	$(VENV)-preflight/bin/python -m pip --disable-pip-version-check install --quiet --constraint locks/tpu.txt --editable '.[tpu-compiler]'
+	$(VENV)-preflight/bin/python -m pip --disable-pip-version-check install --quiet --constraint locks/tpu.txt --editable '.[tpu-compiler,aiconfigurator]'
 	touch $@
 
 $(VENV)-qualcomm/.preflight: pyproject.toml locks/qualcomm.txt $(SUITES)

@@ -20,19 +20,20 @@ from pathlib import Path
 from statistics import fmean
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.measurement import NOT_RUN, Phase
+from pytest_npubench.core.measurement import NOT_RUN, CompileRecord, Phase
 from pytest_npubench.core.regular_file import read_bytes
 from pytest_npubench.errors import JournalError, StoreError, did_you_mean
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
-from pytest_npubench.predictors.protocol import ProfileSamples
+from pytest_npubench.predictors.protocol import PartSamples, ProfileSamples
 from pytest_npubench.predictors.two_point import ProfilePoint, fit
 from pytest_npubench.store.journal_reader import Journal, Record
 from pytest_npubench.store.json_text import JsonError, decode
 from pytest_npubench.suites.buckets.estimated_binaries import profile_of_estimates
-from pytest_npubench.suites.buckets.points import MOVE, PROFILE, BucketVisit
+from pytest_npubench.suites.buckets.points import MOVE, PROFILE, BucketVisit, Variant
 
 COMPILED = "compiled"
 MAX_BYTES = 64 * 1024 * 1024
+SHALLOW = re.compile(r"(b(?P<batch>\d{1,9})(?P<buckets>(?:-\d{1,9})+)-layers(?P<layers>\d{1,9})/)profile/")
 _BATCH = re.compile(r".*-b(\d{1,9})(?:-[a-z][\w.-]*)?$")  # and the engine, where it is not the reference
 
 
@@ -89,9 +90,43 @@ def profile_from_journal(journal: Journal, campaign: str, *, literal: bool = Fal
             compiles=compiles,
             estimates=estimates,
             why_no_estimates=why_not,
+            parts=_parts(campaign, rounds, compiles, tuple(points)),
         ),
         source=f"{campaign}, {len(rounds)} rounds of session {rounds[-1]['session']} in {journal.path}",
         remarks=(*remarks, *([journal.left_out] if journal.damage else [])),
+    )
+
+
+def _parts(
+    campaign: str, rounds: Sequence[Record], compiles: Sequence[CompileRecord], points: Sequence[ProfilePoint]
+) -> PartSamples:
+    """What the rounds hold for rivals that add up parts of the model that the campaign's name says."""
+    from pytest_npubench.engines.shapes import SHAPES
+    from pytest_npubench.suites.buckets.rival_points import samples_of_parts
+
+    named = [shape for shape in SHAPES.values() if f"-{shape.name}-b" in campaign]
+    if not named:
+        return PartSamples(why_not=f"campaign {campaign} names no decoder whose layers are known")
+    found = {
+        match[1]: Variant(
+            batch_size=int(match["batch"]),
+            buckets=tuple(map(int, match["buckets"].split("-")[1:])),
+            num_layers=int(match["layers"]),
+        )
+        for record in rounds
+        for name in record["points"]
+        if (match := SHALLOW.match(name))
+    }
+    return samples_of_parts(
+        Measured(
+            rounds=[record["points"] for record in rounds],
+            failures={name: why for record in rounds for name, why in dict(record.get("failures", {})).items()},
+            compiles=tuple(compiles),
+        ),
+        points,
+        num_layers=max(named, key=lambda shape: len(shape.name)).num_layers,
+        shallow={variant.num_layers: variant for variant in found.values() if variant.num_layers is not None},
+        why_not="the journal's rounds were measured without it; run with --npubench-predictors all",
     )
 
 

@@ -260,7 +260,8 @@ class DeferredSection:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareSpec:
     """One hardware file. case_error and mean_error are the allowed prediction errors, as fractions; their defaults are
-    the project's (LENS, section 5.2, reports a mean of 2.15 % and 11.47 % at the worst).
+    the project's (LENS, section 5.2, reports a mean of 2.15 % and 11.47 % at the worst). aiconfigurator: what NVIDIA's
+    table of measured operators calls the device.
 
     A file about a server has no buckets, models and batch sizes: none can be seen from outside.
     `sections` are those of suites, each a record of a class of its suite's, or deferred. `group_of` is the file's name
@@ -276,6 +277,7 @@ class HardwareSpec:
     devices_per_chip: Count = field(default=1, metadata=key("probe.devices_per_chip"))
     peak: Peak = Peak()
     compiler: CompilerSpec | None = None
+    aiconfigurator: Text | None = field(default=None, metadata=key("published.aiconfigurator"))
     buckets: Counts = field(metadata=key("buckets.set"))
     buckets_source: Text = field(metadata=key("buckets.source"))
     models: Texts = field(metadata=key("models.default"))

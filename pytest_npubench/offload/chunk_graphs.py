@@ -17,9 +17,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 
+from pytest_npubench.engines.quantization import Floats, relative_error
 from pytest_npubench.offload.chunk_layout import ARMS, ChunkLayout
 from pytest_npubench.offload.decoder import DYNAMIC_STAGES, STAGES, DecoderSize, make_prompt, reference
-from pytest_npubench.offload.quantization import Floats, relative_error
 from pytest_npubench.offload.units import GraphFacts, OffloadPoint, Units, make_arrays, point_of
 
 EXPERIMENT = "chunk_graphs"

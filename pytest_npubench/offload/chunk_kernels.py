@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pytest_npubench.engines.quantization import Floats
 from pytest_npubench.offload.chunk_layout import ChunkLayout
 from pytest_npubench.offload.decoder import NORM_EPSILON, DecoderSize, Layer, make_layers
-from pytest_npubench.offload.quantization import Floats
 from pytest_npubench.partition.units.arena import SharedArena
 
 HIGHEST = jax.lax.Precision.HIGHEST

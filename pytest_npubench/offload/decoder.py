@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_npubench.engines.quantization import Floats
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.offload.quantization import Floats
 
 NORM_EPSILON = 1e-5
 FLOAT_BYTES = 4

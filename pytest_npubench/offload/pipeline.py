@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from pytest_npubench.engines.quantization import LEVELS, Floats, calibrate, max_min_scale, relative_error
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.offload.decoder import NORM_EPSILON, DecoderSize, make_layers, make_prompt, trace
 from pytest_npubench.offload.dispatch import Board, OtherUnitError, run_unit
 from pytest_npubench.offload.graph import Stage, SubgraphDag, prefill_dag
-from pytest_npubench.offload.quantization import LEVELS, Floats, calibrate, max_min_scale, relative_error
 from pytest_npubench.offload.schedules import IN_ORDER
 from pytest_npubench.offload.units import GraphFacts, Units, make_arrays
 from pytest_npubench.partition.matmul import GPU, NPU

@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pytest_npubench.engines.quantization import Floats
 from pytest_npubench.offload.decoder import DecoderSize, make_layers
 from pytest_npubench.offload.dispatch import Board, run_unit
 from pytest_npubench.offload.pipeline import pipeline_dag
-from pytest_npubench.offload.quantization import Floats
 from pytest_npubench.offload.shadow_kernels import int8_dot
 from pytest_npubench.partition.matmul import NPU
 from pytest_npubench.partition.units.arena import SharedArena

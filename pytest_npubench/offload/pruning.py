@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pytest_npubench.errors import ConfigError
-from pytest_npubench.offload.quantization import (
+from pytest_npubench.engines.outliers import OutlierCase, activation, shifted_channels, weight
+from pytest_npubench.engines.quantization import (
     ActivationCalibration,
     Floats,
     calibrate,
@@ -29,7 +29,7 @@ from pytest_npubench.offload.quantization import (
     residual,
     shadow_product,
 )
-from pytest_npubench.offload.synthetic import OutlierCase, activation, shifted_channels, weight
+from pytest_npubench.errors import ConfigError
 
 FLOAT_BYTES = 4
 

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pytest_npubench.engines.outliers import OutlierCase, activation, weight
+from pytest_npubench.engines.quantization import ActivationCalibration, Floats, calibrate, max_min_scale, relative_error
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.offload.quantization import ActivationCalibration, Floats, calibrate, max_min_scale, relative_error
-from pytest_npubench.offload.synthetic import OutlierCase, activation, weight
 from pytest_npubench.offload.units import FAST, SLOW, OffloadPoint, Units, make_arrays, point_of
 
 EXPERIMENT = "shadow"

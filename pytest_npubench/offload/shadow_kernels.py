@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pytest_npubench.offload.quantization import LEVELS, Floats, max_min_scale, quantize
+from pytest_npubench.engines.quantization import LEVELS, Floats, max_min_scale, quantize
 from pytest_npubench.partition.units.arena import SharedArena
 
 Product = Callable[[jax.Array], jax.Array]

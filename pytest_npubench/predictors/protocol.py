@@ -53,13 +53,24 @@ NO_PARTS = PartSamples()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRun:
+    """What ran where, for predictors that measure nothing of it. config: a model's Hugging Face config.json; system:
+    what NVIDIA's aiconfigurator calls the device, of which num_devices run together, tensor-parallel."""
+
+    config: Mapping[str, object]
+    dtype: str
+    system: str
+    num_devices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSamples:
     """What predictors are fitted on. samples_s: end-to-end seconds of each profile point, a full batch of equal
     requests, over all rounds. moves_s: seconds of moving the KV cache into a bucket, where it moves. compiles: the
     binaries of these buckets, move_compiles those of the moves. finished: what a request that ended adds to a padded
     batch. keys: the bucket of a length, None for the smallest that holds it. prefill_shared: a batch has one prefill,
     not one a prompt (LENS, Eq. 7). estimates: what the compiler says of these buckets without running them; None with
-    the reason. parts: what rivals that add up parts are fitted on."""
+    the reason. parts: what rivals that add up parts are fitted on. run: what ran where; None with the reason."""
 
     samples_s: Mapping[ProfilePoint, Sequence[float]]
     batch_size: int
@@ -72,6 +83,8 @@ class ProfileSamples:
     estimates: BucketProfile | None = None
     why_no_estimates: str = "no compiler's estimates are on record here"
     parts: PartSamples = NO_PARTS
+    run: ModelRun | None = None
+    why_no_run: str = "a journal does not say what model and device its rounds are of"
 
     @property
     def transitions_s(self) -> dict[int, float] | None:

@@ -27,6 +27,7 @@ from reports.journals import (
 from store.journal_lines import read_lines, write_lines
 
 from pytest_npubench.core.measurement import Request
+from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.predictors.lens import BucketProfile, BucketTiming
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.suites.buckets.points import BucketPoint
@@ -344,12 +345,50 @@ def test_rivals_beside_lens_from_the_rounds_of_a_journal(journal: Path, call: Ru
     assert set(found.json["predictors"]["linear"]["e2e_s"]) == {"mean", "p50", "p90", "p99"}
 
 
+PARTS_MS = {"embed": 0.1, "project": 0.2, "output": 0.1, "feed_forward": 0.4, "head": 0.5}
+
+
+def with_parts(path: Path, campaign: str, *, without: str = "none") -> None:
+    """A round of 16 layers in two buckets: a prefill of 3 ms a layer and 2 more, steps of 1 ms a layer and 1 more."""
+    points = {f"part/{name}/{phase}/128": ms for name, ms in PARTS_MS.items() for phase in ("prefill", "decode")}
+    points |= {f"part/{name}/prefill/256": 2 * ms for name, ms in PARTS_MS.items() if name != "head"}
+    for bucket in (128, 256):
+        points |= {f"part/attend/{phase}/{bucket}": 0.1 * bucket / 128 for phase in ("prefill", "decode")}
+        points |= {f"part/kernels/prefill/{bucket}": 7.0, f"part/kernels/decode/{bucket}": 1.5}
+        for prefix, layers in (("", 16), ("b1-128-256-layers1/", 1), ("b1-128-256-layers2/", 2)):
+            points |= {f"{prefix}profile/{bucket}/{n}": 2 + 3 * layers + (n - 1) * (1 + layers) for n in (1, 33)}
+    rows = {name: [ms / 1e3] for name, ms in points.items() if without not in name}
+    place = {"fingerprint": "0" * 12, "campaign": campaign, "campaign_digest": "1" * 12, "round": 0}
+    with open_journal(path) as writer:
+        writer.append({"record": "round", **place, "points": rows})
+
+
+def test_rivals_that_add_up_parts_from_a_journal(call: Run, tmp_path: Path) -> None:
+    """90 tokens in, 11 out run in bucket 128 alone; below it operators take what they take at 128."""
+    campaign = "cpu-llama-3.2-1b-b1"
+    assert dense_shape("llama-3.2-1b").num_layers == 16
+    with_parts(tmp_path / "all.jsonl", campaign)
+    with_parts(tmp_path / "some.jsonl", campaign, without="layers1")
+    with_parts(tmp_path / "other.jsonl", "cpu-mine-b1")
+    asked = ("--input", 90, "--output", 11, "--predictor", "all", "--json")
+    found, some, other = (
+        call("predict", "--journal", tmp_path / f"{name}.jsonl", "--campaign", own, *asked).json["predictors"]
+        for name, own in (("all", campaign), ("some", campaign), ("other", "cpu-mine-b1"))
+    )
+    assert found["layer_sum"]["e2e_s"] == pytest.approx(0.050 + 10 * 0.017)
+    assert found["kernel_sum"]["e2e_s"] == pytest.approx(0.007 + 10 * 0.0015)
+    assert found["operator_sum"]["e2e_s"] == pytest.approx(11 * 1e-3 * (0.1 + 16 * 0.8 + 0.5))
+    assert "measured without it; run with --npubench-predictors all" in some["layer_sum"]["reason"]
+    assert some["kernel_sum"] == found["kernel_sum"]
+    assert "cpu-mine-b1 names no decoder whose layers are known" in other["operator_sum"]["reason"]
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         (
             ("--predictor", "linaer"),
-            "no predictor 'linaer'; known: lens, compiler, kernel_sum, layer_sum, lens_literal, lens_without_moves",
+            "no predictor 'linaer'; known: lens, aiconfigurator, compiler, kernel_sum, layer_sum, lens_literal, ",
         ),
         (("--predictor", "linear"), "rivals are fitted on rounds; want --journal and --campaign, not a PROFILE.json"),
     ],

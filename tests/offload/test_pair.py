@@ -17,6 +17,13 @@ import numpy as np
 import pytest
 from forked_python import STEM
 
+from pytest_npubench.engines.quantization import (
+    ActivationCalibration,
+    calibrate,
+    int8_product,
+    max_min_scale,
+    shadow_product,
+)
 from pytest_npubench.errors import DeviceUnavailableError, RegistryError, UnitLostError
 from pytest_npubench.offload.chunk_graphs import ChunkSettings, chunk_points
 from pytest_npubench.offload.decoder import DecoderSize, attention, make_layers, make_prompt, norm, reference, trace
@@ -24,13 +31,6 @@ from pytest_npubench.offload.dispatch import LIMIT_S
 from pytest_npubench.offload.experiments import experiment, name_of
 from pytest_npubench.offload.factorial import FactorialSettings, factorial_points
 from pytest_npubench.offload.pair import OffloadPair
-from pytest_npubench.offload.quantization import (
-    ActivationCalibration,
-    calibrate,
-    int8_product,
-    max_min_scale,
-    shadow_product,
-)
 from pytest_npubench.offload.replay import ReplaySettings, replay_points
 from pytest_npubench.offload.shadow import ShadowSettings, shadow_points
 from pytest_npubench.offload.summaries import (

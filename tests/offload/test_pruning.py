@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from pytest_npubench.engines.outliers import OutlierCase
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.offload.pruning import make_layers, miss_rates, prune_channels, prune_layers
-from pytest_npubench.offload.synthetic import OutlierCase
 
 CASE = OutlierCase(num_tokens=32, num_channels=256, num_rows=64, num_outliers=8)
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from pytest_npubench.engines.outliers import activation, weight
+from pytest_npubench.engines.quantization import calibrate, int8_product, max_min_scale, shadow_product
 from pytest_npubench.errors import ConfigError, RegistryError
-from pytest_npubench.offload.quantization import calibrate, int8_product, max_min_scale, shadow_product
 from pytest_npubench.offload.shadow import ARMS, ShadowBench, ShadowSettings, crossover, shadow_points, sync_fraction
-from pytest_npubench.offload.synthetic import activation, weight
 from pytest_npubench.offload.units import Units
 from pytest_npubench.partition.units.arena import SharedArena
 

@@ -23,6 +23,7 @@ TENSOR_TYPES: dict[str, int] = {
     "fp32": TensorProto.FLOAT,
     "fp16": TensorProto.FLOAT16,
     "int32": TensorProto.INT32,
+    "uint8": TensorProto.UINT8,
 }
 
 

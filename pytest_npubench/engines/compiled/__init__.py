@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.engines.descriptor import EngineDescriptor
@@ -42,6 +43,8 @@ PACKAGES = {
     ),
 }
 """By family, what its compiler is imported as, and what is said where it is missing."""
+INTEL = "openvino"
+INTEL_COMPILER = "*openvino_intel_npu_compiler*"
 
 
 class Compiled(EngineDescriptor):
@@ -50,12 +53,14 @@ class Compiled(EngineDescriptor):
     name = "compiled"
     title = "compiled, not run"
     about = "the vendor's compiler, without a device: what fits, what is copied, estimated cycles"
-    families = tuple(PACKAGES)
+    families = (*PACKAGES, INTEL)
     parts = {"buckets": "pytest_npubench.suites.buckets.compiled.plan:CompiledBuckets"}  # noqa: RUF012 - of the class
     has_devices = False
     is_placed_by_itself = True
 
     def why_not_here(self, family: str) -> str:
+        if family == INTEL:
+            return _why_not_intel()
         package, missing = PACKAGES[family]
         if find_spec(package) is None:
             return missing
@@ -93,6 +98,21 @@ class Compiled(EngineDescriptor):
         from pytest_npubench.engines.compiled.runtime import CompilerRuntime
 
         return CompilerRuntime(backend, devices)
+
+
+def _why_not_intel() -> str:
+    """Always something: where the compiler is there, no case compiles with it yet."""
+    spec = find_spec("openvino")
+    folders = [Path(one) / "libs" for one in (spec and spec.submodule_search_locations) or ()]
+    if not folders:
+        return "openvino is not installed: pip install pytest-npubench[openvino]"
+    found = next((path.name for folder in folders for path in folder.glob(INTEL_COMPILER)), None)
+    if found is None:
+        return (
+            "openvino is here without its compiler for Intel's NPUs (libopenvino_intel_npu_compiler), which its wheels "
+            "for Linux do not carry (openvinotoolkit/openvino#36374)"
+        )
+    return f"openvino's compiler for Intel's NPUs is here ({found}), but no case compiles with it yet"
 
 
 ENGINE = Compiled()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -67,6 +67,8 @@ class HtpCompiler:
         with TemporaryDirectory(prefix="npubench-htp-") as folder:
             if request.part is Part.ANSWERS:
                 return "", self._answers(request, Path(folder))
+            if request.part is Part.PRODUCT:
+                return "", self._product(request, Path(folder))
             weight_bytes = graphs.weight_bytes(request)
             self._check_room(weight_bytes)
             spec = graphs.graph_spec(request)
@@ -108,6 +110,31 @@ class HtpCompiler:
             ),
             compile_cpu_s=time.process_time() - started_s,
             answer_error=error,
+        )
+
+    def _product(self, request: GraphRequest, folder: Path) -> GraphFacts:
+        from pytest_npubench.engines.qnn.product import product_case, product_errors
+
+        shape = request.shape
+        case = product_case(request.bucket, shape.hidden, shape.num_heads * shape.head_dim)
+        found: dict[str, Context] = {}
+
+        def compiled(name: str, model: Path) -> Callable[[Any], Any]:
+            found[name] = self._sessions.compile(model, f"the product in {name}")
+            return lambda x: self._sessions.run(found[name].path, {"x": x})["y"]
+
+        errors = product_errors(case, folder, compiled)
+        return GraphFacts(
+            context_bytes=found["clip"].num_bytes,
+            num_contexts=max(one.num_binaries for one in found.values()),
+            weight_bytes=case.num_channels * case.num_rows,
+            compile_cpu_s=sum(one.compile_cpu_s for one in found.values()),
+            fp16_context_bytes=found["fp16"].num_bytes,
+            fp16_error=errors.fp16,
+            max_min_error=errors.max_min,
+            clip_error=errors.clip,
+            shadow_error=errors.shadow,
+            levels_off=errors.levels_off,
         )
 
     def _check_room(self, weight_bytes: int) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.errors import NpubenchError
 from pytest_npubench.predictors.profile import BucketProfile
-from pytest_npubench.predictors.protocol import NO_PARTS, PartSamples, ProfileSamples
+from pytest_npubench.predictors.protocol import NO_PARTS, ModelRun, PartSamples, ProfileSamples
 from pytest_npubench.predictors.two_point import fit
 from pytest_npubench.suites.buckets.estimated_binaries import estimated_profile
 from pytest_npubench.suites.buckets.plan import BucketPlan
@@ -24,6 +25,7 @@ def profile_samples(plan: BucketPlan, measured: Measured, buckets: Sequence[int]
         if move.move is not None
     }
     estimates, why = estimated_profile(plan, measured.compiles, buckets)
+    run, why_no_run = _run(plan)
     return ProfileSamples(
         samples_s=samples_s,
         batch_size=plan.batch_size,
@@ -36,7 +38,25 @@ def profile_samples(plan: BucketPlan, measured: Measured, buckets: Sequence[int]
         estimates=estimates,
         why_no_estimates=why,
         parts=_parts(plan, measured, buckets) if plan.rivals else NO_PARTS,
+        run=run,
+        why_no_run=why_no_run,
     )
+
+
+def _run(plan: BucketPlan) -> tuple[ModelRun | None, str]:
+    """What ran where; or None and why."""
+    if plan.spec.aiconfigurator is None:
+        return None, f"hardware/{plan.spec.file_name}.toml names no system of aiconfigurator's"
+    from pytest_npubench.engines.hf_config import config_of
+    from pytest_npubench.engines.shapes import dense_shape
+
+    dtype = plan.spec.dtype
+    try:
+        config = config_of(dense_shape(plan.model), dtype)
+    except NpubenchError as error:
+        return None, str(error)
+    system, num_devices = plan.spec.aiconfigurator, plan.spec.tensor_parallel
+    return ModelRun(config=config, dtype=dtype, system=system, num_devices=num_devices), ""
 
 
 def _parts(plan: BucketPlan, measured: Measured, buckets: Sequence[int]) -> PartSamples:

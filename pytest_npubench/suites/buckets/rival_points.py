@@ -13,8 +13,9 @@ from pytest_npubench.errors import NpubenchError
 from pytest_npubench.predictors import predictor
 from pytest_npubench.predictors.layer_sum import DEPTHS
 from pytest_npubench.predictors.protocol import Needs, PartSamples
+from pytest_npubench.predictors.two_point import ProfilePoint
 from pytest_npubench.suites.buckets.plan import BucketPlan
-from pytest_npubench.suites.buckets.points import BucketPoint, Variant
+from pytest_npubench.suites.buckets.points import BucketPoint, Variant, profile_name
 from pytest_npubench.suites.buckets.variants import bucket_binaries, on
 
 KeyT = TypeVar("KeyT")
@@ -41,29 +42,46 @@ def rival_points(plan: BucketPlan, buckets: Sequence[int]) -> tuple[BucketPoint,
 
 
 def part_samples(plan: BucketPlan, measured: Measured, buckets: Sequence[int]) -> PartSamples:
-    """What came of them. A part that failed is left out, and the last one's reason kept."""
-    points = rival_points(plan, buckets)
-    whys = [measured.failures[point.name] for point in points if point.name in measured.failures]
-    parts = {point.part: point.name for point in points if point.part}
-    depths = [depth for depth in DEPTHS if any(point.variant == shallow(plan, depth) for point in points)]
-    return PartSamples(
+    """What came of them."""
+    return samples_of_parts(
+        measured,
+        plan.profile_points(buckets),
         num_layers=dense_shape(plan.model).num_layers,
-        shallow_s={
-            depth: _samples(
-                measured,
-                {one: shallow(plan, depth).of(plan.profile_point(one)).name for one in plan.profile_points(buckets)},
-            )
-            for depth in depths
-        },
+        shallow={depth: shallow(plan, depth) for depth in DEPTHS},
+        why_not=f"unavailable: {plan.runner.title} does not run parts of a decoder alone",
+    )
+
+
+def samples_of_parts(
+    measured: Measured,
+    points: Sequence[ProfilePoint],
+    *,
+    num_layers: int,
+    shallow: Mapping[int, Variant],
+    why_not: str,
+) -> PartSamples:
+    """What rounds hold for rivals beside these profile points of a decoder of num_layers; shallow: engines with fewer
+    layers, by their number. A part that failed is left out, and the last one's reason kept, else why_not."""
+    buckets = tuple(sorted({point.bucket for point in points}))
+    parts = {part: part.name for part in (*operator_parts(buckets), *kernel_parts(buckets))}
+    names: dict[int, dict[ProfilePoint, str]] = {
+        depth: {point: variant.prefix + profile_name(point.bucket, point.output_tokens) for point in points}
+        for depth, variant in shallow.items()
+    }
+    every = [*(name for own in names.values() for name in own.values()), *parts.values()]
+    whys = [measured.failures[name] for name in every if name in measured.failures]
+    return PartSamples(
+        num_layers=num_layers,
+        shallow_s={depth: _samples(measured, own) for depth, own in names.items()},
         shallow_compiles=tuple(
             record
-            for depth in depths
+            for variant in shallow.values()
             for bucket in buckets
-            for record in bucket_binaries(on(measured, shallow(plan, depth)).compiles, bucket)
+            for record in bucket_binaries(on(measured, variant).compiles, bucket)
         ),
         parts_s=_samples(measured, parts),
         operator_compiles=tuple(one for one in measured.compiles if one.name in set(parts.values())),
-        why_not=whys[-1] if whys else f"unavailable: {plan.runner.title} does not run parts of a decoder alone",
+        why_not=whys[-1] if whys else why_not,
     )
 
 

@@ -23,6 +23,7 @@ from pytest_npubench.engines.qnn.facts import GraphFacts, GraphRequest, Part
 from pytest_npubench.errors import CompileRefusedError, ConfigError
 from pytest_npubench.processes.child import Child, hosted
 from pytest_npubench.suites import case_kind, hardware_files, suite
+from pytest_npubench.suites.buckets.compiled.bench import SHARE
 from pytest_npubench.suites.buckets.htp import bench as bench_module
 from pytest_npubench.suites.buckets.htp.kinds import htp_kind_for
 from pytest_npubench.suites.buckets.htp.plan import HtpPlan, HtpPoint, HtpVisit
@@ -38,17 +39,30 @@ class StandIn:
     MB, a prefill graph has 1 MB and 10 kB a token beside them, a decode graph 1 MB; attention alone has no weights."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
-        self.what = str(arguments["topology"])
+        self.what, self.memory_bytes = str(arguments["topology"]), arguments["memory_bytes"]
 
     def facts(self, request: GraphRequest, num_devices: int) -> tuple[str, GraphFacts]:
         assert num_devices == 1
         is_prefill = request.phase is Phase.PREFILL
         if request.part is Part.WHOLE:
-            raise ConfigError("needs about 15 GB of this machine, and may take 10")
+            raise ConfigError(f"needs about 15 GB of this machine, and may take {self.memory_bytes}")
         if "sinh" in self.what and is_prefill and request.bucket == 512:
             raise CompileRefusedError("layer of prefill-512 does not compile for it: the NPU does not take Sinh (n1)")
         if "dies" in self.what and request.bucket == 256 and is_prefill and request.part is Part.LAYER:
             os._exit(7)
+        if request.part is Part.PRODUCT:
+            return "", GraphFacts(
+                context_bytes=50 * MB,
+                num_contexts=1,
+                weight_bytes=50 * MB,
+                compile_cpu_s=1.0,
+                fp16_context_bytes=100 * MB,
+                fp16_error=0.0004,
+                max_min_error=0.126,
+                clip_error=0.86,
+                shadow_error=0.86 if "unshadowed" in self.what else 0.01,
+                levels_off=2.0 if "inexact" in self.what else 1.0,
+            )
         is_answers = request.part is Part.ANSWERS
         weights = {Part.HEAD: 500 * MB, Part.ATTENTION: 0}.get(request.part, 100 * MB)
         beside = 0.0 if request.part is Part.HEAD else 1 * MB + is_prefill * 0.01 * MB * request.bucket
@@ -62,7 +76,8 @@ class StandIn:
 
 
 def stand_in(topology: str, memory_bytes: int) -> Child:
-    return hosted(f"{__name__}:StandIn", {"topology": topology}, name=f"the compiler for {topology}")
+    arguments = {"topology": topology, "memory_bytes": memory_bytes}
+    return hosted(f"{__name__}:StandIn", arguments, name=f"the compiler for {topology}")
 
 
 def plan_of(**changes: Any) -> HtpPlan:
@@ -83,15 +98,16 @@ Measure = Callable[..., Measured]
 def measure(tmp_path: Path) -> Measure:
     """All graphs of the plan, by the stand-in, in the bench."""
 
-    def run(plan: HtpPlan, topology: str = "soc57-v75") -> Measured:
+    def run(plan: HtpPlan, topology: str = "soc57-v75", stage: Callable[[str], object] = lambda _: None) -> Measured:
         device = Device(family="qualcomm", ordinal=0, name="SM8650", uuid=f"compiler:{topology}:0")
         runtime = HtpRuntime(object(), (device,))  # type: ignore[arg-type]  # no backend is asked
         answers = (plan.answers(bucket) for bucket in plan.buckets)
         chunks = dict.fromkeys(point for bucket in plan.buckets for point in plan.chunks(bucket))
-        points = (*plan.layers(plan.buckets), plan.head, plan.whole, *answers, *chunks)
+        products = (point for bucket in plan.buckets for point in plan.products(bucket))
+        points = (*plan.layers(plan.buckets), plan.head, plan.whole, *answers, *chunks, *products)
         with patch.object(bench_module, "htp_process", stand_in):
             bench = bench_module.HtpBench(runtime, plan, tmp_path / "compiled")
-            failures = bench.load(points, (), lambda _: None)
+            failures = bench.load(points, (), stage)
         measured = Measured()
         measured.failures.update(failures)
         row: dict[str, tuple[float, ...]] = {}
@@ -171,6 +187,38 @@ def test_a_machine_that_is_too_small_for_the_whole_says_so_and_passes(plan: HtpP
     found = judged(plan, measure(plan), "profile", bucket=1024)
     assert found.verdict.kind is VerdictKind.PASSED
     assert "needs about 15 GB of this machine" in found.detail.whole
+
+
+def test_the_whole_decoder_is_compiled_last_with_the_memory_of_all_processes(plan: HtpPlan, measure: Measure) -> None:
+    all_bytes = int(SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    said: list[str] = []
+    measured = measure(plan, stage=said.append)
+    assert measured.failures[plan.whole.name].endswith(f"and may take {all_bytes}")
+    assert [line for line in said if "whole" in line] == said[-1:]
+    assert said[-1].startswith(f"compiled {len(said) - 1} of {len(said) - 1}, ")
+
+
+@pytest.mark.parametrize(
+    ("topology", "problem"),
+    [
+        ("soc57-v75", ""),
+        ("inexact", "the emulated NPU's INT8 is off integer arithmetic by 2 levels, more than 1; "),
+        ("unshadowed", "the shadow path is off by 0.86, INT8 alone by 0.13; "),
+    ],
+)
+def test_a_product_with_outliers_is_one_bucket_s_and_fails_where_int8_or_its_shadow_is_off(
+    plan: HtpPlan, measure: Measure, topology: str, problem: str
+) -> None:
+    measured = measure(plan, topology)
+    with_product = judged(plan, measured, "steps", bucket=256)
+    assert with_product.verdict.kind is (VerdictKind.FAILED if problem else VerdictKind.PASSED)
+    assert with_product.verdict.reason.startswith(f"{problem}compiled, not run: ")
+    assert with_product.verdict.reason.endswith("fp16 by 0.0004, in 50.0 MB for 100.0")
+    metrics = {one.name: (one.value, one.gate) for one in with_product.metrics}
+    assert metrics["int8_context_bytes"] == (50 * MB, "exact")
+    assert metrics["product_max_min_error"] == (0.126, "none")
+    for bucket in (one for one in plan.buckets if one != 256):
+        assert judged(plan, measured, "steps", bucket=bucket).detail.product is None
 
 
 @pytest.mark.parametrize("kind", ["profile", "steps"])

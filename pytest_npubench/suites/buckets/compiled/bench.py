@@ -36,7 +36,7 @@ class CompilerBench:
         memory_bytes = SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._num_processes = max(1, min(cores, int(memory_bytes // PROCESS_BYTES)))
-        self._memory_bytes = int(memory_bytes / self._num_processes)
+        self._all_memory_bytes = self._memory_bytes = int(memory_bytes)
         self._free: SimpleQueue[Child | None] = SimpleQueue()
         self._children: set[Child] = set()
         self._too_large: dict[object, tuple[int, str]] = {}
@@ -48,14 +48,32 @@ class CompilerBench:
         """Compile every binary, small buckets first. Raises DeviceUnavailableError where the compiler does not start,
         as with a topology that it does not know."""
         ordered = sorted(points, key=lambda point: (point.larger or point.bucket, point.name))
-        for _ in range(self._num_processes):
+        stage(f"compiling {len(ordered)} binaries")
+        alone = [point for point in ordered if self.is_alone(point)]
+        together = [point for point in ordered if point not in alone]
+        failures, done = self._compile_all(together, self._num_processes, stage, f"of {len(ordered)}"), len(together)
+        if alone:
+            self._end()
+            failures |= self._compile_all(alone, 1, stage, f"of {len(ordered)}", done)
+        self.close()
+        return failures
+
+    def is_alone(self, point: BinaryPoint) -> bool:
+        """Whether its compiler wants the memory of all, so runs by itself, after the others."""
+        return False
+
+    def _compile_all(
+        self, points: Sequence[BinaryPoint], num_processes: int, stage: Callable[[str], None], of: str, done: int = 0
+    ) -> dict[str, str]:
+        """The reason of each that failed. done: points before these."""
+        self._memory_bytes, self._free = self._all_memory_bytes // num_processes, SimpleQueue()
+        for _ in range(num_processes):
             self._free.put(None)
         failures: dict[str, str] = {}
-        stage(f"compiling {len(ordered)} binaries")
-        with ThreadPoolExecutor(self._num_processes) as pool:
-            futures = {pool.submit(self._compile, point): point for point in ordered}
+        with ThreadPoolExecutor(num_processes) as pool:
+            futures = {pool.submit(self._compile, point): point for point in points}
             try:
-                for number, future in enumerate(as_completed(futures), 1):
+                for number, future in enumerate(as_completed(futures), done + 1):
                     point = futures[future]
                     try:
                         future.result()
@@ -63,12 +81,11 @@ class CompilerBench:
                         raise
                     except Exception as error:  # noqa: BLE001 - this binary alone: its cases say so
                         failures[point.name] = failure_reason(point.name, error)
-                    stage(f"compiled {number} of {len(ordered)}, {point.name.removeprefix('binary/')}")
+                    stage(f"compiled {number} {of}, {point.name.removeprefix('binary/')}")
             except BaseException:
                 self.close()  # threads that wait for an answer hear that their process has ended
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        self.close()
         return failures
 
     def warm_up(self, point: BinaryPoint) -> tuple[float, bool]:
@@ -82,8 +99,12 @@ class CompilerBench:
     def close(self) -> None:
         """End the compilers."""
         self._is_closed = True
+        self._end()
+
+    def _end(self) -> None:
         for child in tuple(self._children):
             child.close()
+        self._children.clear()
 
     def _compile(self, point: BinaryPoint) -> None:
         """Raises MeasurementError with the compiler's reason, UnitLostError where it was lost."""

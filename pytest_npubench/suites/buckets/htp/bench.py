@@ -17,8 +17,13 @@ class HtpBench(CompilerBench):
         _, facts = self._facts[point.name]
         return HtpVisit.of(facts)
 
-    def _request(self, point: BinaryPoint) -> Any:
+    def is_alone(self, point: BinaryPoint) -> bool:
+        """A whole decoder: its compiler takes six times the weights."""
         assert isinstance(self._plan, HtpPlan)  # the service made it
+        return point == self._plan.whole
+
+    def _request(self, point: BinaryPoint) -> Any:
+        assert isinstance(self._plan, HtpPlan)
         assert isinstance(point, HtpPoint)  # its plan's
         return self._plan.graph(point)
 

@@ -2,14 +2,15 @@
 
 profile     a layer's graphs of a bucket and the head; what all loaded graphs need; a small decoder's answers
 steps       what the prefill graph costs to make, beside the next bucket's; what it takes in chunks, each with a graph
-            of its own or sharing what no chunk changes (llm.npu, section 3.2)
+            of its own or sharing what no chunk changes (llm.npu, section 3.2); with one bucket a product in INT8 with
+            outliers, with and without the shadow path (section 3.3), against fp16
 prediction  the graphs that a workload's batches touch
 mean_error, canary   nothing runs on a phone, so there is nothing to measure
 
 A case fails where the NPU does not take an operator, where a graph becomes more than one context binary, where the
-emulated NPU's answers are off, or where all of it is more than the device's memory. Bytes repeat to a page, so any
-change beyond BYTES_MARGIN is one (verdict/exact.py). The compiler tells no cycles of the NPU: nothing here is a time of
-a phone.
+emulated NPU's answers are off, where its INT8 is off integer arithmetic or the shadow path does not help, or where all
+of it is more than the device's memory. Bytes repeat to a page, so any change beyond BYTES_MARGIN is one
+(verdict/exact.py). The compiler tells no cycles of the NPU: nothing here is a time of a phone.
 """
 
 from __future__ import annotations
@@ -29,10 +30,9 @@ from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.suites.buckets.compiled.kinds import CompiledKind, failed, gigabytes, refused
 from pytest_npubench.suites.buckets.htp.plan import HtpPlan, HtpPoint, HtpVisit
+from pytest_npubench.suites.buckets.htp.product import BYTES_MARGIN, ProductDetail, product_metrics, product_of
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import Judgement, Metric
-
-BYTES_MARGIN = 0.001  # a page more or less, 0.01 %, was seen in one compile of many: it places on several threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,8 @@ class ChunksDetail:
 class HtpDetail:
     """`graphs`: a layer's, by phase. need_bytes: the decoder's weights once, what the graphs of this bucket and all
     smaller ones have beside theirs, and their caches. answer_error: of the emulated NPU's, with its limit.
-    whole: what became of the whole decode graph, where the case has it. chunks: of a prompt in chunks."""
+    whole: what became of the whole decode graph, where the case has it. chunks: of a prompt in chunks. product: in INT8
+    with outliers."""
 
     bucket: int | None = None
     graphs: Mapping[str, GraphDetail] | None = None
@@ -85,6 +86,7 @@ class HtpDetail:
     answer_limit: float | None = None
     whole: str | None = None
     chunks: ChunksDetail | None = None
+    product: ProductDetail | None = None
 
 
 class HtpProfileKind(CompiledKind):
@@ -167,13 +169,16 @@ class HtpStepsKind(CompiledKind):
     def points(self, case: Case, plan: HtpPlan) -> tuple[HtpPoint, ...]:  # type: ignore[override]  # as the service
         index = plan.buckets.index(int(case.axis("bucket")))
         steps = (HtpPoint(phase=Phase.PREFILL, bucket=bucket) for bucket in plan.buckets[index : index + 2])
-        return (*steps, *plan.chunks(plan.buckets[index]))
+        bucket = plan.buckets[index]
+        return (*steps, *plan.chunks(bucket), *plan.products(bucket))
 
     def judge(self, case: Case, plan: HtpPlan, measured: Measured) -> Judgement:  # type: ignore[override]
         points = self.points(case, plan)
         if reason := refused(points, measured):
             return failed(plan, reason)
         found = [_facts(measured, point) for point in points if point.part is Part.LAYER]
+        product = product_of([_facts(measured, point) for point in plan.products(points[0].bucket)])
+        problems = product.problems if product else []
         chunks = chunked(plan, {point: _facts(measured, point) for point in plan.chunks(points[0].bucket)})
         own = (
             f"{TITLE}: one graph for every length of bucket {points[0].bucket}, made in {found[0].compile_cpu_s:.1f} s"
@@ -189,7 +194,10 @@ class HtpStepsKind(CompiledKind):
             )
         )
         return Judgement(
-            verdict=Verdict(kind=VerdictKind.PASSED, reason=own + jump + in_chunks),
+            verdict=Verdict(
+                kind=VerdictKind.FAILED if problems else VerdictKind.PASSED,
+                reason="; ".join([*problems, own + jump + in_chunks, *([product.words] if product else [])]),
+            ),
             what=f"prefill graph of {points[0].bucket} tokens",
             metrics=(
                 Metric(
@@ -204,10 +212,11 @@ class HtpStepsKind(CompiledKind):
                     for name in ("per_chunk_bytes", "sharing_bytes")
                     if chunks is not None
                 ),
+                *(product_metrics(product) if product else ()),
                 Metric(name="compile_cpu_s", unit="s", value=found[0].compile_cpu_s, gate="none"),
             ),
             engine=plan.engine,
-            detail=HtpDetail(bucket=points[0].bucket, chunks=chunks),
+            detail=HtpDetail(bucket=points[0].bucket, chunks=chunks, product=product),
         )
 
 

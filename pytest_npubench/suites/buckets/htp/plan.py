@@ -66,6 +66,13 @@ class HtpPlan(CompiledPlan):
         own = (HtpPoint(phase=Phase.PREFILL, bucket=end, part=part) for part in parts for end in chunk_ends(bucket))
         return (HtpPoint(phase=Phase.PREFILL, bucket=CHUNK_TOKENS, part=Part.SHARED), *own)
 
+    def products(self, bucket: int) -> tuple[HtpPoint, ...]:
+        """A product in INT8 with outliers, of a chunk's tokens: with one bucket alone."""
+        from pytest_npubench.engines.qnn.chunks import CHUNK_TOKENS
+
+        at = next((one for one in self.buckets if one >= CHUNK_TOKENS), self.buckets[-1])
+        return (HtpPoint(phase=Phase.PREFILL, bucket=CHUNK_TOKENS, part=Part.PRODUCT),) if bucket == at else ()
+
     @property
     def head(self) -> HtpPoint:
         return HtpPoint(phase=Phase.DECODE, bucket=self.buckets[0], part=Part.HEAD)

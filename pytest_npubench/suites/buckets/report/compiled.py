@@ -11,7 +11,14 @@ from pytest_npubench.reports import build, number_text
 from pytest_npubench.reports.page import Chart, Parts, Table
 from pytest_npubench.reports.plot_parts import axis, log_axis, milliseconds
 from pytest_npubench.suites.buckets.compiled.kinds import CompiledDetail, StepDetail
-from pytest_npubench.suites.buckets.report.htp import chunk_table, htp_chart, htp_lines, htp_profiles, htp_table
+from pytest_npubench.suites.buckets.report.htp import (
+    chunk_table,
+    htp_chart,
+    htp_lines,
+    htp_profiles,
+    htp_table,
+    product_table,
+)
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 ESTIMATE = (
@@ -33,7 +40,11 @@ def compiled(cases: Cases) -> Cases | None:
 
 def compiled_parts(cases: Cases) -> Parts:
     if htp := htp_profiles(cases):
-        return tuple(build.of_kind("profile", [htp_chart(htp)])), (htp_table(htp), chunk_table(cases)), ()
+        return (
+            tuple(build.of_kind("profile", [htp_chart(htp)])),
+            (htp_table(htp), chunk_table(cases), product_table(cases)),
+            (),
+        )
     found = _profiles(cases)
     charts = [_chart(phase, found) for phase in Phase] if _has_times(found) else []
     return tuple(build.of_kind("profile", charts)), (_table(found),), ()

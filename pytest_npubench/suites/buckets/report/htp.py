@@ -15,6 +15,10 @@ NEED = (
     "A layer's graph stands for all layers. Needed: all weights once, what the graphs of this bucket and all smaller "
     "ones hold beside weights, the head, and their caches. The answers are a small decoder's on the emulated NPU."
 )
+PRODUCT = (
+    "Queries of 256 tokens, 8 channels some 42 times as large as the others; what the shadow path adds is computed in "
+    "float32 on the processor (llm.npu, section 3.3). An error of numbers, no statement on any model's accuracy."
+)
 CHUNKS = (
     "A graph for every chunk holds all weights again. Shared: one graph of all but attention, which is the same for "
     "every chunk, and one of each chunk's attention, which has no weights (llm.npu, section 3.2)."
@@ -87,6 +91,29 @@ def chunk_table(cases: Cases) -> Table | None:
         ),
         rows,
         note=CHUNKS,
+    )
+
+
+def product_table(cases: Cases) -> Table | None:
+    """A product in INT8 with outliers, where any case has it."""
+    rows = [one.detail.product for one in cases.of("steps", HtpDetail) if one.detail.product is not None]
+    if not rows:
+        return None
+    arms = (
+        ("fp16", rows[0].fp16_bytes, rows[0].fp16_error),
+        ("INT8, scale with outliers", rows[0].int8_bytes, rows[0].max_min_error),
+        ("INT8, outliers cut off", rows[0].int8_bytes, rows[0].clip_error),
+        ("INT8 and the shadow path", rows[0].int8_bytes, rows[0].shadow_error),
+    )
+    return build.table(
+        f"A product with outliers on the emulated NPU, {TITLE}",
+        (
+            ("how", lambda row: row[0]),
+            ("context binary MB", lambda row: f"{row[1] / 1e6:.1f}"),
+            ("off by, of the product", lambda row: f"{row[2]:.2g}"),
+        ),
+        arms,
+        note=PRODUCT,
     )
 
 

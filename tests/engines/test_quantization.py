@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_npubench.errors import ConfigError, MeasurementError
-from pytest_npubench.offload.quantization import (
+from pytest_npubench.engines.outliers import OutlierCase, activation, shifted_channels, weight
+from pytest_npubench.engines.quantization import (
     ActivationCalibration,
     calibrate,
     int8_product,
@@ -18,7 +18,7 @@ from pytest_npubench.offload.quantization import (
     residual,
     shadow_product,
 )
-from pytest_npubench.offload.synthetic import OutlierCase, activation, shifted_channels, weight
+from pytest_npubench.errors import ConfigError, MeasurementError
 
 
 def case(num_outliers: int = 8, seed: int = 0, **sizes: int) -> OutlierCase:

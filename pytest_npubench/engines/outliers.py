@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pytest_npubench.engines.quantization import Floats
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.offload.quantization import Floats
 
 MAGNITUDE = 42.0
 SPREAD = 0.3
