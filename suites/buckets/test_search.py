@@ -15,3 +15,9 @@ def test_batch_search(npubench_case):
 def test_bucket_search(npubench_case):
     """The same of sets of buckets."""
     npubench_case.run()
+
+
+@pytest.mark.npubench_cases("bucket_choice")
+def test_bucket_choice(npubench_case):
+    """The same of the bucket that a batch runs in, where a larger one than it needs may be the faster."""
+    npubench_case.run()

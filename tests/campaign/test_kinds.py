@@ -90,7 +90,8 @@ def test_nothing_measured_is_an_error(plan, name):
 
 
 def test_an_unknown_kind_lists_the_known_ones():
-    known = "band_coverage, batch_search, bucket_search, canary, fusion, mean_error, online, prediction, profile, steps"
+    searches = "batch_search, bucket_choice, bucket_search"
+    known = f"band_coverage, {searches}, canary, fusion, mean_error, online, prediction, profile, steps"
     with pytest.raises(RegistryError, match=f"no case kind 'profil'; known: {known}"):
         case_kind("profil")
 

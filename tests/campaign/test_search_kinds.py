@@ -22,7 +22,8 @@ from pytest_npubench.verdict.result import JudgedCase
 
 from .conftest import HARDWARE, cases, seconds, with_size
 
-every_search = pytest.mark.parametrize("name", SEARCHES)
+CHOICE = "bucket_choice"
+every_search = pytest.mark.parametrize("name", [name for name in SEARCHES if name != CHOICE])
 
 
 @pytest.fixture
@@ -78,6 +79,51 @@ def test_a_choice_that_gives_up_throughput_fails(search, name):
     assert judgement.verdict.kind is VerdictKind.FAILED
     assert "regret" in judgement.verdict.reason
     assert not judgement.detail.is_top1
+
+
+def chosen(plan, bucket=16, *, profile=1.0, batch=1.0):
+    """The case of a bucket whose profile, and whose batch where it fits, take so many times what they would."""
+    case = next(one for one in cases(plan, CHOICE) if one.axis("bucket") == bucket)
+    points = case_kind(CHOICE).points(case, plan)
+    factors = {
+        point.name: profile if f"/profile/{bucket}/" in point.name else batch if point.name == fits else 1.0
+        for fits in [f"b{plan.batch_size}-{bucket}-{plan.buckets[-1]}/choice/{bucket}"]
+        for point in points
+    }
+    assert batch in factors.values()
+    row = {point.name: (factors[point.name] * seconds(point, point.variant.buckets),) for point in points}
+    return case_kind(CHOICE).judge(case, plan, Measured(rounds=[dict(row)] * 3))
+
+
+def gain(judgement):
+    return next(one.value for one in judgement.metrics if one.name == "gain")
+
+
+def test_where_latency_grows_with_the_bucket_the_smallest_is_right(search):
+    assert [one.axis("bucket") for one in cases(search, CHOICE)] == [16, 32]
+    judgement = chosen(search)
+    assert judgement.verdict.kind is VerdictKind.PASSED
+    assert judgement.detail.choices == ("16", "32", "64")
+    assert (judgement.detail.chosen, judgement.detail.is_top1, gain(judgement)) == ("16", True, 0)
+    assert judgement.detail.predicted_tokens_per_s == pytest.approx(judgement.detail.measured_tokens_per_s)
+
+
+def test_a_larger_bucket_that_is_faster_is_chosen_and_what_it_saves_is_measured(search):
+    """Bucket 16 takes five times as long; prompts and steps are the same in every bucket but for its times."""
+    plain, slow = chosen(search), chosen(search, profile=5.0, batch=5.0)
+    took = dict(zip(plain.detail.choices, (1 / one for one in plain.detail.measured_tokens_per_s), strict=True))
+    assert took["16"] < took["32"] < 5 * took["16"]
+    assert slow.verdict.kind is VerdictKind.PASSED
+    assert (slow.detail.chosen, slow.detail.is_top1) == ("32", True)
+    assert gain(slow) == pytest.approx(1 - took["32"] / (5 * took["16"]))
+
+
+def test_a_choice_that_is_slower_than_the_smallest_fit_fails(search):
+    """Its profile says that bucket 16 is slow, and it is not."""
+    judgement = chosen(search, profile=5.0)
+    assert (judgement.detail.chosen, judgement.detail.best) == ("32", "16")
+    assert judgement.verdict.kind is VerdictKind.FAILED
+    assert gain(judgement) < 0
 
 
 @every_search

@@ -13,6 +13,7 @@ from statistics import fmean
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.measurement import Request
 from pytest_npubench.suites.buckets.plan import SEARCH_VISIT_S, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, Variant
 from pytest_npubench.verdict import Gate, judge_gates
@@ -70,6 +71,11 @@ class BatchSearchKind:
         return True
 
 
+def whole(plan: BucketPlan) -> Variant:
+    """The engine of the plan's batch size that has all buckets."""
+    return Variant(batch_size=plan.batch_size, buckets=plan.buckets)
+
+
 def profile_points(plan: BucketPlan, variant: Variant) -> tuple[BucketPoint, ...]:
     """Two points and a move of every bucket of an engine."""
     own = plan.of(variant)
@@ -92,8 +98,9 @@ def ranked(
     what: str,
     predicted_s: Mapping[str, float],
     rounds_s: Mapping[str, Sequence[float]],
+    requests: Sequence[Request] = (),
 ) -> Judgement:
-    """Of seconds by choice, predicted and in each round, for the same requests.
+    """Of seconds by choice, predicted and in each round, for the same requests; where none are given, the workload's.
 
     Each choice has its throughput over the geometric mean of all, so that an upgrade that moves the best shows
     (comparison/optimum.py): what makes all of them faster does not.
@@ -103,8 +110,8 @@ def ranked(
     names = tuple(predicted_s)
     measured_s = {name: fmean(rounds_s[name]) for name in names}
     found = rank(list(predicted_s.values()), list(measured_s.values()))
-    (whole, *_) = plan.searched_batches(workload, Variant(batch_size=plan.batch_size, buckets=plan.buckets))
-    tokens = sum(one.output_tokens for one in whole.requests)
+    requests = requests or plan.searched_batches(workload, whole(plan))[0].requests
+    tokens = sum(one.output_tokens for one in requests)
     chosen, best = names[found.chosen], names[found.best]
     gate = Gate(metric="regret", value=found.regret, limit=largest_regret(plan.case_error), unit="%")
     metrics = [Metric(name="regret", unit="", value=found.regret, gate="difference")]
@@ -115,7 +122,7 @@ def ranked(
         metrics.append(Metric(name="kendall_tau", unit="", value=found.kendall_tau, gate="none"))
     return Judgement(
         verdict=judge_gates((gate,)),
-        what=f"{len(whole.requests)} requests on the best of {len(names)} {what}",
+        what=f"{len(requests)} requests on the best of {len(names)} {what}",
         metrics=tuple(metrics),
         measured_s=measured_s[chosen],
         predicted_s=predicted_s[chosen],

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.suites.buckets.kinds.batch_search import batch_points, batches_s, profile_points, ranked
+from pytest_npubench.suites.buckets.kinds.batch_search import batch_points, batches_s, profile_points, ranked, whole
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, Variant
 from pytest_npubench.verdict.result import Judgement
@@ -26,16 +26,16 @@ class BucketSearchKind:
     def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
         workload = str(case.axis("workload"))
         batches = (point for variant in _variants(plan) for point in batch_points(plan, workload, variant))
-        return (*profile_points(plan, _whole(plan)), *batches)
+        return (*profile_points(plan, whole(plan)), *batches)
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         from pytest_npubench.predictors.bucket_search import Demand, set_seconds
         from pytest_npubench.suites.buckets.profile_samples import lens_profile
         from pytest_npubench.suites.buckets.variants import on
 
-        workload, whole = str(case.axis("workload")), _whole(plan)
-        profile = lens_profile(plan.of(whole), on(measured, whole), plan.buckets)
-        batches = plan.searched_batches(workload, whole)
+        workload, every = str(case.axis("workload")), whole(plan)
+        profile = lens_profile(plan.of(every), on(measured, every), plan.buckets)
+        batches = plan.searched_batches(workload, every)
         pairs = [[(one.input_tokens, one.output_tokens) for one in batch.requests] for batch in batches]
         demand = Demand.of(profile, pairs, plan.service.finished)
         predicted_s, rounds_s = {}, {}
@@ -47,10 +47,6 @@ class BucketSearchKind:
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
         return True
-
-
-def _whole(plan: BucketPlan) -> Variant:
-    return Variant(batch_size=plan.batch_size, buckets=plan.buckets)
 
 
 def _variants(plan: BucketPlan) -> list[Variant]:
