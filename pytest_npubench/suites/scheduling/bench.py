@@ -29,7 +29,6 @@ from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
-from pytest_npubench.serving.schedulers import make_scheduler
 from pytest_npubench.serving.two_devices import TwoDevices
 from pytest_npubench.suites.scheduling import pair
 from pytest_npubench.suites.scheduling.calibration import TBT_BATCH_SIZE, is_stated, limits, rate_per_s
@@ -46,7 +45,7 @@ from pytest_npubench.suites.scheduling.points import (
     ServedPoint,
     ServingPoint,
 )
-from pytest_npubench.suites.scheduling.policies import prompt_in_chunks, served
+from pytest_npubench.suites.scheduling.policies import prompt_in_chunks, scheduler_of, served
 from pytest_npubench.suites.scheduling.service import BlockServer
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 
@@ -238,16 +237,7 @@ class ServingBench:
     def _serve(self, point: ServedPoint, requests: Sequence[ServingRequest]) -> ServingResult:
         if self._own_server is not None:
             return self._own_server.serve(point, requests)
-        executor, serving = self._ready, self._plan.serving
-        scheduler = make_scheduler(
-            point.policy,
-            num_layers=executor.num_layers,
-            kv_blocks=serving.kv_capacity_tokens // serving.block_size_tokens,
-            block_size_tokens=serving.block_size_tokens,
-            max_batch_size=serving.max_batch_size,
-            **dict(point.settings),
-        )
-        return serve(OpenLoad(requests), scheduler, executor, WallClock())
+        return serve(OpenLoad(requests), scheduler_of(self._plan, point), self._ready, WallClock())
 
     @property
     def _ready(self) -> Executor:

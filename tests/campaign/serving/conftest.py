@@ -39,6 +39,7 @@ KINDS = (
     "group_sweep",
     "policy",
     "relaxed_slo",
+    "simulated_coverage",
     "timeline",
 )
 OF_TENSORS = ("identical_tokens",)
