@@ -59,6 +59,10 @@ class StepSamples:
             return cost.fixed_s + cost.weights_s + self.activations * cost.activation_s + rows_s + context_s
         return cost.fixed_s + np.maximum(cost.weights_s, rows_s) + context_s
 
+    def slow(self, cost: CalibratedCost) -> float:
+        """The logarithm of all measured over all predicted seconds."""
+        return float(np.log(self.seconds.sum() / self.predicted(cost).sum()))
+
 
 def samples_of(log: IterationLog, shape: DecoderShape, *, kv_token_bytes: float) -> StepSamples:
     """kv_token_bytes: of one token's keys and values in all layers. The log counts what all requests hold; what this

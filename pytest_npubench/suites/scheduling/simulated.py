@@ -23,12 +23,12 @@ import numpy as np
 from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.engines.virtual.calibrated import CalibratedCost
 from pytest_npubench.engines.virtual.calibration import MEAN_SCALE
+from pytest_npubench.engines.virtual.drift import calibrate_blocks
 from pytest_npubench.engines.virtual.executor import VirtualExecutor
 from pytest_npubench.engines.virtual.measured_router import MeasuredRouter
 from pytest_npubench.engines.virtual.memory import dtype_bytes
-from pytest_npubench.engines.virtual.step_calibration import StepSamples, calibrate_steps, pooled, samples_of
+from pytest_npubench.engines.virtual.step_calibration import StepSamples, samples_of
 from pytest_npubench.engines.virtual.step_cost import StepWork
-from pytest_npubench.engines.virtual.step_prior import prior_of_steps
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
@@ -99,10 +99,8 @@ class CalibratedRounds:
         """Raises ConfigError where the iterations do not tell the cost."""
         shape = plan.shape
         samples = [[_samples(plan, block) for block in own] for own in blocks.values()]
-        every = pooled([one for own in samples for one in own])
+        cost = calibrate_blocks(shape, [one for own in samples for one in own]).best
         logs = [block.log for own in blocks.values() for block in own]
-        prior = prior_of_steps(shape, every, num_blocks=len(logs))
-        cost = calibrate_steps(shape, prior, every, num_blocks=len(logs)).best
         slow = np.array([[_slow(cost, one) for one in own] for own in samples])
         return cls(
             cost=cost,
@@ -175,8 +173,7 @@ def _slow(cost: CalibratedCost, samples: StepSamples) -> tuple[float, float]:
     """With prompt tokens and without; where there are none of one sort, all of them."""
     parts = [samples.chosen(samples.prompt > 0), samples.chosen(samples.prompt == 0)]
     with_prompt, without = (part if len(part.seconds) else samples for part in parts)
-    first, second = (math.log(one.seconds.sum() / one.predicted(cost).sum()) for one in (with_prompt, without))
-    return first, second
+    return with_prompt.slow(cost), without.slow(cost)
 
 
 def _ends(slow: FloatArray, coverage: float) -> tuple[float, float, float]:
