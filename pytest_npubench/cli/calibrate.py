@@ -36,10 +36,12 @@ if TYPE_CHECKING:
 
     from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.cli.simulation import System
+    from pytest_npubench.engines.shapes import DecoderShape
     from pytest_npubench.engines.virtual.calibrated import CalibratedCost
     from pytest_npubench.engines.virtual.calibration import Calibration, Prior
     from pytest_npubench.engines.virtual.cost_file import CostFile, Seen
     from pytest_npubench.engines.virtual.step_calibration import StepSamples
+    from pytest_npubench.serving.log import IterationLog
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.serving.settings import Setting
     from pytest_npubench.workloads.measured_run import EngineArguments, MeasuredRun
@@ -195,8 +197,20 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     errors = _spread("step", rest.predicted(found.best), rest.seconds)
     seen = seen_in(merged([log for logs in rounds for log in logs.values()]), shape, kept)
     told = doubts({"step": _residuals(first.predicted(found.best), first.seconds)})
-    content = replace(_content(system, found, seen, str(arguments.source), number, errors), doubts=(*told, *doubtful))
+    content = replace(
+        _content(system, found, seen, str(arguments.source), number, errors),
+        doubts=(*told, *doubtful),
+        experts=_experts(rounds, shape) if is_journal(arguments.source) else (),
+    )
     return found, content, f"the first {number} of {there} iterations"
+
+
+def _experts(rounds: Sequence[Mapping[str, IterationLog]], shape: DecoderShape) -> tuple[tuple[float, float], ...]:
+    """What a journal's own counts say; vLLM's log has none."""
+    from pytest_npubench.engines.virtual.measured_router import MeasuredRouter
+
+    logs = [log for own in rounds for log in own.values()]
+    return () if shape.is_dense else MeasuredRouter.of(logs, shape.num_layers).knots
 
 
 def _first_of(blocks: Sequence[Mapping[str, StepSamples]], number: int) -> list[StepSamples]:

@@ -105,6 +105,7 @@ def test_without_peaks_what_rounds_differ_by_is_in_the_band(call: Run, tmp_path:
     _, real = device(model)
     answer = json.loads(cost.read_text(encoding="utf-8"))
     assert answer["hardware"] == "unknown"
+    assert bool(answer["experts"]) is (model == MODELS[1])
     logs = np.array(answer["logs"])
     found = dict(zip(answer["terms"], (np.array(answer["unit_s"]) * np.exp(logs.mean(axis=0))).tolist(), strict=True))
     assert found["row_s"] == pytest.approx(real.row_s * np.exp(np.log(SLOWER).mean()), rel=0.1)

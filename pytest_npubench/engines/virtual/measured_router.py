@@ -25,14 +25,14 @@ KNOT_RATIO = 1.4
 
 
 class MeasuredRouter:
-    """tokens and experts: of one layer, both rising from 0."""
+    """knots: tokens, and the experts of one layer that they activate, both rising from 0."""
 
-    def __init__(self, tokens: Array, experts: Array) -> None:
-        self._tokens, self._experts = tokens, experts
+    def __init__(self, knots: Sequence[tuple[float, float]]) -> None:
+        self.knots = tuple(knots)
+        self._tokens, self._experts = np.array(self.knots).T
 
     @classmethod
     def of(cls, logs: Sequence[IterationLog], num_layers: int) -> MeasuredRouter:
-        """Raises ValueError where no iteration ran anything."""
         from scipy.optimize import nnls
 
         decode, prompt, layers, activations = (
@@ -45,7 +45,8 @@ class MeasuredRouter:
         climbed = (num_layers - layers)[:, None] * _climbed(knots, decode)
         climbed += layers[:, None] * _climbed(knots, decode + prompt)
         steps, _ = nnls(climbed, activations)
-        return cls(knots, np.concatenate([[0.0], np.cumsum(steps)]))
+        experts = np.concatenate([[0.0], np.cumsum(steps)]).round(3)
+        return cls(list(zip(knots.tolist(), experts.tolist(), strict=True)))
 
     def activations(self, iteration: int, first: int, stop: int, num_rows: int, prefill: Sequence[PrefillRow]) -> int:
         """Experts of layers [first, stop) that the decode rows and the prefill rows activate together, as
