@@ -40,12 +40,14 @@ from pytest_npubench.suites.scheduling.points import (
     DecodeSteps,
     IdlePoint,
     IdleVisit,
+    ProbePoint,
+    ProbeVisit,
     PromptPoint,
     PromptVisit,
     ServedPoint,
     ServingPoint,
 )
-from pytest_npubench.suites.scheduling.policies import prompt_in_chunks, scheduler_of, served
+from pytest_npubench.suites.scheduling.policies import probe_alone, prompt_in_chunks, scheduler_of, served
 from pytest_npubench.suites.scheduling.service import BlockServer
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 
@@ -121,10 +123,13 @@ class ServingBench:
         return perf_counter() - started_s, True
 
     def sample(self, point: ServingPoint, round_index: int) -> Visit:
-        """A block, a prompt, decode steps or the power of the device at rest."""
+        """A block, a prompt, a request, decode steps or the power of the device at rest."""
         match point:
             case PromptPoint():
                 return self._prompt(point)
+            case ProbePoint():
+                result = whole(self._serve(probe_alone(self._plan), (point.request,)))
+                return ProbeVisit.of(result.records[0])
             case DecodePoint():
                 return self._decode_steps(point.batch_size, point.context_tokens)
             case IdlePoint():

@@ -60,6 +60,11 @@ def prompt_in_chunks(plan: ServingPlan, point: PromptPoint) -> ServedPoint:
     return _chunked_alone(plan, point.chunk_size_tokens, "one prompt")
 
 
+def probe_alone(plan: ServingPlan) -> ServedPoint:
+    """One request alone, as chunked prefill serves it at the work an iteration that policies are compared at."""
+    return served("chunked", plan, LoadSpec(model=plan.model, workload="a probe"))
+
+
 def all_at_once(plan: ServingPlan) -> ServedPoint:
     """Chunked prefill with a chunk that holds whatever the KV cache does: prompts of a batch are prefilled whole."""
     return _chunked_alone(plan, plan.serving.kv_capacity_tokens, "a batch")

@@ -27,13 +27,15 @@ from pytest_npubench.engines.virtual.drift import calibrate_blocks
 from pytest_npubench.engines.virtual.executor import VirtualExecutor
 from pytest_npubench.engines.virtual.measured_router import MeasuredRouter
 from pytest_npubench.engines.virtual.memory import dtype_bytes
+from pytest_npubench.engines.virtual.router import ExpertRouter
 from pytest_npubench.engines.virtual.step_calibration import StepSamples, samples_of
-from pytest_npubench.engines.virtual.step_cost import StepWork
+from pytest_npubench.engines.virtual.step_cost import StepCost, StepWork
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.metrics import RequestRecord
 from pytest_npubench.serving.request import ServingRequest
+from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.stats.checks import FloatArray
 from pytest_npubench.stats.rounds_spread import half_width, most_misses
 from pytest_npubench.suites.scheduling.figures import mean_e2e_s, mean_ttft_s
@@ -136,20 +138,33 @@ class CalibratedRounds:
     def _served(
         self, plan: ServingPlan, point: ServedPoint, block: ServedBlock, prompt: float, decode: float
     ) -> ServedBlock:
-        serving = plan.serving
-        executor = VirtualExecutor(
-            plan.shape,
-            None,
-            tensor_parallel=1,
-            dtype=serving.dtype,
-            kv_capacity_tokens=serving.kv_capacity_tokens,
-            block_size_tokens=serving.block_size_tokens,
-            cost=Slowed(cost=self.cost, prompt=prompt, decode=decode),
-            router=self.router,
+        cost = Slowed(cost=self.cost, prompt=prompt, decode=decode)
+        requests = [_request(record) for record in block.records]
+        return ServedBlock.of_result(
+            served_under(plan, point, requests, cost, self.router), rate_per_s=block.rate_per_s
         )
-        load = OpenLoad([_request(record) for record in block.records])
-        result = serve(load, scheduler_of(plan, point), executor, VirtualClock())
-        return ServedBlock.of_result(result, rate_per_s=block.rate_per_s)
+
+
+def served_under(
+    plan: ServingPlan,
+    point: ServedPoint,
+    requests: Sequence[ServingRequest],
+    cost: StepCost,
+    router: ExpertRouter | None,
+) -> ServingResult:
+    """Requests under a point's policy on a virtual clock. Raises as serve."""
+    serving = plan.serving
+    executor = VirtualExecutor(
+        plan.shape,
+        None,
+        tensor_parallel=1,
+        dtype=serving.dtype,
+        kv_capacity_tokens=serving.kv_capacity_tokens,
+        block_size_tokens=serving.block_size_tokens,
+        cost=cost,
+        router=router,
+    )
+    return serve(OpenLoad(requests), scheduler_of(plan, point), executor, VirtualClock())
 
 
 def leave_one_out(plan: ServingPlan, blocks: Blocks, coverage: float) -> tuple[Prediction, ...]:
