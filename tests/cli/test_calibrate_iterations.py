@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -117,6 +118,21 @@ def test_without_peaks_what_rounds_differ_by_is_in_the_band(call: Run, tmp_path:
     (tpot,) = (metric for metric in run["metrics"] if metric["name"] == "tpot_mean_s")
     assert tpot["high"] / tpot["value"] > np.exp(half) * 0.9
     assert tpot["low"] / tpot["value"] < np.exp(-half) * 1.1
+
+
+def test_the_model_s_own_router_is_simulated(call: Run, tmp_path: Path) -> None:
+    """A file whose batches activate one expert a layer, whatever they are."""
+    model = MODELS[1]
+    path, cost = journal(tmp_path / "j.jsonl", served(model, "chunked", 1)), tmp_path / "cost.json"
+    call("calibrate", path, "--model", model, "--kv-capacity", KV_TOKENS, "-o", cost)
+    answer = json.loads(cost.read_text(encoding="utf-8"))
+    cost.write_text(json.dumps(answer | {"experts": [[0, 0], [1, 1]]}), encoding="utf-8")
+    timeline = tmp_path / "timeline.csv"
+    load = ["--workload", "layered-sharegpt", "--requests", 5, "--rate", 4, "--policy", "chunked"]
+    done = call("simulate", "--model", model, "--cost", cost, *load, "--timeline", timeline)
+    assert done.status == 0, done.err
+    rows = list(csv.DictReader(timeline.read_text(encoding="utf-8").splitlines()))
+    assert {row["expert_activations"] for row in rows} == {str(decoder_shape(model).num_layers)}
 
 
 def test_one_round_leaves_a_doubt(call: Run, tmp_path: Path) -> None:
