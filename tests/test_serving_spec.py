@@ -38,6 +38,11 @@ def test_what_is_shipped_names_shapes_and_workloads_that_exist(name):
         ('dtype = "fp32"\nmax', 'dtype = "fp12"\nmax', "serving.dtype: want one of"),
         ("utilisation = 0.7", "utilisation = 0.7\nrate_per_s = 2", "serving.load[0].rate_per_s: want rate_per_s or"),
         ("utilisation = 0.7", "", "serving.load[0].rate_per_s: want rate_per_s or utilisation"),
+        (
+            "[serving.profile.quick]",
+            '[serving.step_costs]\nsmall = "cost.json"\n\n[serving.profile.quick]',
+            "serving.step_costs.small: unknown key",
+        ),
         ('model = "small-moe"', 'model = "huge-moe"', "serving.load[0].model: want one of small-moe, small-dense"),
         ('"chunk_sweep", ', '"chunk_swep", ', "serving.profile.quick.experiments: unknown chunk_swep; allowed: "),
         (

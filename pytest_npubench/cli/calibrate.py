@@ -29,14 +29,19 @@ from pytest_npubench.cli.system_options import add_system_options, stated_by_run
 from pytest_npubench.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import numpy as np
     import numpy.typing as npt
 
     from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.cli.simulation import System
+    from pytest_npubench.engines.shapes import DecoderShape
     from pytest_npubench.engines.virtual.calibrated import CalibratedCost
     from pytest_npubench.engines.virtual.calibration import Calibration, Prior
     from pytest_npubench.engines.virtual.cost_file import CostFile, Seen
+    from pytest_npubench.engines.virtual.step_calibration import StepSamples
+    from pytest_npubench.serving.log import IterationLog
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.serving.settings import Setting
     from pytest_npubench.workloads.measured_run import EngineArguments, MeasuredRun
@@ -53,7 +58,9 @@ def add_parser(commands: Commands, about: str) -> None:
         type=Path,
         help="a folder with requests.jsonl, vLLM's benchmark JSON or step log, or a journal",
     )
-    add_system_options(parser, hardware="whose peaks: a shipped file, or a .toml with [peak]")
+    add_system_options(
+        parser, hardware="whose peaks: a shipped file, or a .toml with [peak]; iterations can do without"
+    )
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--requests", metavar="K", type=request_count, help="calibrate on the first K (default: all)")
     chosen.add_argument("--first", metavar="PERCENT", type=percent, help="or on this part of them, such as 25%%")
@@ -78,10 +85,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     others = [arguments.other] if arguments.other else []
     check_other_file(arguments.output, *others, arguments.source, arguments.source / REQUESTS, arguments.source / META)
-    if arguments.hardware is None:
+    are_iterations = is_journal(arguments.source) or is_step_log(arguments.source)
+    if arguments.hardware is None and (arguments.other or not are_iterations):
         raise ConfigError("want --hardware: factors are over its peaks")
     other = read_cost_file(arguments.other) if arguments.other else None
-    are_iterations = is_journal(arguments.source) or is_step_log(arguments.source)
     fit = _fit_iterations if are_iterations else _fit_requests
     found, content, known = fit(arguments, other)
     write_cost_file(arguments.output, content)
@@ -142,12 +149,13 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
 
 
 def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tuple[Calibration, CostFile, str]:
-    from pytest_npubench.cli.seen_iterations import is_journal, iterations_of, logged_iterations, stated_capacity
+    from pytest_npubench.cli.seen_iterations import is_journal, logged_iterations, rounds_of, stated_capacity
     from pytest_npubench.engines.hf_config import named_or_read
     from pytest_npubench.engines.virtual.cost_file import seen_in
     from pytest_npubench.engines.virtual.doubts import doubts
+    from pytest_npubench.engines.virtual.drift import calibrate_blocks
     from pytest_npubench.engines.virtual.memory import dtype_bytes
-    from pytest_npubench.engines.virtual.step_calibration import calibrate_steps, pooled, samples_of
+    from pytest_npubench.engines.virtual.step_calibration import pooled, samples_of
     from pytest_npubench.serving.log import merged
     from pytest_npubench.workloads.measured_run import EngineArguments
 
@@ -162,29 +170,73 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
         system = _system(arguments, EngineArguments())
     kept = system.kv_dtype or system.dtype
     token_bytes = shape.kv_bytes_per_token(dtype_bytes(kept))
-    logs = (
-        iterations_of(arguments.source, shape)
+    rounds = (
+        rounds_of(arguments.source, shape)
         if is_journal(arguments.source)
         else [
-            logged_iterations(
-                arguments.source,
-                shape,
-                kv_token_bytes=token_bytes,
-                kv_capacity_tokens=system.kv_capacity_tokens,
-            )
+            {
+                "": logged_iterations(
+                    arguments.source,
+                    shape,
+                    kv_token_bytes=token_bytes,
+                    kv_capacity_tokens=system.kv_capacity_tokens,
+                )
+            }
         ]
     )
-    samples = pooled([samples_of(log, shape, kv_token_bytes=token_bytes) for log in logs])
+    blocks = [
+        {name: samples_of(log, shape, kv_token_bytes=token_bytes) for name, log in logs.items()} for logs in rounds
+    ]
+    samples = pooled([one for own in blocks for one in own.values()])
     there = len(samples.seconds)
     number = max(1, round((arguments.first or 1.0) * there))
-    found = calibrate_steps(shape, _prior(system, other), samples.part(0, number), seed=arguments.seed)
-    rest = samples.part(number, there)
+    first, rest = samples.part(0, number), samples.part(number, there)
+    prior = _prior(system, other) if system.spec else None
+    calibrated = calibrate_blocks(shape, _first_of(blocks, number), prior, seed=arguments.seed)
+    found, doubtful = _drifting(calibrated, blocks, number)
     errors = _spread("step", rest.predicted(found.best), rest.seconds)
-    seen = seen_in(merged(logs), shape, kept)
-    first = samples.part(0, number)
+    seen = seen_in(merged([log for logs in rounds for log in logs.values()]), shape, kept)
     told = doubts({"step": _residuals(first.predicted(found.best), first.seconds)})
-    content = replace(_content(system, found, seen, str(arguments.source), number, errors), doubts=told)
+    content = replace(
+        _content(system, found, seen, str(arguments.source), number, errors),
+        doubts=(*told, *doubtful),
+        experts=_experts(rounds, shape) if is_journal(arguments.source) else (),
+    )
     return found, content, f"the first {number} of {there} iterations"
+
+
+def _experts(rounds: Sequence[Mapping[str, IterationLog]], shape: DecoderShape) -> tuple[tuple[float, float], ...]:
+    """What a journal's own counts say; vLLM's log has none."""
+    from pytest_npubench.engines.virtual.measured_router import MeasuredRouter
+
+    logs = [log for own in rounds for log in own.values()]
+    return () if shape.is_dense else MeasuredRouter.of(logs, shape.num_layers).knots
+
+
+def _first_of(blocks: Sequence[Mapping[str, StepSamples]], number: int) -> list[StepSamples]:
+    """So many iterations of all, by block."""
+    found = []
+    for one in (one for own in blocks for one in own.values()):
+        found.append(one.part(0, number))
+        number -= len(found[-1].seconds)
+    return [one for one in found if len(one.seconds)]
+
+
+def _drifting(
+    found: Calibration, blocks: Sequence[Mapping[str, StepSamples]], number: int
+) -> tuple[Calibration, tuple[str, ...]]:
+    """With the drift between those rounds that it was wholly calibrated on in its draws, or the doubt that there is
+    none."""
+    import numpy as np
+
+    from pytest_npubench.engines.virtual.drift import with_drift
+
+    ends = np.cumsum([sum(len(one.seconds) for one in own.values()) for own in blocks])
+    whole = [own for own, end in zip(blocks, ends, strict=True) if end <= number]
+    common = [name for name in whole[0] if all(name in own for own in whole)] if len(whole) > 1 else []
+    if not common:
+        return found, ("no two rounds of the same blocks: what the machine's speed does between them is in no band",)
+    return with_drift(found, np.array([[own[name].slow(found.best) for name in common] for own in whole])), ()
 
 
 def _prior(system: System, other: CostFile | None) -> Prior:
@@ -237,7 +289,7 @@ def _say(arguments: argparse.Namespace, found: Calibration, content: CostFile, k
         (name, f"{1e6 * getattr(best, name):.4g} us", f"{middle:.2f}", f"{low:.2f} to {high:.2f}")
         for name, (middle, low, high) in found.factors().items()
     ]
-    print(columns([("term", "seconds", "over peak", "90 %"), *rows]))
+    print(columns([("term", "seconds", "over peak" if arguments.hardware else "over first fit", "90 %"), *rows]))
     if content.errors:
         told = ", ".join(f"{name.replace('_', ' ').upper()} {value:+.1%}" for name, value in content.errors.items())
         say(f"error   on the others, predicted over measured: {told}")

@@ -7,7 +7,7 @@ starts. Which experts ran it does not say: those count that as many rows activat
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,19 +36,21 @@ def is_journal(path: Path) -> bool:
         return False
 
 
-def iterations_of(path: Path, shape: DecoderShape) -> Sequence[IterationLog]:
-    """A log for each block that was served on the wall clock by a model of these layers, with experts or without, in
-    order. Raises JournalError for a journal that cannot be read, ConfigError where there is none."""
+def rounds_of(path: Path, shape: DecoderShape) -> Sequence[Mapping[str, IterationLog]]:
+    """Of each round the logs, by their points, of the blocks that were served on the wall clock by a model of these
+    layers, with experts or without. Raises JournalError for a journal that cannot be read, ConfigError where there is
+    none."""
     from pytest_npubench.campaign.served_block import RUN, ServedBlock
     from pytest_npubench.campaign.visits import columns_of
     from pytest_npubench.errors import MeasurementError
     from pytest_npubench.store.journal_reader import read_journal
 
-    found: list[IterationLog] = []
+    found: list[dict[str, IterationLog]] = []
     others: set[str] = set()
     behind = f"/{RUN}"
     for record in read_journal(path).records:
         points = record.get("points", {}) if record["record"] == "round" else {}
+        logs: dict[str, IterationLog] = {}
         for name in (column.removesuffix(behind) for column in points if column.endswith(behind)):
             try:
                 (block,) = ServedBlock.of_columns(columns_of(points, name))
@@ -58,9 +60,11 @@ def iterations_of(path: Path, shape: DecoderShape) -> Sequence[IterationLog]:
             if not len(block.log):
                 continue
             if (block.num_layers, is_dense) == (shape.num_layers, shape.is_dense):
-                found.append(block.log)
+                logs[name] = block.log
             else:
                 others.add(f"{block.num_layers} layers {'without' if is_dense else 'with'} experts")
+        if logs:
+            found.append(logs)
     if not found:
         there = f"; it has some of {', '.join(sorted(others))}" if others else ""
         kind = "without" if shape.is_dense else "with"

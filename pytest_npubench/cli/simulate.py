@@ -338,7 +338,7 @@ def _banded(
         row = asdict(metric) | {"low": None, "high": None}
         if (values := drawn[metric.name]) and metric.value is not None:
             unknown = 1.645 * MEAN_SCALE * abs(metric.value) if metric.unit in ("s", "1/s", "tokens/s") else 0.0
-            low, high = np.quantile(values, (0.05, 0.95)).tolist()
+            low, high = np.quantile(values, (0.05, 0.95), method="hazen").tolist()
             row["low"] = metric.value - wider * (max(0.0, metric.value - low) + unknown)
             row["high"] = metric.value + wider * (max(0.0, high - metric.value) + unknown)
         rows.append(row)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_npubench.core.measurement import Request
     from pytest_npubench.engines.shapes import DecoderShape
     from pytest_npubench.engines.virtual.executor import VirtualExecutor
+    from pytest_npubench.engines.virtual.router import ExpertRouter
     from pytest_npubench.engines.virtual.step_cost import StepCost
     from pytest_npubench.serving.load import OpenLoad
     from pytest_npubench.serving.request import PromptContent, ServingRequest
@@ -46,6 +47,8 @@ class System:
     seed: int
     cost: StepCost | None = None
     """Where it is not the peaks of the hardware file that say what an iteration takes."""
+    router: ExpertRouter | None = None
+    """Of the model itself, in the synthetic one's place, where no replicas share its experts."""
     is_asynchronous: bool = False
     kv_dtype: str | None = None
     data_parallel: int = 1
@@ -83,6 +86,7 @@ class System:
             seed=self.seed,
             num_sharing=self.num_sharing,
             cost=copy(self.cost) or self._measured_layers(),  # buckets remember the iteration before
+            router=self.router,
         )
 
     def _measured_layers(self) -> StepCost | None:

@@ -170,7 +170,8 @@ def calibrated_system(arguments: argparse.Namespace, path: Path) -> tuple[System
         raise ConfigError(
             f"{path} is of {found.num_sharing} replicas that share their experts, not of {system.num_sharing}"
         )
-    return replace(system, cost=found.calibration(system.shape).best, is_asynchronous=found.asynchronous), found
+    cost = found.calibration(system.shape).best
+    return replace(system, cost=cost, router=found.router, is_asynchronous=found.asynchronous), found
 
 
 def is_calibrated(paths: Sequence[Path]) -> bool:

@@ -105,7 +105,8 @@ def t_half_width(variances: FloatArray, degrees_of_freedom: FloatArray, coverage
     total = variances.sum(axis=0)
     scale = np.where(total > 0, total, 1.0)  # shares of the total: squares of tiny variances would underflow
     inverse = np.tensordot(1.0 / degrees_of_freedom, (variances / scale) ** 2, axes=1)
-    freedom = 1.0 / np.where(total > 0, inverse, 1.0)
+    with np.errstate(divide="ignore"):  # where every estimate that has a variance is known exactly: the normal's
+        freedom = 1.0 / np.where(total > 0, inverse, 1.0)
     return np.asarray(student_quantile(0.5 + coverage / 2, freedom) * np.sqrt(total))
 
 

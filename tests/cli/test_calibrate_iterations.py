@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.cli.simulation import System, simulate
@@ -55,12 +57,15 @@ def served(model: str, policy: str, seed: int) -> ServingResult:
     return simulate(device(model)[0], policy, {}, load_of(poisson(8.0, 30, seed), lengths))
 
 
-def journal(path: Path, *results: ServingResult) -> Path:
-    """As a campaign leaves it behind, a round for each."""
+def journal(path: Path, *results: ServingResult, slower: tuple[float, ...] = ()) -> Path:
+    """As a campaign leaves it behind, a round for each; all times of it so many times as long."""
     with JournalWriter.open(path, host=HOST, settings={}) as writer:
-        for index, result in enumerate(results):
+        for index, (result, factor) in enumerate(zip(results, slower or [1.0] * len(results), strict=True)):
             columns = ServedBlock.of_result(result, rate_per_s=8.0).columns()
-            points = {f"{result.policy}/{name}": list(values) for name, values in columns.items()}
+            points = {
+                f"{result.policy}/{name}": [factor * value if name.endswith("_s") else value for value in values]
+                for name, values in columns.items()
+            }
             ids = {"fingerprint": "fe886da5a1ed", "campaign": "c", "campaign_digest": "9b74c9897bac", "round": index}
             whole = {"failures": {}, "duration_s": 1.0, "complete": False}
             writer.append({"record": "round", **ids, "points": points, **whole})
@@ -85,6 +90,59 @@ def test_the_terms_of_a_device_are_found_in_its_iterations(call: Run, tmp_path: 
     assert found["context_s"] == pytest.approx(real.context_s, rel=0.1)
     assert found["fixed_s"] + found["weights_s"] == pytest.approx(real.fixed_s + real.weights_s, rel=0.05)
     assert abs(answer["errors"]["step_mean"]) < 0.01
+
+
+SLOWER = (1.0, 1.3, 0.9, 1.15)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_without_peaks_what_rounds_differ_by_is_in_the_band(call: Run, tmp_path: Path, model: str) -> None:
+    """Of four rounds on a machine that drifts; the band of a further run holds what the fastest and slowest take."""
+    results = [served(model, "chunked", seed) for seed in range(1, 5)]
+    path, cost = journal(tmp_path / "j.jsonl", *results, slower=SLOWER), tmp_path / "cost.json"
+    done = call("calibrate", path, "--model", model, "--kv-capacity", KV_TOKENS, "-o", cost)
+    assert done.status == 0, done.err
+    assert "doubt   no two rounds" not in done.out
+    _, real = device(model)
+    answer = json.loads(cost.read_text(encoding="utf-8"))
+    assert answer["hardware"] == "unknown"
+    assert bool(answer["experts"]) is (model == MODELS[1])
+    logs = np.array(answer["logs"])
+    found = dict(zip(answer["terms"], (np.array(answer["unit_s"]) * np.exp(logs.mean(axis=0))).tolist(), strict=True))
+    assert found["row_s"] == pytest.approx(real.row_s * np.exp(np.log(SLOWER).mean()), rel=0.1)
+    row_s = np.quantile(logs[:, answer["terms"].index("row_s")], (0.05, 0.95))
+    half = stats.t.ppf(0.95, 3) * np.log(SLOWER).std(ddof=1) * (1 + 1 / 4) ** 0.5
+    assert (row_s[1] - row_s[0]) / 2 == pytest.approx(half, rel=0.15)
+    load = ["--workload", "layered-sharegpt", "--requests", 20, "--rate", 4, "--policy", "chunked", "--json"]
+    run = call("simulate", "--model", model, "--cost", cost, *load).json["runs"][0]
+    (tpot,) = (metric for metric in run["metrics"] if metric["name"] == "tpot_mean_s")
+    assert tpot["high"] / tpot["value"] > np.exp(half) * 0.9
+    assert tpot["low"] / tpot["value"] < np.exp(-half) * 1.1
+
+
+def test_the_model_s_own_router_is_simulated(call: Run, tmp_path: Path) -> None:
+    """A file whose batches activate one expert a layer, whatever they are."""
+    model = MODELS[1]
+    path, cost = journal(tmp_path / "j.jsonl", served(model, "chunked", 1)), tmp_path / "cost.json"
+    call("calibrate", path, "--model", model, "--kv-capacity", KV_TOKENS, "-o", cost)
+    answer = json.loads(cost.read_text(encoding="utf-8"))
+    cost.write_text(json.dumps(answer | {"experts": [[0, 0], [1, 1]]}), encoding="utf-8")
+    timeline = tmp_path / "timeline.csv"
+    load = ["--workload", "layered-sharegpt", "--requests", 5, "--rate", 4, "--policy", "chunked"]
+    done = call("simulate", "--model", model, "--cost", cost, *load, "--timeline", timeline)
+    assert done.status == 0, done.err
+    rows = list(csv.DictReader(timeline.read_text(encoding="utf-8").splitlines()))
+    assert {row["expert_activations"] for row in rows} == {str(decoder_shape(model).num_layers)}
+
+
+def test_one_round_leaves_a_doubt(call: Run, tmp_path: Path) -> None:
+    path = journal(tmp_path / "j.jsonl", served(MODELS[0], "chunked", 1))
+    options = ["--model", MODELS[0], "--kv-capacity", KV_TOKENS, "-o", tmp_path / "cost.json"]
+    done = call("calibrate", path, *options)
+    assert done.status == 0, done.err
+    assert "doubt   no two rounds of the same blocks" in done.out
+    (doubt,) = json.loads((tmp_path / "cost.json").read_text(encoding="utf-8"))["doubts"]
+    assert doubt.endswith("what the machine's speed does between them is in no band")
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -18,16 +18,16 @@ from pytest_npubench.engines.virtual.step_cost import StepWork
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedCost:
-    """Seconds: `fixed_s` an iteration, `weights_s` for all weights but the experts' read once, `row_s` a row through
-    all layers, `context_s` a token of keys and values read, `activation_s` an expert of one layer read. expert_share is
-    the experts' part of the operations of a row."""
+    """Seconds, 0 where nothing was seen of a term: `fixed_s` an iteration, `weights_s` for all weights but the experts'
+    read once, `row_s` a row through all layers, `context_s` a token of keys and values read, `activation_s` an expert
+    of one layer read. expert_share is the experts' part of the operations of a row."""
 
     is_affine: ClassVar[bool] = True
     num_layers: int
-    fixed_s: float
-    weights_s: float
-    row_s: float
-    context_s: float
+    fixed_s: float = 0.0
+    weights_s: float = 0.0
+    row_s: float = 0.0
+    context_s: float = 0.0
     activation_s: float = 0.0
     has_experts: bool = False
     expert_share: float = 0.0

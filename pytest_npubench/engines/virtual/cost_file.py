@@ -2,7 +2,7 @@
 
 JSON format "npubench-step-cost", history of versions:
     1  model, hardware, tensor_parallel, data_parallel, is_expert_parallel, dtype, kv_dtype, kv_capacity_tokens,
-       asynchronous, terms, unit_s, logs, seen, source, stack, errors, doubts
+       asynchronous, terms, unit_s, logs, experts, seen, source, stack, errors, doubts
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pytest_npubench.core.record_reader import JSON, WrongEntryError
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.virtual.calibration import Calibration, Prior
+from pytest_npubench.engines.virtual.measured_router import MeasuredRouter
 from pytest_npubench.engines.virtual.memory import dtype_bytes
 from pytest_npubench.errors import ConfigError, StoreError
 from pytest_npubench.serving.log import IterationLog
@@ -38,8 +39,10 @@ class Seen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostFile:
     """terms: names of calibrated.CalibratedCost; unit_s: their seconds at the published peaks; logs: posterior draws of
-    the logarithms of their factors. num_seen: requests, or iterations, that it was calibrated on. stack: what served
-    them, as far as it is known. errors: simulated over measured - 1 of the others. doubts: why it may be wrong."""
+    the logarithms of their factors; experts: of one layer, that so many tokens activate, where iterations told
+    (measured_router.MeasuredRouter.knots). num_seen: requests, or iterations, that it was calibrated on. stack: what
+    served them, as far as it is known. errors: simulated over measured - 1 of the others. doubts: why it may be
+    wrong."""
 
     model: str
     num_layers: int
@@ -56,6 +59,7 @@ class CostFile:
     terms: tuple[str, ...]
     unit_s: tuple[float, ...]
     logs: tuple[tuple[float, ...], ...]
+    experts: tuple[tuple[float, float], ...] = ()
     seen: Seen
     source: str
     num_seen: int
@@ -77,6 +81,10 @@ class CostFile:
             raise WrongEntryError("unit_s", f"{len(self.unit_s)} numbers for {len(self.terms)} terms; want one each")
         if any(len(row) != len(self.terms) for row in self.logs):
             raise WrongEntryError("logs", f"want rows of {len(self.terms)} numbers, one a term")
+
+    @property
+    def router(self) -> MeasuredRouter | None:
+        return MeasuredRouter(self.experts) if self.experts else None
 
     def beyond(self, log: IterationLog, shape: DecoderShape) -> tuple[str, ...]:
         """What an iteration of this log has more of than any that was calibrated on, in words; none: nothing."""

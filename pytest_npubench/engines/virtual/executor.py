@@ -16,7 +16,7 @@ from pytest_npubench.engines.virtual.cost import cost_model
 from pytest_npubench.engines.virtual.decode_cost import DecodeCost
 from pytest_npubench.engines.virtual.held import HeldTokens
 from pytest_npubench.engines.virtual.memory import dtype_bytes
-from pytest_npubench.engines.virtual.router import sampled_router
+from pytest_npubench.engines.virtual.router import ExpertRouter, sampled_router
 from pytest_npubench.engines.virtual.step_cost import PassWork, StepCost, StepWork
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.iteration import DecodeStretch, IterationOutcome, IterationPlan, LayerPass
@@ -47,8 +47,10 @@ class VirtualExecutor:
         seed: int = 0,
         num_sharing: int = 1,
         cost: StepCost | None = None,
+        router: ExpertRouter | None = None,
     ) -> None:
-        """spec and what follows it are asked where there is no cost; num_sharing: replicas that share the experts."""
+        """spec and what follows it are asked where there is no cost; num_sharing: replicas that share the experts;
+        router: in the place of the synthetic one."""
         self.num_layers = shape.num_layers
         self.kv_capacity_tokens = kv_capacity_tokens
         self.block_size_tokens = block_size_tokens
@@ -59,7 +61,7 @@ class VirtualExecutor:
             )
         self.cost: StepCost = cost
         self._decode_cost = DecodeCost(cost, shape.num_layers) if getattr(cost, "is_affine", False) else None
-        self._router = None if shape.is_dense else sampled_router(shape, seed)
+        self._router = None if shape.is_dense else router or sampled_router(shape, seed)
         self._held = HeldTokens(shape.num_layers, shape.sliding_window)
         self._iteration = 0
         self._shared_layers = 0  # token-layers that lie there once for several requests

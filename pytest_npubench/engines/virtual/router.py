@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,12 @@ NUM_PROMPT_TOKENS = 64  # raced, of each prompt
 NEVER = 65_535  # the largest uint16: also what later first hits are cut to
 
 FirstHits = npt.NDArray[np.uint16]
+
+
+class ExpertRouter(Protocol):
+    def activations(self, iteration: int, first: int, stop: int, num_rows: int, prefill: Sequence[PrefillRow]) -> int:
+        """Distinct experts of layers [first, stop), summed, that decode rows and prefill rows activate together."""
+        ...
 
 
 class Router:

@@ -2,8 +2,8 @@
 
 The terms and what is believed of them beforehand are those of calibration.py. With the iterations at hand no simulation
 is needed: the factors' logarithms at the most likely point (scipy's least squares with Huber's loss), and the normal
-distribution that has the same curvature there. Iterations that follow one another are alike, so all of them count as at
-most NUM_INDEPENDENT.
+distribution that has the same curvature there. Iterations that follow one another are alike, so those of one block
+count as at most NUM_INDEPENDENT.
 
 Worked example: iterations that differ by 1,000 tokens of context alone, and by 0.1 ms, say 0.1 us a token.
 """
@@ -11,9 +11,10 @@ Worked example: iterations that differ by 1,000 tokens of context alone, and by 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
+import numpy.typing as npt
 
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.virtual.calibrated import CalibratedCost
@@ -32,20 +33,24 @@ NUM_DRAWS = 200
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSamples:
     """Columns, one entry an iteration: seconds; decode rows and prompt tokens, these counted by their share of the
-    layers; tokens that the decode rows read; experts activated over all layers."""
+    layers, and the prompt tokens alone; tokens that the decode rows read; experts activated over all layers."""
 
     seconds: Array
     rows: Array
+    prompt: Array
     context: Array
     activations: Array
 
+    def chosen(self, which: slice | npt.NDArray[np.bool_]) -> StepSamples:
+        return StepSamples(**{column.name: getattr(self, column.name)[which] for column in fields(self)})
+
     def part(self, first: int, stop: int) -> StepSamples:
-        return StepSamples(
-            seconds=self.seconds[first:stop],
-            rows=self.rows[first:stop],
-            context=self.context[first:stop],
-            activations=self.activations[first:stop],
-        )
+        return self.chosen(slice(first, stop))
+
+    @property
+    def usable(self) -> StepSamples:
+        """Those that took any time."""
+        return self.chosen(self.seconds > 0)
 
     def predicted(self, cost: CalibratedCost) -> Array:
         """Seconds under a cost, as cost.seconds says them of each iteration."""
@@ -53,6 +58,10 @@ class StepSamples:
         if cost.has_experts:
             return cost.fixed_s + cost.weights_s + self.activations * cost.activation_s + rows_s + context_s
         return cost.fixed_s + np.maximum(cost.weights_s, rows_s) + context_s
+
+    def slow(self, cost: CalibratedCost) -> float:
+        """The logarithm of all measured over all predicted seconds."""
+        return float(np.log(self.seconds.sum() / self.predicted(cost).sum()))
 
 
 def samples_of(log: IterationLog, shape: DecoderShape, *, kv_token_bytes: float) -> StepSamples:
@@ -64,26 +73,34 @@ def samples_of(log: IterationLog, shape: DecoderShape, *, kv_token_bytes: float)
     return StepSamples(
         seconds=np.array(log.end_s) - np.array(log.start_s),
         rows=decode + prompt,
+        prompt=prompt,
         context=np.where(decode > 0, np.maximum(held, 0.0), 0.0),
         activations=np.array(log.expert_activations, dtype=np.float64),
     )
 
 
-def calibrate_steps(shape: DecoderShape, prior: Prior, samples: StepSamples, *, seed: int = 0) -> Calibration:
-    """Raises ConfigError for too few iterations, and where none of them decoded: nothing would tell weights from keys
-    and values."""
-    from scipy.optimize import least_squares
-
-    usable = samples.seconds > 0
-    if usable.sum() < LEAST_ITERATIONS:
-        raise ConfigError(f"{int(usable.sum())} iterations to calibrate on; want at least {LEAST_ITERATIONS}")
+def check_enough(samples: StepSamples) -> None:
+    """Raises ConfigError for too few iterations, and where none of them decoded."""
+    number = int((samples.seconds > 0).sum())
+    if number < LEAST_ITERATIONS:
+        raise ConfigError(f"{number} iterations to calibrate on; want at least {LEAST_ITERATIONS}")
     if not samples.context.any():
         raise ConfigError("no iteration decoded: nothing tells weights from keys and values; want requests that decode")
-    share = np.sqrt(min(1.0, NUM_INDEPENDENT / usable.sum()))
+
+
+def calibrate_steps(
+    shape: DecoderShape, prior: Prior, samples: StepSamples, *, num_blocks: int = 1, seed: int = 0
+) -> Calibration:
+    """num_blocks: of iterations that follow one another. Raises as check_enough."""
+    from scipy.optimize import least_squares
+
+    check_enough(samples)
+    samples = samples.usable
+    share = np.sqrt(min(1.0, num_blocks * NUM_INDEPENDENT / len(samples.seconds)))
     to_unit = np.linalg.cholesky(np.linalg.inv(prior.covariance)).T
 
     def off_by(logs: Array) -> Array:
-        found: Array = np.log(samples.predicted(prior.cost(shape, logs))[usable] / samples.seconds[usable])
+        found: Array = np.log(samples.predicted(prior.cost(shape, logs)) / samples.seconds)
         return found
 
     def residuals(logs: Array, scale: float) -> Array:
@@ -103,9 +120,5 @@ def calibrate_steps(shape: DecoderShape, prior: Prior, samples: StepSamples, *, 
 
 
 def pooled(samples: Sequence[StepSamples]) -> StepSamples:
-    return StepSamples(
-        seconds=np.concatenate([one.seconds for one in samples]),
-        rows=np.concatenate([one.rows for one in samples]),
-        context=np.concatenate([one.context for one in samples]),
-        activations=np.concatenate([one.activations for one in samples]),
-    )
+    names = [column.name for column in fields(StepSamples)]
+    return StepSamples(**{name: np.concatenate([getattr(one, name) for one in samples]) for name in names})

@@ -29,7 +29,6 @@ from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
-from pytest_npubench.serving.schedulers import make_scheduler
 from pytest_npubench.serving.two_devices import TwoDevices
 from pytest_npubench.suites.scheduling import pair
 from pytest_npubench.suites.scheduling.calibration import TBT_BATCH_SIZE, is_stated, limits, rate_per_s
@@ -41,12 +40,14 @@ from pytest_npubench.suites.scheduling.points import (
     DecodeSteps,
     IdlePoint,
     IdleVisit,
+    ProbePoint,
+    ProbeVisit,
     PromptPoint,
     PromptVisit,
     ServedPoint,
     ServingPoint,
 )
-from pytest_npubench.suites.scheduling.policies import prompt_in_chunks, served
+from pytest_npubench.suites.scheduling.policies import probe_alone, prompt_in_chunks, scheduler_of, served
 from pytest_npubench.suites.scheduling.service import BlockServer
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 
@@ -122,10 +123,13 @@ class ServingBench:
         return perf_counter() - started_s, True
 
     def sample(self, point: ServingPoint, round_index: int) -> Visit:
-        """A block, a prompt, decode steps or the power of the device at rest."""
+        """A block, a prompt, a request, decode steps or the power of the device at rest."""
         match point:
             case PromptPoint():
                 return self._prompt(point)
+            case ProbePoint():
+                result = whole(self._serve(probe_alone(self._plan), (point.request,)))
+                return ProbeVisit.of(result.records[0])
             case DecodePoint():
                 return self._decode_steps(point.batch_size, point.context_tokens)
             case IdlePoint():
@@ -238,16 +242,7 @@ class ServingBench:
     def _serve(self, point: ServedPoint, requests: Sequence[ServingRequest]) -> ServingResult:
         if self._own_server is not None:
             return self._own_server.serve(point, requests)
-        executor, serving = self._ready, self._plan.serving
-        scheduler = make_scheduler(
-            point.policy,
-            num_layers=executor.num_layers,
-            kv_blocks=serving.kv_capacity_tokens // serving.block_size_tokens,
-            block_size_tokens=serving.block_size_tokens,
-            max_batch_size=serving.max_batch_size,
-            **dict(point.settings),
-        )
-        return serve(OpenLoad(requests), scheduler, executor, WallClock())
+        return serve(OpenLoad(requests), scheduler_of(self._plan, point), self._ready, WallClock())
 
     @property
     def _ready(self) -> Executor:

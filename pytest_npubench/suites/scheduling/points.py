@@ -1,4 +1,4 @@
-"""What a serving campaign measures: a block of requests under a policy, one prompt alone, one decode step,
+"""What a serving campaign measures: a block of requests under a policy, one prompt or request alone, one decode step,
 the device at rest; and what a visit of each leaves."""
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from pytest_npubench.campaign.points import Measured, VisitedOnce
 from pytest_npubench.campaign.served_block import RUN, ServedBlock, failures_of
 from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.errors import MeasurementError
+from pytest_npubench.serving.metrics import RequestRecord
+from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 
 Settings = tuple[tuple[str, int | None], ...]
@@ -60,6 +62,37 @@ class PromptVisit(Visit):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbePoint(VisitedOnce):
+    """One request alone on the engine, under chunked prefill, to its end."""
+
+    prompt_tokens: int
+    output_tokens: int
+
+    @property
+    def name(self) -> str:
+        return f"probe/{self.prompt_tokens}/{self.output_tokens}"
+
+    @property
+    def request(self) -> ServingRequest:
+        return ServingRequest(id=0, arrival_s=0.0, prompt_tokens=self.prompt_tokens, output_tokens=self.output_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeVisit(Visit):
+    """Seconds to its first token, and the mean gap between those after it."""
+
+    ttft_s: float
+    tpot_s: float
+
+    @classmethod
+    def of(cls, record: RequestRecord) -> ProbeVisit:
+        """Raises MeasurementError for a request without two tokens."""
+        if record.tpot_s is None:
+            raise MeasurementError(f"a probe of {record.output_tokens} tokens had {record.num_tokens}; want all")
+        return cls(ttft_s=record.ttft_s, tpot_s=record.tpot_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecodePoint(VisitedOnce):
     """One decode step of a batch of requests with one context length (Layered Prefill, Table 1 and section 5.1)."""
 
@@ -95,7 +128,7 @@ class IdleVisit(Visit):
     power_w: float | None = None
 
 
-ServingPoint = ServedPoint | PromptPoint | DecodePoint | IdlePoint
+ServingPoint = ServedPoint | PromptPoint | ProbePoint | DecodePoint | IdlePoint
 
 SERVED = re.compile(r"([^(/]+)\((.*?)\)/(.+)")
 FOLLOWED: Mapping[type[Visit], str] = {ServedBlock: RUN, PromptVisit: "prefill_s", DecodeSteps: "step_s"}

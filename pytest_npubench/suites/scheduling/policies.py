@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from pytest_npubench.core.case import Case
 from pytest_npubench.errors import RegistryError
-from pytest_npubench.serving.schedulers import iteration_work
+from pytest_npubench.serving.schedulers import iteration_work, make_scheduler
+from pytest_npubench.serving.schedulers.protocol import Scheduler
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import PromptPoint, ServedPoint, Settings
 from pytest_npubench.suites.scheduling.spec import LoadSpec
@@ -35,6 +36,19 @@ def served(policy: str, plan: ServingPlan, load: LoadSpec) -> ServedPoint:
     return ServedPoint(policy=policy, load=load, settings=policy_settings(policy, plan, load))
 
 
+def scheduler_of(plan: ServingPlan, point: ServedPoint) -> Scheduler:
+    """What plans the iterations of a point, with the plan's KV cache. Raises as make_scheduler."""
+    serving = plan.serving
+    return make_scheduler(
+        point.policy,
+        num_layers=plan.shape.num_layers,
+        kv_blocks=serving.kv_capacity_tokens // serving.block_size_tokens,
+        block_size_tokens=serving.block_size_tokens,
+        max_batch_size=serving.max_batch_size,
+        **dict(point.settings),
+    )
+
+
 def layered_and_chunked(case: Case, plan: ServingPlan) -> tuple[ServedPoint, ServedPoint]:
     """The pair that most of the paper's experiments compare, under the load of a case."""
     load = plan.load(case)
@@ -44,6 +58,11 @@ def layered_and_chunked(case: Case, plan: ServingPlan) -> tuple[ServedPoint, Ser
 def prompt_in_chunks(plan: ServingPlan, point: PromptPoint) -> ServedPoint:
     """One prompt alone, as chunked prefill serves it: there is nothing to decode beside it."""
     return _chunked_alone(plan, point.chunk_size_tokens, "one prompt")
+
+
+def probe_alone(plan: ServingPlan) -> ServedPoint:
+    """One request alone, as chunked prefill serves it at the work an iteration that policies are compared at."""
+    return served("chunked", plan, LoadSpec(model=plan.model, workload="a probe"))
 
 
 def all_at_once(plan: ServingPlan) -> ServedPoint:

@@ -44,6 +44,9 @@ class ServingService:
     decode_counts: ClassVar[bool] = False
     """Whether decode tokens use up the chunk of chunked prefill."""
 
+    runs_our_plans: ClassVar[bool] = True
+    """Whether our schedulers plan its iterations."""
+
     def why_unsupported(self, plan: ServingPlan, points: Iterable[CampaignPoint]) -> str:
         """Why it cannot serve one of these points; empty where it can."""
         return ""

@@ -71,7 +71,8 @@ class ServingSize(RunLength):
 class ServingSpec:
     """How a device serves: the engine's settings, the loads, the run sizes.
 
-    kv_capacity is in tokens: that of every model, or each one's own, which `for_model` puts in place.
+    kv_capacity is in tokens: that of every model, or each one's own, which `for_model` puts in place. step_costs: by
+    model, what `npubench calibrate` wrote, as a path from the folder that the run starts in.
     """
 
     models: Texts
@@ -80,6 +81,7 @@ class ServingSpec:
     kv_capacity: Count | Mapping[str, Count] = field(metadata=key("kv_capacity_tokens"))
     block_size_tokens: Count = 16
     tokens_per_iteration: Count
+    step_costs: Mapping[str, Text] = field(default_factory=dict)
     loads: Annotated[tuple[LoadSpec, ...], tables("serving.load")] = field(default=(), metadata=key("load"))
     profiles: Annotated[tuple[ServingSize, ...], known_profiles] = field(metadata=key("profile"))
 
@@ -91,6 +93,7 @@ class ServingSpec:
             if missing := [model for model in self.models if model not in self.kv_capacity]:
                 problem = "missing; want a whole number of at least 1"
                 raise WrongEntryError(f"kv_capacity_tokens.{missing[0]}", problem)
+        check_keys("step_costs", self.step_costs, self.models)
         for size in self.profiles:
             check_within(f"profile.{size.name}.models", size.models, self.models)
         for index, load in enumerate(self.loads):

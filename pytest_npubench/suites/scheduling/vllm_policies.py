@@ -13,8 +13,8 @@ from pytest_npubench.campaign.protocol import CampaignPoint
 from pytest_npubench.engines.vllm.settings import EngineSettings, PolicyMapping, UnsupportedPolicyError, map_policy
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.suites.scheduling.plan import ServingPlan
-from pytest_npubench.suites.scheduling.points import PromptPoint, ServedPoint
-from pytest_npubench.suites.scheduling.policies import prompt_in_chunks
+from pytest_npubench.suites.scheduling.points import ProbePoint, PromptPoint, ServedPoint
+from pytest_npubench.suites.scheduling.policies import probe_alone, prompt_in_chunks
 
 NO_MODEL = Path()  # of settings that no engine is started with
 
@@ -90,6 +90,8 @@ def _served(plan: ServingPlan, points: Iterable[CampaignPoint]) -> Iterable[Serv
             yield point
         elif isinstance(point, PromptPoint):
             yield prompt_in_chunks(plan, point)
+        elif isinstance(point, ProbePoint):
+            yield probe_alone(plan)
 
 
 def _line(first: PolicyMapping, *others: PolicyMapping) -> str:

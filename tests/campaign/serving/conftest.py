@@ -39,10 +39,13 @@ KINDS = (
     "group_sweep",
     "policy",
     "relaxed_slo",
+    "simulated_coverage",
     "timeline",
 )
 OF_TENSORS = ("identical_tokens",)
 """Kinds that need tokens, which the cost model does not make."""
+OF_FILES = ("step_cost",)
+"""Kinds that judge by a file of the user's."""
 RATES = {"qwen3-30b-a3b": 1.3, "qwen3-8b": 1.0}
 
 
@@ -55,13 +58,14 @@ def serving_plan(model: str = "qwen3-30b-a3b", **changes) -> ServingPlan:
         kv_capacity=400_000,
         block_size_tokens=16,
         tokens_per_iteration=512,
+        step_costs=dict.fromkeys(RATES, "cost.json"),
         loads=tuple(LoadSpec(model=name, workload="layered-arxiv", rate_per_s=rate) for name, rate in RATES.items()),
         profiles=(),
     )
     size = ServingSize(
         name="quick",
         models=tuple(RATES),
-        experiments=(*KINDS, *OF_TENSORS),
+        experiments=(*KINDS, *OF_TENSORS, *OF_FILES),
         policies=("static", "continuous", "chunked", "layered", "hybrid"),
         num_requests=10,
         min_rounds=2,

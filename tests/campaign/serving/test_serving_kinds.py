@@ -11,7 +11,7 @@ from pytest_npubench.suites.scheduling import SUITE
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.result import JudgedCase, judgement_from_json
 
-from .conftest import KINDS, OF_TENSORS, serving_plan
+from .conftest import KINDS, OF_FILES, OF_TENSORS, serving_plan
 
 DENSE = ("dense_control",)
 
@@ -23,10 +23,10 @@ def plan_for(name, **changes):
 
 
 def test_every_experiment_of_a_hardware_file_has_its_kind():
-    assert set(suite("scheduling").kinds) == {*KINDS, *OF_TENSORS} == set(SUITE.kinds)
+    assert set(suite("scheduling").kinds) == {*KINDS, *OF_TENSORS, *OF_FILES} == set(SUITE.kinds)
 
 
-@pytest.mark.parametrize("name", [*KINDS, *OF_TENSORS])
+@pytest.mark.parametrize("name", [*KINDS, *OF_TENSORS, *OF_FILES])
 def test_axes_and_points_are_plain_and_told_apart(name):
     kind, plan = case_kind(name), plan_for(name)
     cases = [plan.case(kind.suite, name, axes) for axes in kind.axes(plan)]
@@ -44,7 +44,7 @@ def test_axes_and_points_are_plain_and_told_apart(name):
 @pytest.mark.parametrize("name", KINDS)
 def test_on_the_paper_s_load_every_experiment_ends_as_the_paper_s(name, measure):
     """Energy is not modelled; all else passes, and survives the journal."""
-    kind, cases, measured = measure(plan_for(name), name)
+    kind, cases, measured = measure(plan_for(name), name, num_rounds=3 if name == "simulated_coverage" else 2)
     for case in cases:
         judgement = kind.judge(case, plan_for(name), measured)
         expected = VerdictKind.INCONCLUSIVE if name == "energy" else VerdictKind.PASSED
@@ -64,7 +64,7 @@ def test_on_the_paper_s_load_every_experiment_ends_as_the_paper_s(name, measure)
         assert kind.settled(case, plan_for(name), measured)
 
 
-@pytest.mark.parametrize("name", [*KINDS, *OF_TENSORS])
+@pytest.mark.parametrize("name", [*KINDS, *OF_TENSORS, *OF_FILES])
 def test_a_failed_point_makes_its_case_invalid(name):
     kind, plan = case_kind(name), plan_for(name)
     case = next(plan.case(kind.suite, name, axes) for axes in kind.axes(plan))

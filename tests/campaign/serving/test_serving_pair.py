@@ -33,6 +33,7 @@ def torch_plan(**changes) -> ServingPlan:
     serving = replace(
         plan.serving,
         models=(MODEL,),
+        step_costs={},
         dtype="fp32",
         max_batch_size=4,
         kv_capacity=2056,

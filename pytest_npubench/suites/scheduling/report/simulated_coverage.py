@@ -1,0 +1,31 @@
+"""What the bands of a calibrated simulation held, by figure and policy."""
+
+from __future__ import annotations
+
+from pytest_npubench.reports.build import table
+from pytest_npubench.reports.page import Table
+from pytest_npubench.suites.scheduling.kinds.simulated_coverage import SimulatedCoverageDetail
+from pytest_npubench.suites.scheduling.report.cells import load_name, reason
+from pytest_npubench.verdict.case_record import CaseRecord
+
+BANDS = (
+    "Each round was predicted with its own arrivals by a step cost that was calibrated on the iterations of the other "
+    "rounds; the band holds what the machine's speed does between rounds. Error: predicted over measured - 1; half "
+    "width: of the band, over what was measured; both are means over the blocks."
+)
+
+
+def bands_table(case: CaseRecord[SimulatedCoverageDetail]) -> Table:
+    detail = case.detail
+    return table(
+        f"Simulated against served: {load_name(case, detail.rate_per_s)}, {detail.coverage:.0%} bands",
+        (
+            ("figure", lambda row: f"mean {row.figure.upper()}"),
+            ("policy", lambda row: row.policy),
+            ("held", lambda row: f"{row.num_covered} of {row.num_blocks}"),
+            ("error", lambda row: f"{row.error:+.1%}"),
+            ("half width", lambda row: f"{row.half_width:.1%}"),
+        ),
+        detail.rows,
+        note=f"{reason(case)}{BANDS}",
+    )

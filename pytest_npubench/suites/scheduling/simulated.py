@@ -1,0 +1,208 @@
+"""Rounds that were served, predicted on a virtual clock by a cost that was calibrated on the other rounds.
+
+One cost is fitted to the iterations of all policies in the calibration rounds, without peaks; which experts ran is
+taken from there, too. How slow each of these blocks was, measured over predicted seconds of its iterations, tells what
+the machine's speed does between rounds and what the form misses of a policy; for iterations with prompt tokens and for
+those that only decode apart. A further block is served at the mean of both, and at both ends of the intervals that hold
+its own: those runs are the band.
+
+Worked example: blocks of two rounds took 1.00 and 1.20 times what one cost says. A further block is predicted at their
+mean, 1.095, and the interval of its speed is known as badly as two rounds tell it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import ClassVar
+
+import numpy as np
+
+from pytest_npubench.campaign.served_block import ServedBlock
+from pytest_npubench.engines.virtual.calibrated import CalibratedCost
+from pytest_npubench.engines.virtual.calibration import MEAN_SCALE
+from pytest_npubench.engines.virtual.drift import calibrate_blocks
+from pytest_npubench.engines.virtual.executor import VirtualExecutor
+from pytest_npubench.engines.virtual.measured_router import MeasuredRouter
+from pytest_npubench.engines.virtual.memory import dtype_bytes
+from pytest_npubench.engines.virtual.router import ExpertRouter
+from pytest_npubench.engines.virtual.step_calibration import StepSamples, samples_of
+from pytest_npubench.engines.virtual.step_cost import StepCost, StepWork
+from pytest_npubench.serving.clock import VirtualClock
+from pytest_npubench.serving.load import OpenLoad
+from pytest_npubench.serving.loop import serve
+from pytest_npubench.serving.metrics import RequestRecord
+from pytest_npubench.serving.request import ServingRequest
+from pytest_npubench.serving.result import ServingResult
+from pytest_npubench.stats.checks import FloatArray
+from pytest_npubench.stats.rounds_spread import half_width, most_misses
+from pytest_npubench.suites.scheduling.figures import mean_e2e_s, mean_ttft_s
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.points import ServedPoint
+from pytest_npubench.suites.scheduling.policies import scheduler_of
+
+Blocks = Mapping[ServedPoint, Sequence[ServedBlock]]
+"""Of each point one a round."""
+
+
+def mean_tpot_s(block: ServedBlock) -> float:
+    """Of the requests with two tokens and more."""
+    return fmean(tpot_s for record in block.records if (tpot_s := record.tpot_s) is not None)
+
+
+FIGURES: Mapping[str, Callable[[ServedBlock], float]] = {"ttft": mean_ttft_s, "tpot": mean_tpot_s, "e2e": mean_e2e_s}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Of the mean TTFT, TPOT or E2E of one block, with the ends of its band; seconds."""
+
+    figure: str
+    policy: str
+    round_index: int
+    predicted_s: float
+    low_s: float
+    high_s: float
+    measured_s: float
+
+    @property
+    def is_covered(self) -> bool:
+        return self.low_s <= self.measured_s <= self.high_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slowed:
+    """A step cost whose iterations take so many times as long, with prompt tokens in them and without."""
+
+    is_affine: ClassVar[bool] = True
+    cost: CalibratedCost
+    prompt: float
+    decode: float
+
+    def seconds(self, work: StepWork) -> float:
+        has_prompt = any(one.prefill for one in work.passes)
+        return self.cost.seconds(work) * (self.prompt if has_prompt else self.decode)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibratedRounds:
+    """cost and router as the rounds have them; prompt and decode: logarithms of measured over predicted seconds of the
+    iterations with prompt tokens and of those that only decode, [rounds, policies]."""
+
+    cost: CalibratedCost
+    router: MeasuredRouter | None
+    prompt: FloatArray
+    decode: FloatArray
+
+    @classmethod
+    def of(cls, plan: ServingPlan, blocks: Blocks) -> CalibratedRounds:
+        """Raises ConfigError where the iterations do not tell the cost."""
+        shape = plan.shape
+        samples = [[_samples(plan, block) for block in own] for own in blocks.values()]
+        cost = calibrate_blocks(shape, [one for own in samples for one in own]).best
+        logs = [block.log for own in blocks.values() for block in own]
+        slow = np.array([[_slow(cost, one) for one in own] for own in samples])
+        return cls(
+            cost=cost,
+            router=None if shape.is_dense else MeasuredRouter.of(logs, shape.num_layers),
+            prompt=slow[:, :, 0].T,
+            decode=slow[:, :, 1].T,
+        )
+
+    def most_misses(self, coverage: float) -> int:
+        """Of these blocks, each held against the band of the other rounds: what chance exceeds once in a hundred
+        times."""
+        return max(most_misses(one, coverage, known_sd=MEAN_SCALE) for one in (self.prompt, self.decode))
+
+    def predicted(
+        self, plan: ServingPlan, point: ServedPoint, block: ServedBlock, round_index: int, coverage: float
+    ) -> tuple[Prediction, ...]:
+        """TTFT, TPOT and E2E of a block of another round. Raises MeasurementError for a calibration on one round."""
+        ends = [_ends(one, coverage) for one in (self.prompt, self.decode)]
+        runs = [self._served(plan, point, block, *both) for both in zip(*ends, strict=True)]
+        return tuple(
+            Prediction(
+                figure=name,
+                policy=point.policy,
+                round_index=round_index,
+                predicted_s=figure(runs[1]),
+                low_s=figure(runs[0]),
+                high_s=figure(runs[2]),
+                measured_s=figure(block),
+            )
+            for name, figure in FIGURES.items()
+        )
+
+    def _served(
+        self, plan: ServingPlan, point: ServedPoint, block: ServedBlock, prompt: float, decode: float
+    ) -> ServedBlock:
+        cost = Slowed(cost=self.cost, prompt=prompt, decode=decode)
+        requests = [_request(record) for record in block.records]
+        return ServedBlock.of_result(
+            served_under(plan, point, requests, cost, self.router), rate_per_s=block.rate_per_s
+        )
+
+
+def served_under(
+    plan: ServingPlan,
+    point: ServedPoint,
+    requests: Sequence[ServingRequest],
+    cost: StepCost,
+    router: ExpertRouter | None,
+) -> ServingResult:
+    """Requests under a point's policy on a virtual clock. Raises as serve."""
+    serving = plan.serving
+    executor = VirtualExecutor(
+        plan.shape,
+        None,
+        tensor_parallel=1,
+        dtype=serving.dtype,
+        kv_capacity_tokens=serving.kv_capacity_tokens,
+        block_size_tokens=serving.block_size_tokens,
+        cost=cost,
+        router=router,
+    )
+    return serve(OpenLoad(requests), scheduler_of(plan, point), executor, VirtualClock())
+
+
+def leave_one_out(plan: ServingPlan, blocks: Blocks, coverage: float) -> tuple[Prediction, ...]:
+    """Every block, predicted from all other rounds. Raises ConfigError, MeasurementError where these do not tell."""
+    (num_rounds,) = {len(own) for own in blocks.values()}
+    found: list[Prediction] = []
+    for left_out in range(num_rounds):
+        others = {point: [*own[:left_out], *own[left_out + 1 :]] for point, own in blocks.items()}
+        calibrated = CalibratedRounds.of(plan, others)
+        for point, own in blocks.items():
+            found += calibrated.predicted(plan, point, own[left_out], left_out, coverage)
+    return tuple(found)
+
+
+def _samples(plan: ServingPlan, block: ServedBlock) -> StepSamples:
+    token_bytes = plan.shape.kv_bytes_per_token(dtype_bytes(plan.serving.dtype))
+    return samples_of(block.log, plan.shape, kv_token_bytes=token_bytes)
+
+
+def _slow(cost: CalibratedCost, samples: StepSamples) -> tuple[float, float]:
+    """With prompt tokens and without; where there are none of one sort, all of them."""
+    parts = [samples.chosen(samples.prompt > 0), samples.chosen(samples.prompt == 0)]
+    with_prompt, without = (part if len(part.seconds) else samples for part in parts)
+    return with_prompt.slow(cost), without.slow(cost)
+
+
+def _ends(slow: FloatArray, coverage: float) -> tuple[float, float, float]:
+    """How many times as long a further block's iterations take: at least, on the mean, and at most."""
+    middle, half = float(slow.mean()), float(half_width(slow, coverage, known_sd=MEAN_SCALE))
+    return math.exp(middle - half), math.exp(middle), math.exp(middle + half)
+
+
+def _request(record: RequestRecord) -> ServingRequest:
+    assert record.prompt_tokens is not None
+    assert record.output_tokens is not None
+    return ServingRequest(
+        id=record.id,
+        arrival_s=record.arrival_s,
+        prompt_tokens=record.prompt_tokens,
+        output_tokens=record.output_tokens,
+    )

@@ -1,0 +1,105 @@
+"""Bands of a calibrated simulation over served rounds: held where the machine drifts, and told where they are not."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.suites import case_kind
+from pytest_npubench.suites.scheduling import figures, simulated
+from pytest_npubench.suites.scheduling.kinds.simulated_coverage import KIND
+from pytest_npubench.verdict import VerdictKind
+
+from .conftest import serving_plan
+
+NAME = "simulated_coverage"
+NUM_MACHINES = 60
+
+
+def drifting(measured, factors):
+    """The same rounds on a machine that is so many times slower in each: all times stretch, arrivals too."""
+    rounds = [
+        {
+            name: tuple(factor * value for value in values) if name.endswith("_s") else values
+            for name, values in row.items()
+        }
+        for row, factor in zip(measured.rounds, factors, strict=True)
+    ]
+    return Measured(rounds=rounds)
+
+
+@pytest.fixture
+def judged(measure):
+    def judge(factors, **changes):
+        plan = serving_plan(policies=("chunked", "layered"), **changes)
+        _, (case,), measured = measure(plan, NAME, num_rounds=len(factors))
+        return KIND.judge(case, plan, drifting(measured, factors))
+
+    return judge
+
+
+def test_the_band_grows_with_the_drift_between_rounds(judged):
+    steady, drifts = judged((1.0, 1.0, 1.0, 1.0)), judged((1.0, 1.2, 0.9, 1.1))
+    assert steady.verdict.kind is drifts.verdict.kind is VerdictKind.PASSED
+    widths = [{row.figure: row.half_width for row in one.detail.rows} for one in (steady, drifts)]
+    for figure, width in widths[1].items():
+        assert width > 2 * widths[0][figure]
+        assert width > math.log(1.2 / 0.9) / 2
+    assert {row.policy for row in drifts.detail.rows} == {"chunked", "layered"}
+    assert all(row.num_blocks == 4 for row in drifts.detail.rows)
+
+
+def test_a_band_that_knows_of_no_drift_fails(judged, monkeypatch):
+    """What the case is there for: what calibration alone says is too sure of itself."""
+    monkeypatch.setattr(simulated, "half_width", lambda values, coverage, known_sd: np.float64(1.645 * known_sd))
+    judgement = judged((1.0, 1.3, 0.8, 1.1, 0.7, 1.2))
+    assert judgement.verdict.kind is VerdictKind.FAILED
+    assert "mean TPOT of 12 blocks outside the 90% band" in judgement.verdict.reason
+
+
+def test_of_machines_that_drift_the_band_holds_nine_in_ten(measure):
+    """Each machine's first round from its other three. The three figures of a block are not independent, so each is
+    counted by itself."""
+    plan = serving_plan(policies=("chunked", "layered"))
+    _, (case,), measured = measure(plan, NAME, num_rounds=4)
+    random, held = np.random.default_rng(0), Counter()
+    for _ in range(NUM_MACHINES):
+        drifted = drifting(measured, np.exp(random.normal(0.0, 0.15, 4)))
+        blocks = {point: figures.blocks(drifted, point) for point in KIND.points(case, plan)}
+        others = {point: own[1:] for point, own in blocks.items()}
+        calibrated = simulated.CalibratedRounds.of(plan, others)
+        (point, own), *_ = blocks.items()
+        held.update(one.figure for one in calibrated.predicted(plan, point, own[0], 0, 0.9) if one.is_covered)
+    assert held.keys() == set(simulated.FIGURES)
+    for number in held.values():
+        assert binom.cdf(number, NUM_MACHINES, 0.9) > 0.01
+
+
+def test_two_rounds_are_too_few(judged):
+    judgement = judged((1.0, 1.1))
+    assert judgement.verdict.kind is VerdictKind.INCONCLUSIVE
+    assert judgement.verdict.reason == "nothing could be predicted: 2 rounds; want at least 3"
+
+
+def test_iterations_that_do_not_tell_the_cost_say_nothing(judged, monkeypatch):
+    monkeypatch.setattr("pytest_npubench.engines.virtual.step_prior.LARGEST_UNKNOWN", 0.0)
+    judgement = judged((1.0, 1.0, 1.0))
+    assert judgement.verdict.kind is VerdictKind.INCONCLUSIVE
+    assert "these iterations do not tell" in judgement.verdict.reason
+
+
+def test_nothing_is_served_that_others_do_not_serve():
+    """Of models with experts the points of the policy cases, of dense ones those of the control."""
+    for model, other in (("qwen3-30b-a3b", "policy"), ("qwen3-8b", "dense_control")):
+        plan = serving_plan(model)
+        (case,) = (plan.case("scheduling", NAME, axes) for axes in KIND.axes(plan))
+        kind = case_kind(other)
+        theirs = {
+            point for axes in kind.axes(plan) for point in kind.points(plan.case("scheduling", other, axes), plan)
+        }
+        own = set(KIND.points(case, plan))
+        assert own <= theirs
+        assert {point.policy for point in own}.isdisjoint({"static", "disaggregated"})

@@ -1,0 +1,79 @@
+"""Known costs found again without peaks, and windows that do not tell them refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pytest_npubench.engines.shapes import decoder_shape
+from pytest_npubench.engines.virtual.calibrated import CalibratedCost
+from pytest_npubench.engines.virtual.step_calibration import StepSamples, calibrate_steps
+from pytest_npubench.engines.virtual.step_prior import prior_of_steps
+from pytest_npubench.errors import ConfigError
+
+DENSE, MOE = decoder_shape("small-dense"), decoder_shape("small-moe")
+LINE = CalibratedCost(num_layers=8, fixed_s=3.3e-3, row_s=0.137e-3, context_s=1e-6)
+KINKED = CalibratedCost(num_layers=8, fixed_s=1e-3, weights_s=8e-3, row_s=0.1e-3, context_s=1e-6)
+EXPERTS = CalibratedCost(
+    num_layers=8, fixed_s=2e-3, row_s=0.05e-3, context_s=1e-6, activation_s=0.1e-3, has_experts=True
+)
+NUM_ITERATIONS = 400
+
+
+def window(cost: CalibratedCost, *, rows: tuple[int, int] = (1, 300), noise: float = 0.03) -> StepSamples:
+    """Iterations of a device that takes what the cost says, give or take."""
+    random = np.random.default_rng(0)
+    every = random.integers(*rows, NUM_ITERATIONS, endpoint=True).astype(float)
+    decode = np.minimum(every, random.integers(0, 20, NUM_ITERATIONS))
+    samples = StepSamples(
+        seconds=np.ones(NUM_ITERATIONS),
+        rows=every,
+        prompt=every - decode,
+        context=decode * random.integers(50, 500, NUM_ITERATIONS),
+        activations=8 * 32 * (1 - np.exp(-every / 20 * random.uniform(0.5, 1.5, NUM_ITERATIONS))),
+    )
+    seconds = samples.predicted(cost) * np.exp(random.normal(0.0, noise, NUM_ITERATIONS))
+    return replace(samples, seconds=seconds)
+
+
+@pytest.mark.parametrize("cost", [LINE, KINKED, EXPERTS], ids=["line", "kink", "experts"])
+def test_a_known_cost_is_found_without_peaks(cost: CalibratedCost) -> None:
+    shape, samples = (MOE if cost.has_experts else DENSE), window(cost)
+    found = calibrate_steps(shape, prior_of_steps(shape, samples), samples).best
+    assert found.row_s == pytest.approx(cost.row_s, rel=0.05)
+    assert found.activation_s == pytest.approx(cost.activation_s, rel=0.05)
+    assert found.fixed_s + found.weights_s == pytest.approx(cost.fixed_s + cost.weights_s, rel=0.1)
+    if not cost.has_experts:
+        assert (found.weights_s > 0) is (cost.weights_s > 0)
+    other = window(cost, rows=(20, 200), noise=0.0)
+    np.testing.assert_allclose(other.predicted(found), other.seconds, rtol=0.05)
+
+
+def test_a_tenth_of_iterations_that_hang_do_not_count_for_more() -> None:
+    samples = window(LINE)
+    samples.seconds[::10] *= 30
+    found = calibrate_steps(DENSE, prior_of_steps(DENSE, samples), samples).best
+    assert found.row_s == pytest.approx(LINE.row_s, rel=0.1)
+    assert found.fixed_s == pytest.approx(LINE.fixed_s, rel=0.15)
+
+
+def test_units_of_time_do_not_matter() -> None:
+    """No peak says how fast the device is: a thousand times slower is found as well."""
+    samples = window(LINE)
+    samples = replace(samples, seconds=1000 * samples.seconds)
+    found = calibrate_steps(DENSE, prior_of_steps(DENSE, samples), samples).best
+    assert found.row_s == pytest.approx(1000 * LINE.row_s, rel=0.05)
+
+
+def test_iterations_of_equal_batches_tell_no_rows() -> None:
+    with pytest.raises(ConfigError, match=r"these iterations do not tell (rows|the fixed part) from the rest"):
+        prior_of_steps(DENSE, window(LINE, rows=(32, 32)))
+
+
+def test_what_decodes_nothing_is_refused() -> None:
+    samples = window(LINE)
+    samples.context[:] = 0.0
+    with pytest.raises(ConfigError, match="no iteration decoded"):
+        prior_of_steps(DENSE, samples)
