@@ -30,6 +30,7 @@ from pytest_npubench.engines.virtual.memory import dtype_bytes
 from pytest_npubench.engines.virtual.router import ExpertRouter
 from pytest_npubench.engines.virtual.step_calibration import StepSamples, samples_of
 from pytest_npubench.engines.virtual.step_cost import StepCost, StepWork
+from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
@@ -48,8 +49,11 @@ Blocks = Mapping[ServedPoint, Sequence[ServedBlock]]
 
 
 def mean_tpot_s(block: ServedBlock) -> float:
-    """Of the requests with two tokens and more."""
-    return fmean(tpot_s for record in block.records if (tpot_s := record.tpot_s) is not None)
+    """Of the requests with two tokens and more. Raises MeasurementError where there is none."""
+    tpots_s = [tpot_s for record in block.records if (tpot_s := record.tpot_s) is not None]
+    if not tpots_s:
+        raise MeasurementError("no request of a block has two tokens; want longer answers")
+    return fmean(tpots_s)
 
 
 FIGURES: Mapping[str, Callable[[ServedBlock], float]] = {"ttft": mean_ttft_s, "tpot": mean_tpot_s, "e2e": mean_e2e_s}
