@@ -47,6 +47,17 @@ def test_what_an_engine_declares_comes_back_with_each_visit(times_s: list[float]
     assert seconds_in(row) == {"batch/a/1": tuple(times_s)}
 
 
+@given(st.lists(st.tuples(seconds, st.floats(0, 1e6)), min_size=1, max_size=6))
+def test_joules_come_back_with_each_visit_and_are_no_seconds(told: list[tuple[float, float]]) -> None:
+    visits = [BucketVisit(seconds=value, declared=(8,), energy_j=joules) for value, joules in told]
+    row = in_a_round("profile/16/1", visits)
+    assert Measured(rounds=[row]).visits("profile/16/1", BucketVisit) == (tuple(visits),)
+    assert seconds_in(row) == {"profile/16/1": tuple(value for value, _ in told)}
+    assert declared_in([row]) == (8,)
+    less = in_a_round("profile/16/1", [*visits, BucketVisit(seconds=1.0, declared=(8,))])
+    assert {one.energy_j for one in Measured(rounds=[less]).visits("profile/16/1", BucketVisit)[0]} == {None}
+
+
 @given(graphs)
 def test_what_a_graphs_report_told_comes_back(visit: GraphVisit) -> None:
     assert Measured(rounds=[in_a_round(GRAPH, [visit])]).visits(GRAPH, GraphVisit) == ((visit,),)

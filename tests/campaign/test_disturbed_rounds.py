@@ -14,6 +14,7 @@ from pytest_npubench.campaign.campaign import CampaignSite
 from pytest_npubench.campaign.watch import Watch
 from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.store.journal import read_journal
+from pytest_npubench.suites.buckets import bench as bench_module
 
 from .conftest import seconds, with_size
 from .test_campaign import DEVICES, Bench, profile
@@ -41,6 +42,12 @@ class FakeTelemetry:
 
     def close(self):
         self.num_closed += 1
+
+
+@pytest.fixture(autouse=True)
+def no_energy(monkeypatch):
+    """The bench reads no states of its own: those of FakeTelemetry are one a side of each round."""
+    monkeypatch.setattr(bench_module, "open_telemetry", lambda _: None)
 
 
 @pytest.fixture

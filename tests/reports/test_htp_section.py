@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from pytest_npubench.suites.buckets.htp.kinds import ChunksDetail, GraphDetail, HtpDetail
+from pytest_npubench.suites.buckets.htp.product import ProductDetail
 from pytest_npubench.suites.buckets.report.section import lines, parts
 from pytest_npubench.verdict.case_record import Cases
 
@@ -49,6 +50,24 @@ def test_prompts_in_chunks_have_a_table() -> None:
     assert row == (("1024", "4", "400.0", "110.0", "72.5%", "4 and 96", "8.0 and 5.0"),)
 
 
+def test_a_product_with_outliers_has_a_table() -> None:
+    product = ProductDetail(
+        fp16_bytes=8.4e6,
+        int8_bytes=4.3e6,
+        fp16_error=0.0004,
+        max_min_error=0.126,
+        clip_error=0.859,
+        shadow_error=0.0095,
+        levels_off=1,
+    )
+    record = case_record(
+        "steps", asdict(HtpDetail(bucket=256, product=product)), engine="compiled", axes=(("bucket", 256),)
+    )
+    _, tables, _ = parts(Cases.read([profile(256), record]), ())
+    (rows,) = (table.rows for table in tables if table is not None and table.caption.startswith("A product with"))
+    assert [row[1:] for row in rows] == [("8.4", "0.0004"), ("4.3", "0.13"), ("4.3", "0.86"), ("4.3", "0.0095")]
+
+
 CASES = Cases.read([profile(512), profile(128)])
 
 
@@ -67,8 +86,8 @@ def test_the_chart_has_a_line_a_phase_and_the_table_leaves_out_what_nobody_tells
     charts, tables, remarks = parts(CASES, ())
     (chart,) = charts
     assert "2.0 s for 128 tokens, 8.0 s for 512" in str(chart)
-    table, chunks = tables
-    assert chunks is None
+    table, *others = tables
+    assert others == [None, None]
     text = str(table)
     assert "optimizing s" in text
     assert "placing in VTCM s" not in text

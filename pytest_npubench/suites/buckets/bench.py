@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.backends.telemetry import open_telemetry
+from pytest_npubench.backends.telemetry.state import Telemetry
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.visits import Round, Visit
@@ -30,6 +32,8 @@ class BucketBench:
     ) -> None:
         self._runtime, self._plan = runtime, plan
         self._engine = make_engine(runtime, plan)
+        self._telemetry: Telemetry | None = None
+        self._has_energy = True
 
     def load(
         self,
@@ -118,12 +122,31 @@ class BucketBench:
         return active_visits(self._plan, points, measured, durations_s)
 
     def sample(self, point: BucketPoint, round_index: int) -> Visit:
-        """One timing, and of a batch what the engine declares of its buckets."""
+        """One timing, and of a batch what the engine declares of its buckets; of a profile point the joules that it
+        took, by a counter that is read before and behind what is timed."""
+        counts = point.pure_bucket is not None
+        before_j = self._energy_j() if counts else None
         seconds = self._time(point)
-        return BucketVisit(seconds=seconds, declared=tuple(self._engine.declared) if point.requests else ())
+        after_j = self._energy_j() if before_j is not None else None
+        return BucketVisit(
+            seconds=seconds,
+            declared=tuple(self._engine.declared) if point.requests else (),
+            energy_j=None if before_j is None or after_j is None or after_j < before_j else after_j - before_j,
+        )
+
+    def _energy_j(self) -> float | None:
+        """Of the device since some start; None from the first time on that it does not tell."""
+        if not self._has_energy:
+            return None
+        self._telemetry = self._telemetry or open_telemetry(self._runtime)
+        energy_j = self._telemetry.read().energy_j if self._telemetry else None
+        self._has_energy = energy_j is not None
+        return energy_j
 
     def close(self) -> None:
         """End what the engine started."""
+        if self._telemetry is not None:
+            self._telemetry.close()
         self._engine.close()
 
     def _time(self, point: BucketPoint) -> float:

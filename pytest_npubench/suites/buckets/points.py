@@ -12,6 +12,7 @@ from pytest_npubench.core.parts import Part
 from pytest_npubench.errors import MeasurementError
 
 DECLARED = "declared"
+ENERGY = "energy_j"
 SERVED = "served/"
 PROFILE = re.compile(r"profile/(\d{1,9})/(\d{1,9})")
 MOVE = re.compile(r"move/(\d{1,9})/(\d{1,9})")
@@ -99,7 +100,8 @@ def move_name(smaller: int, larger: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketVisit(Visit):
-    """The seconds of a visit, and the lengths that the engine said it pads prompts to; none where it said nothing.
+    """The seconds of a visit, the joules that the device's counter grew by, None where there is none, and the lengths
+    that the engine said it pads prompts to; none where it said nothing.
 
     A round holds the seconds under the point's own name, and the lengths of all its visits as one series.
     Worked example: two visits of 0.1 and 0.2 s on buckets (16, 32) are {"": (0.1, 0.2), "declared": (16, 32, 16, 32)}.
@@ -107,10 +109,12 @@ class BucketVisit(Visit):
 
     seconds: float
     declared: tuple[int, ...] = ()
+    energy_j: float | None = None
 
     def columns(self) -> Columns:
         declared = {DECLARED: tuple(map(float, self.declared))} if self.declared else {}
-        return {"": (self.seconds,), **declared}
+        energy = {} if self.energy_j is None else {ENERGY: (self.energy_j,)}
+        return {"": (self.seconds,), **declared, **energy}
 
     @classmethod
     def of_columns(cls, columns: Columns) -> tuple[BucketVisit, ...]:
@@ -118,9 +122,12 @@ class BucketVisit(Visit):
         size, rest = divmod(len(declared), max(1, len(seconds)))
         if rest:
             raise MeasurementError(f"{len(declared)} declared lengths of {len(seconds)} visits; want as many of each")
+        joules: Sequence[float | None] = columns.get(ENERGY, ())
+        if len(joules) != len(seconds):  # not told of each
+            joules = (None,) * len(seconds)
         return tuple(
-            cls(seconds=value, declared=declared[index * size : (index + 1) * size])
-            for index, value in enumerate(seconds)
+            cls(seconds=value, declared=declared[index * size : (index + 1) * size], energy_j=energy_j)
+            for index, (value, energy_j) in enumerate(zip(seconds, joules, strict=True))
         )
 
 
@@ -131,7 +138,11 @@ def declared_in(rounds: Iterable[Mapping[str, Sequence[float]]]) -> tuple[int, .
 
 def seconds_in(row: Round) -> dict[str, tuple[float, ...]]:
     """A round's points with their seconds alone."""
-    return {name: values for name, values in row.items() if not (_is_declared(name) or name.startswith(SERVED))}
+    return {
+        name: values
+        for name, values in row.items()
+        if not (_is_declared(name) or name.endswith(f"/{ENERGY}") or name.startswith(SERVED))
+    }
 
 
 def _is_declared(column: str) -> bool:

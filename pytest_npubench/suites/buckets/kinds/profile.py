@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.core.measurement import CacheState, CompileRecord, CostRecord
+from pytest_npubench.core.measurement import CacheState, CompileRecord, CostRecord, Phase
 from pytest_npubench.suites.buckets.active import ActiveDetail, active_detail, is_settled
+from pytest_npubench.suites.buckets.binding import Binding, bindings
+from pytest_npubench.suites.buckets.energy import EnergyDetail, bucket_energy, energy_metrics
 from pytest_npubench.suites.buckets.plan import BucketPlan, boundaries, continuous_words, is_continuous
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.verdict import Gate, judge_gates
@@ -29,7 +31,8 @@ class ProfileDetail:
     """TTFT_b and TBT_b of a bucket with their standard errors; where each binary came from, what the profile cost, the
     mean of each profile point by its name, the relative spread of the longer one, and the lengths behind which the
     engine declares a step. estimated_*: what the compiler says of both times, where a run asked for that rival. What
-    only a run has is None or empty where the times are those of graphs. active: None where repeats are fixed."""
+    only a run has is None or empty where the times are those of graphs. active: None where repeats are fixed. energy:
+    what a token takes. binding: what binds each phase, None without published peaks."""
 
     bucket: int
     ttft_s: float
@@ -45,6 +48,8 @@ class ProfileDetail:
     estimated_ttft_s: float | None = None
     estimated_tbt_s: float | None = None
     active: ActiveDetail | None = None
+    energy: EnergyDetail | None = None
+    binding: Mapping[str, Binding] | None = None
 
 
 class ProfileKind:
@@ -85,6 +90,7 @@ class ProfileKind:
         verdict, continuous = judge_gates(gates), is_continuous(plan, measured)
         if continuous:
             verdict = replace(verdict, reason=f"{verdict.reason}; {continuous_words(plan)}, bucket {bucket} is nominal")
+        energy = bucket_energy(measured, first, second)
         active = active_detail(plan, measured, (first.name, second.name))
         if active:
             verdict = replace(verdict, reason=f"{verdict.reason}; {active.words}")
@@ -104,6 +110,7 @@ class ProfileKind:
                     value=tbt_s,
                     samples=tuple((long - short) / steps for short, long in pairs),
                 ),
+                *energy_metrics(energy),
                 *((_compile_metric(cost.compile_s, binaries),) if plan.service.compiles_buckets else ()),
             ),
             measured_s=ttft_s,
@@ -123,6 +130,8 @@ class ProfileKind:
                 estimated_ttft_s=estimated.buckets[bucket].ttft_s if estimated else None,
                 estimated_tbt_s=estimated.buckets[bucket].tbt_s if estimated else None,
                 active=active,
+                energy=energy,
+                binding=bindings(plan, measured, bucket, {Phase.PREFILL: ttft_s, Phase.DECODE: tbt_s}),
             ),
         )
 

@@ -27,6 +27,14 @@ COST = (
 )
 
 BY_COMPILER = f"the compiler's estimate, {NOT_RUN}"
+BINDING = (
+    "The larger bound of the roofline, of products and attention alone; launch: over twice both; power cap: as the "
+    "device itself told for more than a twentieth of the rounds' time."
+)
+ENERGY = (
+    "From the two points of each bucket, as its times are (Eq. 14 and 15): of the device by its own counter, with what "
+    "it takes while it waits; a host's counter is the whole machine's."
+)
 ESTIMATED = f"{BY_COMPILER}: its cycles over the clock, with what carries none priced beside them."
 
 Profiles = Sequence[CaseRecord[ProfileDetail]]
@@ -67,6 +75,50 @@ def cost_table(found: Profiles) -> Table | None:
         ("measuring, s", lambda row: number_text.seconds(row[1].measure_s)),
     )
     return build.table("LENS profiling cost", columns, [*rows, ("all", _total(list(costs.values())))], note=COST)
+
+
+def energy_table(found: Profiles) -> Table | None:
+    """Joules a token by bucket, where a counter told them."""
+    told = {case.detail.bucket: case.detail.energy for case in found}
+    rows = [(bucket, one) for bucket, one in sorted(told.items()) if one is not None and one.why_not is None]
+    if not rows:
+        return None
+    return build.table(
+        "Energy a token",
+        (
+            ("bucket", lambda row: str(row[0])),
+            ("J a prompt token", lambda row: _known(row[1].prompt_token_j)),
+            ("J an output token", lambda row: _known(row[1].output_token_j)),
+            ("mean power, W", lambda row: _known(row[1].power_w)),
+        ),
+        rows,
+        note=ENERGY,
+    )
+
+
+def binding_table(found: Profiles) -> Table | None:
+    """What binds each step by bucket, where the hardware file has the peaks."""
+    told = {(case.detail.bucket, case.batch_size): case.detail.binding for case in found}
+    rows = [(*place, phase, one) for place, own in sorted(told.items()) for phase, one in (own or {}).items()]
+    if not rows:
+        return None
+    return build.table(
+        "What binds a step",
+        (
+            ("bucket", lambda row: str(row[0])),
+            ("batch", lambda row: str(row[1])),
+            ("step", lambda row: row[2]),
+            ("bound by", lambda row: row[3].constraint),
+            ("time over its arithmetic at peak", lambda row: f"{row[3].of_compute:.2f}"),
+            ("time over its bytes at peak", lambda row: f"{row[3].of_memory:.2f}"),
+        ),
+        rows,
+        note=BINDING,
+    )
+
+
+def _known(value: float | None) -> str:
+    return number_text.UNKNOWN if value is None else number_text.plain(value)
 
 
 def cost_lines(found: Profiles) -> list[str]:

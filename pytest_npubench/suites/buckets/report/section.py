@@ -32,7 +32,13 @@ from pytest_npubench.suites.buckets.report.prediction import (
     rival_lines,
     rival_title,
 )
-from pytest_npubench.suites.buckets.report.profile import bucket_charts, cost_lines, cost_table
+from pytest_npubench.suites.buckets.report.profile import (
+    binding_table,
+    bucket_charts,
+    cost_lines,
+    cost_table,
+    energy_table,
+)
 from pytest_npubench.suites.buckets.report.search import search_lines, search_table
 from pytest_npubench.suites.buckets.report.steps import steps_chart
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
@@ -70,7 +76,14 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
     printed = figures_table(LENS, PRINTED) if cases.of("mean_error", MeanErrorDetail) else None
     return (
         tuple(chart for chart in charts if chart is not None),
-        (cost_table(profiles), searched, fusion_table(cases.of("fusion", FusionDetail)), printed),
+        (
+            cost_table(profiles),
+            energy_table(profiles),
+            binding_table(profiles),
+            searched,
+            fusion_table(cases.of("fusion", FusionDetail)),
+            printed,
+        ),
         tuple(remarks),
     )
 
