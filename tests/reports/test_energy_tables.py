@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from pytest_npubench.suites.buckets.binding import Binding
-from pytest_npubench.suites.buckets.energy import EnergyDetail
-from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
+from pytest_npubench.suites.buckets.kinds.profile import Binding, EnergyDetail, ProfileDetail
 from pytest_npubench.suites.buckets.report.profile import binding_table, energy_table
 from pytest_npubench.suites.buckets.report.section import parts
 from pytest_npubench.verdict.case_record import Cases

@@ -15,24 +15,15 @@ multiplies 8 rows, 0.02 ms at 989 TFLOP/s. In 1 ms it is bound by memory; in 2 m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.measurement import Phase
+from pytest_npubench.suites.buckets.kinds.profile import Binding
 from pytest_npubench.suites.buckets.plan import BucketPlan
 
 LAUNCH = 2.0
 CAPPED = 0.05
 POWER = "power"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
-    """What binds a step, and its time over each bound."""
-
-    constraint: str
-    of_compute: float
-    of_memory: float
 
 
 def bindings(

@@ -16,24 +16,14 @@ an output token.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.suites.buckets.kinds.profile import EnergyDetail
 from pytest_npubench.suites.buckets.points import BucketPoint, BucketVisit
 from pytest_npubench.verdict.result import Metric
 
 LEAST_S = 2.0  # twenty steps of the slowest counter
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnergyDetail:
-    """Joules a token and mean watts over both points; or why_not."""
-
-    prompt_token_j: float | None = None
-    output_token_j: float | None = None
-    power_w: float | None = None
-    why_not: str | None = None
 
 
 def bucket_energy(measured: Measured, one_token: BucketPoint, longer: BucketPoint) -> EnergyDetail:

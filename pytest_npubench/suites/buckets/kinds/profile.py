@@ -16,14 +16,31 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CacheState, CompileRecord, CostRecord, Phase
 from pytest_npubench.suites.buckets.active import ActiveDetail, active_detail, is_settled
-from pytest_npubench.suites.buckets.binding import Binding, bindings
-from pytest_npubench.suites.buckets.energy import EnergyDetail, bucket_energy, energy_metrics
 from pytest_npubench.suites.buckets.plan import BucketPlan, boundaries, continuous_words, is_continuous
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import GateKind, Judgement, Metric
 
 COMPILE_MARGIN = 0.10  # one compile a session, and compilers search by the clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyDetail:
+    """Joules a token and mean watts over both points; or why_not."""
+
+    prompt_token_j: float | None = None
+    output_token_j: float | None = None
+    power_w: float | None = None
+    why_not: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """What binds a step, and its time over each bound."""
+
+    constraint: str
+    of_compute: float
+    of_memory: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +83,8 @@ class ProfileKind:
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         from pytest_npubench.predictors.compiler import PREDICTOR as COMPILER
         from pytest_npubench.predictors.two_point import count_cost
+        from pytest_npubench.suites.buckets.binding import bindings
+        from pytest_npubench.suites.buckets.energy import bucket_energy, energy_metrics
         from pytest_npubench.suites.buckets.estimated_binaries import estimated_profile
         from pytest_npubench.suites.buckets.profile_samples import lens_profile
         from pytest_npubench.suites.buckets.variants import bucket_binaries
