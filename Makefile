@@ -6,7 +6,7 @@
 # make audit: known advisories of what the lock files pin.
 # make preflight: the bucket suite compiled for a TPU that is not here, held against baselines/, and
 # what is planted in it; make preflight PREFLIGHT="tpu-v6e": for others. libtpu is Google's, 250 MB.
-# make preflight-qualcomm: the same for a Snapdragon's NPU, a minute. onnxruntime-qnn is Qualcomm's, 100 MB.
+# make preflight-qualcomm: the same for a Snapdragon's NPU, three minutes. onnxruntime-qnn is Qualcomm's, 100 MB.
 # make test-vllm: the tests that need vLLM, whose CPU build gets an environment of its own (3.5 GB).
 PYTHON ?= python3
 VENV ?= .venv

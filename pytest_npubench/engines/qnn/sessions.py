@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,7 @@ class HtpSessions:
             "htp_arch": found[2],
             "enable_htp_fp16_precision": "1",
         }
-        onnxruntime.set_default_logger_severity(4)
-        onnxruntime.register_execution_provider_library(PROVIDER, onnxruntime_qnn.get_library_path())
-        self._devices = [one for one in onnxruntime.get_ep_devices() if one.ep_name == PROVIDER][:1]
+        self._devices = _devices()
 
     def compile(self, model: Path, name: str) -> Context:
         """A context binary beside the model. Raises CompileRefusedError with the operators that would run on the CPU,
@@ -122,6 +121,14 @@ class HtpSessions:
             return (f"some operators ({str(error).strip().splitlines()[0][:MAX_REASON]})",)
         graph = onnx.load(path, load_external_data=False).graph
         return [f"{node.op_type} ({node.name})" for node in graph.node if node.op_type != "EPContext"]
+
+
+@cache
+def _devices() -> list[Any]:
+    """The provider's; a process takes its library once."""
+    onnxruntime.set_default_logger_severity(4)
+    onnxruntime.register_execution_provider_library(PROVIDER, onnxruntime_qnn.get_library_path())
+    return [one for one in onnxruntime.get_ep_devices() if one.ep_name == PROVIDER][:1]
 
 
 def check_version(context: Path) -> None:
