@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from pytest_npubench.engines.aihub.weights import Array
 
 MAX_INSIDE_BYTES = 2**28
+MODEL_FILE = "model.onnx"
 OPSET = 17
 IR_VERSION = 8
 TENSOR_TYPES: dict[str, int] = {
@@ -101,7 +102,12 @@ class OnnxFile:
             ir_version=IR_VERSION,
             producer_name="pytest-npubench",
         )
-        path = self._folder / "model.onnx"
+        path = self._folder / MODEL_FILE
         onnx.save(model, path)
         onnx.checker.check_model(path)
         return path if self._data is None else self._folder
+
+
+def model_file(saved: Path) -> Path:
+    """The .onnx file of what save() returned."""
+    return saved if saved.suffix else saved / MODEL_FILE

@@ -24,6 +24,7 @@ import numpy as np
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.aihub.decoder import export_graph
 from pytest_npubench.engines.aihub.graph import GraphSpec
+from pytest_npubench.engines.aihub.onnx_file import model_file
 from pytest_npubench.engines.aihub.weights import Array, WeightSource, seeded_weights, weight_dims
 from pytest_npubench.engines.shapes import DecoderShape
 
@@ -62,8 +63,7 @@ def answer_error(shape: DecoderShape, bucket: int, dtype: str, folder: Path, run
     paths = {}
     for phase in Phase:
         spec = GraphSpec(shape=tiny, phase=phase, bucket=bucket, dtype=dtype)
-        path = export_graph(spec, folder / phase.value, weights)
-        paths[phase] = path if path.suffix else path / "model.onnx"
+        paths[phase] = model_file(export_graph(spec, folder / phase.value, weights))
     prefilled = run(paths[Phase.PREFILL], {"tokens": prompt[None], "length": np.array([length], np.int32)})
     errors = [_error(prefilled["logits"], reference.logits)]
     for name, expected in reference.last_layer.items():

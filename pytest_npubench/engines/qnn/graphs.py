@@ -18,7 +18,7 @@ from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.aihub.decoder import StepNodes, decode_layer, export_graph, prefill_layer
 from pytest_npubench.engines.aihub.graph import DTYPE_BYTES, GraphSpec, limit_layers
 from pytest_npubench.engines.aihub.layers import DecoderNodes, rotation_tables
-from pytest_npubench.engines.aihub.onnx_file import MAX_INSIDE_BYTES, OnnxFile
+from pytest_npubench.engines.aihub.onnx_file import MAX_INSIDE_BYTES, OnnxFile, model_file
 from pytest_npubench.engines.aihub.weights import seeded_weights, weight_dims
 from pytest_npubench.engines.qnn import chunks
 from pytest_npubench.engines.qnn.facts import GraphRequest, Part
@@ -49,8 +49,7 @@ def export_part(request: GraphRequest, folder: Path) -> Path:
     """Write the part's .onnx file into `folder`, which is made; large weights lie beside it."""
     spec = graph_spec(request)
     if request.part in (Part.WHOLE, Part.ANSWERS):
-        path = export_graph(spec, folder)
-        return path if path.suffix else path / "model.onnx"
+        return model_file(export_graph(spec, folder))
     source = seeded_weights(spec.shape, seed=spec.seed, dtype=spec.dtype)
     file = OnnxFile(
         f"{request.part.value}-{spec.name}", folder, weights_beside=weight_bytes(request) > MAX_INSIDE_BYTES
@@ -63,8 +62,7 @@ def export_part(request: GraphRequest, folder: Path) -> Path:
         chunks.build(nodes, request.part, request.bucket)
     else:
         _layer(nodes, spec)
-    path = file.save()
-    return path if path.suffix else path / "model.onnx"
+    return model_file(file.save())
 
 
 def _layer(nodes: DecoderNodes, spec: GraphSpec) -> None:
