@@ -5,6 +5,7 @@
     platforms  what jax compiles for without a device: TPUs and NVIDIA's GPUs
     cubins     bytes of a GPU's machine code
     compiler   compiles one binary after the other, in a process of its own
+    attention_bundles  cycles of a TPU's attention kernel by its machine code
     estimate   seconds from cycles, with what has no cycles priced beside them
     runtime    the stack that results are of; htp_runtime: those of Qualcomm's compiler
 

@@ -24,19 +24,13 @@ from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.compiled.facts import BinaryFacts, BinaryRequest
 from pytest_npubench.engines.compiled.hlo import parse
-from pytest_npubench.engines.compiled.platforms import PLATFORMS, described, short
-from pytest_npubench.errors import CompileRefusedError
+from pytest_npubench.engines.compiled.platforms import ENVIRONMENT, PLATFORMS, described, short
+from pytest_npubench.errors import CompileRefusedError, NpubenchError
 from pytest_npubench.processes.child import Child, hosted
 
 if TYPE_CHECKING:
     from pytest_npubench.engines.jax_dense.binaries import Binary
 
-ENVIRONMENT = {
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no lock between processes: there is no chip to share
-    "TPU_SKIP_MDS_QUERY": "1",  # nor a metadata server
-    "JAX_PLATFORMS": "cpu",
-    "JAX_ENABLE_COMPILATION_CACHE": "false",
-}
 VARIABLES = ("LIBTPU_INIT_ARGS", "XLA_FLAGS")
 """What of the environment changes a binary."""
 LIMIT_S = 1800.0
@@ -128,6 +122,7 @@ class TopologyCompiler:
             module=float(int(key[:12], 16)),
             vector_cycles=total.vector_cycles,
             vector_bytes=total.vector_bytes,
+            kernel_cycles=self._kernel_cycles(request, num_devices) if total.kernels else None,
         )
         self._keep(key, found)
         return key, found
@@ -145,6 +140,16 @@ class TopologyCompiler:
             binary = (made.prefill if request.phase is Phase.PREFILL else made.decode)(request.bucket)
         jitted = jax.jit(binary.function, donate_argnums=binary.donate, out_shardings=binary.out)
         return binary, jitted.lower(*binary.arguments)
+
+    def _kernel_cycles(self, request: BinaryRequest, num_devices: int) -> float | None:
+        """None where the kernels' machine code is not as it is known: they are priced by their arithmetic then."""
+        if request.phase is not Phase.PREFILL or self._family != "tpu":
+            return None
+        from pytest_npubench.engines.compiled.attention_bundles import attention_cycles
+
+        with suppress(ValueError, OSError, NpubenchError):
+            return attention_cycles(self._topology, request.shape, request.dtype, request.bucket, num_devices)
+        return None
 
     def _reference_cpu_s(self) -> float:
         """CPU seconds of compiling a program that never changes: what a machine that is slower or busier makes longer,

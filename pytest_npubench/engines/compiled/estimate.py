@@ -3,7 +3,8 @@
     cycles_s       cycles / clock
     vector_s       products with one row, which run on the vector unit, by their bytes over the memory bandwidth where
                    their cycles are more than twice that; those cycles are then not in cycles_s
-    kernels_s      hand-written attention by its arithmetic over the peak, since kernels carry no cycles
+    kernels_s      hand-written attention, which carries no cycles, by its machine code where that is known
+                   (attention_bundles.py), else by its arithmetic over the peak
     collectives_s  a ring all-reduce sends 2 (n - 1) / n of its bytes over each chip's links; 0 where the file has none
     bound_s        the roofline: the larger of arithmetic over peak FLOP/s and bytes over peak memory bandwidth
 
@@ -62,24 +63,29 @@ def estimate(
     flops, links, unpriced = spec.peak.flops_per_s.get(spec.dtype), spec.peak.interconnect_bandwidth_bytes_per_s, []
     share = spec.tensor_parallel
     kernel_flops = attention_flops(shape, bucket) / share if facts.kernels and phase is Phase.PREFILL else 0.0
-    if kernel_flops and flops is None:
+    kernel_cycles = facts.kernel_cycles if isinstance(facts, BinaryFacts) else None
+    if kernel_flops and flops is None and kernel_cycles is None:
         unpriced.append("kernels: no peak FLOP/s in the hardware file")
     if facts.collectives and links is None:
         unpriced.append("collectives: no interconnect bandwidth in the hardware file")
     if facts.unknown_loops:
         unpriced.append("loops of unknown length count once")
     assumed = [
-        *(["kernels at peak FLOP/s"] if kernel_flops and flops else []),
+        *(["kernels at a bundle a cycle, waiting for nothing"] if kernel_cycles is not None else []),
+        *(["kernels at peak FLOP/s"] if kernel_cycles is None and kernel_flops and flops else []),
         *(["collectives at the links' full bandwidth"] if facts.collectives and links else []),
         *(["attention as XLA compiles it: a kernel in its place may take longer"] if phase is Phase.DECODE else []),
     ]
     per_device = 1 / spec.devices_per_chip
     sent = 2 * (share - 1) / share * facts.collective_bytes
     vector_cycles, vector_s = _overpriced(facts, spec)
+    kernels_s = kernel_flops / (flops.value * per_device) if flops else 0.0
+    if kernel_cycles is not None:
+        kernels_s = kernel_cycles / spec.compiler.clock.value
     return Estimate(
         cycles_s=(facts.cycles - vector_cycles) / spec.compiler.clock.value,
         vector_s=vector_s,
-        kernels_s=kernel_flops / (flops.value * per_device) if flops else 0.0,
+        kernels_s=kernels_s,
         collectives_s=sent / (links.value * per_device) if links else 0.0,
         bound_s=_bound_s(facts, spec, phase, kernel_flops) if isinstance(facts, BinaryFacts) else None,
         unpriced=tuple(unpriced),

@@ -29,7 +29,8 @@ class BinaryFacts:
     values, copy_cycles their estimate. kernels: calls of hand-written kernels, which have no cycles; collective_bytes:
     what collectives take in. compile_cpu_s: tracing, lowering and compiling; reference_cpu_s: the same of a program
     that never changes, just before. modules: how many two tracings make; module: 48 bits of the module's hash.
-    vector_cycles and vector_bytes: products on the vector unit, None in records from before they were counted."""
+    vector_cycles and vector_bytes: products on the vector unit, kernel_cycles: of a TPU's attention kernels by their
+    bundles (attention_bundles.py); None where they are not known, as in records from before they were counted."""
 
     cycles: float | None
     flops: float
@@ -51,3 +52,4 @@ class BinaryFacts:
     module: float
     vector_cycles: float | None = None
     vector_bytes: float | None = None
+    kernel_cycles: float | None = None

@@ -15,6 +15,13 @@ from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.compiled.cubins import cubin_bytes
 from pytest_npubench.errors import ConfigError
 
+ENVIRONMENT = {
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no lock between processes: there is no chip to share
+    "TPU_SKIP_MDS_QUERY": "1",  # nor a metadata server
+    "JAX_PLATFORMS": "cpu",
+    "JAX_ENABLE_COMPILATION_CACHE": "false",
+}
+"""Of a compiler's process."""
 MAX_REASON = 400  # letters of a compiler's own words
 ONE_CHIP = re.compile(r":1x1(x1)?\Z")
 KNOWN_TPUS = (

@@ -49,7 +49,7 @@ class DecoderBinaries:
         check_tensor_parallel(shape, len(devices))
         if batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size}; want at least 1")
-        self.shape, self.batch_size, self.dtype = shape, batch_size, _jax_dtype(dtype)
+        self.shape, self.batch_size, self.dtype = shape, batch_size, jax_dtype(dtype)
         self.mesh = Mesh(np.array(devices), (AXIS,))
         self.form = form or graph_form(devices[0].platform, self.mesh)
 
@@ -136,7 +136,7 @@ class DecoderBinaries:
         return NamedSharding(self.mesh, spec)
 
 
-def _jax_dtype(name: str) -> Any:
+def jax_dtype(name: str) -> Any:
     try:
         return {"fp32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}[name]
     except KeyError:

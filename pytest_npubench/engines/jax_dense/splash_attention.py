@@ -30,7 +30,7 @@ def attend_splash(mesh: Mesh, q: jax.Array, k: jax.Array, v: jax.Array, *, inter
     """
     length = q.shape[1]
     scaled = jnp.swapaxes(q[0] / math.sqrt(q.shape[-1]), 0, 1)
-    padding = ((0, 0), (0, -length % LANES), (0, 0))
+    padding = ((0, 0), (0, padded_length(length) - length), (0, 0))
     padded = [jnp.pad(array, padding) for array in (scaled, k[0], v[0])]
     heads = P(AXIS)
 
@@ -41,9 +41,19 @@ def attend_splash(mesh: Mesh, q: jax.Array, k: jax.Array, v: jax.Array, *, inter
     return jnp.swapaxes(attend(*padded)[:, :length], 0, 1)[None]
 
 
+def padded_length(length: int) -> int:
+    """In whole lanes."""
+    return length + -length % LANES
+
+
+def block_length(length: int) -> int:
+    """Queries and keys of a block, of a padded prompt."""
+    return math.gcd(length, MAX_BLOCK)
+
+
 def _kernel(num_heads: int, length: int, *, interpret: bool) -> splash.SplashAttentionKernel:
     """For queries [H, S, D], keys and values [K, S, D]."""
-    block = math.gcd(length, MAX_BLOCK)
+    block = block_length(length)
     return splash.make_splash_mha(
         MultiHeadMask([CausalMask((length, length))] * num_heads),
         block_sizes=splash.BlockSizes(block_q=block, block_kv=block),

@@ -15,7 +15,7 @@ from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.suites.hardware_files import load_all
 
 SPEC = replace(load_all([default_directory()])["tpu-v6e"], tensor_parallel=1)  # 1.75 GHz, 1,640 GB/s
-NOTHING = BinaryFacts(**dict.fromkeys([one.name for one in fields(BinaryFacts)], 0.0))
+NOTHING = replace(BinaryFacts(**dict.fromkeys([one.name for one in fields(BinaryFacts)], 0.0)), kernel_cycles=None)
 
 
 def priced(cycles: float, vector_cycles: float | None, vector_bytes: float | None) -> Estimate:
@@ -53,6 +53,16 @@ def test_what_a_price_takes_for_granted_is_said() -> None:
     assert prefill.assumed == ("kernels at peak FLOP/s", collectives)
     assert decode.assumed == (collectives, "attention as XLA compiles it: a kernel in its place may take longer")
     assert estimate(replace(NOTHING, cycles=1e6), SPEC, shape, Phase.PREFILL, 128).assumed == ()
+
+
+def test_kernels_count_by_their_machine_code_where_it_is_known() -> None:
+    shape = dense_shape("llama-3.2-1b")
+    facts = replace(NOTHING, cycles=1.75e6, kernels=16.0, kernel_cycles=3.5e6)
+    found = estimate(facts, SPEC, shape, Phase.PREFILL, 2048)
+    assert (found.kernels_s, found.total_s) == (pytest.approx(2e-3), pytest.approx(3e-3))
+    assert found.assumed == ("kernels at a bundle a cycle, waiting for nothing",)
+    at_peak = estimate(replace(facts, kernel_cycles=None), SPEC, shape, Phase.PREFILL, 2048)
+    assert at_peak.kernels_s == pytest.approx(16 * 2 * 2048**2 * 32 * 64 / 918e12)
 
 
 def test_v6e_operators_add_up_to_what_their_source_has() -> None:

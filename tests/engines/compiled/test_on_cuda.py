@@ -17,9 +17,8 @@ import pytest
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines import engine
-from pytest_npubench.engines.compiled.compiler import ENVIRONMENT
 from pytest_npubench.engines.compiled.facts import BinaryFacts, BinaryRequest
-from pytest_npubench.engines.compiled.platforms import described
+from pytest_npubench.engines.compiled.platforms import ENVIRONMENT, described
 from pytest_npubench.engines.jax_dense.memory import cache_bytes, weight_bytes
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.processes.child import Child, hosted

@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines.compiled.compiler import ENVIRONMENT, TopologyCompiler
+from pytest_npubench.engines.compiled.compiler import TopologyCompiler
+from pytest_npubench.engines.compiled.estimate import attention_flops
 from pytest_npubench.engines.compiled.facts import BinaryFacts, BinaryRequest
+from pytest_npubench.engines.compiled.platforms import ENVIRONMENT
 from pytest_npubench.engines.jax_dense.memory import cache_bytes, weight_bytes
 from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.errors import CompileRefusedError, ConfigError
@@ -136,6 +138,14 @@ def test_a_prefill_keeps_no_hidden_states_of_all_its_layers(facts: Callable[...,
     assert own.temporary_bytes < 8 * layer_bytes
     assert left.temporary_bytes > shape.num_layers * layer_bytes
     assert own.cycles <= left.cycles
+
+
+def test_attention_takes_the_cycles_of_its_machine_code(facts: Callable[..., BinaryFacts]) -> None:
+    """A v5e multiplies 65,536 pairs a cycle at most; 10 blocks of 512 are computed of 2,048 tokens, and 16 passed."""
+    short, long = (facts(phase=Phase.PREFILL, bucket=length).kernel_cycles for length in (512, 2048))
+    assert short > attention_flops(SHAPE, 512) / NUM_DEVICES / (2 * 65_536)
+    assert 8 * short < long < 16 * short
+    assert facts().kernel_cycles is None
 
 
 def test_a_planted_scatter_copies_keys_and_values_there_and_back(facts: Callable[..., BinaryFacts]) -> None:

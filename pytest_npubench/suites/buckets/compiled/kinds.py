@@ -283,6 +283,7 @@ def _detail(plan: CompiledPlan, phase: Phase, bucket: int, facts: BinaryVisit) -
 def _metrics(step: str, facts: BinaryVisit) -> tuple[Metric, ...]:
     figures = (
         ("cycles", "cycles", facts.cycles),
+        ("kernel_cycles", "cycles", facts.kernel_cycles),
         ("code_bytes", "B", facts.code_bytes),
         ("temporary_bytes", "B", facts.temporary_bytes),
         ("cache_copies", "", facts.cache_copies),
