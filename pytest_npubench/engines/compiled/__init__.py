@@ -7,10 +7,11 @@
     compiler   compiles one binary after the other, in a process of its own
     attention_bundles  cycles of a TPU's attention kernel by its machine code
     estimate   seconds from cycles, with what has no cycles priced beside them
-    runtime    the stack that results are of; htp_runtime: those of Qualcomm's compiler
+    runtime    the stack that results are of; package_runtime: those of Qualcomm's and Intel's
 
 Nothing runs: binaries, bytes and copies are the device's own, times are the compiler's estimates. jax and its
-plugins are imported in the compiler's process alone. engines/qnn has Qualcomm's compiler.
+plugins are imported in the compiler's process alone. engines/qnn has Qualcomm's compiler, engines/openvino_dense
+Intel's.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ PACKAGES = {
 }
 """By family, what its compiler is imported as, and what is said where it is missing."""
 INTEL = "openvino"
+IN_ONE_PACKAGE = {"qualcomm": "onnxruntime-qnn", INTEL: "openvino"}
+"""By family, what its compiler comes in, with all that decides what comes out."""
 INTEL_COMPILER = "*openvino_intel_npu_compiler*"
 
 
@@ -92,17 +95,16 @@ class Compiled(EngineDescriptor):
         )
 
     def open(self, backend: Backend, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
-        if devices[0].family == "qualcomm":
-            from pytest_npubench.engines.compiled.htp_runtime import HtpRuntime
+        if (package := IN_ONE_PACKAGE.get(devices[0].family)) is not None:
+            from pytest_npubench.engines.compiled.package_runtime import PackageRuntime
 
-            return HtpRuntime(backend, devices)
+            return PackageRuntime(backend, devices, package)
         from pytest_npubench.engines.compiled.runtime import CompilerRuntime
 
         return CompilerRuntime(backend, devices)
 
 
 def _why_not_intel() -> str:
-    """Always something: where the compiler is there, no case compiles with it yet."""
     spec = find_spec("openvino")
     folders = [Path(one) / "libs" for one in (spec and spec.submodule_search_locations) or ()]
     if not folders:
@@ -111,9 +113,9 @@ def _why_not_intel() -> str:
     if found is None:
         return (
             "openvino is here without its compiler for Intel's NPUs (libopenvino_intel_npu_compiler), which its wheels "
-            "for Linux do not carry (openvinotoolkit/openvino#36374)"
+            "for Linux do not carry (openvinotoolkit/openvino#36374); OpenVINO's archives do"
         )
-    return f"openvino's compiler for Intel's NPUs is here ({found}), but no case compiles with it yet"
+    return ""
 
 
 ENGINE = Compiled()

@@ -28,6 +28,7 @@ from pytest_npubench.engines.shapes import DecoderShape
 OVERPRICED = 2.0
 """From here on the vector unit's cycles are taken for the model's mistake: memory, not arithmetic, bounds one row."""
 
+NO_CYCLES = "no estimate: this compiler tells no cycles"
 NO_ESTIMATE = "no estimate: XLA's GPU cost model without autotuning is unusable"
 
 

@@ -23,12 +23,13 @@ class BinaryRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryFacts:
     """Of each device. cycles: the compiler's estimates added up, loop bodies as often as they run, None where it tells
-    none; loops of which it does not say how often count once and are in unknown_loops. code_bytes: None where the
-    program's machine code cannot be told. flops: its count. donated_bytes: buffers that were given
-    to be written in place; aliased_bytes: those that are. cache_copies: instructions that copy a whole layer's keys or
-    values, copy_cycles their estimate. kernels: calls of hand-written kernels, which have no cycles; collective_bytes:
-    what collectives take in. compile_cpu_s: tracing, lowering and compiling; reference_cpu_s: the same of a program
-    that never changes, just before. modules: how many two tracings make; module: 48 bits of the module's hash.
+    none; loops of which it does not say how often count once and are in unknown_loops. temporary_bytes: None where it
+    tells none; code_bytes: None where the program's machine code cannot be told. flops: its count. donated_bytes:
+    buffers that were given to be written in place; aliased_bytes: those that are. cache_copies: instructions that copy
+    a whole layer's keys or values, copy_cycles their estimate. kernels: calls of hand-written kernels, which have no
+    cycles; collective_bytes: what collectives take in. compile_cpu_s: tracing, lowering and compiling; reference_cpu_s:
+    the same of a program that never changes, just before. modules: how many two tracings make; module: 48 bits of the
+    module's hash.
     vector_cycles and vector_bytes: products on the vector unit, kernel_cycles: of a TPU's attention kernels by their
     bundles (attention_bundles.py); None where they are not known, as in records from before they were counted."""
 
@@ -36,7 +37,7 @@ class BinaryFacts:
     flops: float
     argument_bytes: float
     output_bytes: float
-    temporary_bytes: float
+    temporary_bytes: float | None
     code_bytes: float | None
     donated_bytes: float
     aliased_bytes: float

@@ -5,8 +5,6 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -36,15 +34,6 @@ def htp_process(topology: str, memory_bytes: int) -> Child:
         timeout_s=LIMIT_S,
         environment=ENVIRONMENT,
     )
-
-
-@cache
-def version() -> str:
-    """Of onnxruntime-qnn, which carries the compiler; "" where it is not installed."""
-    try:
-        return metadata.version(PACKAGE)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 class HtpCompiler:

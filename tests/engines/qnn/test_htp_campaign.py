@@ -18,7 +18,7 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines import compiled, engine
-from pytest_npubench.engines.compiled.htp_runtime import HtpRuntime
+from pytest_npubench.engines.compiled.package_runtime import PackageRuntime
 from pytest_npubench.engines.qnn.facts import GraphFacts, GraphRequest, Part
 from pytest_npubench.errors import CompileRefusedError, ConfigError
 from pytest_npubench.processes.child import Child, hosted
@@ -100,7 +100,7 @@ def measure(tmp_path: Path) -> Measure:
 
     def run(plan: HtpPlan, topology: str = "soc57-v75", stage: Callable[[str], object] = lambda _: None) -> Measured:
         device = Device(family="qualcomm", ordinal=0, name="SM8650", uuid=f"compiler:{topology}:0")
-        runtime = HtpRuntime(object(), (device,))  # type: ignore[arg-type]  # no backend is asked
+        runtime = PackageRuntime(object(), (device,), "onnxruntime-qnn")  # type: ignore[arg-type]  # no backend is asked
         answers = (plan.answers(bucket) for bucket in plan.buckets)
         chunks = dict.fromkeys(point for bucket in plan.buckets for point in plan.chunks(bucket))
         products = (point for bucket in plan.buckets for point in plan.products(bucket))
@@ -243,7 +243,7 @@ def test_devices_and_keys_are_the_hardware_files(plan: HtpPlan) -> None:
         assert probe is not None
         (device,) = probe.devices
         assert specs[name].matches(device.name)
-        assert HtpRuntime(object(), (device,)).topology == topology  # type: ignore[arg-type]
+        assert PackageRuntime(object(), (device,), "onnxruntime-qnn").topology == topology  # type: ignore[arg-type]
     others = [one for name, one in specs.items() if not name.endswith("gen3") and one.family == "qualcomm"]
     assert not any(one.matches("Snapdragon 8 Gen 3 (SM8650)") for one in others)
     (measured,) = suite("buckets").plans(plan.spec, Choice())

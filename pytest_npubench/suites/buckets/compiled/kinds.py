@@ -23,7 +23,7 @@ from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.compiled.runtime import TITLE
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.suites.buckets.compiled.plan import BinaryPoint, BinaryVisit, CompiledPlan
+from pytest_npubench.suites.buckets.compiled.plan import INTEL, BinaryPoint, BinaryVisit, CompiledPlan
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import Judgement, Metric
 
@@ -45,7 +45,7 @@ class StepDetail:
     bound_s: float | None = None
     cycles: float | None
     code_bytes: float | None
-    temporary_bytes: float
+    temporary_bytes: float | None
     cache_copies: float
     compile_cpu_s: float
     unpriced: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ class CompiledProfileKind(CompiledKind):
         details = {phase.value: _detail(plan, phase, bucket, facts) for phase, facts in steps.items()}
         fits = f"{gigabytes(need)} of {gigabytes(room)}" if room is not None else f"{gigabytes(need)} needed"
         ttft_s, tbt_s = (details[phase.value].estimated_s for phase in (Phase.PREFILL, Phase.DECODE))
-        times = no_estimate()
+        times = no_estimate(plan)
         if ttft_s is not None and tbt_s is not None:
             times = f"estimated TTFT {1e3 * ttft_s:.3g} ms, TBT {1e3 * tbt_s:.3g} ms"
         words = f"{TITLE}: {fits} with all smaller buckets; {times}"
@@ -151,7 +151,7 @@ class CompiledStepsKind(CompiledKind):
         times = [one.total_s for one in estimates if one is not None]
         flat = f"{TITLE}: one binary for every length of bucket {points[0].bucket}"
         jump = f"; the next bucket by the estimates x{times[1] / times[0]:.2f}" if len(times) > 1 else ""
-        jump = jump or (", the largest" if len(points) == 1 else f"; {no_estimate()}")
+        jump = jump or (", the largest" if len(points) == 1 else f"; {no_estimate(plan)}")
         return Judgement(
             verdict=Verdict(kind=VerdictKind.PASSED, reason=flat + jump),
             what=f"prefill binary of {points[0].bucket} tokens",
@@ -173,7 +173,7 @@ class CompiledPredictionKind(CompiledKind):
         estimates = batch_estimates_s(plan, found, batches)
         modules = {facts.module for facts in found.values()}
         problems = [] if len(modules) == len(points) else [f"{len(points)} binaries are {len(modules)} modules"]
-        times = f"estimated E2E {sum(estimates):.3g} s, held against nothing" if estimates else no_estimate()
+        times = f"estimated E2E {sum(estimates):.3g} s, held against nothing" if estimates else no_estimate(plan)
         words = f"{TITLE}: {len(points)} binaries serve every batch; {times}"
         return Judgement(
             verdict=Verdict(
@@ -207,7 +207,7 @@ def need_bytes(plan: CompiledPlan, found: Mapping[BinaryPoint, BinaryVisit]) -> 
     return (
         weights
         + sum(facts.donated_bytes for facts in decodes)
-        + max(facts.temporary_bytes for facts in found.values())
+        + max(facts.temporary_bytes or 0.0 for facts in found.values())
         + sum(facts.code_bytes or 0.0 for facts in found.values())
     )
 
@@ -242,10 +242,10 @@ def batch_estimates_s(
     return [fitted.predict(batch.requests) for batch in batches]
 
 
-def no_estimate() -> str:
-    from pytest_npubench.engines.compiled.estimate import NO_ESTIMATE
+def no_estimate(plan: CompiledPlan) -> str:
+    from pytest_npubench.engines.compiled.estimate import NO_CYCLES, NO_ESTIMATE
 
-    return NO_ESTIMATE
+    return NO_CYCLES if plan.spec.family == INTEL else NO_ESTIMATE
 
 
 def _estimated(plan: CompiledPlan, point: BinaryPoint, facts: BinaryVisit) -> Estimate | None:
@@ -267,7 +267,7 @@ def _detail(plan: CompiledPlan, phase: Phase, bucket: int, facts: BinaryVisit) -
     )
     found = _estimated(plan, BinaryPoint(phase=phase, bucket=bucket), facts)
     if found is None:
-        return replace(told, unpriced=(no_estimate(),))
+        return replace(told, unpriced=(no_estimate(plan),))
     return replace(
         told,
         estimated_s=found.total_s,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.protocol import Bench, CaseKind
 
 NUM_ROUNDS = 1  # a compiler says the same each time
-QUALCOMM = "qualcomm"  # the family whose graphs are another plan's
+QUALCOMM, INTEL = "qualcomm", "openvino"  # the families whose graphs are another plan's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,12 +122,20 @@ class CompiledBuckets(BucketService):
             from pytest_npubench.suites.buckets.htp.bench import HtpBench
 
             return HtpBench(runtime, plan, folder / "compiled")
+        if plan.spec.family == INTEL:
+            from pytest_npubench.suites.buckets.compiled.npu import NpuBench
+
+            return NpuBench(runtime, plan, folder / "compiled")
         return CompilerBench(runtime, plan, folder / "compiled")
 
 
 def _plan_class(family: str) -> type[CompiledPlan]:
-    if family != QUALCOMM:
-        return CompiledPlan
-    from pytest_npubench.suites.buckets.htp.plan import HtpPlan
+    if family == QUALCOMM:
+        from pytest_npubench.suites.buckets.htp.plan import HtpPlan
 
-    return HtpPlan
+        return HtpPlan
+    if family == INTEL:
+        from pytest_npubench.suites.buckets.compiled.npu import NpuPlan
+
+        return NpuPlan
+    return CompiledPlan

@@ -118,7 +118,7 @@ def _table(found: Sequence[CaseRecord[CompiledDetail]]) -> Table | None:
             ("roofline ms", lambda row: number_text.milliseconds(row[2].bound_s)),
             ("cycles", lambda row: number_text.count(row[2].cycles)),
             ("code MB", lambda row: _megabytes(row[2].code_bytes)),
-            ("temporary MB", lambda row: f"{row[2].temporary_bytes / 1e6:.1f}"),
+            ("temporary MB", lambda row: _megabytes(row[2].temporary_bytes)),
             ("cache copies", lambda row: number_text.count(row[2].cache_copies)),
             ("compiling, CPU s", lambda row: f"{row[2].compile_cpu_s:.1f}"),
             ("memory needed", lambda row: _memory(row[0])),
