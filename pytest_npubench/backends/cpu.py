@@ -29,10 +29,18 @@ class CpuBackend:
     def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
         from pytest_npubench.backends.jax_runtime import JaxRuntime
         from pytest_npubench.backends.telemetry.cpu import CpuTelemetry
+        from pytest_npubench.backends.worker_threads import pin_workers
 
         class HostJaxRuntime(JaxRuntime):
+            def __init__(self, family: str, devices: Sequence[Device], cache_dir: str | None) -> None:
+                super().__init__(family, devices, cache_dir)
+                self._num_pinned = pin_workers()
+
             def stack(self) -> Stack:
-                return _with_facts(super().stack())
+                stack = _with_facts(super().stack())
+                if not self._num_pinned:
+                    return stack
+                return dataclasses.replace(stack, runtime=f"{stack.runtime}, {self._num_pinned} worker threads pinned")
 
             def telemetry(self) -> Telemetry:
                 return CpuTelemetry()
