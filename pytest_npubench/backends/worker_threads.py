@@ -19,7 +19,7 @@ WORKER = "XLAEigen"  # in the names of the threads that compute, as jaxlib 0.10 
 def pin_workers() -> int:
     """How many have a core of their own now: none on one core, or on a system that does not name threads."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if len(cores) < 2:  # noqa: PLR2004 - there is nothing to keep apart
+    if len(cores) < 2:
         return 0
     pinned = 0
     for thread in _workers():
