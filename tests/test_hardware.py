@@ -470,6 +470,13 @@ BROKEN = [
     ),
     pytest.param("budget_s = 10", "budget_s = -5", "profile.quick.budget_s", "above 0, not -5", id="negative-budget"),
     pytest.param("_tokens = 65", "_tokens = 1", "profile.full.profile_output_tokens", "at least 2", id="one-token"),
+    pytest.param(
+        "profile_output_tokens = 65",
+        "profile_output_tokens = 65\nprofile_first_output_tokens = 65",
+        "profile.full.profile_first_output_tokens",
+        "below 65, the profile_output_tokens, not 65",
+        id="no-second-length",
+    ),
 ]
 
 

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from pytest_npubench.campaign.protocol import CampaignPoint
 from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.core.measurement import check_samples
+from pytest_npubench.engines.no_collection import no_collection
 from pytest_npubench.errors import MeasurementError, NpubenchError
 
 
@@ -27,7 +28,7 @@ def measure_round(
     on_sample: Callable[[], None],
     visits: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[dict[str, tuple[float, ...]], dict[str, str], float]:
-    """Visit every point in one shuffled order.
+    """Visit every point in one shuffled order, with no garbage collection in between.
 
     `sampler(point, seed)` visits a point once. `visits`: how often, of points that do not say it themselves.
     Returns the samples by name, the reason of each point that failed, and the seconds the round took.
@@ -37,17 +38,18 @@ def measure_round(
     samples: dict[str, dict[str, list[float]]] = {}
     failures: dict[str, str] = {}
     started_s = perf_counter()
-    for point in order:
-        if point.name not in failures:
-            try:
-                for column, values in sampler(point, seed).columns().items():
-                    name = f"{point.name}/{column}" if column else point.name
-                    check_samples(name, values)
-                    samples.setdefault(point.name, {}).setdefault(name, []).extend(values)
-            except Exception as error:  # noqa: BLE001 - whatever a vendor's runtime raises ends this point, not the run
-                failures[point.name] = failure_reason(point.name, error)
-                samples.pop(point.name, None)
-        on_sample()
+    with no_collection():
+        for point in order:
+            if point.name not in failures:
+                try:
+                    for column, values in sampler(point, seed).columns().items():
+                        name = f"{point.name}/{column}" if column else point.name
+                        check_samples(name, values)
+                        samples.setdefault(point.name, {}).setdefault(name, []).extend(values)
+                except Exception as error:  # noqa: BLE001 - whatever a vendor's runtime raises ends this point, not the run
+                    failures[point.name] = failure_reason(point.name, error)
+                    samples.pop(point.name, None)
+            on_sample()
     by_name = {name: tuple(values) for found in samples.values() for name, values in found.items()}
     return by_name, failures, perf_counter() - started_s
 

@@ -194,7 +194,8 @@ def all_profiles(sizes: tuple[SizeT, ...]) -> tuple[SizeT, ...]:
 class RunSize(RunLength):
     """What a profile runs, of the file's models, batch sizes and buckets: all of them where it names none.
 
-    profile_output_tokens is l2 of LENS, Eq. 14: the longer of the two output lengths of a profile point. At
+    profile_first_output_tokens and profile_output_tokens are l1 and l2 of LENS, Eq. 14: the two output lengths of a
+    bucket. Where the first steps behind a prefill take longer than the others, l1 has them, so that TTFT_b does. At
     online_batch_sizes requests of the first workload are served as they arrive, in online_buckets. Engines of
     search_batch_sizes, and of sets of search_buckets, are compared on that workload.
     """
@@ -204,11 +205,19 @@ class RunSize(RunLength):
     buckets: Counts = ()
     workloads: Texts
     num_draws: Count
+    profile_first_output_tokens: Count = 1
     profile_output_tokens: Annotated[int, at_least(2)] = 33
     online_batch_sizes: Counts = ()
     online_buckets: Counts = ()
     search_batch_sizes: Counts = ()
     search_buckets: Counts = ()
+
+    def __post_init__(self) -> None:
+        """Raises WrongEntryError."""
+        RunLength.__post_init__(self)
+        if self.profile_first_output_tokens >= self.profile_output_tokens:
+            want = f"want a whole number below {self.profile_output_tokens}, the profile_output_tokens"
+            raise WrongEntryError("profile_first_output_tokens", f"{want}, not {self.profile_first_output_tokens}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

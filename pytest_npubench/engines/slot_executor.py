@@ -11,36 +11,45 @@ move to 256, a step and a prefill there. Once request 2 has ended, the cache mov
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pytest_npubench.core.buckets import bucket_of, check_buckets
 from pytest_npubench.core.measurement import Request
 from pytest_npubench.engines.request_batch import Prompt, random_prompts
 from pytest_npubench.engines.static_buckets import StaticBuckets
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan, PrefillRow
+from pytest_npubench.serving.request import ServingRequest
 
 
 class SlotExecutor:
     """An iteration.Executor over an engine that has loaded its slots. A slot is one block of the KV cache.
 
-    Raises ConfigError where a policy runs a part of a prompt, or prompts through a part of the layers.
+    requests: all that it will serve. Their prompts, each of the request's own seed, are drawn here: a server is handed
+    its tokens. Raises ConfigError where a policy runs a part of a prompt, or prompts through a part of the layers.
     """
 
-    def __init__(self, engine: StaticBuckets) -> None:
+    def __init__(self, engine: StaticBuckets, requests: Sequence[ServingRequest]) -> None:
         self.num_layers = engine.shape.num_layers
         self.block_size_tokens = check_buckets(engine.buckets)[-1]
         self.kv_capacity_tokens = engine.batch_size * self.block_size_tokens
         self._engine = engine
         self._bucket: int | None = None  # that of the cache while it holds anything
         self._free = list(range(engine.batch_size))
-        self._prompts: dict[int, Prompt] = {}
+        self._prompts: dict[int, Prompt] = {
+            one.id: random_prompts(
+                (Request(input_tokens=one.prompt_tokens, output_tokens=one.output_tokens),),
+                engine.shape.vocab_size,
+                seed=one.id,
+            )[0]
+            for one in requests
+        }
         self._slots: dict[int, int] = {}
         self._kv_tokens: dict[int, int] = {}
 
     def begin(self, request: int, prompt_tokens: int, output_tokens: int) -> None:
         """Raises LengthError where no bucket holds the request."""
         bucket_of(self._engine.buckets, prompt_tokens + output_tokens - 1)
-        wanted = Request(input_tokens=prompt_tokens, output_tokens=output_tokens)
-        (self._prompts[request],) = random_prompts((wanted,), self._engine.shape.vocab_size, seed=request)
 
     def run(self, plan: IterationPlan) -> IterationOutcome:
         rows = whole_prompts_of(plan, self.num_layers)

@@ -27,7 +27,8 @@ from pytest_npubench.errors import ConfigError, LengthError
 from pytest_npubench.predictors.band import Band, half_width_s, influences
 from pytest_npubench.predictors.prediction import Prediction
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
-from pytest_npubench.predictors.protocol import Predictor, ProfileSamples
+from pytest_npubench.predictors.protocol import FittedPredictor, Predictor, ProfileSamples
+from pytest_npubench.predictors.ragged import RaggedLens
 from pytest_npubench.predictors.request_times import RequestTimes, chunks
 from pytest_npubench.predictors.transitions import Transitions
 from pytest_npubench.predictors.two_point import count_cost, fit
@@ -225,12 +226,18 @@ class FittedLens:
 
 
 class Lens(Predictor):
-    """Its cost has the moves of the KV cache beside the buckets' points."""
+    """Its cost has the moves of the KV cache beside the buckets' points. Where nothing is padded it is RaggedLens."""
 
     name = "lens"
     about = "a prefill and a step time for each bucket, from two measured points (arXiv 2606.18042)"
 
-    def fit(self, samples: ProfileSamples) -> FittedLens:
+    def fit(self, samples: ProfileSamples) -> FittedPredictor:
+        if not samples.pads:
+            return RaggedLens.fit(samples.samples_s, samples.batch_size)
+        return self.fit_padded(samples)
+
+    def fit_padded(self, samples: ProfileSamples) -> FittedLens:
+        """Its staircase, whatever the engine does."""
         profile = fit(
             samples.samples_s,
             batch_size=samples.batch_size,

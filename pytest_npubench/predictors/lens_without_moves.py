@@ -19,7 +19,7 @@ class LensWithoutMoves(Predictor):
     about = "LENS without the moves of the KV cache into larger buckets, as the paper has it"
 
     def fit(self, samples: ProfileSamples) -> FittedLens:
-        return LENS.fit(replace(samples, moves_s={}))
+        return LENS.fit_padded(replace(samples, moves_s={}))
 
 
 PREDICTOR = LensWithoutMoves()

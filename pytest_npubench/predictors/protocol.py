@@ -69,7 +69,8 @@ class ProfileSamples:
     requests, over all rounds. moves_s: seconds of moving the KV cache into a bucket, where it moves. compiles: the
     binaries of these buckets, move_compiles those of the moves. finished: what a request that ended adds to a padded
     batch. keys: the bucket of a length, None for the smallest that holds it. prefill_shared: a batch has one prefill,
-    not one a prompt (LENS, Eq. 7). estimates: what the compiler says of these buckets without running them; None with
+    not one a prompt (LENS, Eq. 7). pads: whether lengths run padded to their buckets; else these are only where a slope
+    was measured. estimates: what the compiler says of these buckets without running them; None with
     the reason. parts: what rivals that add up parts are fitted on. run: what ran where; None with the reason."""
 
     samples_s: Mapping[ProfilePoint, Sequence[float]]
@@ -80,6 +81,7 @@ class ProfileSamples:
     move_compiles: tuple[CompileRecord, ...] = ()
     keys: BucketKeys | None = None
     prefill_shared: bool = False
+    pads: bool = True
     estimates: BucketProfile | None = None
     why_no_estimates: str = "no compiler's estimates are on record here"
     parts: PartSamples = NO_PARTS

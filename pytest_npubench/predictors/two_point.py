@@ -22,6 +22,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from pytest_npubench.core.buckets import check_buckets
@@ -51,8 +52,10 @@ def plan_points(
     output_tokens: int | None = None,
     literal: bool = False,
     decode_buckets: Sequence[int] | None = None,
+    first_output_tokens: int = 1,
 ) -> tuple[ProfilePoint, ...]:
     """Two points a bucket, in ascending order. output_tokens is l2; None is 33, or 2 in literal mode.
+    first_output_tokens is l1, where not literal.
 
     l2 shrinks where a bucket is too narrow for it. With decode_buckets the engine has a set for each phase, `buckets`
     being that of prefill: a bucket of prefill alone gets one point, one of decode alone gets two that time its steps
@@ -61,15 +64,18 @@ def plan_points(
     Raises ConfigError naming the bucket in which no two points fit.
     """
     wanted = output_tokens if output_tokens is not None else 2 if literal else DEFAULT_OUTPUT_TOKENS
-    if wanted < 2:
-        raise ConfigError(f"output_tokens is {wanted}; want at least 2, as the first point of a bucket has 1")
+    if wanted <= first_output_tokens:
+        raise ConfigError(
+            f"output_tokens is {wanted}; want at least {first_output_tokens + 1}, as the first point of a bucket has "
+            f"{first_output_tokens}"
+        )
     prefill = check_buckets(buckets)
     decode = prefill if decode_buckets is None else check_buckets(decode_buckets, "decode_buckets")
     if literal and prefill != decode:
         raise ConfigError(
             "literal mode has prompts that fill their bucket, in prefill as in decode; want one bucket set"
         )
-    plan = _literal_pair if literal else _pair
+    plan = _literal_pair if literal else partial(_pair, first=first_output_tokens)
     return tuple(point for bucket in sorted({*prefill, *decode}) for point in plan(bucket, wanted, prefill, decode))
 
 
@@ -155,7 +161,9 @@ def _literal_pair(bucket: int, wanted: int, prefill: Sequence[int], decode: Sequ
     return tuple(ProfilePoint(bucket=bucket, input_tokens=bucket, output_tokens=length) for length in (1, wanted))
 
 
-def _pair(bucket: int, wanted: int, prefill: Sequence[int], decode: Sequence[int]) -> tuple[ProfilePoint, ...]:
+def _pair(
+    bucket: int, wanted: int, prefill: Sequence[int], decode: Sequence[int], *, first: int
+) -> tuple[ProfilePoint, ...]:
     """A prompt of b - l2 tokens in bucket b, whose KV cache runs from b - l2 + 1 to at most b."""
     if bucket not in decode:
         return (ProfilePoint(bucket=bucket, input_tokens=bucket, output_tokens=1, phases=(Phase.PREFILL,)),)
@@ -164,14 +172,14 @@ def _pair(bucket: int, wanted: int, prefill: Sequence[int], decode: Sequence[int
     floor = max((other for other in neighbours if other < bucket), default=0)
     longest = min(wanted, bucket - floor - 1)
     input_tokens = min(bucket - longest, prefill[-1])
-    if longest < 2 or input_tokens < floor:
+    if longest <= first or input_tokens < floor:
         raise ConfigError(
             f"bucket {bucket}: no two points fit between it and the bucket below, {floor}, with prompts of at most"
-            f" {prefill[-1]} tokens; want buckets at least 3 apart, each within reach of a prompt"
+            f" {prefill[-1]} tokens; want buckets at least {first + 2} apart, each within reach of a prompt"
         )
     return tuple(
         ProfilePoint(bucket=bucket, input_tokens=input_tokens, output_tokens=length, phases=phases)
-        for length in (1, longest)
+        for length in (first, longest)
     )
 
 

@@ -131,7 +131,9 @@ def test_the_stack_names_the_software_and_its_settings(monkeypatch: pytest.Monke
     runtime = cpu.open(found, None)
     stack = runtime.stack()
     assert stack.device_class == f"{found[0].name}, {share_of_machine()}"
-    assert stack.runtime == f"jax {jax.__version__}"
+    version, *pinned = stack.runtime.split(", ")
+    assert version == f"jax {jax.__version__}"
+    assert all(one.endswith(" worker threads pinned") for one in pinned)  # where there is more than one core
     assert stack.compiler is not None
     assert stack.compiler.startswith("jaxlib ")
     monkeypatch.setenv("NEURON_CC_FLAGS", " --model-type  transformer ")

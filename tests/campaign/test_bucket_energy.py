@@ -47,6 +47,13 @@ def test_the_worked_number() -> None:
     ]
 
 
+def test_steps_of_the_shorter_point_are_no_prompts() -> None:
+    """The worked number's device, whose shorter point has 9 tokens out: 8 steps of 8 J more."""
+    first, second = BucketVisit(seconds=1.0, energy_j=140.0), BucketVisit(seconds=3.0, energy_j=332.0)
+    found = bucket_energy(measured({point(9).name: [first] * 2, LONG.name: [second] * 2}), point(9), LONG)
+    assert (found.prompt_token_j, found.output_token_j) == pytest.approx((0.1, 1.0))
+
+
 @given(watts=st.floats(5, 700), step_s=st.floats(0.001, 0.1), token_s=st.floats(0.001, 0.05))
 def test_a_counter_that_moves_in_steps_tells_the_watts_in_the_mean(watts: float, step_s: float, token_s: float) -> None:
     """Of a device that takes them all the time; a hundred visits, one after the other."""

@@ -65,7 +65,7 @@ def test_an_engine_that_keeps_to_its_profile_passes(online):
     judgement = KIND.judge(case, online, served(online, PROFILE))
     assert judgement.verdict.kind is VerdictKind.PASSED
     detail = judgement.detail
-    assert (detail.num_requests, detail.num_rounds, detail.cost.points) == (8, 3, 6)
+    assert (detail.num_requests, detail.num_rounds, detail.cost.points) == (16, 3, 6)
     for figure in detail.figures.values():
         assert figure.mean_error == pytest.approx(0, abs=1e-4)  # a journal rounds to microseconds
         assert figure.p99_error == pytest.approx(0, abs=1e-4)
@@ -154,7 +154,7 @@ def test_the_end_of_a_run_has_its_errors_and_what_the_profile_took(online):
     records = Cases.read([json.loads(json.dumps(judged.to_json()))])
     (line,) = (line for line in suite("buckets").lines(records) if line.startswith("LENS online"))
     assert "short at 60 req/s on 2 slots: TTFT +0.00% (p99 " in line
-    assert line.endswith("profile: 6 points, 6 binaries, 3.0 s compiling, 2.0 s measuring")
+    assert line.endswith("profile: 6 points, 6 binaries, 3.0 s compiling, 2.1 s measuring")
 
 
 def test_a_round_becomes_a_trace_of_points_and_of_what_was_served(online):

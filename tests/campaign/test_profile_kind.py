@@ -7,7 +7,7 @@ from pytest_npubench.suites.buckets.kinds.profile import KIND
 from pytest_npubench.suites.buckets.variants import bucket_binaries
 from pytest_npubench.verdict import VerdictKind
 
-from .conftest import TBT_S, TTFT_S, cases, measured
+from .conftest import TBT_S, TTFT_S, cases, measured, with_size
 
 
 def record(name, compile_s=1.0):
@@ -26,6 +26,23 @@ def test_the_times_that_the_points_were_made_of_come_out(plan):
         assert metrics["ttft_s"].samples == pytest.approx([TTFT_S[bucket]] * 8)
         assert metrics["tbt_s"].samples == pytest.approx([TBT_S[bucket]] * 4)  # one a round, from the rounds' means
         assert metrics["compile_s"].value == pytest.approx(1.0)
+
+
+def test_the_first_of_two_points_may_have_steps(plan):
+    """Of equal steps the same times come out; of those right behind the prefill TTFT has what they take more."""
+    plan = with_size(plan, profile_first_output_tokens=4)
+    assert plan.settings["profile_first_output_tokens"] == 4
+    for case in cases(plan, "profile"):
+        bucket, (first, second) = case.axis("bucket"), KIND.points(case, plan)
+        assert (first.requests[0].output_tokens, second.requests[0].output_tokens) == (4, 9)
+        found = measured((first, second), plan)
+        for row in found.rounds:
+            row.update({name: tuple(value + 0.0006 for value in row[name]) for name in (first.name, second.name)})
+        judgement = KIND.judge(case, plan, found)
+        metrics = {metric.name: metric for metric in judgement.metrics}
+        assert metrics["tbt_s"].value == pytest.approx(TBT_S[bucket])
+        assert metrics["ttft_s"].value == pytest.approx(TTFT_S[bucket] + 0.0003)  # of two prompts each
+        assert metrics["ttft_s"].samples == pytest.approx([TTFT_S[bucket] + 0.0003] * 8)
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])

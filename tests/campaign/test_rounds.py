@@ -1,5 +1,6 @@
 """One round: every point, shuffled, each for a like share of the time, and a failing one alone."""
 
+import gc
 from collections import Counter
 
 import pytest
@@ -26,6 +27,18 @@ def run(points, durations_s, sampler, seed=0):
     samples, failures, duration_s = measure_round(points, durations_s, sample, seed, lambda: ticks.append(0))
     assert duration_s >= 0
     return samples, failures, order, len(ticks)
+
+
+def test_nothing_is_collected_while_a_round_runs():
+    was_on = gc.isenabled()
+    gc.enable()
+    try:
+        seen = []
+        run(POINTS, EVEN, lambda point: seen.append(gc.isenabled()) or 0.5)
+        assert (set(seen), gc.isenabled()) == ({False}, True)
+    finally:
+        if not was_on:
+            gc.disable()
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_tokens_are_those_of_each_request_alone(serve: Callable[[str], Served]) 
         for index, (prompt, output) in enumerate(LENGTHS)
     ]
     num_compiled = len(engine.compiles)
-    served = serve_slots(requests, SlotExecutor(engine), WallClock())
+    served = serve_slots(requests, SlotExecutor(engine, requests), WallClock())
     assert len(engine.compiles) == num_compiled
     for record, (prompt, output) in zip(served.records, LENGTHS, strict=True):
         wanted = Request(input_tokens=prompt, output_tokens=output)

@@ -17,6 +17,20 @@ columns = st.tuples(seconds, seconds, seconds).map(lambda values: dict(zip(BUCKE
 requests = st.integers(1, 31).flatmap(lambda l_in: st.tuples(st.just(l_in), st.integers(1, 32 - l_in)))
 
 
+def test_the_first_output_length_may_be_another() -> None:
+    points = plan_points((128, 256), output_tokens=65, first_output_tokens=9)
+    assert [(one.bucket, one.input_tokens, one.output_tokens) for one in points] == [
+        (128, 63, 9),
+        (128, 63, 65),
+        (256, 191, 9),
+        (256, 191, 65),
+    ]
+    with pytest.raises(ConfigError, match="output_tokens is 9; want at least 10, as the first point of a bucket has 9"):
+        plan_points((128,), output_tokens=9, first_output_tokens=9)
+    with pytest.raises(ConfigError, match=r"bucket 16: no two points fit .* want buckets at least 22 apart"):
+        plan_points((16,), first_output_tokens=20)
+
+
 def shape(points):
     return [(point.bucket, point.input_tokens, point.output_tokens) for point in points]
 

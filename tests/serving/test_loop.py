@@ -47,6 +47,14 @@ def test_the_log_by_hand():
     assert log.energy_j == [None] * 4
 
 
+def test_waiting_ends_in_time():
+    clock = WallClock()
+    clock.start()
+    for at_s in (0.003, 0.0031, 0.001, 0.012):
+        clock.wait_until(at_s)
+        assert clock.now_s() >= at_s
+
+
 def test_a_preempted_requests_times_leave_out_what_ran_again():
     records = run("continuous", requests((0, 4, 7), (0, 4, 7)), kv_blocks=4).result.records
     ends = [record.token_times_s for record in records]

@@ -55,6 +55,7 @@ class StaticBucketEngine(StaticBuckets):
         self._compiled: dict[str, Any] = {}
         self._caches: dict[int, Caches] = {}
         self._state: Any = None
+        self._vectors: tuple[Any, Any] | None = None  # tokens and lengths that the batch before left
         make = self._compile(self._binaries.weights())
         self._weights: Any = jax.block_until_ready(make(np.uint32(self._seed)))
         self.parts: Parts | None = DecoderParts(self, lambda: DecoderOperators(self._binaries, compiler, self._weights))
@@ -107,7 +108,9 @@ class StaticBucketEngine(StaticBuckets):
 
     def begin(self, bucket: int) -> None:
         self._state = None  # what a batch that failed left is gone before anything is allocated
-        self._state = DecoderState(self._take_caches(bucket), self._new_vector(), self._new_vector())
+        tokens, lengths = self._vectors or (self._new_vector(), self._new_vector())
+        self._vectors = None
+        self._state = DecoderState(self._take_caches(bucket), tokens, lengths)
 
     def prefill_row(self, bucket: int, row: int, prompt: Prompt) -> Prompt:
         padded = np.zeros(bucket, np.int32)
@@ -126,7 +129,8 @@ class StaticBucketEngine(StaticBuckets):
         self._state = self._state._replace(caches=moved)
 
     def end(self, bucket: int) -> None:
-        self._caches[bucket], self._state = self._state.caches, None
+        state, self._state = self._state, None
+        self._caches[bucket], self._vectors = state.caches, (state.tokens, state.lengths)
 
     # -- arrays
 

@@ -1,7 +1,7 @@
 """Joules a token of a bucket, by the two points that tell its seconds (LENS, Eq. 14 and 15, with energy for time).
 
-    prompt token    E_1 / (N l)                 E_1 of the point with one token out: prefills alone
     output token    (E_2 - E_1) / (N (T_2 - T_1))
+    prompt token    E_1 / (N l) - (T_1 - 1) / l of an output token      T_1 is 1 unless the file says otherwise
 
 # N prompts of l tokens, T output tokens of each; E in joules, the mean over all visits
 
@@ -26,20 +26,20 @@ from pytest_npubench.verdict.result import Metric
 LEAST_S = 2.0  # twenty steps of the slowest counter
 
 
-def bucket_energy(measured: Measured, one_token: BucketPoint, longer: BucketPoint) -> EnergyDetail:
+def bucket_energy(measured: Measured, shorter: BucketPoint, longer: BucketPoint) -> EnergyDetail:
     """Of a bucket by its two profile points. Raises MeasurementError where one failed."""
     seconds, joules = {}, {}
-    for point in (one_token, longer):
+    for point in (shorter, longer):
         visits = [visit for row in measured.visits(point.name, BucketVisit) for visit in row]
         told = [(visit.seconds, visit.energy_j) for visit in visits if visit.energy_j is not None]
         if len(told) < len(visits):
             return EnergyDetail(why_not=_untold(measured))
         seconds[point.name], joules[point.name] = ([one[place] for one in told] for place in (0, 1))
-    return _of_points(one_token, longer, seconds, joules)
+    return _of_points(shorter, longer, seconds, joules)
 
 
 def _of_points(
-    one_token: BucketPoint,
+    shorter: BucketPoint,
     longer: BucketPoint,
     seconds: Mapping[str, Sequence[float]],
     joules: Mapping[str, Sequence[float]],
@@ -47,17 +47,18 @@ def _of_points(
     shortest_s = min(sum(own) for own in seconds.values())
     if shortest_s < LEAST_S:
         return EnergyDetail(why_not=f"a point ran for {shortest_s:.2g} s in all; a counter wants {LEAST_S:g}")
-    first_j, second_j = fmean(joules[one_token.name]), fmean(joules[longer.name])
+    first_j, second_j = fmean(joules[shorter.name]), fmean(joules[longer.name])
     if not 0 < first_j < second_j:
         return EnergyDetail(
             why_not="the point with more tokens took no more energy, so the counter cannot tell them apart"
         )
-    batch_size, (first, *_), (second, *_) = len(one_token.requests), one_token.requests, longer.requests
+    batch_size, (first, *_), (second, *_) = len(shorter.requests), shorter.requests, longer.requests
     tokens = batch_size * (second.output_tokens - first.output_tokens)
+    output_token_j = (second_j - first_j) / tokens
     all_s, all_j = (sum(sum(own) for own in one.values()) for one in (seconds, joules))
     return EnergyDetail(
-        prompt_token_j=first_j / (batch_size * first.input_tokens),
-        output_token_j=(second_j - first_j) / tokens,
+        prompt_token_j=(first_j / batch_size - (first.output_tokens - 1) * output_token_j) / first.input_tokens,
+        output_token_j=output_token_j,
         power_w=all_j / all_s,
     )
 

@@ -20,7 +20,7 @@ from pytest_npubench.serving.clock import WallClock
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.suites.buckets.bench import BucketBench
-from pytest_npubench.suites.buckets.online_serving import serve_batch, serve_slots
+from pytest_npubench.suites.buckets.online_serving import serve_slots
 from pytest_npubench.suites.buckets.plan import UTILISATION, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 
@@ -69,7 +69,7 @@ class OnlineBench(BucketBench):
             round_index=round_index,
             max_total_tokens=self._plan.buckets[-1],
         )
-        return serve_slots(requests, SlotExecutor(self._slots), WallClock())
+        return serve_slots(requests, SlotExecutor(self._slots, requests), WallClock())
 
     def _time(self, point: BucketPoint) -> float:
         if not point.requests:
@@ -78,5 +78,5 @@ class OnlineBench(BucketBench):
             ServingRequest(id=row, arrival_s=0.0, prompt_tokens=one.input_tokens, output_tokens=one.output_tokens)
             for row, one in enumerate(point.requests)
         ]
-        served = serve_batch(requests, SlotExecutor(self._slots), WallClock())
+        served = serve_slots(requests, SlotExecutor(self._slots, requests), WallClock())
         return served.ended_s - served.started_s

@@ -12,33 +12,17 @@ from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers import make_scheduler
-from pytest_npubench.serving.settings import Setting
-
-ONE_PROMPT: dict[str, Setting] = {
-    "max_prefill_tokens": 1
-}  # the first prompt of an iteration is taken whatever its length
 
 
 def serve_slots(requests: Sequence[ServingRequest], executor: Executor, clock: Clock) -> ServingResult:
     """Each slot is one block of the executor's KV cache. Raises as serving.loop.serve."""
-    return _serve("continuous", requests, executor, clock, ONE_PROMPT)
-
-
-def serve_batch(requests: Sequence[ServingRequest], executor: Executor, clock: Clock) -> ServingResult:
-    """One batch: all prompts, then decode steps alone, as a profile point wants it."""
-    return _serve("static", requests, executor, clock, {})
-
-
-def _serve(
-    policy: str, requests: Sequence[ServingRequest], executor: Executor, clock: Clock, settings: dict[str, Setting]
-) -> ServingResult:
     num_slots = executor.kv_capacity_tokens // executor.block_size_tokens
     scheduler = make_scheduler(
-        policy,
+        "continuous",
         num_layers=executor.num_layers,
         kv_blocks=num_slots,
         block_size_tokens=executor.block_size_tokens,
         max_batch_size=num_slots,
-        **settings,
+        max_prefill_tokens=1,  # the first prompt of an iteration is taken whatever its length
     )
     return serve(OpenLoad(requests), scheduler, executor, clock)

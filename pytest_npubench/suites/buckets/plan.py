@@ -103,7 +103,7 @@ COVERAGE = "band_coverage"
 FUSION = "fusion"
 MIN_BATCHES = 12  # that a campaign must have for how many a band holds to mean something
 SEARCHES = ("batch_search", "bucket_choice", "bucket_search")
-REQUESTS_PER_SLOT = 4  # in one round
+REQUESTS_PER_SLOT = 8  # and round: a 99th percentile wants hundreds in all
 UTILISATION = 0.4  # of the rate that is served when all requests are there at once
 PROFILE_VISIT_S = 0.8  # every prediction of a bucket rests on its two points
 SEARCH_VISIT_S = 0.3  # of a point of each engine that a search compares: there are many
@@ -193,6 +193,11 @@ class BucketPlan(EnginePlan):
             "tensor_parallel": self.spec.tensor_parallel,
             "num_draws": size.num_draws,
             "profile_output_tokens": size.profile_output_tokens,
+            **(
+                {"profile_first_output_tokens": size.profile_first_output_tokens}
+                if size.profile_first_output_tokens > 1
+                else {}
+            ),
             **({"num_requests": self.num_requests, "utilisation": UTILISATION} if self.is_online else {}),
             **({"searched_batch_sizes": size.batch_sizes} if self.is_search else {}),
             **({} if self.active_band is None else {"active_band": self.active_band}),
@@ -244,11 +249,15 @@ class BucketPlan(EnginePlan):
         )
 
     def profile_point(self, point: ProfilePoint) -> BucketPoint:
-        """A LENS profile point: the whole batch with one length."""
-        request = Request(input_tokens=point.input_tokens, output_tokens=point.output_tokens)
+        """A LENS profile point: the whole batch with one length. Where it is served, a prompt starts with each
+        step and all end with the same one, so that there are as many as the first prompt has."""
+        later = 1 if self.is_online else 0
         return BucketPoint(
             name=profile_name(point.bucket, point.output_tokens),
-            requests=(request,) * self.batch_size,
+            requests=tuple(
+                Request(input_tokens=point.input_tokens, output_tokens=point.output_tokens - later * row)
+                for row in range(self.batch_size)
+            ),
             pure_bucket=point.bucket,
             visit_s=PROFILE_VISIT_S,
         )
@@ -257,7 +266,11 @@ class BucketPlan(EnginePlan):
         """Two a bucket; planned over the whole set, since a bucket's width depends on its neighbour."""
         from pytest_npubench.predictors.two_point import plan_points
 
-        planned = plan_points(self.buckets, output_tokens=self.size.profile_output_tokens)
+        planned = plan_points(
+            self.buckets,
+            output_tokens=self.size.profile_output_tokens,
+            first_output_tokens=self.batch_size if self.is_online else self.size.profile_first_output_tokens,
+        )
         return tuple(point for point in planned if point.bucket in buckets)
 
     def moves(self, buckets: Sequence[int]) -> tuple[BucketPoint, ...]:
@@ -294,6 +307,11 @@ class BucketPlan(EnginePlan):
     def sample(self, name: str) -> LengthSample:
         """The workload's requests for this plan, filtered to the largest bucket; counts what that dropped."""
         return _sample(name, self.size.num_draws * self.batch_size, self.batch_size, self.buckets[-1])
+
+    def profiled(self, points: Iterable[BucketPoint]) -> tuple[int, ...]:
+        """The buckets that a prediction of these batches rests on: those that they touch; all of them where they may
+        turn out to be lengths of a slope, which is straight between two."""
+        return self.buckets if self.service.pads_as_it_will else self.touched(points)
 
     def touched(self, points: Iterable[BucketPoint]) -> tuple[int, ...]:
         """Every bucket from a batch's shortest prompt to its longest KV length, over all these batches."""
@@ -417,7 +435,7 @@ def continuous_words(plan: BucketPlan) -> str:
 
 
 def nominal_words(plan: BucketPlan) -> str:
-    return f"{continuous_words(plan)}, so LENS's staircase is compared with a slope"
+    return f"{continuous_words(plan)}, so LENS takes what it measured for a slope"
 
 
 def is_continuous(plan: BucketPlan, measured: Measured) -> bool:

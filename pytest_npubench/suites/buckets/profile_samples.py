@@ -10,7 +10,7 @@ from pytest_npubench.predictors.profile import BucketProfile
 from pytest_npubench.predictors.protocol import NO_PARTS, ModelRun, PartSamples, ProfileSamples
 from pytest_npubench.predictors.two_point import fit
 from pytest_npubench.suites.buckets.estimated_binaries import estimated_profile
-from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.plan import BucketPlan, is_continuous
 from pytest_npubench.suites.buckets.variants import bucket_binaries, move_binaries
 
 
@@ -32,6 +32,7 @@ def profile_samples(plan: BucketPlan, measured: Measured, buckets: Sequence[int]
         finished=plan.service.finished,
         keys=plan.service.keys(tuple(sorted(buckets))),
         prefill_shared=plan.service.prefill_shared,
+        pads=not is_continuous(plan, measured),
         moves_s=moves_s,
         move_compiles=move_binaries(measured.compiles, moves_s),
         compiles=tuple(record for bucket in buckets for record in bucket_binaries(measured.compiles, bucket)),

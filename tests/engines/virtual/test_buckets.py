@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_npubench.core.measurement import Request
 from pytest_npubench.engines.request_batch import Prompt
 from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.engines.slot_executor import SlotExecutor
@@ -24,9 +23,10 @@ from pytest_npubench.predictors.lens import BucketProfile, BucketTiming
 from pytest_npubench.predictors.two_point import fit, plan_points
 from pytest_npubench.serving.clock import VirtualClock, WallClock
 from pytest_npubench.serving.iteration import PrefillRow
+from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
-from pytest_npubench.suites.buckets.online_serving import serve_batch, serve_slots
+from pytest_npubench.suites.buckets.online_serving import serve_slots
 
 TTFT_S = {16: 0.010, 32: 0.018, 64: 0.037}
 TBT_S = {16: 0.002, 32: 0.003, 64: 0.005}
@@ -126,18 +126,23 @@ def test_an_engine_of_known_latencies_is_predicted_exactly(load: list[tuple[floa
         for index, (at_s, (_, prompt, output)) in enumerate(zip(arrivals_s, load, strict=True))
     ]
     machine = Table()
-    real = serve_slots(requests, SlotExecutor(machine), TableClock(machine))
+    real = serve_slots(requests, SlotExecutor(machine, requests), TableClock(machine))
     assert np.allclose(token_times(simulated(requests, profile())), token_times(real), rtol=0, atol=1e-9)
 
 
 def test_its_profile_is_found_by_two_points_a_bucket() -> None:
+    """Served, so each prompt but the first runs beside those that decode already."""
     machine, samples = Table(), {}
-    for point in plan_points(Table.buckets, output_tokens=9):
+    for point in plan_points(Table.buckets, output_tokens=9, first_output_tokens=NUM_SLOTS):
         requests = [
-            ServingRequest(id=row, arrival_s=0.0, prompt_tokens=point.input_tokens, output_tokens=point.output_tokens)
+            ServingRequest(
+                id=row, arrival_s=0.0, prompt_tokens=point.input_tokens, output_tokens=point.output_tokens - row
+            )
             for row in range(NUM_SLOTS)
         ]
-        samples[point] = [serve_batch(requests, SlotExecutor(machine), TableClock(machine)).ended_s]
+        served = serve_slots(requests, SlotExecutor(machine, requests), TableClock(machine))
+        samples[point] = [served.ended_s]
+        assert len({record.token_times_s[-1] for record in served.records}) == 1
     found = fit(samples, batch_size=NUM_SLOTS)
     assert len(samples) == 2 * len(TTFT_S)
     for bucket, timing in found.buckets.items():
@@ -151,7 +156,7 @@ def test_the_cache_goes_up_and_comes_back() -> None:
         ServingRequest(id=0, arrival_s=0.0, prompt_tokens=3, output_tokens=10),
         ServingRequest(id=1, arrival_s=0.001, prompt_tokens=40, output_tokens=3),
     ]
-    serve_slots(requests, SlotExecutor(machine), TableClock(machine))
+    serve_slots(requests, SlotExecutor(machine, requests), TableClock(machine))
     assert machine.path == [16, 32, 64, 32, 16]
 
 
@@ -201,26 +206,15 @@ def test_what_no_profile_holds_is_named() -> None:
 
 def test_a_request_that_no_bucket_holds_is_refused_before_it_runs() -> None:
     with pytest.raises(LengthError, match="65 is longer than the largest bucket"):
-        SlotExecutor(Table()).begin(0, 60, 6)
+        SlotExecutor(Table(), ()).begin(0, 60, 6)
 
 
 def test_parts_of_prompts_do_not_run_on_slots() -> None:
-    from pytest_npubench.serving.load import OpenLoad
     from pytest_npubench.serving.loop import serve
     from pytest_npubench.serving.schedulers import make_scheduler
 
     machine = Table()
     chunked = make_scheduler("chunked", num_layers=2, kv_blocks=3, block_size_tokens=64, chunk_size_tokens=8)
-    load = OpenLoad([ServingRequest(id=0, arrival_s=0.0, prompt_tokens=20, output_tokens=2)])
+    requests = [ServingRequest(id=0, arrival_s=0.0, prompt_tokens=20, output_tokens=2)]
     with pytest.raises(ConfigError, match="static buckets prefill a whole prompt at once"):
-        serve(load, chunked, SlotExecutor(machine), TableClock(machine))
-
-
-def test_a_request_of_a_batch_is_what_the_engine_runs() -> None:
-    """serve_batch and Engine.run walk the same path: the profile of one is that of the other."""
-    machine = Table()
-    machine._seed = 0
-    machine.run([Request(input_tokens=7, output_tokens=9)] * NUM_SLOTS)
-    alone_s, machine.now_s = machine.now_s, 0.0
-    requests = [ServingRequest(id=row, arrival_s=0.0, prompt_tokens=7, output_tokens=9) for row in range(NUM_SLOTS)]
-    assert serve_batch(requests, SlotExecutor(machine), TableClock(machine)).ended_s == pytest.approx(alone_s, abs=1e-9)
+        serve(OpenLoad(requests), chunked, SlotExecutor(machine, requests), TableClock(machine))

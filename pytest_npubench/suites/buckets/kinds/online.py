@@ -35,7 +35,7 @@ FIGURES: Mapping[str, Callable[[RequestRecord], float | None]] = {
     "e2e": lambda record: record.e2e_latency_s,
 }
 P99 = 0.99
-VISIT_S = 0.4  # of a profile point: all of them together take about as long as the requests of a round
+VISIT_S = 1.0  # of a profile point: each round is predicted from its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

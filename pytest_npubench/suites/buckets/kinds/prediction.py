@@ -6,8 +6,8 @@ The error of a case is the larger of |sum P - sum M| / sum M and the mean of |P 
 Rivals that a run asks for (--npubench-predictors) are fitted on the same profile points and held against the same
 batches; their errors stand beside LENS's, and no case is held to them.
 
-Where the engine has no buckets (vLLM on a CPU) those of the plan are nominal, and the error is that of a stair held
-against a slope. The limit is the same: a prediction that is off by more is of no more use for that.
+Where the engine has no buckets (vLLM on a CPU) those of the plan are nominal: lengths at which a slope is measured, and
+LENS interpolates between them (predictors/ragged.py). The limit is the same.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class PredictionKind:
 
     def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
         batches = plan.draws(str(case.axis("workload")))
-        touched = plan.touched(batches)
-        profiled = tuple(plan.profile_point(point) for point in plan.profile_points(touched))
-        return (*profiled, *plan.moves(touched[1:]), *batches, *plan.beside(touched))
+        buckets = plan.profiled(batches)
+        profiled = tuple(plan.profile_point(point) for point in plan.profile_points(buckets))
+        return (*profiled, *plan.moves(buckets[1:]), *batches, *plan.beside(buckets))
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         from pytest_npubench.predictors.lens import PREDICTOR as LENS
@@ -213,7 +213,7 @@ def _rival_detail(plan: BucketPlan, measured: Measured, workload: str, rival: Pr
 def _cost(plan: BucketPlan, measured: Measured, workload: str, of: Predictor) -> CostRecord:
     from pytest_npubench.suites.buckets.profile_samples import profile_samples
 
-    return of.cost(profile_samples(plan, measured, plan.touched(plan.draws(workload))))
+    return of.cost(profile_samples(plan, measured, plan.profiled(plan.draws(workload))))
 
 
 def _seconds(
@@ -223,7 +223,7 @@ def _seconds(
     from pytest_npubench.suites.buckets.profile_samples import profile_samples
 
     batches = plan.draws(workload)
-    fitted = of.fit(profile_samples(plan, measured, plan.touched(batches)))
+    fitted = of.fit(profile_samples(plan, measured, plan.profiled(batches)))
     return (
         tuple(float(fitted.predict(batch.requests)) for batch in batches),
         tuple(measured.samples(batch.name).mean_s for batch in batches),

@@ -94,7 +94,8 @@ class ProfileKind:
         ttft_s, tbt_s = timing.ttft_s or 0.0, timing.tbt_s or 0.0  # both are there: one bucket set for both phases
         first, second = self.points(case, plan)
         low, high = (measured.samples(point.name) for point in (first, second))
-        steps = second.requests[0].output_tokens - first.requests[0].output_tokens
+        num_first = first.requests[0].output_tokens - 1
+        steps = second.requests[0].output_tokens - 1 - num_first
         together = [row for row in measured.rounds if row.get(first.name) and row.get(second.name)]
         pairs = [[sum(row[point.name]) / len(row[point.name]) for point in (first, second)] for row in together]
         asked = COMPILER.name in plan.rivals
@@ -121,7 +122,7 @@ class ProfileKind:
                     name="ttft_s",
                     unit="s",
                     value=ttft_s,
-                    samples=tuple(value / num_prefills for value in low.samples_s),
+                    samples=tuple((value - num_first * tbt_s) / num_prefills for value in low.samples_s),
                 ),
                 Metric(
                     name="tbt_s",
