@@ -81,12 +81,17 @@ def test_only_a_tpu_has_a_form_of_its_own(runtime: Any) -> None:
     mesh = one_device(runtime)
     assert graph_form("cpu", mesh) is graph_form("gpu", mesh) is PORTABLE
     own = graph_form("tpu", mesh)
-    assert (own.write_step, own.layers_a_sum) == (write_rows, LAYERS_A_SUM)
-    assert PORTABLE.layers_a_sum == 0
+    assert (own.write_step, own.layers_a_sum, own.keeps_gated) == (write_rows, LAYERS_A_SUM, True)
+    assert (PORTABLE.layers_a_sum, PORTABLE.keeps_gated) == (0, False)
 
 
-@pytest.mark.parametrize(("layers_a_sum", "num_barriers"), [(1, 3), (2, 1), (3, 1), (4, 0)])
-def test_sums_of_layers_change_no_prompt(layers_a_sum: int, num_barriers: int) -> None:
+@pytest.mark.parametrize(
+    ("layers_a_sum", "keeps_gated", "num_barriers"),
+    [(1, False, 3), (2, False, 1), (3, False, 1), (4, False, 0), (0, True, 4), (2, True, 5)],
+)
+def test_what_the_compiler_may_not_join_changes_no_prompt(
+    layers_a_sum: int, keeps_gated: bool, num_barriers: int
+) -> None:
     """Of four layers, the last of which has none behind it."""
     shape = dataclasses.replace(NORMED, num_layers=4)
     weights = random_weights(shape, jnp.uint32(0), jnp.float32)
@@ -96,7 +101,7 @@ def test_sums_of_layers_change_no_prompt(layers_a_sum: int, num_barriers: int) -
     def run(form: GraphForm) -> Callable[..., Any]:
         return partial(prefill_hidden, shape, form=form)
 
-    form = dataclasses.replace(PORTABLE, layers_a_sum=layers_a_sum)
+    form = dataclasses.replace(PORTABLE, layers_a_sum=layers_a_sum, keeps_gated=keeps_gated)
     arguments = weights, Caches(empty, empty), *numbers
     assert str(jax.make_jaxpr(run(form))(*arguments)).count("optimization_barrier") == num_barriers
     for own, want in zip(*(jax.tree.leaves(run(one)(*arguments)) for one in (form, PORTABLE)), strict=True):

@@ -74,7 +74,7 @@ def prefill_hidden(
         k, v = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
         keys[index] = jax.lax.dynamic_update_slice(keys[index], k, (row, 0, 0, 0))
         values[index] = jax.lax.dynamic_update_slice(values[index], v, (row, 0, 0, 0))
-        x = add_feed_forward(layer, add_attended(layer, x, form.attend_prompt(q, k, v)), shape)
+        x = add_feed_forward(layer, add_attended(layer, x, form.attend_prompt(q, k, v)), shape, form.keeps_gated)
         if form.layers_a_sum and (index + 1) % form.layers_a_sum == 0 and index + 1 < shape.num_layers:
             x = jax.lax.optimization_barrier(x)
     return jax.lax.dynamic_index_in_dim(x, length - 1, axis=1, keepdims=False), Caches(tuple(keys), tuple(values))
@@ -129,6 +129,6 @@ def add_attended(layer: Weights, x: jax.Array, attended: jax.Array) -> jax.Array
     return x + attended.reshape(*x.shape[:2], -1) @ layer["wo"]
 
 
-def add_feed_forward(layer: Weights, x: jax.Array, shape: DecoderShape) -> jax.Array:
+def add_feed_forward(layer: Weights, x: jax.Array, shape: DecoderShape, keeps_gated: bool = False) -> jax.Array:
     """x [B, S, hidden] and the feed-forward part of it."""
-    return x + feed_forward(layer, rms_norm(x, layer["ffn_norm"], shape.rms_eps))
+    return x + feed_forward(layer, rms_norm(x, layer["ffn_norm"], shape.rms_eps), keeps_gated=keeps_gated)
