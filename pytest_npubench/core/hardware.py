@@ -124,6 +124,11 @@ class _Clock(Figure):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Price(Figure):
+    unit: Annotated[str, Meta(pattern=r"^[A-Z]{3}/h\Z", description='a currency an hour, such as "USD/h"')]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpec:
     """What XLA is told of a GPU beside its peaks. limits: by the names that they have in XLA's GpuDeviceInfoProto."""
 
@@ -270,7 +275,7 @@ class DeferredSection:
 class HardwareSpec:
     """One hardware file. case_error and mean_error are the allowed prediction errors, as fractions; their defaults are
     the project's (LENS, section 5.2, reports a mean of 2.15 % and 11.47 % at the worst). aiconfigurator: what NVIDIA's
-    table of measured operators calls the device.
+    table of measured operators calls the device. price: of a chip's hour.
 
     A file about a server has no buckets, models and batch sizes: none can be seen from outside.
     `sections` are those of suites, each a record of a class of its suite's, or deferred. `group_of` is the file's name
@@ -287,6 +292,7 @@ class HardwareSpec:
     peak: Peak = Peak()
     compiler: CompilerSpec | None = None
     aiconfigurator: Text | None = field(default=None, metadata=key("published.aiconfigurator"))
+    price: _Price | None = None
     buckets: Counts = field(metadata=key("buckets.set"))
     buckets_source: Text = field(metadata=key("buckets.source"))
     models: Texts = field(metadata=key("models.default"))

@@ -35,6 +35,15 @@ class EnergyDetail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PriceDetail:
+    """Of a million tokens of either kind."""
+
+    currency: str
+    prompt: float
+    output: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
     """What binds a step, and its time over each bound."""
 
@@ -49,7 +58,8 @@ class ProfileDetail:
     mean of each profile point by its name, the relative spread of the longer one, and the lengths behind which the
     engine declares a step. estimated_*: what the compiler says of both times, where a run asked for that rival. What
     only a run has is None or empty where the times are those of graphs. active: None where repeats are fixed. energy:
-    what a token takes. binding: what binds each phase, None without published peaks."""
+    what a token takes. price: what it costs, None without a price. binding: what binds each phase, None without
+    published peaks."""
 
     bucket: int
     ttft_s: float
@@ -66,6 +76,7 @@ class ProfileDetail:
     estimated_tbt_s: float | None = None
     active: ActiveDetail | None = None
     energy: EnergyDetail | None = None
+    price: PriceDetail | None = None
     binding: Mapping[str, Binding] | None = None
 
 
@@ -86,6 +97,7 @@ class ProfileKind:
         from pytest_npubench.suites.buckets.binding import bindings
         from pytest_npubench.suites.buckets.energy import bucket_energy, energy_metrics
         from pytest_npubench.suites.buckets.estimated_binaries import estimated_profile
+        from pytest_npubench.suites.buckets.price import price_metrics, token_prices
         from pytest_npubench.suites.buckets.profile_samples import lens_profile
         from pytest_npubench.suites.buckets.variants import bucket_binaries
 
@@ -111,6 +123,7 @@ class ProfileKind:
         if continuous:
             verdict = replace(verdict, reason=f"{verdict.reason}; {continuous_words(plan)}, bucket {bucket} is nominal")
         energy = bucket_energy(measured, first, second)
+        price = token_prices(plan, first.requests[0].input_tokens, ttft_s=ttft_s, tbt_s=tbt_s)
         active = active_detail(plan, measured, (first.name, second.name))
         if active:
             verdict = replace(verdict, reason=f"{verdict.reason}; {active.words}")
@@ -131,6 +144,7 @@ class ProfileKind:
                     samples=tuple((long - short) / steps for short, long in pairs),
                 ),
                 *energy_metrics(energy),
+                *price_metrics(price),
                 *((_compile_metric(cost.compile_s, binaries),) if plan.service.compiles_buckets else ()),
             ),
             measured_s=ttft_s,
@@ -151,6 +165,7 @@ class ProfileKind:
                 estimated_tbt_s=estimated.buckets[bucket].tbt_s if estimated else None,
                 active=active,
                 energy=energy,
+                price=price,
                 binding=bindings(plan, measured, bucket, {Phase.PREFILL: ttft_s, Phase.DECODE: tbt_s}),
             ),
         )

@@ -35,6 +35,10 @@ ENERGY = (
     "From the two points of each bucket, as its times are (Eq. 14 and 15): of the device by its own counter, with what "
     "it takes while it waits; a host's counter is the whole machine's."
 )
+PRICE = (
+    "By the price of a chip's hour in the hardware file, for full buckets on a device that does nothing else: the "
+    "least that tokens cost."
+)
 ESTIMATED = f"{BY_COMPILER}: its cycles over the clock, with what carries none priced beside them."
 
 Profiles = Sequence[CaseRecord[ProfileDetail]]
@@ -93,6 +97,26 @@ def energy_table(found: Profiles) -> Table | None:
         ),
         rows,
         note=ENERGY,
+    )
+
+
+def price_table(found: Profiles) -> Table | None:
+    """What a million tokens cost by bucket and batch size, where the hardware file has a price."""
+    told = {(case.detail.bucket, case.batch_size): case.detail.price for case in found}
+    rows = [(*place, one) for place, one in sorted(told.items()) if one is not None]
+    if not rows:
+        return None
+    currency = rows[0][2].currency
+    return build.table(
+        "What tokens cost",
+        (
+            ("bucket", lambda row: str(row[0])),
+            ("batch", lambda row: str(row[1])),
+            (f"1M prompt tokens, {currency}", lambda row: number_text.plain(row[2].prompt)),
+            (f"1M output tokens, {currency}", lambda row: number_text.plain(row[2].output)),
+        ),
+        rows,
+        note=PRICE,
     )
 
 

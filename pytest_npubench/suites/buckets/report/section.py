@@ -38,6 +38,7 @@ from pytest_npubench.suites.buckets.report.profile import (
     cost_lines,
     cost_table,
     energy_table,
+    price_table,
 )
 from pytest_npubench.suites.buckets.report.search import search_lines, search_table
 from pytest_npubench.suites.buckets.report.steps import steps_chart
@@ -79,6 +80,7 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
         (
             cost_table(profiles),
             energy_table(profiles),
+            price_table(profiles),
             binding_table(profiles),
             searched,
             fusion_table(cases.of("fusion", FusionDetail)),
