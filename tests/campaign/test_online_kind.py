@@ -81,6 +81,25 @@ def test_a_slower_step_fails(online, slower, metric):
     assert metric in verdict.reason
 
 
+def test_one_round_in_which_others_took_the_machine_is_no_error_of_the_model(online):
+    """While requests were served, and not while points were. All requests together tell of it."""
+    (case,) = cases(online, ONLINE)
+    slow = BucketProfile(
+        buckets={bucket: BucketTiming(ttft_s=2 * TTFT_S[bucket], tbt_s=2 * TBT_S[bucket]) for bucket in TTFT_S},
+        batch_size=2,
+        transitions_s=MOVE_S,
+    )
+    found, slower = served(online, PROFILE), served(online, slow)
+    found.rounds[1] |= {name: values for name, values in slower.rounds[1].items() if name.startswith("served/")}
+    judgement = KIND.judge(case, online, found)
+    assert judgement.verdict.kind is VerdictKind.PASSED
+    e2e = judgement.detail.figures["e2e"]
+    assert e2e.mean_error == pytest.approx(0, abs=1e-4)
+    assert e2e.pooled_mean_error < -0.1
+    found.rounds[2] |= {name: values for name, values in slower.rounds[2].items() if name.startswith("served/")}
+    assert KIND.judge(case, online, found).verdict.failing
+
+
 def test_the_limits_are_those_of_the_file(online):
     (case,) = cases(online, ONLINE)
     slow = replace(
@@ -103,7 +122,7 @@ def test_a_point_that_failed_is_the_reason(online):
 def test_requests_of_one_token_have_no_tpot():
     record = RequestRecord(arrival_s=0.0, token_times_s=(1.0,), output_tokens=1)
     with pytest.raises(MeasurementError, match="no request of 1 has a tpot"):
-        figures([record], [record])
+        figures([([record], [record])])
 
 
 def test_a_file_says_at_which_batch_sizes(tmp_path):
