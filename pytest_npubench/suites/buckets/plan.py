@@ -105,7 +105,7 @@ MIN_BATCHES = 12  # that a campaign must have for how many a band holds to mean 
 SEARCHES = ("batch_search", "bucket_choice", "bucket_search")
 REQUESTS_PER_SLOT = 8  # and round: a 99th percentile wants hundreds in all
 UTILISATION = 0.4  # of the rate that is served when all requests are there at once
-PROFILE_VISIT_S = 0.8  # every prediction of a bucket rests on its two points
+PROFILE_VISIT_S = 1.6  # every prediction of a bucket rests on its two points
 SEARCH_VISIT_S = 0.3  # of a point of each engine that a search compares: there are many
 DRAWN_VISIT_S = 0.7  # one batch is half of a case's error: a long one is to be seen more than once in a round
 
