@@ -3,7 +3,8 @@
     python benchmarks/simulator.py [num_requests]
 
 qwen3-30b-a3b on two H100s, arXiv-like lengths, Poisson arrivals at 1.3 requests/s. Sampling the router, once a process,
-is timed apart.
+is timed apart. Then ten times as many ShareGPT-like requests on qwen3-8b, one H100, chunked prefill, by the processor's
+time.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pytest_npubench.workloads import workload
 POLICIES = ("static", "continuous", "chunked", "layered", "hybrid", "disaggregated")
 RATE_PER_S = 1.3
 NUM_REPEATS = 3
+CHAT_RATES_PER_S = (2.0, 10.0, 20.0)
 
 
 def main(num_requests: int) -> None:
@@ -48,6 +50,24 @@ def main(num_requests: int) -> None:
             f"{policy:<14} {num_requests / median_s:>10,.0f} {iterations / median_s:>13,.0f} "
             f"{median_s / iterations * 1e6:>13.1f} {result.ended_s / median_s:>16,.0f} {metrics_s:>12.3f}"
         )
+
+    chat(10 * num_requests)
+
+
+def chat(num_requests: int) -> None:
+    shape, spec = decoder_shape("qwen3-8b"), load_all([default_directory()])["nvidia-h100"]
+    capacity = default_kv_capacity_tokens(shape, spec, tensor_parallel=1, dtype="bf16")
+    system = System(shape=shape, spec=spec, tensor_parallel=1, dtype="bf16", kv_capacity_tokens=capacity, seed=0)
+    lengths = drawn_lengths(workload("lens-sharegpt"), num_requests, seed=0, most_tokens=capacity // 8)
+    print("arriving/s  requests a second of the processor")
+    for rate_per_s in CHAT_RATES_PER_S:
+        requests = arriving(lengths.requests, rate_per_s=rate_per_s, cv=None, seed=0)
+        took_s = []
+        for _ in range(NUM_REPEATS):
+            started_s = time.process_time()
+            simulate(system, "chunked", {}, requests)
+            took_s.append(time.process_time() - started_s)
+        print(f"{rate_per_s:>10g} {num_requests / min(took_s):>12,.0f}")
 
 
 def _seconds(call: Callable[[], object]) -> float:

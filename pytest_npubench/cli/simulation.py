@@ -156,6 +156,19 @@ def simulate(
     Raises RegistryError for an unknown policy, ConfigError for its settings, WorkloadError for a request that does not
     fit the KV capacity.
     """
+    from pytest_npubench.engines.no_collection import no_collection
+
+    with no_collection(collects_before=False):
+        return _simulate(system, policy, settings, requests, watch)
+
+
+def _simulate(
+    system: System,
+    policy: str,
+    settings: Mapping[str, Setting],
+    requests: tuple[ServingRequest, ...],
+    watch: SloWatch | None,
+) -> ServingResult:
     from pytest_npubench.serving.clock import VirtualClock
     from pytest_npubench.serving.load import OpenLoad
     from pytest_npubench.serving.loop import serve

@@ -1,4 +1,5 @@
-"""No garbage collection while something is timed: a full one stops everything for tens of milliseconds."""
+"""No garbage collection while something is timed, for a full one stops everything for tens of milliseconds, or while
+much is made that is not garbage."""
 
 from __future__ import annotations
 
@@ -8,10 +9,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
-    """Collects before, not during; on again afterwards where it was on."""
+def no_collection(*, collects_before: bool = True) -> Iterator[None]:
+    """Collects before, unless told not to, and not during; on again afterwards where it was on."""
     was_on = gc.isenabled()
-    gc.collect()
+    if collects_before:
+        gc.collect()
     gc.disable()
     try:
         yield

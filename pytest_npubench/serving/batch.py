@@ -67,6 +67,7 @@ class Batch:
         self._step = 0
         self._finishes = Calendar()
         self._growing: defaultdict[int, dict[int, BatchMember]] = defaultdict(dict)  # by step % block size
+        self._num_growing = [0] * block_size_tokens  # how many these are
         self._full: list[BatchMember] = []  # started with a full last block, and need one before they decode
         self._grown_at = -1  # the last step for which there is room
         self._dropped: list[int] = []
@@ -105,20 +106,23 @@ class Batch:
             growing = self._growing[self._step % self.blocks.block_size_tokens]
             if len(growing) > self.blocks.num_free:
                 self._make_scarce_room(tuple(growing.values()))
-            else:
+            elif growing:
                 self.blocks.take(len(growing))
             self._grown_at = self._step
-        full, self._full = self._full, []
-        for member in full:
-            if self._has_room(member):
-                self.blocks.take(1)
-                self._grow_from(member, self._step)
+        if self._full:
+            full, self._full = self._full, []
+            for member in full:
+                if self._has_room(member):
+                    self.blocks.take(1)
+                    self._grow_from(member, self._step)
 
     def num_steady(self) -> int:
         """How many iterations that only decode may follow one another from this one on, room made for it, before
         somebody ends or lacks a block."""
         most, num_free = self._finishes.next_step() - self._step, self.blocks.num_free
-        if self._blocks_of_steps(most) <= num_free:
+        # a row takes at most one block in as many steps as a block has tokens
+        at_most = len(self.running) * (most // self.blocks.block_size_tokens + 1)
+        if at_most <= num_free or self._blocks_of_steps(most) <= num_free:
             return most
         return next(number for number in range(1, most) if self._blocks_of_steps(number + 1) > num_free)
 
@@ -137,14 +141,16 @@ class Batch:
             self._step += num_iterations
         else:
             self._pause()
-        self._advance_prompts(plan)
+        if plan.passes and plan.passes[-1].prefill:
+            self._advance_prompts(plan.passes[-1])
         for request in plan.finishing:
             self._start(self.in_flight.pop(request))
         for member in self._finishes.take(self._step):
             member.close_segment(self.iteration + 1)
             self._end(member)
         self.iteration += 1
-        self._dropped = []
+        if self._dropped:
+            self._dropped = []
 
     def take_ended(self) -> Sequence[BatchMember]:
         ended, self.ended = self.ended, []
@@ -241,16 +247,15 @@ class Batch:
 
     def _passes(self, rows: tuple[PrefillRow, ...], group: LayerGroup) -> tuple[LayerPass, ...]:
         prefill = LayerPass(group, rows)
-        if not self.running or group == self.all_layers:
+        if group is self.all_layers or group == self.all_layers or not self.running:
             return (prefill,)
         before = (LayerPass(LayerGroup(0, group.first)),) if group.first else ()
         after = (LayerPass(LayerGroup(group.stop, self.num_layers)),) if group.stop < self.num_layers else ()
         return (*before, prefill, *after)
 
     def _finishing(self, rows: tuple[PrefillRow, ...]) -> tuple[int, ...]:
-        return tuple(
-            row.request for row in rows if row.first_token + row.num_tokens == self.in_flight[row.request].prompt_tokens
-        )
+        in_flight = self.in_flight
+        return tuple([request for request, first, number in rows if first + number == in_flight[request].prompt_tokens])
 
     def _blocks_wanted(self, member: BatchMember, whole: bool) -> int:
         return self.blocks.blocks_for(member.peak_kv_tokens if whole else member.prompt_tokens)
@@ -290,7 +295,9 @@ class Batch:
 
     def _grow_from(self, member: BatchMember, step: int) -> None:
         member.grows_from_step = step
-        self._growing[step % self.blocks.block_size_tokens][member.id] = member
+        place = step % self.blocks.block_size_tokens
+        self._growing[place][member.id] = member
+        self._num_growing[place] += 1
 
     def _has_room(self, member: BatchMember) -> bool:
         """Whether the member still runs when a block has been made free for it."""
@@ -309,11 +316,11 @@ class Batch:
 
     def _blocks_of_steps(self, number: int) -> int:
         """That the running requests take at so many steps, of this one on, which has room."""
-        size, growing = self.blocks.block_size_tokens, self._growing
+        size, counts = self.blocks.block_size_tokens, self._num_growing
         rounds, left = divmod(number - 1, size)
-        first = self._step + 1
-        num_blocks = sum(len(growing[step % size]) for step in range(first, first + left))
-        return num_blocks + (rounds * sum(map(len, growing.values())) if rounds else 0)
+        first = (self._step + 1) % size
+        num_blocks = sum(counts[first : first + left]) + sum(counts[: max(0, first + left - size)])
+        return num_blocks + (rounds * sum(counts) if rounds else 0)
 
     def blocks_of(self, member: BatchMember) -> int:
         """What it holds."""
@@ -321,12 +328,11 @@ class Batch:
             return member.num_blocks
         return member.num_blocks + (self._grown_at - member.grows_from_step) // self.blocks.block_size_tokens + 1
 
-    def _advance_prompts(self, plan: IterationPlan) -> None:
-        last = plan.passes[-1] if plan.passes else None
-        if last is not None and last.prefill and last.group.stop == self.num_layers:
-            for row in last.prefill:
-                member = self.in_flight[row.request]
-                member.prefilled_tokens += row.num_tokens
+    def _advance_prompts(self, last: LayerPass) -> None:
+        if last.group.stop == self.num_layers:
+            for request, _, num_tokens in last.prefill:
+                member = self.in_flight[request]
+                member.prefilled_tokens += num_tokens
                 if self._shared is not None and member.request.content is not None:
                     self._fill(member, min(member.prefilled_tokens, member.request.prompt_tokens))
 
@@ -384,7 +390,9 @@ class Batch:
         else:
             self.blocks.give_back(self.blocks_of(member))
         if member.grows_from_step is not None:
-            del self._growing[member.grows_from_step % self.blocks.block_size_tokens][member.id]
+            place = member.grows_from_step % self.blocks.block_size_tokens
+            del self._growing[place][member.id]
+            self._num_growing[place] -= 1
             member.grows_from_step = None
         member.num_blocks = 0
         del self._admitted[member.id]

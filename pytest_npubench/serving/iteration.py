@@ -60,7 +60,7 @@ class LayerPass(NamedTuple):
         return sum(row.num_tokens for row in self.prefill)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen: that makes it take three times as long to make one
 class IterationPlan:
     """What one iteration runs: every decode row through all passes, each prefill row through those that name it.
 
@@ -85,7 +85,7 @@ class IterationPlan:
         return max((item.num_prefill_tokens for item in self.passes), default=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class IterationOutcome:
     """What an iteration cost and gave.
 
@@ -106,15 +106,33 @@ class IterationOutcome:
     energy_j: float | None = None
 
 
-class DecodeStretch(NamedTuple):
-    """What iterations of one plan cost, one after the other: when each ends, and of each what IterationOutcome says."""
+class EachDecode(NamedTuple):
+    """Of iterations that differ in more than their contexts, an entry each: when it ends, and what IterationOutcome
+    says of it."""
 
     end_s: list[float]
     expert_activations: list[int]
     padded_expert_activations: list[int]
     expert_load_bytes: list[int]
-    kv_bytes: list[int]
+
+
+class DecodeStretch(NamedTuple):
+    """Iterations of one plan that only decodes, one after the other: `number` of them, the last from last_start_s to
+    end_s.
+
+    The first takes step_s and each growth_s more than the one before, so that iteration k, from 0, ends (k + 1) (step_s
+    + k growth_s / 2) after the start, unless `each` says when. It holds kv_bytes + k kv_growth, rounded down.
+    """
+
+    number: int
+    last_start_s: float
+    end_s: float
+    step_s: float
+    growth_s: float
+    kv_bytes: float
+    kv_growth: float
     hidden_bytes: int
+    each: EachDecode | None = None
 
 
 class Executor(Protocol):

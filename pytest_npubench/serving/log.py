@@ -1,30 +1,46 @@
 """What every iteration ran and cost, by columns: a run has hundreds of thousands of them.
 
-The fields of IterationLog are the one list of these columns: what an iteration cost is taken over from its outcome by
-name, and journals and metrics read the columns by their names.
+The columns of IterationLog are the one list of them: what an iteration cost is taken over from its outcome by name, and
+journals and metrics read the columns by their names. A stretch of iterations that only decode is one entry until
+somebody reads a column.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
+import numpy.typing as npt
 
-from pytest_npubench.serving.iteration import DecodeStretch, IterationOutcome, IterationPlan
+from pytest_npubench.serving.iteration import DecodeStretch, EachDecode, IterationOutcome, IterationPlan
 
+MANY_ENTRIES = 8192  # that wait to be written out, after a stretch: until then they take four times the memory
 
-def _seconds() -> array[float]:
-    return array("d")
-
-
-def _whole() -> array[int]:
-    return array("q")
+T = TypeVar("T")
 
 
-@dataclass(slots=True)
+class _Column(Generic[T]):
+    """A column of a log, complete when it is read."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, log: None, owner: type) -> _Column[T]: ...
+    @overload
+    def __get__(self, log: IterationLog, owner: type) -> T: ...
+    def __get__(self, log: IterationLog | None, owner: type) -> _Column[T] | T:
+        if log is None:
+            return self
+        column: T = log.written()[self._name]
+        return column
+
+    def __set__(self, log: IterationLog, column: T) -> None:
+        log.written()[self._name] = column
+
+
 class IterationLog:
     """One entry an iteration in each column; only ever appended to.
 
@@ -34,22 +50,36 @@ class IterationLog:
     where nothing told it.
     """
 
-    start_s: array[float] = field(default_factory=_seconds)
-    end_s: array[float] = field(default_factory=_seconds)
-    num_decode: array[int] = field(default_factory=_whole)
-    num_prefill_tokens: array[int] = field(default_factory=_whole)
-    num_prefill_layers: array[int] = field(default_factory=_whole)
-    num_running: array[int] = field(default_factory=_whole)
-    num_waiting: array[int] = field(default_factory=_whole)
-    expert_activations: array[int] = field(default_factory=_whole)
-    padded_expert_activations: array[int] = field(default_factory=_whole)
-    expert_load_bytes: array[int] = field(default_factory=_whole)
-    kv_bytes: array[int] = field(default_factory=_whole)
-    hidden_bytes: array[int] = field(default_factory=_whole)
-    energy_j: list[float | None] = field(default_factory=list)
+    start_s: _Column[array[float]] = _Column()
+    end_s: _Column[array[float]] = _Column()
+    num_decode: _Column[array[int]] = _Column()
+    num_prefill_tokens: _Column[array[int]] = _Column()
+    num_prefill_layers: _Column[array[int]] = _Column()
+    num_running: _Column[array[int]] = _Column()
+    num_waiting: _Column[array[int]] = _Column()
+    expert_activations: _Column[array[int]] = _Column()
+    padded_expert_activations: _Column[array[int]] = _Column()
+    expert_load_bytes: _Column[array[int]] = _Column()
+    kv_bytes: _Column[array[int]] = _Column()
+    hidden_bytes: _Column[array[int]] = _Column()
+    energy_j: _Column[list[float | None]] = _Column()
+
+    __slots__ = ("_columns", "_each", "_entries", "_num_waiting")
+
+    def __init__(self) -> None:
+        self._columns: dict[str, Any] = {name: [] if name == "energy_j" else _empty(name) for name in _NAMES}
+        self._entries: list[tuple[Any, ...]] = []  # of iterations or stretches that no column has yet: _write_out
+        self._num_waiting = 0  # iterations that these are
+        self._each: list[tuple[int, EachDecode]] = []  # by how many iterations wait before the first of them
 
     def __len__(self) -> int:
-        return len(self.end_s)
+        return len(self._columns["end_s"]) + self._num_waiting
+
+    def __eq__(self, other: object) -> bool:
+        return self.written() == other.written() if isinstance(other, IterationLog) else NotImplemented
+
+    def __repr__(self) -> str:
+        return f"IterationLog({self.written()})"
 
     def append(
         self,
@@ -65,55 +95,59 @@ class IterationLog:
         num_tokens = num_layers = 0
         for group, prefill in plan.passes:
             if prefill:
-                num_tokens = max(num_tokens, sum(row.num_tokens for row in prefill))
+                own_tokens = sum([row.num_tokens for row in prefill])
+                num_tokens = own_tokens if own_tokens > num_tokens else num_tokens
                 num_layers += group.stop - group.first
-        self.add(
-            outcome,
-            start_s=start_s,
-            end_s=end_s,
-            num_decode=len(plan.decode),
-            num_prefill_tokens=num_tokens,
-            num_prefill_layers=num_layers,
-            num_running=num_running,
-            num_waiting=num_waiting,
+        self._entries.append(
+            (
+                1,
+                start_s,
+                end_s,
+                0.0,
+                0.0,
+                len(plan.decode),
+                num_tokens,
+                num_layers,
+                num_running,
+                num_waiting,
+                outcome.expert_activations,
+                outcome.padded_expert_activations,
+                outcome.expert_load_bytes,
+                outcome.kv_bytes,
+                0.0,
+                outcome.hidden_bytes,
+                outcome.energy_j,
+            )
         )
+        self._num_waiting += 1
 
     def add(self, outcome: IterationOutcome, **others: float) -> None:
         """One iteration more: what it cost, and its entries in the other columns by name."""
-        self.expert_activations.append(outcome.expert_activations)
-        self.padded_expert_activations.append(outcome.padded_expert_activations)
-        self.expert_load_bytes.append(outcome.expert_load_bytes)
-        self.kv_bytes.append(outcome.kv_bytes)
-        self.hidden_bytes.append(outcome.hidden_bytes)
-        self.energy_j.append(outcome.energy_j)
+        columns = self.written()
+        for name in _COSTS:
+            columns[name].append(getattr(outcome, name))
         for name, value in others.items():
-            getattr(self, name).append(value)
+            columns[name].append(value)
 
     def add_decode(
         self, stretch: DecodeStretch, start_s: float, *, num_decode: int, num_running: int, num_waiting: int
     ) -> None:
         """Iterations of one plan that only decodes, the first from start_s on."""
-        number = len(stretch.end_s)
-        self.start_s.append(start_s)
-        self.start_s.extend(stretch.end_s[:-1])
-        self.end_s.extend(stretch.end_s)
-        self.num_decode.extend([num_decode] * number)
-        nothing = [0] * number
-        self.num_prefill_tokens.extend(nothing)
-        self.num_prefill_layers.extend(nothing)
-        self.num_running.extend([num_running] * number)
-        self.num_waiting.extend([num_waiting] * number)
-        self.expert_activations.extend(stretch.expert_activations)
-        self.padded_expert_activations.extend(stretch.padded_expert_activations)
-        self.expert_load_bytes.extend(stretch.expert_load_bytes)
-        self.kv_bytes.extend(stretch.kv_bytes)
-        self.hidden_bytes.extend([stretch.hidden_bytes] * number)
-        self.energy_j.extend([None] * number)
+        number, _, end_s, step_s, growth_s, kv_bytes, kv_growth, hidden_bytes, each = stretch
+        if each is not None:
+            self._each.append((self._num_waiting, each))
+        plan = (num_decode, 0, 0, num_running, num_waiting)
+        self._entries.append(
+            (number, start_s, end_s, step_s, growth_s, *plan, 0, 0, 0, kv_bytes, kv_growth, hidden_bytes, None)
+        )
+        self._num_waiting += number
+        if len(self._entries) >= MANY_ENTRIES:
+            self._write_out()
 
     def extend(self, columns: Mapping[str, Sequence[float | None]], by_s: float = 0.0) -> None:
         """Iterations more, by column; their times so much later. What no column says is 0, and energy unknown."""
         unknown = dict.fromkeys(_NAMES, 0) | {"energy_j": None}
-        for name, column in self.columns().items():
+        for name, column in self.written().items():
             values: Iterable[Any] = columns.get(name) or [unknown[name]] * len(columns.get("end_s", ()))
             if name in _TIMES:
                 values = [value + by_s for value in values]
@@ -121,11 +155,64 @@ class IterationLog:
 
     def columns(self) -> dict[str, Any]:
         """Each column by its name."""
-        return {name: getattr(self, name) for name in _NAMES}
+        return dict(self.written())
+
+    def written(self) -> dict[str, Any]:
+        """The columns themselves, with all iterations."""
+        if self._entries:
+            self._write_out()
+        return self._columns
+
+    def _write_out(self) -> None:
+        number, starts_s, ends_s, steps_s, growths_s, *plans, real, padded, loads, kv, kv_growth, hidden, joules = zip(
+            *self._entries, strict=True
+        )
+        numbers = np.array(number)
+        stop = numbers.cumsum()
+        first = stop - numbers
+
+        def each(values: Sequence[float], dtype: type = np.float64) -> npt.NDArray[Any]:
+            return np.repeat(np.array(values, dtype), numbers)
+
+        done = np.arange(self._num_waiting) - np.repeat(first, numbers)
+        end_s = each(starts_s) + (done + 1) * (each(steps_s) + done * each(growths_s) / 2)
+        end_s[stop - 1] = ends_s
+        costs = {
+            "expert_activations": each(real, np.int64),
+            "padded_expert_activations": each(padded, np.int64),
+            "expert_load_bytes": each(loads, np.int64),
+        }
+        for place, own in self._each:
+            there = slice(place, place + len(own.end_s))
+            end_s[there] = own.end_s
+            for name, column in costs.items():
+                column[there] = getattr(own, name)
+        start_s = np.empty_like(end_s)
+        start_s[1:] = end_s[:-1]
+        start_s[first] = starts_s
+        found = {"start_s": start_s, "end_s": end_s, **costs}
+        found |= {name: each(values, np.int64) for name, values in zip(_PLANS, plans, strict=True)}
+        found["kv_bytes"] = (each(kv) + done * each(kv_growth)).astype(np.int64)
+        found["hidden_bytes"] = each(hidden, np.int64)
+        for name, values in found.items():
+            self._columns[name].frombytes(values.tobytes())
+        energy_j = self._columns["energy_j"]
+        if joules.count(None) == len(joules):
+            energy_j += [None] * self._num_waiting
+        else:
+            for own_j, own_number in zip(joules, number, strict=True):
+                energy_j += [own_j] * own_number
+        self._entries, self._each, self._num_waiting = [], [], 0
 
 
-_NAMES = tuple(column.name for column in fields(IterationLog))
+_NAMES = tuple(name for name, column in vars(IterationLog).items() if isinstance(column, _Column))
 _TIMES = ("start_s", "end_s")
+_PLANS = _NAMES[_NAMES.index("num_decode") : _NAMES.index("expert_activations")]
+_COSTS = _NAMES[_NAMES.index("expert_activations") :]
+
+
+def _empty(name: str) -> array[Any]:
+    return array("d" if name in _TIMES else "q")
 
 
 def merged(logs: Sequence[IterationLog]) -> IterationLog:

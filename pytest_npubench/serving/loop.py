@@ -15,7 +15,7 @@ from pytest_npubench.serving.iteration import Executor
 from pytest_npubench.serving.load import Load
 from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.request import ServingRequest
-from pytest_npubench.serving.result import ServingResult, record_of
+from pytest_npubench.serving.result import ServingResult, records_of
 from pytest_npubench.serving.schedulers.protocol import Scheduler
 from pytest_npubench.serving.slo_watch import SloWatch
 from pytest_npubench.serving.stretch import decode_stretch
@@ -71,12 +71,12 @@ def serve(
             log.add_decode(
                 stretch, start_s, num_decode=len(plan.decode), num_running=num_running, num_waiting=num_waiting
             )
-            clock.wait_until(stretch.end_s[-1])
+            clock.wait_until(stretch.end_s)
             now_s = clock.now_s()
-            planned_s = log.start_s[-1] if is_asynchronous else None
+            planned_s = stretch.last_start_s if is_asynchronous else None
             if watch:
-                watch.ran(batch, plan, log.start_s[-1], now_s)
-            batch.complete(plan, len(stretch.end_s))
+                watch.ran(batch, plan, stretch.last_start_s, now_s)
+            batch.complete(plan, stretch.number)
             for member in batch.take_ended():
                 executor.end(member.id)
                 load.ended(member.id, now_s)
@@ -97,7 +97,7 @@ def serve(
             load.ended(member.id, now_s)
     end_unfinished(batch, executor)
     return ServingResult(
-        records=tuple(record_of(member, log) for member in batch.members.values()),
+        records=records_of(batch.members.values(), log),
         log=log,
         clock=clock.name,
         policy=scheduler.name,

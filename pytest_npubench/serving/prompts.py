@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pytest_npubench.serving.batch import Batch
 from pytest_npubench.serving.iteration import PrefillRow
+from pytest_npubench.serving.member import BatchMember
 
 
 def whole_prompts(
@@ -37,11 +38,16 @@ def chunk_of_prompts(batch: Batch, budget_tokens: int) -> tuple[PrefillRow, ...]
     for member in batch.in_flight.values():
         if budget_tokens <= 0:
             break
-        num_tokens = min(budget_tokens, member.prompt_tokens - member.prefilled_tokens)
-        rows.append(PrefillRow(member.id, member.prefilled_tokens, num_tokens))
-        budget_tokens -= num_tokens
-    while budget_tokens > 0 and (admitted := batch.admit_next()) is not None:
-        num_tokens = min(budget_tokens, admitted.prompt_tokens - admitted.prefilled_tokens)
-        rows.append(PrefillRow(admitted.id, admitted.prefilled_tokens, num_tokens))
-        budget_tokens -= num_tokens
+        rows.append(_first_tokens(member, budget_tokens))
+        budget_tokens -= rows[-1].num_tokens
+    while budget_tokens > 0 and batch.waiting and (admitted := batch.admit_next()) is not None:
+        rows.append(_first_tokens(admitted, budget_tokens))
+        budget_tokens -= rows[-1].num_tokens
     return tuple(rows)
+
+
+def _first_tokens(member: BatchMember, most: int) -> PrefillRow:
+    """At most so many of those that its prompt has left."""
+    first_token = member.prefilled_tokens
+    num_left = member.prompt_tokens - first_token
+    return PrefillRow(member.id, first_token, num_left if num_left < most else most)

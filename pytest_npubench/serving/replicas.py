@@ -18,7 +18,7 @@ from pytest_npubench.serving.iteration import Executor, IterationOutcome, Iterat
 from pytest_npubench.serving.log import IterationLog, merged
 from pytest_npubench.serving.loop import check_all_served, check_scheduler, end_unfinished
 from pytest_npubench.serving.request import ServingRequest, check_load
-from pytest_npubench.serving.result import ServingResult, record_of
+from pytest_npubench.serving.result import ServingResult, records_of
 from pytest_npubench.serving.schedulers.protocol import Scheduler
 from pytest_npubench.serving.slo_watch import SloWatch
 from pytest_npubench.serving.stretch import decode_stretch
@@ -55,9 +55,9 @@ class Replica:
         batch.make_room()
         return self.scheduler.plan()
 
-    def run_decode(self, plan: IterationPlan, start_s: float, until_s: float) -> float | None:
+    def run_decode(self, plan: IterationPlan, start_s: float, until_s: float) -> tuple[float, float] | None:
         """Iterations that only decode, until something that was or will be sent may be noticed; when the last of them
-        ended. None: the plan is to be run alone."""
+        started and ended. None: the plan is to be run alone."""
         until_s = start_s if self._sent else until_s
         stretch = decode_stretch(self.scheduler, self.executor, plan, start_s, until_s)
         if stretch is None:
@@ -70,18 +70,19 @@ class Replica:
             num_running=batch.num_admitted,
             num_waiting=len(batch.waiting),
         )
-        self._complete(plan, len(stretch.end_s))
-        return stretch.end_s[-1]
+        self._complete(plan, stretch.last_start_s, stretch.end_s, stretch.number)
+        return stretch.last_start_s, stretch.end_s
 
     def ran(self, plan: IterationPlan, outcome: IterationOutcome, start_s: float, end_s: float, waiting: int) -> None:
         batch = self.scheduler.batch
         self.log.append(start_s, end_s, plan, outcome, num_running=batch.num_admitted, num_waiting=waiting)
-        self._complete(plan)
+        self._complete(plan, start_s, end_s)
 
-    def _complete(self, plan: IterationPlan, num_iterations: int = 1) -> None:
+    def _complete(self, plan: IterationPlan, start_s: float, end_s: float, num_iterations: int = 1) -> None:
+        """start_s and end_s: of the last of the iterations."""
         batch = self.scheduler.batch
         if self._watch:
-            self._watch.ran(batch, plan, self.log.start_s[-1], self.log.end_s[-1])
+            self._watch.ran(batch, plan, start_s, end_s)
         batch.complete(plan, num_iterations)
         for member in batch.take_ended():
             self.executor.end(member.id)
@@ -116,9 +117,9 @@ class _Pace:
         if self._run is None:
             (one,), (plan,) = self.replicas, plans
             assert plan is not None
-            end_s = one.run_decode(plan, now_s, until_s)
-            if end_s is not None:
-                self._ended(one.log.start_s[-1], end_s)
+            last = one.run_decode(plan, now_s, until_s)
+            if last is not None:
+                self._ended(*last)
                 return
         waiting = [len(one.scheduler.batch.waiting) for one in self.replicas]
         outcomes = self._run(plans) if self._run else [self.replicas[0].executor.run(plan) for plan in plans if plan]
@@ -169,7 +170,7 @@ def serve_replicas(
             check_all_served(one.scheduler)
     first = replicas[0].scheduler
     log = merged([one.log for one in replicas])
-    records = [record_of(member, one.log) for one in replicas for member in one.scheduler.batch.members.values()]
+    records = [record for one in replicas for record in records_of(one.scheduler.batch.members.values(), one.log)]
     order = {request.id: place for place, request in enumerate(requests)}
     return ServingResult(
         records=tuple(sorted(records, key=lambda record: order[record.id])),

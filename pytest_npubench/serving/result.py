@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.member import BatchMember
@@ -32,13 +35,27 @@ class ServingResult:
     num_found_tokens: int = 0
 
 
-def record_of(member: BatchMember, log: IterationLog, token_times_s: Sequence[float] | None = None) -> RequestRecord:
-    """The request's times, read off the log of the device that prefilled it; its token times too unless given."""
+def records_of(members: Iterable[BatchMember], log: IterationLog) -> tuple[RequestRecord, ...]:
+    """The requests' times, read off the log of the device that served them."""
+    end_s = log.end_s
+    ends_s = np.frombuffer(end_s) if end_s else np.empty(0)
+    # in order up to a finite one they all are, and so are a request's
+    is_ordered = bool((ends_s[1:] >= ends_s[:-1]).all()) and (not end_s or end_s[-1] < math.inf)
+    del ends_s
+    return tuple(
+        [
+            record_of(member, log, StoredTimes(_taken(member.segments, end_s), is_ordered=is_ordered))
+            for member in members
+        ]
+    )
+
+
+def record_of(member: BatchMember, log: IterationLog, token_times_s: Sequence[float]) -> RequestRecord:
+    """The request's times, read off the log of the device that prefilled it, but for those of its tokens."""
     request = member.request
-    times_s = token_times((member.segments, log.end_s)) if token_times_s is None else token_times_s
     return RequestRecord(
         arrival_s=request.arrival_s,
-        token_times_s=times_s,
+        token_times_s=token_times_s,
         id=request.id,
         prompt_tokens=request.prompt_tokens,
         output_tokens=request.output_tokens,
@@ -54,6 +71,15 @@ def token_times(*parts: tuple[Sequence[tuple[int, int]], array[float]]) -> Store
     number of tokens), and the log's end_s."""
     found = array("d")
     for segments, end_s in parts:
-        for first, number in segments:
-            found += end_s[first : first + number]
+        found += _taken(segments, end_s)
     return StoredTimes(found)
+
+
+def _taken(segments: Sequence[tuple[int, int]], end_s: array[float]) -> array[float]:
+    if len(segments) == 1:
+        ((first, number),) = segments
+        return end_s[first : first + number]
+    found = array("d")
+    for first, number in segments:
+        found += end_s[first : first + number]
+    return found

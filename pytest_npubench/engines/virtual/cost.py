@@ -113,23 +113,11 @@ class CostModel:
 
     def seconds(self, work: StepWork) -> float:
         """The passes one after the other, the vocabulary's projection and the host (step_cost.StepCost)."""
-        return (
-            self.iteration_s
-            + self.sampling_s(work.sampled_rows)
-            + sum(
-                self.pass_cost(
-                    first,
-                    stop,
-                    decode_rows=work.decode_rows,
-                    context_tokens=work.context_tokens,
-                    window_tokens=work.window_tokens,
-                    prefill=prefill,
-                    activations=activations,
-                    expert_rows=work.expert_rows,
-                ).total_s
-                for first, stop, prefill, activations in work.passes
-            )
-        )
+        _, rows, context, window, num_sampled, expert_rows, _ = work
+        passes_s = 0.0
+        for first, stop, prefill, activations in work.passes:
+            passes_s += sum(self._pass_s(first, stop, rows, context, window, prefill, activations, expert_rows))
+        return self.iteration_s + self.sampling_s(num_sampled) + passes_s
 
     def pass_cost(
         self,
@@ -145,27 +133,42 @@ class CostModel:
     ) -> PassCost:
         """Layers [first, stop) with decode rows that read context_tokens in all (window_tokens in a layer with a
         window) beside the prefill rows, activating so many experts over these layers."""
+        return PassCost(
+            *self._pass_s(first, stop, decode_rows, context_tokens, window_tokens, prefill, activations, expert_rows)
+        )
+
+    def _pass_s(
+        self,
+        first: int,
+        stop: int,
+        rows: int,
+        context_tokens: float,
+        window_tokens: float,
+        prefill: Sequence[PrefillRow],
+        activations: int,
+        expert_rows: float,
+    ) -> tuple[float, float, float, float, float, float]:
+        """The fields of PassCost."""
         layers = stop - first
         # gpt-oss: a window in layers 0, 2, 4, ...
         windowed = (stop + 1) // 2 - (first + 1) // 2 if self.window is not None else 0
-        rows = decode_rows
         attention_s = ((layers - windowed) * context_tokens + windowed * window_tokens) * self.context_s
-        for row in prefill:
-            rows += row.num_tokens
-            attention_s += (layers - windowed) * self._prompt_s(row.first_token, row.num_tokens)
+        for _, first_token, num_tokens in prefill:
+            rows += num_tokens
+            attention_s += (layers - windowed) * self._prompt_s(first_token, num_tokens)
             if windowed:
-                attention_s += windowed * self._windowed_prompt_s(row.first_token, row.num_tokens)
+                attention_s += windowed * self._windowed_prompt_s(first_token, num_tokens)
         layer_rows = layers * rows
-        return PassCost(
-            shared_s=max(layers * self.shared_read_s, layer_rows * self.shared_row_s),
-            attention_s=attention_s,
-            experts_s=max(
+        return (
+            max(layers * self.shared_read_s, layer_rows * self.shared_row_s),
+            attention_s,
+            max(
                 activations * self.expert_read_s,
                 layer_rows * expert_rows * self.expert_row_s + activations * self.expert_tile_s,
             ),
-            moved_s=layer_rows * self.moved_row_s,
-            links_s=layer_rows * self.link_row_s,
-            fixed_s=layers * self.layer_s,
+            layer_rows * self.moved_row_s,
+            layer_rows * self.link_row_s,
+            layers * self.layer_s,
         )
 
     def sampling_s(self, num_rows: int) -> float:

@@ -10,6 +10,8 @@ activations, 3.62 GB of expert loads, and the seconds that cost.py gives for the
 
 from __future__ import annotations
 
+import math
+
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.virtual.cost import cost_model
@@ -19,7 +21,7 @@ from pytest_npubench.engines.virtual.memory import dtype_bytes
 from pytest_npubench.engines.virtual.router import ExpertRouter, sampled_router
 from pytest_npubench.engines.virtual.step_cost import PassWork, StepCost, StepWork
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.serving.iteration import DecodeStretch, IterationOutcome, IterationPlan, LayerPass
+from pytest_npubench.serving.iteration import DecodeStretch, EachDecode, IterationOutcome, IterationPlan, LayerPass
 
 # the residual stream and the output of the last block, which fused norms keep apart
 HIDDEN_STATES_PER_TOKEN = 2
@@ -89,9 +91,8 @@ class VirtualExecutor:
     def run(self, plan: IterationPlan) -> IterationOutcome:
         """Raises MeasurementError where keys and values outgrow the capacity, or a row decodes without its prompt."""
         work, activations = self.work(plan)
-        return self.outcome(
-            self.cost.seconds(work), activations, padded_activations=sum(one.activations for one in work.passes)
-        )
+        padded = activations if not plan.num_padding_rows else sum(one.activations for one in work.passes)
+        return self.outcome(self.cost.seconds(work), activations, padded_activations=padded)
 
     def run_decode(self, plan: IterationPlan, start_s: float, until_s: float, most: int) -> DecodeStretch | None:
         """Iterations of a plan that only decodes, one after the other as `run` has them (iteration.Executor). Raises as
@@ -102,35 +103,53 @@ class VirtualExecutor:
         self._decode(plan)
         if (steady := held.num_steady()) is not None:
             most = min(most, 1 + steady)
-        num_rows, share = len(plan.decode), _share(plan)
-        context, window, growth = held.context_tokens, held.window_tokens, held.window_growth
-        context_s, window_s = cost.context_s * share, cost.window_s * share
-        token_layers, now_s = self._token_layers, start_s
+        num_rows, padding, share = len(plan.decode), plan.num_padding_rows, _share(plan)
+        keys_s = held.context_tokens * cost.context_s * share + held.window_tokens * cost.window_s * share
+        growth_s = num_rows * cost.context_s * share + held.window_growth * cost.window_s * share
+        token_bytes = self._token_layer_bytes
+        kv_bytes, kv_growth = self._token_layers * token_bytes, num_rows * self.num_layers * token_bytes
+        each = None
+        if self._router is None:
+            step_s = cost.base_s(num_rows + padding, 0) + keys_s
+            number = _num_iterations(start_s, step_s, growth_s, until_s, most)
+            end_s = _end_s(start_s, step_s, growth_s, number)
+            last_start_s = _end_s(start_s, step_s, growth_s, number - 1)
+        else:
+            step_s = keys_s
+            each = self._each_decode(plan, cost, start_s, keys_s, growth_s, until_s, most)
+            number, end_s = len(each.end_s), each.end_s[-1]
+            last_start_s = each.end_s[-2] if number > 1 else start_s
+        held.go_on(number - 1)
+        self._check_capacity()
+        hidden_bytes = int(held.hidden_tokens * self._hidden_bytes)
+        return DecodeStretch(number, last_start_s, end_s, step_s, growth_s, kv_bytes, kv_growth, hidden_bytes, each)
+
+    def _each_decode(
+        self,
+        plan: IterationPlan,
+        cost: DecodeCost,
+        start_s: float,
+        keys_s: float,
+        growth_s: float,
+        until_s: float,
+        most: int,
+    ) -> EachDecode:
+        """Iterations of a batch whose experts differ from one to the next; keys_s: reading keys and values in the
+        first."""
+        num_rows, padding, layers = len(plan.decode), plan.num_padding_rows, plan.passes[0]
+        now_s = start_s
         ends_s: list[float] = []
         real: list[int] = []
         padded: list[int] = []
         while not ends_s or (len(ends_s) < most and now_s < until_s):
             self._iteration += 1
-            activations, with_padding = self._activations(plan.passes[0], num_rows, plan.num_padding_rows)
-            keys_s = context * context_s + window * window_s
-            now_s += cost.base_s(num_rows + plan.num_padding_rows, with_padding) + keys_s
-            context += num_rows
-            window += growth
+            activations, with_padding = self._activations(layers, num_rows, padding)
+            now_s += cost.base_s(num_rows + padding, with_padding) + keys_s
+            keys_s += growth_s
             ends_s.append(now_s)
             real.append(activations)
             padded.append(with_padding)
-        number = len(ends_s)
-        held.go_on(number - 1)
-        self._check_capacity()
-        per_iteration, each = num_rows * self.num_layers, self._token_layer_bytes
-        return DecodeStretch(
-            ends_s,
-            real,
-            padded,
-            [int(activated * self._expert_bytes) for activated in real],
-            [int((token_layers + done * per_iteration) * each) for done in range(number)],
-            int(held.hidden_tokens * self._hidden_bytes),
-        )
+        return EachDecode(ends_s, real, padded, [int(activated * self._expert_bytes) for activated in real])
 
     def _decode(self, plan: IterationPlan) -> None:
         for request in plan.dropped:
@@ -141,7 +160,8 @@ class VirtualExecutor:
     @property
     def _token_layers(self) -> int:
         """On the device. Requests that were admitted and have not run share what is not held twice yet."""
-        return max(0, self._held.token_layers - self._shared_layers)
+        on_device = self._held.token_layers - self._shared_layers
+        return on_device if on_device > 0 else 0
 
     def work(self, plan: IterationPlan) -> tuple[StepWork, int]:
         """What a plan asks of the device, and the experts that it activates, padding rows not counted. The rows have
@@ -154,13 +174,15 @@ class VirtualExecutor:
         passes, activations = [], 0
         for layers in plan.passes:
             real, with_padding = self._activations(layers, num_rows, padding)
-            passes.append(PassWork(*layers.group, layers.prefill, with_padding))
+            group, rows = layers
+            first, stop = group
+            passes.append(PassWork(first, stop, rows, with_padding))
             activations += real
-            for row in layers.prefill:
-                held.prefill(row, layers.group)
+            for row in rows:
+                held.prefill(row, group)
         num_sampled = num_rows + padding + len(plan.finishing)
         self._check_capacity()
-        work = StepWork(passes, num_rows + padding, context, window, num_sampled, longest_context=held.longest_context)
+        work = StepWork(passes, num_rows + padding, context, window, num_sampled, 1.0, held.longest_context)
         return work, activations
 
     def outcome(self, duration_s: float, activations: int, *, padded_activations: int) -> IterationOutcome:
@@ -186,11 +208,33 @@ class VirtualExecutor:
         return real, self._router.activations(self._iteration, first, stop, num_rows + padding, prefill)
 
     def _check_capacity(self) -> None:
-        if self._token_layers > self.kv_capacity_tokens * self.num_layers:
+        if self._held.token_layers - self._shared_layers > self.kv_capacity_tokens * self.num_layers:
             raise MeasurementError(
                 f"keys and values of {self._token_layers / self.num_layers:.0f} tokens; the device holds "
                 f"{self.kv_capacity_tokens}"
             )
+
+
+def _end_s(start_s: float, step_s: float, growth_s: float, number: int) -> float:
+    """Of so many iterations, each growth_s longer than the one before (iteration.DecodeStretch)."""
+    return start_s + number * (step_s + growth_s * (number - 1) / 2)
+
+
+def _num_iterations(start_s: float, step_s: float, growth_s: float, until_s: float, most: int) -> int:
+    """Of those that start before until_s, at least one and at most that many."""
+    if most == 1 or _end_s(start_s, step_s, growth_s, most) < until_s:
+        return most
+    if until_s <= start_s:
+        return 1
+    # the root of growth/2 n^2 + (step - growth/2) n = wanted, in the form that takes no difference of like numbers
+    wanted_s, linear_s = until_s - start_s, step_s - growth_s / 2
+    root = 2 * wanted_s / (linear_s + math.sqrt(linear_s * linear_s + 2 * growth_s * wanted_s))
+    number = min(max(math.ceil(root), 1), most)
+    while number > 1 and _end_s(start_s, step_s, growth_s, number - 1) >= until_s:
+        number -= 1
+    while number < most and _end_s(start_s, step_s, growth_s, number) < until_s:
+        number += 1
+    return number
 
 
 def _share(plan: IterationPlan) -> float:

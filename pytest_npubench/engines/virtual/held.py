@@ -11,7 +11,6 @@ hidden states; through all four 32 and none; after 3 decode iterations its conte
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 
 from pytest_npubench.errors import MeasurementError
@@ -87,18 +86,21 @@ class HeldTokens:
     def prefill(self, row: PrefillRow, group: LayerGroup) -> None:
         """A prefill row has run through a group of layers. A request's first row that does not begin at its first token
         finds the keys and values of those before it in the cache."""
-        if row.first_token and row.request not in self._prefilled:
-            self._found[row.request] = row.first_token
-        found = row.first_token if self._found.get(row.request) == row.first_token else 0
-        held = (found + row.num_tokens) * (group.stop - group.first)
+        request, first_token, num_tokens = row
+        before = self._prefilled.get(request)
+        if first_token and before is None:
+            self._found[request] = first_token
+        found = first_token if first_token and self._found.get(request) == first_token else 0
+        held = (found + num_tokens) * (group.stop - group.first)
         self.token_layers += held
-        self._prefilled[row.request] = self._prefilled.get(row.request, 0) + held
-        self.hidden_tokens -= self._hidden.pop(row.request, 0)
+        self._prefilled[request] = held if before is None else before + held
+        if self._hidden:
+            self.hidden_tokens -= self._hidden.pop(request, 0)
         if group.stop == self._num_layers:
-            self._contexts[row.request] = row.first_token + row.num_tokens
+            self._contexts[request] = first_token + num_tokens
         else:
-            self._hidden[row.request] = row.num_tokens
-            self.hidden_tokens += row.num_tokens
+            self._hidden[request] = num_tokens
+            self.hidden_tokens += num_tokens
 
     def context_of(self, request: int) -> int:
         """Tokens of keys and values of a request whose prompt is done. Raises MeasurementError where it is not."""
@@ -116,24 +118,29 @@ class HeldTokens:
 
     def drop(self, request: int) -> None:
         """Free all that a request holds; nothing happens where it holds nothing."""
-        if request in self._origins:
-            self._leave(request)
-            self._decoding = None  # the next batch differs, whatever tuple it comes in
-        self._contexts.pop(request, None)
         self._found.pop(request, None)
+        if request in self._origins:
+            self.token_layers -= self._leave(request) * self._num_layers
+            self._decoding = None  # the next batch differs, whatever tuple it comes in
+            return
+        self._contexts.pop(request, None)
         self.token_layers -= self._prefilled.pop(request, 0)
         self.hidden_tokens -= self._hidden.pop(request, 0)
 
     def _change(self, requests: tuple[int, ...]) -> None:
-        self._longest_origin = None
         # mostly those who ended were dropped, and the new ones stand last
-        joining = tuple(itertools.takewhile(lambda request: request not in self._origins, reversed(requests)))
-        for request in reversed(joining):
+        num_joining, origins = 0, self._origins
+        for request in reversed(requests):
+            if request in origins:
+                break
+            num_joining += 1
+        for request in requests[len(requests) - num_joining :]:
             self._join(request)
-        if tuple(self._origins) == requests:
+        if len(origins) == len(requests) and tuple(origins) == requests:
             return
         for request in self._origins.keys() - set(requests):
-            self._leave(request)
+            self._contexts[request] = context = self._leave(request)
+            self._prefilled[request] = context * self._num_layers
         for request in requests:
             if request not in self._origins:
                 self._join(request)
@@ -146,8 +153,10 @@ class HeldTokens:
                 f"request {request} decodes with {held} token-layers of keys and values; want its prompt through each "
                 f"of {self._num_layers} layers exactly once"
             )
-        self._origins[request] = context - self._iterations
-        self._origin_sum += context - self._iterations
+        self._origins[request] = origin = context - self._iterations
+        self._origin_sum += origin
+        if self._longest_origin is not None and origin > self._longest_origin:
+            self._longest_origin = origin
         if self._window is not None:
             self.window_tokens += min(context, self._window)
             if context < self._window:
@@ -155,15 +164,17 @@ class HeldTokens:
                 self._full_at[request] = full_at = self._iterations + self._window - context
                 self._num_full_at[full_at] += 1
 
-    def _leave(self, request: int) -> None:
+    def _leave(self, request: int) -> int:
+        """Its context."""
         origin = self._origins.pop(request)
         context = origin + self._iterations
         self._origin_sum -= origin
-        self._contexts[request] = context
-        self._prefilled[request] = context * self._num_layers
+        if origin == self._longest_origin:
+            self._longest_origin = None
         if self._window is not None:
             self.window_tokens -= min(context, self._window)
             full_at = self._full_at.pop(request, 0)
             if full_at > self._iterations:
                 self._num_growing -= 1
                 self._num_full_at[full_at] -= 1
+        return context

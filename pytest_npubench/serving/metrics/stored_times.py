@@ -11,12 +11,14 @@ import numpy.typing as npt
 
 
 class StoredTimes(Sequence[float]):
-    """Seconds, as a tuple of them: equal to one, and hashed as one. numpy.asarray copies nothing."""
+    """Seconds, as a tuple of them: equal to one, and hashed as one. numpy.asarray copies nothing. is_ordered: they are
+    known to be finite and none before the one ahead of it."""
 
-    __slots__ = ("_times_s",)
+    __slots__ = ("_times_s", "is_ordered")
 
-    def __init__(self, times_s: array[float]) -> None:
+    def __init__(self, times_s: array[float], *, is_ordered: bool = False) -> None:
         self._times_s = times_s
+        self.is_ordered = is_ordered
 
     def __len__(self) -> int:
         return len(self._times_s)
