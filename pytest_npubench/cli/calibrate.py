@@ -290,6 +290,11 @@ def _say(arguments: argparse.Namespace, found: Calibration, content: CostFile, k
         for name, (middle, low, high) in found.factors().items()
     ]
     print(columns([("term", "seconds", "over peak" if arguments.hardware else "over first fit", "90 %"), *rows]))
+    seen = content.seen
+    say(
+        f"seen    iterations of up to {seen.prefill_tokens} prompt tokens, {seen.decode_rows} decode rows and "
+        f"{seen.context_tokens} tokens of context"
+    )
     if content.errors:
         told = ", ".join(f"{name.replace('_', ' ').upper()} {value:+.1%}" for name, value in content.errors.items())
         say(f"error   on the others, predicted over measured: {told}")
