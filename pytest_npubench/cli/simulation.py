@@ -12,6 +12,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pytest_npubench.engines.no_collection import no_collection
 from pytest_npubench.errors import ConfigError, WorkloadError
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class System:
         return replace(self, tensor_parallel=devices, kv_capacity_tokens=min(room, self.kv_capacity_tokens))
 
 
+@no_collection(collects_before=False)
 def simulate(
     system: System,
     policy: str,
@@ -156,19 +158,6 @@ def simulate(
     Raises RegistryError for an unknown policy, ConfigError for its settings, WorkloadError for a request that does not
     fit the KV capacity.
     """
-    from pytest_npubench.engines.no_collection import no_collection
-
-    with no_collection(collects_before=False):
-        return _simulate(system, policy, settings, requests, watch)
-
-
-def _simulate(
-    system: System,
-    policy: str,
-    settings: Mapping[str, Setting],
-    requests: tuple[ServingRequest, ...],
-    watch: SloWatch | None,
-) -> ServingResult:
     from pytest_npubench.serving.clock import VirtualClock
     from pytest_npubench.serving.load import OpenLoad
     from pytest_npubench.serving.loop import serve
