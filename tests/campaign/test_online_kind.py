@@ -81,8 +81,8 @@ def test_a_slower_step_fails(online, slower, metric):
     assert metric in verdict.reason
 
 
-def test_one_round_in_which_others_took_the_machine_is_no_error_of_the_model(online):
-    """While requests were served, and not while points were. All requests together tell of it."""
+def test_the_median_round_tells_a_wrong_model_from_one_slow_round(online):
+    """In which others took the machine while requests were served, and not while points were: it fails all the same."""
     (case,) = cases(online, ONLINE)
     slow = BucketProfile(
         buckets={bucket: BucketTiming(ttft_s=2 * TTFT_S[bucket], tbt_s=2 * TBT_S[bucket]) for bucket in TTFT_S},
@@ -92,12 +92,10 @@ def test_one_round_in_which_others_took_the_machine_is_no_error_of_the_model(onl
     found, slower = served(online, PROFILE), served(online, slow)
     found.rounds[1] |= {name: values for name, values in slower.rounds[1].items() if name.startswith("served/")}
     judgement = KIND.judge(case, online, found)
-    assert judgement.verdict.kind is VerdictKind.PASSED
+    assert judgement.verdict.failing
     e2e = judgement.detail.figures["e2e"]
-    assert e2e.mean_error == pytest.approx(0, abs=1e-4)
-    assert e2e.pooled_mean_error < -0.1
-    found.rounds[2] |= {name: values for name, values in slower.rounds[2].items() if name.startswith("served/")}
-    assert KIND.judge(case, online, found).verdict.failing
+    assert e2e.round_mean_error == pytest.approx(0, abs=1e-4)
+    assert e2e.mean_error < -0.1
 
 
 def test_the_limits_are_those_of_the_file(online):

@@ -2,13 +2,10 @@
 
 The profile's TTFT_b and TBT_b are step costs of the same serving loop on a virtual clock (engines/virtual/buckets.py),
 which replays the arrivals of every round. Each round has a profile of its own points: a machine that slows down for a
-round has queues there that no mean profile has. Its requests give the errors of a mean and of a 99th percentile; those
-of the case are the medians over its rounds. A case fails where a mean is off by more than limits.mean_error, or a
-percentile by more than limits.case_error.
-
-The median, because a round in which others took the machine while requests were served, and not while points were, is
-no prediction's fault, and one of them moves a percentile over all requests by tens of percent. What is wrong with the
-model is so in every round. Figures over all requests stand beside it.
+round has queues there that no mean profile has. Requests of all rounds together give means and 99th percentiles; a case
+fails where a mean is off by more than limits.mean_error, or a percentile by more than limits.case_error. The errors of
+the median round stand beside them: what is wrong with the model is so in every round, what others on the machine did
+while requests were served is not.
 
 The rate is a share of what this machine serves, found at warm-up. No limit follows from it: the errors are ratios.
 """
@@ -45,23 +42,23 @@ VISIT_S = 1.0  # of a profile point: each round is predicted from its own
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineFigure:
-    """Measured and predicted seconds of one figure over all requests that have it; mean_error and p99_error are those
-    of the median round."""
+    """Measured and predicted seconds of one figure over all requests that have it; round_mean_error and
+    round_p99_error: errors of the median round, None in journals from before they were told."""
 
     mean_s: float
     predicted_mean_s: float
     p99_s: float
     predicted_p99_s: float
-    mean_error: float
-    p99_error: float
+    round_mean_error: float | None = None
+    round_p99_error: float | None = None
 
     @property
-    def pooled_mean_error(self) -> float:
+    def mean_error(self) -> float:
         """Of all requests together."""
         return self.predicted_mean_s / self.mean_s - 1
 
     @property
-    def pooled_p99_error(self) -> float:
+    def p99_error(self) -> float:
         return self.predicted_p99_s / self.p99_s - 1
 
 
@@ -129,7 +126,7 @@ class OnlineKind:
             ),
             measured_s=e2e.mean_s,
             predicted_s=e2e.predicted_mean_s,
-            error=e2e.pooled_mean_error,
+            error=e2e.mean_error,
             repeat_error=repeat_error([fmean(one.e2e_latency_s for one in block.records) for block in blocks]),
             detail=OnlineDetail(
                 workload=workload,
@@ -195,8 +192,8 @@ def figures(rounds: Sequence[tuple[Sequence[RequestRecord], Sequence[RequestReco
             predicted_mean_s=fmean(virtual),
             p99_s=_p99(real),
             predicted_p99_s=_p99(virtual),
-            mean_error=median(predicted_s / real_s - 1 for real_s, predicted_s in means),
-            p99_error=median(predicted_s / real_s - 1 for real_s, predicted_s in tails),
+            round_mean_error=median(predicted_s / real_s - 1 for real_s, predicted_s in means),
+            round_p99_error=median(predicted_s / real_s - 1 for real_s, predicted_s in tails),
         )
     return found
 
