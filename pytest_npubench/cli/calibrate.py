@@ -274,6 +274,7 @@ def _content(
         asynchronous=system.is_asynchronous,
         terms=found.prior.names,
         unit_s=tuple(found.prior.unit_s.tolist()),
+        curve=found.prior.curve,
         logs=tuple(tuple(round(value, 5) for value in row) for row in found.logs.tolist()),
         seen=seen,
         source=source,

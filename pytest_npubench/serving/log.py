@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from pytest_npubench.serving.iteration import DecodeStretch, EachDecode, IterationOutcome, IterationPlan
+from pytest_npubench.serving.iteration import DecodeStretch, EachDecode, IterationOutcome, IterationPlan, PrefillRow
 
 MANY_ENTRIES = 8192  # that wait to be written out, after a stretch: until then they take four times the memory
 
@@ -44,10 +44,11 @@ class _Column(Generic[T]):
 class IterationLog:
     """One entry an iteration in each column; only ever appended to.
 
-    num_decode, num_prefill_tokens and num_prefill_layers describe the plan: decode rows, prompt tokens of the pass that
-    has them, and the layers that these ran through. num_running counts all admitted requests, in flight or decoding,
-    and num_waiting the queue, both while the iteration ran. The others are those of IterationOutcome; energy_j is None
-    where nothing told it.
+    num_decode, num_prefill_tokens, num_prefill_layers and num_prefill_pairs describe the plan: decode rows, prompt
+    tokens of the pass that has them, the layers that these ran through, and over these tokens how many each attends to,
+    itself counted: 3 tokens behind 10 make 11 + 12 + 13 pairs. num_running counts all admitted requests, in flight or
+    decoding, and num_waiting the queue, both while the iteration ran. The others are those of IterationOutcome;
+    energy_j is None where nothing told it.
     """
 
     start_s: _Column[array[float]] = _Column()
@@ -55,6 +56,7 @@ class IterationLog:
     num_decode: _Column[array[int]] = _Column()
     num_prefill_tokens: _Column[array[int]] = _Column()
     num_prefill_layers: _Column[array[int]] = _Column()
+    num_prefill_pairs: _Column[array[int]] = _Column()
     num_running: _Column[array[int]] = _Column()
     num_waiting: _Column[array[int]] = _Column()
     expert_activations: _Column[array[int]] = _Column()
@@ -92,11 +94,12 @@ class IterationLog:
         num_waiting: int,
     ) -> None:
         """One iteration more, as it was planned."""
-        num_tokens = num_layers = 0
+        num_tokens = num_layers = num_pairs = 0
         for group, prefill in plan.passes:
             if prefill:
                 own_tokens = sum([row.num_tokens for row in prefill])
-                num_tokens = own_tokens if own_tokens > num_tokens else num_tokens
+                if own_tokens > num_tokens:
+                    num_tokens, num_pairs = own_tokens, prefill_pairs(prefill)
                 num_layers += group.stop - group.first
         self._entries.append(
             (
@@ -108,6 +111,7 @@ class IterationLog:
                 len(plan.decode),
                 num_tokens,
                 num_layers,
+                num_pairs,
                 num_running,
                 num_waiting,
                 outcome.expert_activations,
@@ -136,7 +140,7 @@ class IterationLog:
         number, _, end_s, step_s, growth_s, kv_bytes, kv_growth, hidden_bytes, each = stretch
         if each is not None:
             self._each.append((self._num_waiting, each))
-        plan = (num_decode, 0, 0, num_running, num_waiting)
+        plan = (num_decode, 0, 0, 0, num_running, num_waiting)
         self._entries.append(
             (number, start_s, end_s, step_s, growth_s, *plan, 0, 0, 0, kv_bytes, kv_growth, hidden_bytes, None)
         )
@@ -209,6 +213,11 @@ _NAMES = tuple(name for name, column in vars(IterationLog).items() if isinstance
 _TIMES = ("start_s", "end_s")
 _PLANS = _NAMES[_NAMES.index("num_decode") : _NAMES.index("expert_activations")]
 _COSTS = _NAMES[_NAMES.index("expert_activations") :]
+
+
+def prefill_pairs(rows: Sequence[PrefillRow]) -> int:
+    """Over the tokens of these rows, how many each attends to, itself counted."""
+    return sum([row.num_tokens * (2 * row.first_token + row.num_tokens + 1) // 2 for row in rows])
 
 
 def _empty(name: str) -> array[Any]:

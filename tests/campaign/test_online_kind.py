@@ -14,8 +14,9 @@ from pytest_npubench.campaign.served_load import block
 from pytest_npubench.errors import HardwareFileError, MeasurementError
 from pytest_npubench.predictors.lens import BucketProfile, BucketTiming
 from pytest_npubench.serving.metrics import RequestRecord
+from pytest_npubench.stats.latency_errors import latency_errors
 from pytest_npubench.suites import case_kind, suite
-from pytest_npubench.suites.buckets.kinds.online import KIND, figures, predicted
+from pytest_npubench.suites.buckets.kinds.online import KIND, predicted
 from pytest_npubench.suites.buckets.plan import ONLINE, chosen_plans
 from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.suites.protocol import Choice
@@ -120,7 +121,7 @@ def test_a_point_that_failed_is_the_reason(online):
 def test_requests_of_one_token_have_no_tpot():
     record = RequestRecord(arrival_s=0.0, token_times_s=(1.0,), output_tokens=1)
     with pytest.raises(MeasurementError, match="no request of 1 has a tpot"):
-        figures([([record], [record])])
+        latency_errors([([record], [record])])
 
 
 def test_a_file_says_at_which_batch_sizes(tmp_path):

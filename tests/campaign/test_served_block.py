@@ -23,6 +23,7 @@ LOGGED = {
     "num_decode": [0, 1],
     "num_prefill_tokens": [4, 3],
     "num_prefill_layers": [2, 1],
+    "num_prefill_pairs": [10, 6],
     "num_running": [1, 2],
     "num_waiting": [1, 0],
     "expert_activations": [5, 6],

@@ -86,6 +86,7 @@ def run(requests: Sequence[VllmRequest], num_experts: int, shift: int) -> VllmRu
                 num_decode=len(running),
                 num_prefill_tokens=sum(len(request.prompt) for request in due),
                 num_prefill_layers=None,
+                num_prefill_pairs=sum(len(request.prompt) * (len(request.prompt) + 1) // 2 for request in due),
                 num_running=len(running) + len(due),
                 num_waiting=0,
                 kv_fraction=0.5,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_npubench.errors import DeviceError, MeasurementError
 from pytest_npubench.serving.clock import VirtualClock, WallClock
@@ -40,11 +42,22 @@ def test_the_log_by_hand():
     assert list(log.num_decode) == [0, 0, 1, 0]
     assert list(log.num_prefill_tokens) == [10, 10, 4, 4]
     assert list(log.num_prefill_layers) == [2, 2, 2, 2]
+    assert list(log.num_prefill_pairs) == [55, 55, 10, 10]
     assert list(log.num_running) == [1, 1, 2, 1]
     assert list(log.num_waiting) == [0, 1, 0, 0]
     assert list(log.kv_bytes) == [10 * 2 * 2, 10 * 4 * 2, (11 * 4 + 4 * 2) * 2, 4 * 4 * 2]
     assert list(log.hidden_bytes) == [40, 0, 16, 0]
     assert log.energy_j == [None] * 4
+
+
+@pytest.mark.parametrize("policy", ["static", "continuous", "chunked", "layered", "hybrid"])
+@given(prompts=st.lists(st.integers(1, 60), min_size=1, max_size=5))
+def test_however_a_prompt_is_cut_it_attends_to_itself_once(policy, prompts):
+    load = requests(*((0.1 * index, tokens, 2) for index, tokens in enumerate(prompts)))
+    settings = {"chunked": {"chunk_size_tokens": 7}, "hybrid": {"chunk_size_tokens": 9, "num_layer_groups": 2}}
+    log = run(policy, load, kv_blocks=100, **settings.get(policy, {})).result.log
+    layers = sum(pairs * done for pairs, done in zip(log.num_prefill_pairs, log.num_prefill_layers, strict=True))
+    assert layers == 4 * sum(tokens * (tokens + 1) // 2 for tokens in prompts)
 
 
 def test_waiting_ends_in_time():

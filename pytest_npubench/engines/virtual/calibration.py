@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.shapes import DecoderShape
-from pytest_npubench.engines.virtual.calibrated import CalibratedCost
+from pytest_npubench.engines.virtual.calibrated import CalibratedCost, Curve
 from pytest_npubench.engines.virtual.cost import Attainable, check_split, cost_model
 from pytest_npubench.errors import ConfigError
 
@@ -53,12 +53,14 @@ WIDER = 1.5  # than what is known so far: draws that are too close together neve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """Seconds of each term where its factor is 1, and the logarithm of its factor beforehand, with its covariance."""
+    """Seconds of each term where its factor is 1, and the logarithm of its factor beforehand, with its covariance; and
+    the curve of rows, which is taken as known."""
 
     names: tuple[str, ...]
     unit_s: Array
     mean: Array
     covariance: Array
+    curve: Curve = ()
 
     def moved_from(self, other: Calibration) -> Prior:
         """The same terms, believed beforehand to be what they were in another calibration, of another device or stack:
@@ -79,7 +81,11 @@ class Prior:
     def cost(self, shape: DecoderShape, logs: Array) -> CalibratedCost:
         terms = dict(zip(self.names, (self.unit_s * np.exp(logs)).tolist(), strict=True))
         return CalibratedCost(
-            num_layers=shape.num_layers, has_experts=not shape.is_dense, expert_share=shape.expert_share, **terms
+            num_layers=shape.num_layers,
+            curve=self.curve,
+            has_experts=not shape.is_dense,
+            expert_share=shape.expert_share,
+            **terms,
         )
 
 

@@ -2,7 +2,7 @@
 
 JSON format "npubench-step-cost", history of versions:
     1  model, hardware, tensor_parallel, data_parallel, is_expert_parallel, dtype, kv_dtype, kv_capacity_tokens,
-       asynchronous, terms, unit_s, logs, experts, seen, source, stack, errors, doubts
+       asynchronous, terms, unit_s, logs, curve, experts, seen, source, stack, errors, doubts
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -39,10 +40,10 @@ class Seen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostFile:
     """terms: names of calibrated.CalibratedCost; unit_s: their seconds at the published peaks; logs: posterior draws of
-    the logarithms of their factors; experts: of one layer, that so many tokens activate, where iterations told
-    (measured_router.MeasuredRouter.knots). num_seen: requests, or iterations, that it was calibrated on. stack: what
-    served them, as far as it is known. errors: simulated over measured - 1 of the others. doubts: why it may be
-    wrong."""
+    the logarithms of their factors; curve: what rows are worth (calibrated.Curve), where iterations told; experts: of
+    one layer, that so many tokens activate, where iterations told (measured_router.MeasuredRouter.knots). num_seen:
+    requests, or iterations, that it was calibrated on. stack: what served them, as far as it is known. errors:
+    simulated over measured - 1 of the others. doubts: why it may be wrong."""
 
     model: str
     num_layers: int
@@ -59,6 +60,7 @@ class CostFile:
     terms: tuple[str, ...]
     unit_s: tuple[float, ...]
     logs: tuple[tuple[float, ...], ...]
+    curve: tuple[tuple[float, float], ...] = ()
     experts: tuple[tuple[float, float], ...] = ()
     seen: Seen
     source: str
@@ -81,6 +83,10 @@ class CostFile:
             raise WrongEntryError("unit_s", f"{len(self.unit_s)} numbers for {len(self.terms)} terms; want one each")
         if any(len(row) != len(self.terms) for row in self.logs):
             raise WrongEntryError("logs", f"want rows of {len(self.terms)} numbers, one a term")
+        points = list(self.curve)
+        rises = all(low[0] < high[0] and low[1] <= high[1] for low, high in pairwise(points))
+        if points and not (len(points) > 1 and points[0] == (0.0, 0.0) and rises):
+            raise WrongEntryError("curve", "want two points or more that rise from 0, 0")
 
     @property
     def router(self) -> MeasuredRouter | None:
@@ -108,7 +114,8 @@ class CostFile:
         """Whatever model it was fitted on."""
         number = len(self.terms)
         nothing, none = np.zeros(number), np.zeros((number, number))
-        prior = Prior(names=self.terms, unit_s=np.array(self.unit_s), mean=nothing, covariance=none)
+        unit_s = np.array(self.unit_s)
+        prior = Prior(names=self.terms, unit_s=unit_s, mean=nothing, covariance=none, curve=self.curve)
         return Calibration(prior=prior, shape=shape, logs=np.array(self.logs))
 
 

@@ -42,9 +42,9 @@ class MeasuredRouter:
         layers = np.where(prompt > 0, layers, 0.0)
         knots = _knots(float((decode + prompt).max()))
         # of each step between two knots what a number of tokens has climbed
-        climbed = (num_layers - layers)[:, None] * _climbed(knots, decode)
-        climbed += layers[:, None] * _climbed(knots, decode + prompt)
-        steps, _ = nnls(climbed, activations)
+        each = (num_layers - layers)[:, None] * climbed(knots, decode)
+        each += layers[:, None] * climbed(knots, decode + prompt)
+        steps, _ = nnls(each, activations)
         experts = np.concatenate([[0.0], np.cumsum(steps)]).round(3)
         return cls(list(zip(knots.tolist(), experts.tolist(), strict=True)))
 
@@ -63,6 +63,6 @@ def _knots(most: float) -> Array:
     return np.array(found)
 
 
-def _climbed(knots: Array, tokens: Array) -> Array:
+def climbed(knots: Array, tokens: Array) -> Array:
     """Of each step from one knot to the next the part that lies below the tokens, [tokens, steps]."""
     return np.stack([np.clip((tokens - low) / (high - low), 0.0, 1.0) for low, high in pairwise(knots)], axis=1)

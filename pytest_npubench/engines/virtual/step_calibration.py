@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_npubench.engines.shapes import DecoderShape
-from pytest_npubench.engines.virtual.calibrated import CalibratedCost
+from pytest_npubench.engines.virtual.calibrated import CalibratedCost, Curve
 from pytest_npubench.engines.virtual.calibration import ROBUST, Array, Calibration, Prior
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.serving.log import IterationLog
@@ -27,17 +27,22 @@ SCALES = (0.05, 0.005)
 """Of the logarithm of one iteration's seconds, what the form cannot explain: beforehand, and at least, once it was seen
 (1.4826 times the median of the residuals' size, which is the standard deviation of normal ones)."""
 LEAST_ITERATIONS = 20
+LARGEST_GAP = 0.1
+"""Of an iteration, that lies between the one before and it, and is its own: the loop. Else nothing was there to run."""
 NUM_DRAWS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSamples:
-    """Columns, one entry an iteration: seconds; decode rows and prompt tokens, these counted by their share of the
-    layers, and the prompt tokens alone; tokens that the decode rows read; experts activated over all layers."""
+    """Columns, one entry an iteration: seconds, from the end of the one before where one followed the other; decode
+    rows; prompt tokens, those that they attend to, and the share of the layers that both went through; tokens that the
+    decode rows read; experts activated over all layers."""
 
     seconds: Array
-    rows: Array
+    decode: Array
     prompt: Array
+    pairs: Array
+    share: Array
     context: Array
     activations: Array
 
@@ -52,12 +57,19 @@ class StepSamples:
         """Those that took any time."""
         return self.chosen(self.seconds > 0)
 
+    def rows(self, curve: Curve = ()) -> Array:
+        """Decode rows and prompt tokens, as the layers have them on the mean, and what they are worth under a curve."""
+        without, beside = (_worth(curve, rows) for rows in (self.decode, self.decode + self.prompt))
+        rows: Array = without + self.share * (beside - without)
+        return rows
+
     def predicted(self, cost: CalibratedCost) -> Array:
         """Seconds under a cost, as cost.seconds says them of each iteration."""
-        rows_s, context_s = self.rows * cost.row_s, self.context * cost.context_s
+        rows_s = self.rows(cost.curve) * cost.row_s
+        attention_s = self.context * cost.context_s + self.share * self.pairs * cost.pair_s
         if cost.has_experts:
-            return cost.fixed_s + cost.weights_s + self.activations * cost.activation_s + rows_s + context_s
-        return cost.fixed_s + np.maximum(cost.weights_s, rows_s) + context_s
+            return cost.fixed_s + cost.weights_s + self.activations * cost.activation_s + rows_s + attention_s
+        return cost.fixed_s + np.maximum(cost.weights_s, rows_s) + attention_s
 
     def slow(self, cost: CalibratedCost) -> float:
         """The logarithm of all measured over all predicted seconds."""
@@ -68,12 +80,18 @@ def samples_of(log: IterationLog, shape: DecoderShape, *, kv_token_bytes: float)
     """kv_token_bytes: of one token's keys and values in all layers. The log counts what all requests hold; what this
     iteration's prompts add is not read by its decode rows."""
     decode = np.array(log.num_decode, dtype=np.float64)
-    prompt = np.array(log.num_prefill_tokens) * np.array(log.num_prefill_layers) / shape.num_layers
-    held = np.array(log.kv_bytes) / kv_token_bytes - prompt
+    prompt = np.array(log.num_prefill_tokens, dtype=np.float64)
+    share = np.where(prompt > 0, np.array(log.num_prefill_layers) / shape.num_layers, 0.0)
+    held = np.array(log.kv_bytes) / kv_token_bytes - share * prompt
+    seconds = np.array(log.end_s) - np.array(log.start_s)
+    gaps_s = np.diff(np.array(log.start_s)) - seconds[:-1]
+    seconds[1:] += np.where(gaps_s < LARGEST_GAP * seconds[1:], np.maximum(gaps_s, 0.0), 0.0)
     return StepSamples(
-        seconds=np.array(log.end_s) - np.array(log.start_s),
-        rows=decode + prompt,
+        seconds=seconds,
+        decode=decode,
         prompt=prompt,
+        pairs=np.array(log.num_prefill_pairs, dtype=np.float64),
+        share=share,
         context=np.where(decode > 0, np.maximum(held, 0.0), 0.0),
         activations=np.array(log.expert_activations, dtype=np.float64),
     )
@@ -117,6 +135,16 @@ def calibrate_steps(
     spread = np.linalg.inv(slopes.T @ slopes)
     draws = np.random.default_rng(seed).multivariate_normal(best.x, spread, NUM_DRAWS)
     return Calibration(prior=prior, shape=shape, logs=draws + (best.x - draws.mean(axis=0)))
+
+
+def _worth(curve: Curve, rows: Array) -> Array:
+    """calibrated.worth of each."""
+    if not curve:
+        return rows
+    ends, worth = np.array(curve).T
+    slope = (worth[-1] - worth[-2]) / (ends[-1] - ends[-2])
+    found: Array = np.interp(rows, ends, worth) + slope * np.maximum(rows - ends[-1], 0.0)
+    return found
 
 
 def pooled(samples: Sequence[StepSamples]) -> StepSamples:

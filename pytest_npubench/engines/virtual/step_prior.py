@@ -1,13 +1,16 @@
 """A prior without peaks: the terms of a step cost in the window of iterations that it is to be fitted to.
 
-A CPU has no published peaks. The form is linear once it is known where rows take longer than the weights,
+A CPU has no published peaks. The form is linear once it is known what rows are worth (calibrated.Curve),
 
-    seconds = fixed + row x max(kink, rows) + context x context tokens (+ activation x activations)
+    seconds = fixed + row x max(kink, worth) + pair x pairs + context x context tokens (+ activation x activations)
 
-so each kink (0: rows are added to the weights, which are then in `fixed`) is tried, with non-negative least squares of
-the relative errors, in which what is far off counts less (Huber). What came out is the unit of each term, whose factor
-may be ten times more or less: so wide a prior leaves the fit (step_calibration.py) to the iterations. A term whose part
-of an iteration is not known to within LARGEST_UNKNOWN cannot be told from the others in this window, and is refused.
+so several are tried, with non-negative least squares of the relative errors, in which what is far off counts less
+(Huber): a line; kinks, up to which the weights take longer than the rows; and a slope for each stretch of rows, as each
+of many takes longer where a cache no longer holds them. Each is believed where it explains the iterations better than
+what is simpler. What came out is the unit of each term, whose factor may be ten times more or less: so wide a prior
+leaves the fit (step_calibration.py) to the iterations. A term whose part of an iteration is not known to within
+LARGEST_UNKNOWN cannot be told from the others in this window, and is refused; of a prompt's pairs it is left to the
+rows.
 
 Worked example: iterations of 8 to 64 rows take 3.3 ms + 0.137 ms a row. Had all of them 32 rows, 7.7 ms could be all
 fixed or all rows, and nothing would say what 64 rows take.
@@ -18,7 +21,9 @@ from __future__ import annotations
 import numpy as np
 
 from pytest_npubench.engines.shapes import DecoderShape
+from pytest_npubench.engines.virtual.calibrated import Curve
 from pytest_npubench.engines.virtual.calibration import ROBUST, Array, Prior
+from pytest_npubench.engines.virtual.measured_router import climbed
 from pytest_npubench.engines.virtual.step_calibration import NUM_INDEPENDENT, SCALES, StepSamples, check_enough
 from pytest_npubench.errors import ConfigError
 
@@ -29,13 +34,16 @@ LARGEST_UNKNOWN = 0.25
 LEAST_PART = 0.01
 """Of the mean iteration: what a term is given beforehand that least squares left nothing."""
 NUM_KINKS = 24
-MOST_TRIED = 2000  # iterations that each kink is tried on
-BETTER = 0.95  # times the error of the line without a kink, for one to be believed
+STRETCH = 2  # the rows at which a slope ends, over those at which it began, at least
+LEAST_IN_STRETCH = 20  # iterations
+MOST_TRIED = 2000  # iterations that each of these is tried on
+BETTER = 0.95  # times the error of what is simpler, for one to be believed
 NUM_PASSES = 4
 TINY = 1e-12
 WORDS = {
     "fixed_s": "the fixed part",
     "row_s": "rows",
+    "pair_s": "prompts' attention",
     "context_s": "the context that decode rows read",
     "activation_s": "expert activations",
 }
@@ -46,16 +54,24 @@ def prior_of_steps(shape: DecoderShape, samples: StepSamples, *, num_blocks: int
     decoded, and for a term that the window does not tell from the others."""
     check_enough(samples)
     usable = samples.usable
-    columns = {"fixed_s": np.ones(len(usable.seconds)), "row_s": usable.rows, "context_s": usable.context}
-    if not shape.is_dense:
-        columns["activation_s"] = usable.activations
+    columns = {"fixed_s": np.ones(len(usable.seconds)), "row_s": usable.rows(), "pair_s": usable.share * usable.pairs}
+    columns |= {"context_s": usable.context} | ({} if shape.is_dense else {"activation_s": usable.activations})
     columns = {name: column for name, column in columns.items() if column.any()}
-    every = slice(None, None, 1 + len(usable.seconds) // MOST_TRIED)
-    thin = {name: column[every] for name, column in columns.items()}
-    kink = _kink(thin, usable.chosen(every)) if shape.is_dense else 0.0
-    columns["row_s"] = np.maximum(kink, usable.rows)
-    found, off = _fitted(columns, usable.seconds)
-    _check_identified(columns, usable.seconds, off, num_independent=num_blocks * NUM_INDEPENDENT)
+    while True:
+        kink, curve = _worth(columns, usable, has_experts=not shape.is_dense)
+        columns["row_s"] = np.maximum(kink, usable.rows(curve))
+        found, off = _fitted(columns, usable.seconds)
+        unknown = _unknown(columns, usable.seconds, off, num_independent=num_blocks * NUM_INDEPENDENT)
+        worst = max(unknown, key=lambda name: unknown[name])
+        if unknown[worst] <= LARGEST_UNKNOWN:
+            break
+        if "pair_s" not in columns:
+            raise ConfigError(
+                f"these iterations do not tell {WORDS[worst]} from the rest: its part is known to "
+                f"{min(1.0, unknown[worst]):.0%} of an iteration; want a load whose batches and prompts differ more, "
+                "more iterations, or peaks"
+            )
+        del columns["pair_s"]
     mean_s = usable.seconds.mean()
     terms = {name: max(found[name], LEAST_PART * mean_s / column.mean()) for name, column in columns.items()}
     if kink:
@@ -65,18 +81,54 @@ def prior_of_steps(shape: DecoderShape, samples: StepSamples, *, num_blocks: int
         unit_s=np.array(list(terms.values())),
         mean=np.zeros(len(terms)),
         covariance=WIDE**2 * np.eye(len(terms)),
+        curve=curve,
     )
 
 
-def _kink(columns: dict[str, Array], samples: StepSamples) -> float:
-    """Rows up to which the weights take longer; 0 where no kink explains the iterations better than a line."""
-    tried = np.unique(np.quantile(samples.rows, np.linspace(0.05, 0.95, NUM_KINKS)))
-    errors = {
-        kink: float(np.abs(_fitted(columns | {"row_s": np.maximum(kink, samples.rows)}, samples.seconds)[1]).sum())
-        for kink in (0.0, *tried.tolist())
-    }
-    best = min(errors, key=lambda kink: errors[kink])
-    return best if errors[best] < BETTER * errors[0.0] else 0.0
+def _worth(columns: dict[str, Array], samples: StepSamples, *, has_experts: bool) -> tuple[float, Curve]:
+    """Rows up to which the weights take longer, 0 where they are added to the rows, and what rows are worth; () where
+    they are worth themselves. Experts are read as rows need them, which has no kink."""
+    every = slice(None, None, 1 + len(samples.seconds) // MOST_TRIED)
+    thin = samples.chosen(every)
+    others = {name: column[every] for name, column in columns.items() if name != "row_s"}
+
+    def error_of(tried: tuple[float, Curve]) -> float:
+        rows = {"row_s": np.maximum(tried[0], thin.rows(tried[1]))}
+        return float(np.abs(_fitted(others | rows, thin.seconds)[1]).sum())
+
+    kinks = np.unique(np.quantile(thin.rows(), np.linspace(0.05, 0.95, NUM_KINKS))).tolist()
+    best: tuple[float, Curve] = (0.0, ())
+    least = error_of(best)
+    for more in ([] if has_experts else [(kink, ()) for kink in kinks], [(0.0, _stretches(columns, samples))]):
+        errors = {tried: error_of(tried) for tried in more}
+        if errors and min(errors.values()) < BETTER * least:
+            best = min(errors, key=lambda tried: errors[tried])
+            least = errors[best]
+    return best
+
+
+def _stretches(columns: dict[str, Array], samples: StepSamples) -> Curve:
+    """A slope for each stretch of rows, the rows in all worth themselves; () where rows cost nothing."""
+    ends = _ends(samples)
+    without, beside = (climbed(ends, rows) for rows in (samples.decode, samples.decode + samples.prompt))
+    slopes = dict(zip(map(str, ends[1:]), (without + samples.share[:, None] * (beside - without)).T, strict=True))
+    others = {name: column for name, column in columns.items() if name != "row_s"}
+    found, _ = _fitted(others | slopes, samples.seconds)
+    risen = np.cumsum([0.0, *(found[name] for name in slopes)])
+    return tuple(zip(ends.tolist(), (risen / risen[-1] * ends[-1]).tolist(), strict=True)) if risen[-1] else ()
+
+
+def _ends(samples: StepSamples) -> Array:
+    """Of the stretches of rows that have a slope each: each is as long as LEAST_IN_STRETCH ran in it."""
+    seen = np.sort(np.concatenate([samples.decode + samples.prompt, samples.decode[samples.share < 1]]))
+    seen, ends, begun = seen[seen > 0], [0.0], 0
+    while begun + LEAST_IN_STRETCH < len(seen):
+        end = max(float(seen[begun + LEAST_IN_STRETCH]), STRETCH * ends[-1])
+        begun = int(np.searchsorted(seen, end, side="right"))
+        if len(seen) - begun < LEAST_IN_STRETCH or seen[-1] < STRETCH * end:
+            break
+        ends.append(end)
+    return np.array([*ends, float(seen[-1])])
 
 
 def _fitted(columns: dict[str, Array], seconds: Array) -> tuple[dict[str, float], Array]:
@@ -96,20 +148,15 @@ def _fitted(columns: dict[str, Array], seconds: Array) -> tuple[dict[str, float]
     return dict(zip(columns, (found / sizes).tolist(), strict=True)), off
 
 
-def _check_identified(columns: dict[str, Array], seconds: Array, off: Array, *, num_independent: int) -> None:
+def _unknown(columns: dict[str, Array], seconds: Array, off: Array, *, num_independent: int) -> dict[str, float]:
+    """The standard error of each term's part, as a part of the mean iteration."""
     parts = np.stack(list(columns.values()), axis=1) / seconds[:, None]
     parts = parts / parts.mean(axis=0)
     share = min(1.0, num_independent / len(seconds))
     # of each column in units of its mean: the standard error is that of its part of the mean iteration
     curvature = share * parts.T @ parts + TINY * len(seconds) * np.eye(len(columns))
     errors = max(SCALES[1], _scatter(off)) * np.sqrt(np.diag(np.linalg.inv(curvature)))
-    worst = int(np.argmax(errors))
-    if errors[worst] > LARGEST_UNKNOWN:
-        raise ConfigError(
-            f"these iterations do not tell {WORDS[list(columns)[worst]]} from the rest: its part is known to "
-            f"{min(1.0, errors[worst]):.0%} of an iteration; want a load whose batches and prompts differ more, more "
-            "iterations, or peaks"
-        )
+    return dict(zip(columns, errors.tolist(), strict=True))
 
 
 def _scatter(off: Array) -> float:

@@ -36,8 +36,9 @@ class Iteration:
     """One call of the engine that ran layers.
 
     num_prefill_tokens: prompt tokens scheduled, those of a preempted request again; under layered prefill a prompt's
-    tokens in each of its iterations, through num_prefill_layers of the layers (None: all). num_running: admitted
-    requests. kv_fraction: of the KV cache's blocks, those in use.
+    tokens in each of its iterations, through num_prefill_layers of the layers (None: all).
+    num_prefill_pairs: over these tokens, how many each attends to, as in a serving.log.IterationLog. num_running:
+    admitted requests. kv_fraction: of the KV cache's blocks, those in use.
     expert_activations: distinct experts of each layer summed over the layers; None where nothing counts them.
     """
 
@@ -46,6 +47,7 @@ class Iteration:
     num_decode: int
     num_prefill_tokens: int
     num_prefill_layers: int | None
+    num_prefill_pairs: int
     num_running: int
     num_waiting: int
     kv_fraction: float

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_npubench.serving.iteration import PrefillRow
+from pytest_npubench.serving.log import prefill_pairs
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduled:
@@ -17,6 +20,7 @@ class Scheduled:
     num_decode: int
     num_prefill_tokens: int
     num_prefill_layers: int | None
+    num_prefill_pairs: int
     num_running: int
     num_waiting: int
     kv_fraction: float
@@ -44,13 +48,26 @@ class ScheduleWatch:
     def _read(self, output: Any) -> Scheduled:
         counts: dict[str, int] = output.num_scheduled_tokens
         requests = self._scheduler.requests
-        decode = [name for name, count in counts.items() if count == 1 and requests[name].num_output_tokens > 0]
+        decode = {name for name, count in counts.items() if count == 1 and requests[name].num_output_tokens > 0}
+        prompts = [
+            PrefillRow(request=0, first_token=first, num_tokens=counts[name])
+            for name, first in _firsts(output).items()
+            if name not in decode
+        ]
         stage = getattr(output, "stage", None)  # of layered prefill alone
         return Scheduled(
             num_decode=len(decode),
             num_prefill_tokens=sum(counts.values()) - len(decode),
             num_prefill_layers=None if stage is None else stage.group.num_layers,
+            num_prefill_pairs=prefill_pairs(prompts),
             num_running=len(self._scheduler.running),
             num_waiting=len(self._scheduler.waiting),
             kv_fraction=self._scheduler.kv_cache_manager.usage,
         )
+
+
+def _firsts(output: Any) -> dict[str, int]:
+    """Of each request that is scheduled, how many tokens it has in the KV cache already."""
+    cached = output.scheduled_cached_reqs
+    new = {one.req_id: one.num_computed_tokens for one in output.scheduled_new_reqs}
+    return new | dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))

@@ -150,6 +150,7 @@ def _iteration(ran: Scheduled, start_s: float, end_s: float, count_experts: Call
         num_decode=ran.num_decode,
         num_prefill_tokens=ran.num_prefill_tokens,
         num_prefill_layers=ran.num_prefill_layers,
+        num_prefill_pairs=ran.num_prefill_pairs,
         num_running=ran.num_running,
         num_waiting=ran.num_waiting,
         kv_fraction=ran.kv_fraction,

@@ -3,11 +3,11 @@
 One cost is fitted to the iterations of all policies in the calibration rounds, without peaks; which experts ran is
 taken from there, too. How slow each of these blocks was, measured over predicted seconds of its iterations, tells what
 the machine's speed does between rounds and what the form misses of a policy; for iterations with prompt tokens and for
-those that only decode apart. A further block is served at the mean of both, and at both ends of the intervals that hold
-its own: those runs are the band.
+those that only decode apart. A further block is served at the median of both, and at both ends of the intervals that
+hold its own: those runs are the prediction and its band.
 
-Worked example: blocks of two rounds took 1.00 and 1.20 times what one cost says. A further block is predicted at their
-mean, 1.095, and the interval of its speed is known as badly as two rounds tell it.
+Worked example: blocks of two rounds took 1.00 and 1.20 times what one cost says. A further block is predicted at 1.095,
+and the interval of its speed is known as badly as two rounds tell it.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ def mean_tpot_s(block: ServedBlock) -> float:
 
 
 FIGURES: Mapping[str, Callable[[ServedBlock], float]] = {"ttft": mean_ttft_s, "tpot": mean_tpot_s, "e2e": mean_e2e_s}
+NUM_PARTS = 4
+UNSTEADY = 1.25
+"""Times as slow in one of NUM_PARTS of a block as in another: what others do on the machine, which nothing predicts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """Of the mean TTFT, TPOT or E2E of one block, with the ends of its band; seconds."""
+class Figure:
+    """Mean TTFT, TPOT or E2E of one block, with the ends of its band; seconds."""
 
-    figure: str
-    policy: str
-    round_index: int
     predicted_s: float
     low_s: float
     high_s: float
@@ -74,6 +74,39 @@ class Prediction:
     @property
     def is_covered(self) -> bool:
         return self.low_s <= self.measured_s <= self.high_s
+
+    @property
+    def error(self) -> float:
+        return self.predicted_s / self.measured_s - 1
+
+    @property
+    def half_width(self) -> float:
+        """Half of the band, over what was measured."""
+        return (self.high_s - self.low_s) / 2 / self.measured_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """A block as it was served, and the runs at the least, the median and the most of its speed. speed_change: how many
+    times as slow its machine was in one part of it as in another, by its iterations."""
+
+    policy: str
+    measured: ServedBlock
+    low: ServedBlock
+    predicted: ServedBlock
+    high: ServedBlock
+    speed_change: float
+
+    @property
+    def is_steady(self) -> bool:
+        return self.speed_change < UNSTEADY
+
+    def figure(self, name: str) -> Figure:
+        """Of FIGURES."""
+        of = FIGURES[name]
+        return Figure(
+            predicted_s=of(self.predicted), low_s=of(self.low), high_s=of(self.high), measured_s=of(self.measured)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,23 +153,17 @@ class CalibratedRounds:
         times."""
         return max(most_misses(one, coverage, known_sd=MEAN_SCALE) for one in (self.prompt, self.decode))
 
-    def predicted(
-        self, plan: ServingPlan, point: ServedPoint, block: ServedBlock, round_index: int, coverage: float
-    ) -> tuple[Prediction, ...]:
-        """TTFT, TPOT and E2E of a block of another round. Raises MeasurementError for a calibration on one round."""
+    def predicted(self, plan: ServingPlan, point: ServedPoint, block: ServedBlock, coverage: float) -> Prediction:
+        """Of a block of another round. Raises MeasurementError for a calibration on one round."""
         ends = [_ends(one, coverage) for one in (self.prompt, self.decode)]
-        runs = [self._served(plan, point, block, *both) for both in zip(*ends, strict=True)]
-        return tuple(
-            Prediction(
-                figure=name,
-                policy=point.policy,
-                round_index=round_index,
-                predicted_s=figure(runs[1]),
-                low_s=figure(runs[0]),
-                high_s=figure(runs[2]),
-                measured_s=figure(block),
-            )
-            for name, figure in FIGURES.items()
+        low, middle, high = (self._served(plan, point, block, *both) for both in zip(*ends, strict=True))
+        return Prediction(
+            policy=point.policy,
+            measured=block,
+            low=low,
+            predicted=middle,
+            high=high,
+            speed_change=_speed_change(self.cost, _samples(plan, block)),
         )
 
     def _served(
@@ -178,8 +205,7 @@ def leave_one_out(plan: ServingPlan, blocks: Blocks, coverage: float) -> tuple[P
     for left_out in range(num_rounds):
         others = {point: [*own[:left_out], *own[left_out + 1 :]] for point, own in blocks.items()}
         calibrated = CalibratedRounds.of(plan, others)
-        for point, own in blocks.items():
-            found += calibrated.predicted(plan, point, own[left_out], left_out, coverage)
+        found += [calibrated.predicted(plan, point, own[left_out], coverage) for point, own in blocks.items()]
     return tuple(found)
 
 
@@ -195,10 +221,18 @@ def _slow(cost: CalibratedCost, samples: StepSamples) -> tuple[float, float]:
     return with_prompt.slow(cost), without.slow(cost)
 
 
+def _speed_change(cost: CalibratedCost, samples: StepSamples) -> float:
+    """Between parts of equal time."""
+    ends = samples.seconds.cumsum()
+    part = np.minimum(ends / ends[-1] * NUM_PARTS, NUM_PARTS - 1).astype(int)
+    speeds = [samples.chosen(part == index).slow(cost) for index in np.unique(part)]
+    return math.exp(max(speeds) - min(speeds))
+
+
 def _ends(slow: FloatArray, coverage: float) -> tuple[float, float, float]:
-    """How many times as long a further block's iterations take: at least, on the mean, and at most."""
-    middle, half = float(slow.mean()), float(half_width(slow, coverage, known_sd=MEAN_SCALE))
-    return math.exp(middle - half), math.exp(middle), math.exp(middle + half)
+    """How many times as long a further block's iterations take: at least, in the median, and at most."""
+    mean, half = float(slow.mean()), float(half_width(slow, coverage, known_sd=MEAN_SCALE))
+    return math.exp(mean - half), math.exp(float(np.median(slow))), math.exp(mean + half)
 
 
 def _request(record: RequestRecord) -> ServingRequest:

@@ -152,6 +152,7 @@ class VllmServer:
                 num_decode=item.num_decode,
                 num_prefill_tokens=item.num_prefill_tokens,
                 num_prefill_layers=_prefill_layers(item, shape.num_layers),
+                num_prefill_pairs=item.num_prefill_pairs,
                 num_running=item.num_running,
                 num_waiting=item.num_waiting,
             )

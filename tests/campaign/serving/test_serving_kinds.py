@@ -44,7 +44,7 @@ def test_axes_and_points_are_plain_and_told_apart(name):
 @pytest.mark.parametrize("name", KINDS)
 def test_on_the_paper_s_load_every_experiment_ends_as_the_paper_s(name, measure):
     """Energy is not modelled; all else passes, and survives the journal."""
-    kind, cases, measured = measure(plan_for(name), name, num_rounds=3 if name == "simulated_coverage" else 2)
+    kind, cases, measured = measure(plan_for(name), name, num_rounds=6 if name == "simulated_coverage" else 2)
     for case in cases:
         judgement = kind.judge(case, plan_for(name), measured)
         expected = VerdictKind.INCONCLUSIVE if name == "energy" else VerdictKind.PASSED

@@ -8,6 +8,8 @@ import pytest
 from scipy.stats import binom
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.engines.virtual.calibrated import CalibratedCost
+from pytest_npubench.engines.virtual.step_calibration import StepSamples
 from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.scheduling import figures, simulated
 from pytest_npubench.suites.scheduling.kinds.simulated_coverage import KIND
@@ -72,10 +74,68 @@ def test_of_machines_that_drift_the_band_holds_nine_in_ten(measure):
         others = {point: own[1:] for point, own in blocks.items()}
         calibrated = simulated.CalibratedRounds.of(plan, others)
         (point, own), *_ = blocks.items()
-        held.update(one.figure for one in calibrated.predicted(plan, point, own[0], 0, 0.9) if one.is_covered)
+        predicted = calibrated.predicted(plan, point, own[0], 0.9)
+        held.update(name for name in simulated.FIGURES if predicted.figure(name).is_covered)
     assert held.keys() == set(simulated.FIGURES)
     for number in held.values():
         assert binom.cdf(number, NUM_MACHINES, 0.9) > 0.01
+
+
+def test_requests_of_a_steady_machine_are_predicted(judged):
+    """Of a virtual one whose cost has another form: experts are read or multiplied, whichever takes longer."""
+    judgement = judged((1.0, 1.0, 1.0, 1.0))
+    assert judgement.verdict.kind is VerdictKind.PASSED
+    detail = judgement.detail
+    assert detail.num_steady == 8
+    assert detail.errors.keys() == set(simulated.FIGURES)
+    for error in detail.errors.values():
+        assert abs(error.mean_error) < 0.05
+        assert abs(error.p99_error) < 0.10
+    assert all(row.p99_error is not None for row in detail.rows)
+
+
+@pytest.mark.parametrize(("part", "metric"), [("prompt", "ttft mean error"), ("decode", "tpot")])
+def test_a_cost_that_is_wrong_fails(judged, monkeypatch, part, metric):
+    real = simulated.CalibratedRounds._served
+
+    def wrong(self, plan, point, block, prompt, decode):
+        slower = {"prompt": prompt, "decode": decode}
+        slower[part] *= 1.3
+        return real(self, plan, point, block, **slower)
+
+    monkeypatch.setattr(simulated.CalibratedRounds, "_served", wrong)
+    monkeypatch.setattr(simulated.CalibratedRounds, "most_misses", lambda *_: 99)
+    judgement = judged((1.0, 1.0, 1.0, 1.0))
+    assert judgement.verdict.kind is VerdictKind.FAILED
+    assert metric in judgement.verdict.reason
+
+
+def test_blocks_in_which_the_speed_changed_say_nothing_of_errors(judged, monkeypatch):
+    monkeypatch.setattr(simulated, "UNSTEADY", 1.0)
+    judgement = judged((1.0, 1.0, 1.0))
+    assert judgement.verdict.kind is VerdictKind.INCONCLUSIVE
+    assert "within 6 of 6 blocks: errors say nothing" in judgement.verdict.reason
+    assert judgement.detail.errors == {}
+    assert judgement.detail.num_steady == 0
+    assert {row.p99_error for row in judgement.detail.rows} == {None}
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.5, 3.0])
+def test_how_much_the_speed_changed_within_a_block(slower):
+    """The second half of iterations that are all alike takes so many times as long."""
+    cost = CalibratedCost(num_layers=8, fixed_s=0.01)
+    number, nothing = 400, np.zeros(400)
+    seconds = np.where(np.arange(number) < number / 2, 0.01, 0.01 * slower)
+    samples = StepSamples(
+        seconds=seconds,
+        decode=np.ones(number),
+        prompt=nothing,
+        pairs=nothing,
+        share=nothing,
+        context=nothing,
+        activations=nothing,
+    )
+    assert simulated._speed_change(cost, samples) == pytest.approx(slower, rel=0.02)
 
 
 def test_two_rounds_are_too_few(judged):

@@ -90,6 +90,7 @@ class StandInEngine:
                     num_decode=0 if index == 0 else sum(one.output_tokens > index for one in requests),
                     num_prefill_tokens=0 if index else prompts,
                     num_prefill_layers=2 if self.settings.policy == "layered" and not index else None,
+                    num_prefill_pairs=0 if index else 7 * prompts,
                     num_running=len(requests),
                     num_waiting=0,
                     kv_fraction=0.25,
@@ -182,6 +183,7 @@ def test_a_block_comes_back_with_every_time_and_count(plan, server):
     assert [record.ttft_s for record in result.records] == pytest.approx([0.6, 0.1])
     assert list(result.log.num_prefill_tokens) == [12, 0, 0]
     assert list(result.log.num_prefill_layers) == [2, 0, 0]
+    assert list(result.log.num_prefill_pairs) == [7 * result.log.num_prefill_tokens[0], 0, 0]
     assert list(result.log.expert_load_bytes) == [10 * 3 * 32 * 16 * 4] * 3  # gate, up and down in fp32
     assert set(result.log.kv_bytes) == {2048 // 4 * 2 * 4 * 2 * 8 * 4}  # a quarter; keys and values of 4 layers
     assert (result.started_s, result.ended_s, result.num_layers) == (0.0, pytest.approx(0.8), 4)

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_npubench.engines.shapes import decoder_shape
-from pytest_npubench.engines.virtual.calibrated import CalibratedCost
+from pytest_npubench.engines.virtual.calibrated import CalibratedCost, worth
 from pytest_npubench.engines.virtual.step_calibration import StepSamples, calibrate_steps
 from pytest_npubench.engines.virtual.step_prior import prior_of_steps
 from pytest_npubench.errors import ConfigError
@@ -29,8 +31,10 @@ def window(cost: CalibratedCost, *, rows: tuple[int, int] = (1, 300), noise: flo
     decode = np.minimum(every, random.integers(0, 20, NUM_ITERATIONS))
     samples = StepSamples(
         seconds=np.ones(NUM_ITERATIONS),
-        rows=every,
+        decode=decode,
         prompt=every - decode,
+        pairs=(every - decode) * random.integers(1, 2000, NUM_ITERATIONS),
+        share=np.where(every > decode, 1.0, 0.0),
         context=decode * random.integers(50, 500, NUM_ITERATIONS),
         activations=8 * 32 * (1 - np.exp(-every / 20 * random.uniform(0.5, 1.5, NUM_ITERATIONS))),
     )
@@ -45,10 +49,47 @@ def test_a_known_cost_is_found_without_peaks(cost: CalibratedCost) -> None:
     assert found.row_s == pytest.approx(cost.row_s, rel=0.05)
     assert found.activation_s == pytest.approx(cost.activation_s, rel=0.05)
     assert found.fixed_s + found.weights_s == pytest.approx(cost.fixed_s + cost.weights_s, rel=0.1)
+    assert not found.curve
     if not cost.has_experts:
         assert (found.weights_s > 0) is (cost.weights_s > 0)
     other = window(cost, rows=(20, 200), noise=0.0)
     np.testing.assert_allclose(other.predicted(found), other.seconds, rtol=0.05)
+
+
+CURVE = ((0.0, 0.0), (100.0, 60.0), (300.0, 400.0))
+
+
+@pytest.mark.parametrize("cost", [LINE, EXPERTS], ids=["dense", "experts"])
+def test_many_rows_may_take_longer_each_than_few_and_prompts_look_back(cost: CalibratedCost) -> None:
+    real = replace(cost, curve=CURVE, pair_s=0.5e-7)
+    shape, samples = (MOE if cost.has_experts else DENSE), window(real)
+    found = calibrate_steps(shape, prior_of_steps(shape, samples), samples).best
+    assert found.pair_s == pytest.approx(real.pair_s, rel=0.05)
+    assert found.curve
+    other = window(real, rows=(20, 200), noise=0.0)
+    off = np.abs(other.predicted(found) / other.seconds - 1)  # a bend lies where it lies, a stretch ends elsewhere
+    assert off.mean() < 0.03
+    assert off.max() < 0.15
+
+
+def test_pairs_that_nothing_tells_from_rows_stay_in_the_rows() -> None:
+    samples = window(LINE)
+    samples = replace(samples, pairs=100 * samples.rows(), share=np.ones(NUM_ITERATIONS))
+    found = calibrate_steps(DENSE, prior_of_steps(DENSE, samples), samples).best
+    assert found.pair_s == 0.0
+    assert found.row_s == pytest.approx(LINE.row_s, rel=0.05)
+
+
+@given(st.lists(st.tuples(st.floats(0.5, 500), st.floats(0, 500)), min_size=1, max_size=6), st.floats(0, 5000))
+def test_what_rows_are_worth_is_straight_between_points_and_on(steps: list[tuple[float, float]], rows: float) -> None:
+    """Against numpy's interpolation, with the last slope carried on by one point more."""
+    ends = np.concatenate([np.zeros((1, 2)), np.cumsum(steps, axis=0)])
+    on = ends[-1] + 20 * (ends[-1] - ends[-2]) * 500
+    curve = tuple((float(low), float(high)) for low, high in ends)
+    expected = np.interp(rows, [*ends[:, 0], on[0]], [*ends[:, 1], on[1]])
+    assert worth(curve, rows) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    sample = replace(window(LINE), decode=np.full(NUM_ITERATIONS, rows), share=np.zeros(NUM_ITERATIONS))
+    assert sample.rows(curve)[0] == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
 def test_a_tenth_of_iterations_that_hang_do_not_count_for_more() -> None:

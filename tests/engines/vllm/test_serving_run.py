@@ -75,6 +75,7 @@ class FakeEngine:
             num_decode=1,
             num_prefill_tokens=0,
             num_prefill_layers=None,
+            num_prefill_pairs=0,
             num_running=len(self._left),
             num_waiting=0,
             kv_fraction=0.0,

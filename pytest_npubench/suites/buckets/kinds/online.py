@@ -2,26 +2,26 @@
 
 The profile's TTFT_b and TBT_b are step costs of the same serving loop on a virtual clock (engines/virtual/buckets.py),
 which replays the arrivals of every round. Each round has a profile of its own points: a machine that slows down for a
-round has queues there that no mean profile has. Requests of all rounds together give means and 99th percentiles; a case
-fails where a mean is off by more than limits.mean_error, or a percentile by more than limits.case_error. The errors of
-the median round stand beside them: what is wrong with the model is so in every round, what others on the machine did
-while requests were served is not.
+round has queues there that no mean profile has. Requests of all rounds together give means and 99th percentiles
+(stats/latency_errors.py); a case fails where a mean is off by more than limits.mean_error, or a percentile by more than
+limits.case_error. In ten rounds the worst queue alone makes the percentile of TTFT, and whatever its machine did makes
+the error; ROUNDS have several.
 
 The rate is a share of what this machine serves, found at warm-up. No limit follows from it: the errors are ratios.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import columns_of
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CostRecord
-from pytest_npubench.errors import MeasurementError
+from pytest_npubench.stats.latency_errors import LatencyError, latency_errors
 from pytest_npubench.suites.buckets.plan import ONLINE, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, served_name
 from pytest_npubench.verdict import Gate, judge_gates
@@ -31,46 +31,19 @@ if TYPE_CHECKING:
     from pytest_npubench.predictors.profile import BucketProfile
     from pytest_npubench.serving.metrics import RequestRecord
 
-FIGURES: Mapping[str, Callable[[RequestRecord], float | None]] = {
-    "ttft": lambda record: record.ttft_s,
-    "tpot": lambda record: record.tpot_s,
-    "e2e": lambda record: record.e2e_latency_s,
-}
-P99 = 0.99
+ROUNDS = 40  # requests queue in one of ten: the 99th percentile of TTFT is made in those
 VISIT_S = 1.0  # of a profile point: each round is predicted from its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OnlineFigure:
-    """Measured and predicted seconds of one figure over all requests that have it; round_mean_error and
-    round_p99_error: errors of the median round, None in journals from before they were told."""
-
-    mean_s: float
-    predicted_mean_s: float
-    p99_s: float
-    predicted_p99_s: float
-    round_mean_error: float | None = None
-    round_p99_error: float | None = None
-
-    @property
-    def mean_error(self) -> float:
-        """Of all requests together."""
-        return self.predicted_mean_s / self.mean_s - 1
-
-    @property
-    def p99_error(self) -> float:
-        return self.predicted_p99_s / self.p99_s - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineDetail:
-    """figures by name: ttft, tpot, e2e. cost is that of the profile, all buckets together."""
+    """figures by name of the latency: ttft, tpot, e2e. cost is that of the profile, all buckets together."""
 
     workload: str
     rate_per_s: float
     num_requests: int
     num_rounds: int
-    figures: Mapping[str, OnlineFigure]
+    figures: Mapping[str, LatencyError]
     cost: CostRecord
 
 
@@ -101,7 +74,7 @@ class OnlineKind:
         rounds = [replace(measured, rounds=[row]) for row in measured.rounds if columns_of(row, name)]
         blocks = [one.visits(name, ServedBlock)[0][0] for one in rounds]
         profiles = [lens_profile(plan, one, plan.buckets) for one in rounds]
-        found = figures(
+        found = latency_errors(
             [
                 (block.records, predicted(plan, profile, block.records))
                 for block, profile in zip(blocks, profiles, strict=True)
@@ -139,8 +112,7 @@ class OnlineKind:
         )
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
-        """min_rounds are what the load was planned with."""
-        return True
+        return len(measured.rounds) >= ROUNDS
 
 
 def predicted(plan: BucketPlan, profile: BucketProfile, records: Sequence[RequestRecord]) -> tuple[RequestRecord, ...]:
@@ -172,36 +144,6 @@ def predicted(plan: BucketPlan, profile: BucketProfile, records: Sequence[Reques
         for one in records
     ]
     return serve_slots(requests, executor, VirtualClock()).records
-
-
-def figures(rounds: Sequence[tuple[Sequence[RequestRecord], Sequence[RequestRecord]]]) -> dict[str, OnlineFigure]:
-    """By name, of measured and predicted requests of each round. Raises MeasurementError where no request has more than
-    one token."""
-    found = {}
-    for name, of in FIGURES.items():
-        values = [[[value for one in side if (value := of(one)) is not None] for side in row] for row in rounds]
-        told = [row for row in values if row[0]]
-        if not told:
-            raise MeasurementError(
-                f"no request of {sum(len(row[0]) for row in rounds)} has a {name}; want requests of two tokens and more"
-            )
-        means, tails = ([[of_side(side) for side in row] for row in told] for of_side in (fmean, _p99))
-        real, virtual = ([value for row in told for value in row[side]] for side in (0, 1))
-        found[name] = OnlineFigure(
-            mean_s=fmean(real),
-            predicted_mean_s=fmean(virtual),
-            p99_s=_p99(real),
-            predicted_p99_s=_p99(virtual),
-            round_mean_error=median(predicted_s / real_s - 1 for real_s, predicted_s in means),
-            round_p99_error=median(predicted_s / real_s - 1 for real_s, predicted_s in tails),
-        )
-    return found
-
-
-def _p99(values: Sequence[float]) -> float:
-    import numpy as np
-
-    return float(np.quantile(values, P99))
 
 
 KIND = OnlineKind()

@@ -1,23 +1,34 @@
-"""Does a calibrated simulation's 90 % band hold 90 % of what was served? On the blocks that other cases serve anyway.
+"""Does a calibrated simulation predict what was served, and its 90 % band hold 90 % of it?
 
-Each round is predicted from a cost that was calibrated on the other rounds' iterations (simulated.py): mean TTFT, TPOT
-and E2E of its block under each policy, with its own arrivals. Those of models with experts are the blocks of `policy`,
-without policies that pad, whose padding rows no log counts, and without the pair; those of dense models are the blocks
-of `dense_control`. The three figures of a block are not independent, so each is counted by itself. How many blocks
-chance lets a band miss is simulated with their drift shared as it is (stats/rounds_spread.py), where independent blocks
-would have the binomial bound. Fewer than LEAST_ROUNDS rounds, and iterations that do not tell the cost, say nothing.
+On the blocks that other cases serve anyway: of models with experts those of `policy`, without policies that pad, whose
+padding rows no log counts, and without the pair; of dense models those of `dense_control`. Each round is predicted from
+a cost that was calibrated on the other rounds' iterations (simulated.py): TTFT, TPOT and E2E of its block under each
+policy, with its own arrivals.
+
+Over the requests of all blocks together a mean must not be off by more than MEAN_ERROR, and a 99th percentile by more
+than P99_ERROR. Blocks in which the machine was UNSTEADY times as slow in one part as in another, by their iterations,
+are left out of that: others used it. ROUNDS are measured, so that no single one makes the errors.
+
+The bands are to hold what others do, too, so that every block counts there. The three figures of a block are not
+independent, so each is counted by itself. How many blocks chance lets a band miss is simulated with their drift shared
+as it is (stats/rounds_spread.py), where independent blocks would have the binomial bound.
+
+Fewer than LEAST_ROUNDS rounds, iterations that do not tell the cost, and fewer than LEAST_STEADY of the blocks that are
+steady say nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.stats.latency_errors import LatencyError, latency_errors
 from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
 from pytest_npubench.suites.scheduling.figures import blocks, check_whole
 from pytest_npubench.suites.scheduling.plan import ServingPlan
@@ -27,9 +38,12 @@ from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 if TYPE_CHECKING:
-    from pytest_npubench.suites.scheduling.simulated import Prediction
+    from pytest_npubench.suites.scheduling.simulated import Figure, Prediction
 
 COVERAGE = 0.9
+MEAN_ERROR, P99_ERROR = 0.05, 0.10
+LEAST_STEADY = 0.5
+ROUNDS = 6
 LEAST_ROUNDS = 3  # two to calibrate on, or nothing tells the spread between rounds
 NOT_SIMULATED = ("static", "disaggregated")
 
@@ -37,7 +51,8 @@ NOT_SIMULATED = ("static", "disaggregated")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandRow:
     """One figure under one policy: of num_blocks those that the band held; predicted over measured - 1, and half of the
-    band over what was measured, each as the mean over the blocks."""
+    band over what was measured, each as the mean over the blocks; p99_error: that of the 99th percentile over the
+    requests of the steady blocks, None where there are none."""
 
     figure: str
     policy: str
@@ -45,17 +60,21 @@ class BandRow:
     num_covered: int
     error: float
     half_width: float
+    p99_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedCoverageDetail(ServingDetail):
-    """most_misses: what chance lets each figure miss; None and no rows where nothing could be predicted."""
+    """most_misses: what chance lets each figure miss; None and no rows where nothing could be predicted. errors: of
+    all requests of the num_steady blocks together, by latency."""
 
     rate_per_s: float
     coverage: float
     num_rounds: int
     most_misses: int | None
     rows: tuple[BandRow, ...]
+    num_steady: int = 0
+    errors: Mapping[str, LatencyError] = field(default_factory=dict)
 
 
 class SimulatedCoverageKind(LoadExperiment):
@@ -73,7 +92,7 @@ class SimulatedCoverageKind(LoadExperiment):
         return tuple(served(policy, plan, plan.load(case)) for policy in _policies(plan))
 
     def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
-        from pytest_npubench.suites.scheduling.simulated import CalibratedRounds, leave_one_out
+        from pytest_npubench.suites.scheduling.simulated import FIGURES, UNSTEADY, CalibratedRounds, leave_one_out
 
         found = {point: blocks(measured, point) for point in self.points(case, plan)}
         for own in found.values():
@@ -87,31 +106,56 @@ class SimulatedCoverageKind(LoadExperiment):
             most = CalibratedRounds.of(plan, found).most_misses(COVERAGE)
         except ConfigError as error:
             return _unknown(rate_per_s, num_rounds, str(error))
-        figures = {one.figure: [other for other in predictions if other.figure == one.figure] for one in predictions}
-        gates = tuple(
+        figures = {name: [one.figure(name) for one in predictions] for name in FIGURES}
+        gates = [
             Gate(
                 metric=f"mean {name.upper()} of {len(own)} blocks outside the {COVERAGE:.0%} band",
                 value=sum(not one.is_covered for one in own),
                 limit=most,
             )
             for name, own in figures.items()
-        )
-        rows = tuple(
-            _row([one for one in own if one.policy == point.policy]) for own in figures.values() for point in found
-        )
+        ]
+        steady = [one for one in predictions if one.is_steady]
+        is_known = len(steady) >= LEAST_STEADY * len(predictions)
+        errors = _errors(steady) if is_known else {}
+        gates += [
+            gate
+            for name, own in errors.items()
+            for gate in (
+                Gate(metric=f"{name} mean error", value=abs(own.mean_error), limit=MEAN_ERROR, unit="%"),
+                Gate(metric=f"{name} p99 error", value=abs(own.p99_error), limit=P99_ERROR, unit="%"),
+            )
+        ]
+        verdict = judge_gates(tuple(gates))
+        if not (is_known or verdict.failing):
+            verdict = Verdict(
+                kind=VerdictKind.INCONCLUSIVE,
+                reason=f"the machine's speed changed by {UNSTEADY - 1:.0%} and more within "
+                f"{len(predictions) - len(steady)} of {len(predictions)} blocks: errors say nothing",
+            )
+        by_policy = {point.policy: [one for one in predictions if one.policy == point.policy] for point in found}
         e2e = figures["e2e"]
         predicted_s, measured_s = (fmean(getattr(one, name) for one in e2e) for name in ("predicted_s", "measured_s"))
         return Judgement(
-            verdict=judge_gates(gates),
+            verdict=verdict,
             what=f"mean E2E of {len(e2e)} blocks, {rate_per_s:.3g} req/s",
             metrics=tuple(metric for name, own in figures.items() for metric in _metrics(name, own)),
             measured_s=measured_s,
             predicted_s=predicted_s,
             error=predicted_s / measured_s - 1,
             detail=SimulatedCoverageDetail(
-                rate_per_s=rate_per_s, coverage=COVERAGE, num_rounds=num_rounds, most_misses=most, rows=rows
+                rate_per_s=rate_per_s,
+                coverage=COVERAGE,
+                num_rounds=num_rounds,
+                most_misses=most,
+                rows=tuple(_row(name, own) for name, own in product(FIGURES, by_policy.values())),
+                num_steady=len(steady),
+                errors=errors,
             ),
         )
+
+    def settled(self, case: Case, plan: ServingPlan, measured: Measured) -> bool:
+        return len(measured.rounds) >= ROUNDS
 
 
 def _policies(plan: ServingPlan) -> tuple[str, ...]:
@@ -129,27 +173,29 @@ def _unknown(rate_per_s: float, num_rounds: int, why: str) -> Judgement:
     )
 
 
-def _row(own: Sequence[Prediction]) -> BandRow:
+def _errors(predictions: Sequence[Prediction]) -> dict[str, LatencyError]:
+    return latency_errors([(one.measured.records, one.predicted.records) for one in predictions])
+
+
+def _row(name: str, predictions: Sequence[Prediction]) -> BandRow:
+    own, steady = [one.figure(name) for one in predictions], [one for one in predictions if one.is_steady]
     return BandRow(
-        figure=own[0].figure,
-        policy=own[0].policy,
+        figure=name,
+        policy=predictions[0].policy,
         num_blocks=len(own),
         num_covered=sum(one.is_covered for one in own),
-        error=fmean(one.predicted_s / one.measured_s - 1 for one in own),
-        half_width=_half_width(own),
+        error=fmean(one.error for one in own),
+        half_width=fmean(one.half_width for one in own),
+        p99_error=_errors(steady)[name].p99_error if steady else None,
     )
 
 
-def _metrics(name: str, own: Sequence[Prediction]) -> tuple[Metric, ...]:
-    covered = fmean(one.is_covered for one in own)
+def _metrics(name: str, own: Sequence[Figure]) -> tuple[Metric, ...]:
+    half_width = fmean(one.half_width for one in own)
     return (
-        Metric(name=f"{name}_covered_fraction", unit="", value=covered, gate="none"),
-        Metric(name=f"{name}_band_half_width", unit="", value=_half_width(own), gate="none"),
+        Metric(name=f"{name}_covered_fraction", unit="", value=fmean(one.is_covered for one in own), gate="none"),
+        Metric(name=f"{name}_band_half_width", unit="", value=half_width, gate="none"),
     )
-
-
-def _half_width(own: Sequence[Prediction]) -> float:
-    return fmean((one.high_s - one.low_s) / 2 / one.measured_s for one in own)
 
 
 KIND = SimulatedCoverageKind()

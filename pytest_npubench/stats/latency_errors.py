@@ -1,0 +1,89 @@
+"""Predicted against measured requests: errors of TTFT, TPOT and E2E in their means and 99th percentiles.
+
+Requests of all rounds count together. The errors of the median round stand beside them: what is wrong with a model is
+so in every round, what others on the machine did while requests were served is not.
+
+Worked example: means of 100 and 300 ms predicted as 110 and 290 ms: +10 % and -3.3 % in the rounds, 0 % together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Protocol
+
+from pytest_npubench.errors import MeasurementError
+
+
+class Served(Protocol):
+    """A request that was served, as serving.metrics.RequestRecord; None where it has not so many tokens."""
+
+    @property
+    def ttft_s(self) -> float | None: ...
+    @property
+    def tpot_s(self) -> float | None: ...
+    @property
+    def e2e_latency_s(self) -> float: ...
+
+
+LATENCIES: Mapping[str, Callable[[Served], float | None]] = {
+    "ttft": lambda one: one.ttft_s,
+    "tpot": lambda one: one.tpot_s,
+    "e2e": lambda one: one.e2e_latency_s,
+}
+P99 = 0.99
+
+Round = tuple[Sequence[Served], Sequence[Served]]
+"""Measured and predicted requests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyError:
+    """Measured and predicted seconds of one latency over all requests that have it; round_mean_error and
+    round_p99_error: errors of the median round, None in journals from before they were told."""
+
+    mean_s: float
+    predicted_mean_s: float
+    p99_s: float
+    predicted_p99_s: float
+    round_mean_error: float | None = None
+    round_p99_error: float | None = None
+
+    @property
+    def mean_error(self) -> float:
+        """Of all requests together."""
+        return self.predicted_mean_s / self.mean_s - 1
+
+    @property
+    def p99_error(self) -> float:
+        return self.predicted_p99_s / self.p99_s - 1
+
+
+def latency_errors(rounds: Sequence[Round]) -> dict[str, LatencyError]:
+    """By name of the latency. Raises MeasurementError where no request has one: TPOT wants two tokens."""
+    found = {}
+    for name, of in LATENCIES.items():
+        values = [[[value for one in side if (value := of(one)) is not None] for side in row] for row in rounds]
+        told = [row for row in values if row[0]]
+        if not told:
+            raise MeasurementError(
+                f"no request of {sum(len(row[0]) for row in rounds)} has a {name}; want requests of two tokens and more"
+            )
+        means, tails = ([[of_side(side) for side in row] for row in told] for of_side in (fmean, _p99))
+        real, virtual = ([value for row in told for value in row[side]] for side in (0, 1))
+        found[name] = LatencyError(
+            mean_s=fmean(real),
+            predicted_mean_s=fmean(virtual),
+            p99_s=_p99(real),
+            predicted_p99_s=_p99(virtual),
+            round_mean_error=median(predicted_s / real_s - 1 for real_s, predicted_s in means),
+            round_p99_error=median(predicted_s / real_s - 1 for real_s, predicted_s in tails),
+        )
+    return found
+
+
+def _p99(values: Sequence[float]) -> float:
+    import numpy as np
+
+    return float(np.quantile(values, P99))
