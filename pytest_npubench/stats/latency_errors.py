@@ -1,7 +1,8 @@
 """Predicted against measured requests: errors of TTFT, TPOT and E2E in their means and 99th percentiles.
 
-Requests of all rounds count together. The errors of the median round stand beside them: what is wrong with a model is
-so in every round, what others on the machine did while requests were served is not.
+Requests of all rounds count together, and what is predicted is the mean over runs: a percentile of all of their
+requests at once would be one of more requests than were measured. The errors of the median round stand beside them:
+what is wrong with a model is so in every round, what others on the machine did while requests were served is not.
 
 Worked example: means of 100 and 300 ms predicted as 110 and 290 ms: +10 % and -3.3 % in the rounds, 0 % together.
 """
@@ -34,8 +35,8 @@ LATENCIES: Mapping[str, Callable[[Served], float | None]] = {
 }
 P99 = 0.99
 
-Round = tuple[Sequence[Served], Sequence[Served]]
-"""Measured and predicted requests."""
+Round = tuple[Sequence[Served], Sequence[Sequence[Served]]]
+"""Measured requests, and those of each run that predicts them, as many in all rounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,23 +65,25 @@ def latency_errors(rounds: Sequence[Round]) -> dict[str, LatencyError]:
     """By name of the latency. Raises MeasurementError where no request has one: TPOT wants two tokens."""
     found = {}
     for name, of in LATENCIES.items():
-        values = [[[value for one in side if (value := of(one)) is not None] for side in row] for row in rounds]
+        values = [[_values(of, side) for side in (real, *runs)] for real, runs in rounds]
         told = [row for row in values if row[0]]
         if not told:
-            raise MeasurementError(
-                f"no request of {sum(len(row[0]) for row in rounds)} has a {name}; want requests of two tokens and more"
-            )
-        means, tails = ([[of_side(side) for side in row] for row in told] for of_side in (fmean, _p99))
-        real, virtual = ([value for row in told for value in row[side]] for side in (0, 1))
+            number = sum(len(real) for real, _ in rounds)
+            raise MeasurementError(f"no request of {number} has a {name}; want requests of two tokens and more")
+        real, *runs = ([value for row in told for value in row[side]] for side in range(len(told[0])))
         found[name] = LatencyError(
             mean_s=fmean(real),
-            predicted_mean_s=fmean(virtual),
+            predicted_mean_s=fmean(map(fmean, runs)),
             p99_s=_p99(real),
-            predicted_p99_s=_p99(virtual),
-            round_mean_error=median(predicted_s / real_s - 1 for real_s, predicted_s in means),
-            round_p99_error=median(predicted_s / real_s - 1 for real_s, predicted_s in tails),
+            predicted_p99_s=fmean(map(_p99, runs)),
+            round_mean_error=median(fmean(map(fmean, own)) / fmean(one) - 1 for one, *own in told),
+            round_p99_error=median(fmean(map(_p99, own)) / _p99(one) - 1 for one, *own in told),
         )
     return found
+
+
+def _values(of: Callable[[Served], float | None], side: Sequence[Served]) -> list[float]:
+    return [value for one in side if (value := of(one)) is not None]
 
 
 def _p99(values: Sequence[float]) -> float:

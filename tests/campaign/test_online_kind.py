@@ -121,7 +121,7 @@ def test_a_point_that_failed_is_the_reason(online):
 def test_requests_of_one_token_have_no_tpot():
     record = RequestRecord(arrival_s=0.0, token_times_s=(1.0,), output_tokens=1)
     with pytest.raises(MeasurementError, match="no request of 1 has a tpot"):
-        latency_errors([([record], [record])])
+        latency_errors([([record], [[record]])])
 
 
 def test_a_file_says_at_which_batch_sizes(tmp_path):

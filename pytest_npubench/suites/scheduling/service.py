@@ -47,6 +47,10 @@ class ServingService:
     runs_our_plans: ClassVar[bool] = True
     """Whether our schedulers plan its iterations."""
 
+    def pads_context(self, plan: ServingPlan) -> bool:
+        """Whether decode rows read as many keys and values as the longest of them."""
+        return False
+
     def why_unsupported(self, plan: ServingPlan, points: Iterable[CampaignPoint]) -> str:
         """Why it cannot serve one of these points; empty where it can."""
         return ""

@@ -3,20 +3,22 @@
 One cost is fitted to the iterations of all policies in the calibration rounds, without peaks; which experts ran is
 taken from there, too. How slow each of these blocks was, measured over predicted seconds of its iterations, tells what
 the machine's speed does between rounds and what the form misses of a policy; for iterations with prompt tokens and for
-those that only decode apart. A further block is served at the median of both, and at both ends of the intervals that
-hold its own: those runs are the prediction and its band.
+those that only decode apart.
 
-Worked example: blocks of two rounds took 1.00 and 1.20 times what one cost says. A further block is predicted at 1.095,
-and the interval of its speed is known as badly as two rounds tell it.
+A further block may be as slow as any of them, so it is predicted by a run at the speed of each: queues grow more on a
+slow machine than they shrink on a fast one, and a mean speed would promise too much. Its band are runs at both ends of
+the intervals that hold its own speed.
+
+Worked example: blocks of two rounds took 1.00 and 1.20 times what one cost says. A further block is predicted as the
+mean of two runs, and the interval of its speed is known as badly as two rounds tell it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import ClassVar
 
 import numpy as np
 
@@ -57,9 +59,8 @@ def mean_tpot_s(block: ServedBlock) -> float:
 
 
 FIGURES: Mapping[str, Callable[[ServedBlock], float]] = {"ttft": mean_ttft_s, "tpot": mean_tpot_s, "e2e": mean_e2e_s}
-NUM_PARTS = 4
-UNSTEADY = 1.25
-"""Times as slow in one of NUM_PARTS of a block as in another: what others do on the machine, which nothing predicts."""
+NUM_RUNS = 12
+JOURNAL_S = 0.5e-6  # half of the last digit that a journal keeps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,38 +88,43 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """A block as it was served, and the runs at the least, the median and the most of its speed. speed_change: how many
-    times as slow its machine was in one part of it as in another, by its iterations."""
+    """A block as it was served, the runs at the speeds of others, and those at both ends of the band."""
 
     policy: str
     measured: ServedBlock
+    predicted: tuple[ServedBlock, ...]
     low: ServedBlock
-    predicted: ServedBlock
     high: ServedBlock
-    speed_change: float
 
     @property
-    def is_steady(self) -> bool:
-        return self.speed_change < UNSTEADY
+    def requests(self) -> tuple[Sequence[RequestRecord], Sequence[Sequence[RequestRecord]]]:
+        """Measured, and predicted by each run."""
+        return self.measured.records, [run.records for run in self.predicted]
 
     def figure(self, name: str) -> Figure:
         """Of FIGURES."""
         of = FIGURES[name]
         return Figure(
-            predicted_s=of(self.predicted), low_s=of(self.low), high_s=of(self.high), measured_s=of(self.measured)
+            predicted_s=fmean(map(of, self.predicted)),
+            low_s=of(self.low),
+            high_s=of(self.high),
+            measured_s=of(self.measured),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slowed:
-    """A step cost whose iterations take so many times as long, with prompt tokens in them and without."""
+    """A step cost whose iterations take so many times as long, with prompt tokens in them and without. pads_context:
+    decode rows read as many keys and values as the longest of them."""
 
-    is_affine: ClassVar[bool] = True
     cost: CalibratedCost
     prompt: float
     decode: float
+    pads_context: bool
 
     def seconds(self, work: StepWork) -> float:
+        if self.pads_context:
+            work = work._replace(context_tokens=work.decode_rows * work.longest_context)
         has_prompt = any(one.prefill for one in work.passes)
         return self.cost.seconds(work) * (self.prompt if has_prompt else self.decode)
 
@@ -153,23 +159,31 @@ class CalibratedRounds:
         times."""
         return max(most_misses(one, coverage, known_sd=MEAN_SCALE) for one in (self.prompt, self.decode))
 
-    def predicted(self, plan: ServingPlan, point: ServedPoint, block: ServedBlock, coverage: float) -> Prediction:
-        """Of a block of another round. Raises MeasurementError for a calibration on one round."""
+    def predicted(
+        self, plan: ServingPlan, point: ServedPoint, block: ServedBlock, coverage: float, first: int = 0
+    ) -> Prediction:
+        """Of a block of another round. first: which speed the first run has; with another one for each round the first
+        runs of all of them have several speeds, as what was served has, and so have the second. Raises MeasurementError
+        for a calibration on one round."""
         ends = [_ends(one, coverage) for one in (self.prompt, self.decode)]
-        low, middle, high = (self._served(plan, point, block, *both) for both in zip(*ends, strict=True))
+        low, high = (self._served(plan, point, block, *both) for both in zip(*ends, strict=True))
+        # evenly over rounds and policies
+        every = np.exp(np.stack([self.prompt.ravel(), self.decode.ravel()], axis=1))
+        number = min(NUM_RUNS, len(every))
+        chosen = every[np.arange(number) * len(every) // number].tolist()
         return Prediction(
             policy=point.policy,
             measured=block,
+            predicted=tuple(self._served(plan, point, block, *chosen[(first + run) % number]) for run in range(number)),
             low=low,
-            predicted=middle,
             high=high,
-            speed_change=_speed_change(self.cost, _samples(plan, block)),
         )
 
     def _served(
         self, plan: ServingPlan, point: ServedPoint, block: ServedBlock, prompt: float, decode: float
     ) -> ServedBlock:
-        cost = Slowed(cost=self.cost, prompt=prompt, decode=decode)
+        pads_context = plan.service.pads_context(plan)
+        cost = Slowed(cost=self.cost, prompt=prompt, decode=decode, pads_context=pads_context)
         requests = [_request(record) for record in block.records]
         return ServedBlock.of_result(
             served_under(plan, point, requests, cost, self.router), rate_per_s=block.rate_per_s
@@ -205,13 +219,25 @@ def leave_one_out(plan: ServingPlan, blocks: Blocks, coverage: float) -> tuple[P
     for left_out in range(num_rounds):
         others = {point: [*own[:left_out], *own[left_out + 1 :]] for point, own in blocks.items()}
         calibrated = CalibratedRounds.of(plan, others)
-        found += [calibrated.predicted(plan, point, own[left_out], coverage) for point, own in blocks.items()]
+        found += [calibrated.predicted(plan, point, own[left_out], coverage, left_out) for point, own in blocks.items()]
     return tuple(found)
 
 
 def _samples(plan: ServingPlan, block: ServedBlock) -> StepSamples:
     token_bytes = plan.shape.kv_bytes_per_token(dtype_bytes(plan.serving.dtype))
-    return samples_of(block.log, plan.shape, kv_token_bytes=token_bytes)
+    found = samples_of(block.log, plan.shape, kv_token_bytes=token_bytes)
+    return replace(found, context=found.decode * _longest(block)) if plan.service.pads_context(plan) else found
+
+
+def _longest(block: ServedBlock) -> FloatArray:
+    """Of each iteration, the keys and values that the decode row reads which reads most: tokens come at its end."""
+    ends_s = np.array(block.log.end_s)
+    longest = np.zeros(len(ends_s))
+    for record in block.records:
+        times_s = np.array(record.token_times_s[1:])
+        at = np.minimum(np.searchsorted(ends_s, times_s - JOURNAL_S), len(ends_s) - 1)
+        np.maximum.at(longest, at, (record.prompt_tokens or 0) + 1.0 + np.arange(len(times_s)))
+    return longest
 
 
 def _slow(cost: CalibratedCost, samples: StepSamples) -> tuple[float, float]:
@@ -221,18 +247,10 @@ def _slow(cost: CalibratedCost, samples: StepSamples) -> tuple[float, float]:
     return with_prompt.slow(cost), without.slow(cost)
 
 
-def _speed_change(cost: CalibratedCost, samples: StepSamples) -> float:
-    """Between parts of equal time."""
-    ends = samples.seconds.cumsum()
-    part = np.minimum(ends / ends[-1] * NUM_PARTS, NUM_PARTS - 1).astype(int)
-    speeds = [samples.chosen(part == index).slow(cost) for index in np.unique(part)]
-    return math.exp(max(speeds) - min(speeds))
-
-
-def _ends(slow: FloatArray, coverage: float) -> tuple[float, float, float]:
-    """How many times as long a further block's iterations take: at least, in the median, and at most."""
-    mean, half = float(slow.mean()), float(half_width(slow, coverage, known_sd=MEAN_SCALE))
-    return math.exp(mean - half), math.exp(float(np.median(slow))), math.exp(mean + half)
+def _ends(slow: FloatArray, coverage: float) -> tuple[float, float]:
+    """How many times as long a further block's iterations take at least, and at most."""
+    middle, half = float(slow.mean()), float(half_width(slow, coverage, known_sd=MEAN_SCALE))
+    return math.exp(middle - half), math.exp(middle + half)
 
 
 def _request(record: RequestRecord) -> ServingRequest:

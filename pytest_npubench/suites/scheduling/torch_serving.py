@@ -18,3 +18,7 @@ class TorchServing(ServingService):
             kv_capacity_tokens=plan.serving.kv_capacity_tokens,
             block_size_tokens=plan.serving.block_size_tokens,
         )
+
+    def pads_context(self, plan: ServingPlan) -> bool:
+        """torch's own attention does, and it runs wherever FlashAttention does not."""
+        return plan.spec.family == "cpu" or plan.serving.dtype == "fp32"

@@ -8,8 +8,11 @@ import pytest
 from scipy.stats import binom
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.engines.virtual.calibrated import CalibratedCost
-from pytest_npubench.engines.virtual.step_calibration import StepSamples
+from pytest_npubench.engines.virtual.step_cost import PassWork, StepWork
+from pytest_npubench.serving.log import IterationLog
+from pytest_npubench.serving.metrics import RequestRecord
 from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.scheduling import figures, simulated
 from pytest_npubench.suites.scheduling.kinds.simulated_coverage import KIND
@@ -86,7 +89,6 @@ def test_requests_of_a_steady_machine_are_predicted(judged):
     judgement = judged((1.0, 1.0, 1.0, 1.0))
     assert judgement.verdict.kind is VerdictKind.PASSED
     detail = judgement.detail
-    assert detail.num_steady == 8
     assert detail.errors.keys() == set(simulated.FIGURES)
     for error in detail.errors.values():
         assert abs(error.mean_error) < 0.05
@@ -94,48 +96,39 @@ def test_requests_of_a_steady_machine_are_predicted(judged):
     assert all(row.p99_error is not None for row in detail.rows)
 
 
-@pytest.mark.parametrize(("part", "metric"), [("prompt", "ttft mean error"), ("decode", "tpot")])
+@pytest.mark.parametrize(("part", "metric"), [(True, "ttft mean error"), (False, "tpot mean error")])
 def test_a_cost_that_is_wrong_fails(judged, monkeypatch, part, metric):
-    real = simulated.CalibratedRounds._served
+    """Of iterations with prompt tokens, or of those that only decode."""
+    real = simulated.Slowed.seconds
 
-    def wrong(self, plan, point, block, prompt, decode):
-        slower = {"prompt": prompt, "decode": decode}
-        slower[part] *= 1.3
-        return real(self, plan, point, block, **slower)
+    def wrong(cost, work):
+        return real(cost, work) * (1.5 if any(one.prefill for one in work.passes) is part else 1.0)
 
-    monkeypatch.setattr(simulated.CalibratedRounds, "_served", wrong)
+    monkeypatch.setattr(simulated.Slowed, "seconds", wrong)
     monkeypatch.setattr(simulated.CalibratedRounds, "most_misses", lambda *_: 99)
     judgement = judged((1.0, 1.0, 1.0, 1.0))
     assert judgement.verdict.kind is VerdictKind.FAILED
     assert metric in judgement.verdict.reason
 
 
-def test_blocks_in_which_the_speed_changed_say_nothing_of_errors(judged, monkeypatch):
-    monkeypatch.setattr(simulated, "UNSTEADY", 1.0)
-    judgement = judged((1.0, 1.0, 1.0))
-    assert judgement.verdict.kind is VerdictKind.INCONCLUSIVE
-    assert "within 6 of 6 blocks: errors say nothing" in judgement.verdict.reason
-    assert judgement.detail.errors == {}
-    assert judgement.detail.num_steady == 0
-    assert {row.p99_error for row in judgement.detail.rows} == {None}
-
-
-@pytest.mark.parametrize("slower", [1.0, 1.5, 3.0])
-def test_how_much_the_speed_changed_within_a_block(slower):
-    """The second half of iterations that are all alike takes so many times as long."""
-    cost = CalibratedCost(num_layers=8, fixed_s=0.01)
-    number, nothing = 400, np.zeros(400)
-    seconds = np.where(np.arange(number) < number / 2, 0.01, 0.01 * slower)
-    samples = StepSamples(
-        seconds=seconds,
-        decode=np.ones(number),
-        prompt=nothing,
-        pairs=nothing,
-        share=nothing,
-        context=nothing,
-        activations=nothing,
+def test_the_longest_context_of_each_iteration_by_hand():
+    """Prompts of 10 and 4 tokens; the second one's last token comes while the first is at its third."""
+    log = IterationLog()
+    log.extend({"start_s": [0.0, 1.0, 2.0, 3.0], "end_s": [1.0, 2.0, 3.0, 4.0], "num_decode": [0, 1, 2, 1]})
+    records = (
+        RequestRecord(arrival_s=0.0, token_times_s=(1.0, 2.0, 3.0), prompt_tokens=10, output_tokens=3),
+        RequestRecord(arrival_s=0.0, token_times_s=(2.0, 3.0, 4.0), prompt_tokens=4, output_tokens=3),
     )
-    assert simulated._speed_change(cost, samples) == pytest.approx(slower, rel=0.02)
+    block = ServedBlock(records=records, log=log, ended_s=4.0, rate_per_s=1.0, slo=None)
+    assert simulated._longest(block).tolist() == [0, 11, 12, 6]
+
+
+def test_rows_that_are_padded_read_what_the_longest_reads():
+    cost = CalibratedCost(num_layers=2, context_s=1.0)
+    work = StepWork([PassWork(0, 2, (), 0)], 3, 60.0, 0.0, 3, longest_context=50)
+    slowed = {"cost": cost, "prompt": 9.0, "decode": 2.0}
+    seconds = [simulated.Slowed(**slowed, pads_context=pads).seconds(work) for pads in (False, True)]
+    assert seconds == [120.0, 300.0]
 
 
 def test_two_rounds_are_too_few(judged):

@@ -76,7 +76,7 @@ class OnlineKind:
         profiles = [lens_profile(plan, one, plan.buckets) for one in rounds]
         found = latency_errors(
             [
-                (block.records, predicted(plan, profile, block.records))
+                (block.records, (predicted(plan, profile, block.records),))
                 for block, profile in zip(blocks, profiles, strict=True)
             ]
         )

@@ -6,15 +6,12 @@ a cost that was calibrated on the other rounds' iterations (simulated.py): TTFT,
 policy, with its own arrivals.
 
 Over the requests of all blocks together a mean must not be off by more than MEAN_ERROR, and a 99th percentile by more
-than P99_ERROR. Blocks in which the machine was UNSTEADY times as slow in one part as in another, by their iterations,
-are left out of that: others used it. ROUNDS are measured, so that no single one makes the errors.
+than P99_ERROR. ROUNDS are measured, so that no single one makes the errors.
 
-The bands are to hold what others do, too, so that every block counts there. The three figures of a block are not
+The three figures of a block are not
 independent, so each is counted by itself. How many blocks chance lets a band miss is simulated with their drift shared
-as it is (stats/rounds_spread.py), where independent blocks would have the binomial bound.
-
-Fewer than LEAST_ROUNDS rounds, iterations that do not tell the cost, and fewer than LEAST_STEADY of the blocks that are
-steady say nothing.
+as it is (stats/rounds_spread.py), where independent blocks would have the binomial bound. Fewer than
+LEAST_ROUNDS rounds, and iterations that do not tell the cost, say nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +39,6 @@ if TYPE_CHECKING:
 
 COVERAGE = 0.9
 MEAN_ERROR, P99_ERROR = 0.05, 0.10
-LEAST_STEADY = 0.5
 ROUNDS = 6
 LEAST_ROUNDS = 3  # two to calibrate on, or nothing tells the spread between rounds
 NOT_SIMULATED = ("static", "disaggregated")
@@ -52,7 +48,7 @@ NOT_SIMULATED = ("static", "disaggregated")
 class BandRow:
     """One figure under one policy: of num_blocks those that the band held; predicted over measured - 1, and half of the
     band over what was measured, each as the mean over the blocks; p99_error: that of the 99th percentile over the
-    requests of the steady blocks, None where there are none."""
+    requests, None in journals from before it was told."""
 
     figure: str
     policy: str
@@ -66,14 +62,13 @@ class BandRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedCoverageDetail(ServingDetail):
     """most_misses: what chance lets each figure miss; None and no rows where nothing could be predicted. errors: of
-    all requests of the num_steady blocks together, by latency."""
+    all requests together, by latency."""
 
     rate_per_s: float
     coverage: float
     num_rounds: int
     most_misses: int | None
     rows: tuple[BandRow, ...]
-    num_steady: int = 0
     errors: Mapping[str, LatencyError] = field(default_factory=dict)
 
 
@@ -92,7 +87,7 @@ class SimulatedCoverageKind(LoadExperiment):
         return tuple(served(policy, plan, plan.load(case)) for policy in _policies(plan))
 
     def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
-        from pytest_npubench.suites.scheduling.simulated import FIGURES, UNSTEADY, CalibratedRounds, leave_one_out
+        from pytest_npubench.suites.scheduling.simulated import FIGURES, CalibratedRounds, leave_one_out
 
         found = {point: blocks(measured, point) for point in self.points(case, plan)}
         for own in found.values():
@@ -115,9 +110,7 @@ class SimulatedCoverageKind(LoadExperiment):
             )
             for name, own in figures.items()
         ]
-        steady = [one for one in predictions if one.is_steady]
-        is_known = len(steady) >= LEAST_STEADY * len(predictions)
-        errors = _errors(steady) if is_known else {}
+        errors = _errors(predictions)
         gates += [
             gate
             for name, own in errors.items()
@@ -126,18 +119,11 @@ class SimulatedCoverageKind(LoadExperiment):
                 Gate(metric=f"{name} p99 error", value=abs(own.p99_error), limit=P99_ERROR, unit="%"),
             )
         ]
-        verdict = judge_gates(tuple(gates))
-        if not (is_known or verdict.failing):
-            verdict = Verdict(
-                kind=VerdictKind.INCONCLUSIVE,
-                reason=f"the machine's speed changed by {UNSTEADY - 1:.0%} and more within "
-                f"{len(predictions) - len(steady)} of {len(predictions)} blocks: errors say nothing",
-            )
         by_policy = {point.policy: [one for one in predictions if one.policy == point.policy] for point in found}
         e2e = figures["e2e"]
         predicted_s, measured_s = (fmean(getattr(one, name) for one in e2e) for name in ("predicted_s", "measured_s"))
         return Judgement(
-            verdict=verdict,
+            verdict=judge_gates(tuple(gates)),
             what=f"mean E2E of {len(e2e)} blocks, {rate_per_s:.3g} req/s",
             metrics=tuple(metric for name, own in figures.items() for metric in _metrics(name, own)),
             measured_s=measured_s,
@@ -149,7 +135,6 @@ class SimulatedCoverageKind(LoadExperiment):
                 num_rounds=num_rounds,
                 most_misses=most,
                 rows=tuple(_row(name, own) for name, own in product(FIGURES, by_policy.values())),
-                num_steady=len(steady),
                 errors=errors,
             ),
         )
@@ -174,11 +159,11 @@ def _unknown(rate_per_s: float, num_rounds: int, why: str) -> Judgement:
 
 
 def _errors(predictions: Sequence[Prediction]) -> dict[str, LatencyError]:
-    return latency_errors([(one.measured.records, one.predicted.records) for one in predictions])
+    return latency_errors([one.requests for one in predictions])
 
 
 def _row(name: str, predictions: Sequence[Prediction]) -> BandRow:
-    own, steady = [one.figure(name) for one in predictions], [one for one in predictions if one.is_steady]
+    own = [one.figure(name) for one in predictions]
     return BandRow(
         figure=name,
         policy=predictions[0].policy,
@@ -186,7 +171,7 @@ def _row(name: str, predictions: Sequence[Prediction]) -> BandRow:
         num_covered=sum(one.is_covered for one in own),
         error=fmean(one.error for one in own),
         half_width=fmean(one.half_width for one in own),
-        p99_error=_errors(steady)[name].p99_error if steady else None,
+        p99_error=_errors(predictions)[name].p99_error,
     )
 
 

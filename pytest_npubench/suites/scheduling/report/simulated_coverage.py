@@ -11,8 +11,7 @@ from pytest_npubench.verdict.case_record import CaseRecord
 BANDS = (
     "Each round was predicted with its own arrivals by a step cost that was calibrated on the iterations of the other "
     "rounds; the band holds what the machine's speed does between rounds. Error: predicted over measured - 1; half "
-    "width: of the band, over what was measured; both are means over the blocks. p99 error: over the requests of the "
-    "blocks in which the machine's speed was steady."
+    "width: of the band, over what was measured; both are means over the blocks. p99 error: over the requests."
 )
 
 
@@ -34,11 +33,10 @@ def bands_table(case: CaseRecord[SimulatedCoverageDetail]) -> Table:
 
 
 def _together(detail: SimulatedCoverageDetail) -> str:
-    """Of all steady blocks: "All requests of 22 steady blocks of 24 together: TTFT +1.0 % (p99 +4.7 %), .... "."""
+    """ "All requests together: TTFT +1.0 % (p99 +4.7 %), .... "; empty in journals from before errors were told."""
     if not detail.errors:
         return ""
     told = ", ".join(
         f"{name.upper()} {one.mean_error:+.1%} (p99 {one.p99_error:+.1%})" for name, one in detail.errors.items()
     )
-    num_blocks = sum(row.num_blocks for row in detail.rows) // len(detail.errors)
-    return f"All requests of the {detail.num_steady} steady blocks of {num_blocks} together: {told}. "
+    return f"All requests together: {told}. "
