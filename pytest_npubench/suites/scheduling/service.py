@@ -44,9 +44,6 @@ class ServingService:
     decode_counts: ClassVar[bool] = False
     """Whether decode tokens use up the chunk of chunked prefill."""
 
-    runs_our_plans: ClassVar[bool] = True
-    """Whether our schedulers plan its iterations."""
-
     def pads_context(self, plan: ServingPlan) -> bool:
         """Whether decode rows read as many keys and values as the longest of them."""
         return False

@@ -17,7 +17,6 @@ from pytest_npubench.suites.scheduling.vllm_policies import mapping_lines, setti
 class VllmServing(ServingService):
     min_block_tokens = 32  # its faster attention on x86 processors wants multiples of it
     decode_counts = True
-    runs_our_plans = False
 
     def why_unsupported(self, plan: ServingPlan, points: Iterable[CampaignPoint]) -> str:
         return why_unsupported(plan, points)
