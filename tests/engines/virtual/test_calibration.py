@@ -172,6 +172,7 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
         terms=("fixed_s", "weights_s", "row_s", "context_s"),
         unit_s=(1.0, 2.0, 3.0, 4.0),
         logs=((0.0, 0.1, 0.2, 0.3), (0.2, 0.1, 0.0, 0.1)),
+        curve=((0.0, 0.0), (100.0, 60.0), (300.0, 400.0)),
         seen=Seen(prefill_tokens=10, decode_rows=2, context_tokens=100),
         source="here",
         num_seen=9,
@@ -182,6 +183,13 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
     assert read_cost_file(path) == content
     best = content.calibration(decoder_shape("mistral-7b-v0.3")).best
     assert best.weights_s == pytest.approx(2.0 * np.exp(0.1))
+    assert best.curve == content.curve
+    text = path.read_text(encoding="utf-8")
+    for wrong in ("[[0.0, 0.0]]", "[[0.0, 1.0], [9.0, 2.0]]", "[[0.0, 0.0], [9.0, 5.0], [8.0, 6.0]]"):
+        path.write_text(text.replace("[[0.0, 0.0], [100.0, 60.0], [300.0, 400.0]]", wrong), encoding="utf-8")
+        with pytest.raises(StoreError, match=r"curve.*want two points or more that rise from 0, 0"):
+            read_cost_file(path)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"is of mistral-7b-v0\.3"):
         content.calibration(decoder_shape("qwen3-8b"))
     path.write_text(path.read_text(encoding="utf-8").replace('"unit_s": [1.0, ', '"unit_s": ['), encoding="utf-8")
