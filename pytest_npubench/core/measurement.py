@@ -117,6 +117,28 @@ class CostRecord:
     total_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyError:
+    """Measured and predicted seconds of one latency over all requests that have it; round_mean_error and
+    round_p99_error: errors of the median round, None in journals from before they were told."""
+
+    mean_s: float
+    predicted_mean_s: float
+    p99_s: float
+    predicted_p99_s: float
+    round_mean_error: float | None = None
+    round_p99_error: float | None = None
+
+    @property
+    def mean_error(self) -> float:
+        """Of all requests together."""
+        return self.predicted_mean_s / self.mean_s - 1
+
+    @property
+    def p99_error(self) -> float:
+        return self.predicted_p99_s / self.p99_s - 1
+
+
 def check_samples(name: str, samples_s: Sequence[float]) -> None:
     """Raise MeasurementError naming the first sample that is negative or not finite, or that there is none."""
     if not samples_s:

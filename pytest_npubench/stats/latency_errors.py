@@ -10,10 +10,10 @@ Worked example: means of 100 and 300 ms predicted as 110 and 290 ms: +10 % and -
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Protocol
 
+from pytest_npubench.core.measurement import LatencyError
 from pytest_npubench.errors import MeasurementError
 
 
@@ -37,28 +37,6 @@ P99 = 0.99
 
 Round = tuple[Sequence[Served], Sequence[Sequence[Served]]]
 """Measured requests, and those of each run that predicts them, as many in all rounds."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyError:
-    """Measured and predicted seconds of one latency over all requests that have it; round_mean_error and
-    round_p99_error: errors of the median round, None in journals from before they were told."""
-
-    mean_s: float
-    predicted_mean_s: float
-    p99_s: float
-    predicted_p99_s: float
-    round_mean_error: float | None = None
-    round_p99_error: float | None = None
-
-    @property
-    def mean_error(self) -> float:
-        """Of all requests together."""
-        return self.predicted_mean_s / self.mean_s - 1
-
-    @property
-    def p99_error(self) -> float:
-        return self.predicted_p99_s / self.p99_s - 1
 
 
 def latency_errors(rounds: Sequence[Round]) -> dict[str, LatencyError]:

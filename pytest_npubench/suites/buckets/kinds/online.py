@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import columns_of
 from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.core.measurement import CostRecord
-from pytest_npubench.stats.latency_errors import LatencyError, latency_errors
+from pytest_npubench.core.measurement import CostRecord, LatencyError
 from pytest_npubench.suites.buckets.plan import ONLINE, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, served_name
 from pytest_npubench.verdict import Gate, judge_gates
@@ -66,6 +65,7 @@ class OnlineKind:
         from pytest_npubench.campaign.served_block import ServedBlock
         from pytest_npubench.predictors.two_point import count_cost
         from pytest_npubench.stats.error import repeat_error
+        from pytest_npubench.stats.latency_errors import latency_errors
         from pytest_npubench.suites.buckets.profile_samples import lens_profile, profile_samples
 
         workload = str(case.axis("workload"))

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.measurement import LatencyError
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.stats.latency_errors import LatencyError, latency_errors
 from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
 from pytest_npubench.suites.scheduling.figures import blocks, check_whole
 from pytest_npubench.suites.scheduling.plan import ServingPlan
@@ -159,6 +159,8 @@ def _unknown(rate_per_s: float, num_rounds: int, why: str) -> Judgement:
 
 
 def _errors(predictions: Sequence[Prediction]) -> dict[str, LatencyError]:
+    from pytest_npubench.stats.latency_errors import latency_errors
+
     return latency_errors([one.requests for one in predictions])
 
 
