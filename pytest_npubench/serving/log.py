@@ -97,7 +97,7 @@ class IterationLog:
         num_tokens = num_layers = num_pairs = 0
         for group, prefill in plan.passes:
             if prefill:
-                own_tokens = sum([row.num_tokens for row in prefill])
+                own_tokens = sum([number for _, _, number in prefill])
                 if own_tokens > num_tokens:
                     num_tokens, num_pairs = own_tokens, prefill_pairs(prefill)
                 num_layers += group.stop - group.first
@@ -217,7 +217,7 @@ _COSTS = _NAMES[_NAMES.index("expert_activations") :]
 
 def prefill_pairs(rows: Sequence[PrefillRow]) -> int:
     """Over the tokens of these rows, how many each attends to, itself counted."""
-    return sum([row.num_tokens * (2 * row.first_token + row.num_tokens + 1) // 2 for row in rows])
+    return sum([number * (2 * first + number + 1) // 2 for _, first, number in rows])
 
 
 def _empty(name: str) -> array[Any]:
