@@ -120,7 +120,8 @@ class CostRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyError:
     """Measured and predicted seconds of one latency over all requests that have it; round_mean_error and
-    round_p99_error: errors of the median round, None in journals from before they were told."""
+    round_p99_error: errors of the median round, None in journals from before they were told. mean_spread and
+    p99_spread: the standard deviation of what several runs predict, over their mean; 0 of a single run."""
 
     mean_s: float
     predicted_mean_s: float
@@ -128,6 +129,8 @@ class LatencyError:
     predicted_p99_s: float
     round_mean_error: float | None = None
     round_p99_error: float | None = None
+    mean_spread: float = 0.0
+    p99_spread: float = 0.0
 
     @property
     def mean_error(self) -> float:

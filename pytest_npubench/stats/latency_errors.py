@@ -10,7 +10,7 @@ Worked example: means of 100 and 300 ms predicted as 110 and 290 ms: +10 % and -
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean, median, pstdev
 from typing import Protocol
 
 from pytest_npubench.core.measurement import LatencyError
@@ -49,13 +49,16 @@ def latency_errors(rounds: Sequence[Round]) -> dict[str, LatencyError]:
             number = sum(len(real) for real, _ in rounds)
             raise MeasurementError(f"no request of {number} has a {name}; want requests of two tokens and more")
         real, *runs = ([value for row in told for value in row[side]] for side in range(len(told[0])))
+        means, tails = list(map(fmean, runs)), list(map(_p99, runs))
         found[name] = LatencyError(
             mean_s=fmean(real),
-            predicted_mean_s=fmean(map(fmean, runs)),
+            predicted_mean_s=fmean(means),
             p99_s=_p99(real),
-            predicted_p99_s=fmean(map(_p99, runs)),
+            predicted_p99_s=fmean(tails),
             round_mean_error=median(fmean(map(fmean, own)) / fmean(one) - 1 for one, *own in told),
             round_p99_error=median(fmean(map(_p99, own)) / _p99(one) - 1 for one, *own in told),
+            mean_spread=pstdev(means) / fmean(means),
+            p99_spread=pstdev(tails) / fmean(tails),
         )
     return found
 

@@ -111,6 +111,17 @@ def test_a_cost_that_is_wrong_fails(judged, monkeypatch, part, metric):
     assert metric in judgement.verdict.reason
 
 
+def test_an_error_that_the_machine_may_have_made_is_inconclusive(judged, monkeypatch):
+    """The same wrong cost, where the rounds' speeds differ by more than what it is wrong by."""
+    real = simulated.Slowed.seconds
+    monkeypatch.setattr(simulated.Slowed, "seconds", lambda cost, work: 1.12 * real(cost, work))
+    monkeypatch.setattr(simulated.CalibratedRounds, "most_misses", lambda *_: 99)
+    steady, drifts = judged((1.0, 1.0, 1.0, 1.0)), judged((1.0, 1.5, 0.7, 1.2))
+    assert steady.verdict.kind is VerdictKind.FAILED
+    assert drifts.verdict.kind is VerdictKind.INCONCLUSIVE
+    assert "which runs at the speeds seen tell to" in drifts.verdict.reason
+
+
 def test_the_longest_context_of_each_iteration_by_hand():
     """Prompts of 10 and 4 tokens; the second one's last token comes while the first is at its third."""
     log = IterationLog()

@@ -6,7 +6,9 @@ a cost that was calibrated on the other rounds' iterations (simulated.py): TTFT,
 policy, with its own arrivals.
 
 Over the requests of all blocks together a mean must not be off by more than MEAN_ERROR, and a 99th percentile by more
-than P99_ERROR. ROUNDS are measured, so that no single one makes the errors.
+than P99_ERROR. ROUNDS are measured, so that no single one makes the errors. Where runs at the speeds that were seen
+differ so much that CERTAIN standard deviations of theirs lie between the limit and an error, it is inconclusive: the
+machine may have made it.
 
 The three figures of a block are not
 independent, so each is counted by itself. How many blocks chance lets a band miss is simulated with their drift shared
@@ -16,7 +18,7 @@ LEAST_ROUNDS rounds, and iterations that do not tell the cost, say nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from statistics import fmean
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 COVERAGE = 0.9
 MEAN_ERROR, P99_ERROR = 0.05, 0.10
+CERTAIN = 2.0
 ROUNDS = 6
 LEAST_ROUNDS = 3  # two to calibrate on, or nothing tells the spread between rounds
 NOT_SIMULATED = ("static", "disaggregated")
@@ -111,19 +114,20 @@ class SimulatedCoverageKind(LoadExperiment):
             for name, own in figures.items()
         ]
         errors = _errors(predictions)
-        gates += [
-            gate
-            for name, own in errors.items()
-            for gate in (
-                Gate(metric=f"{name} mean error", value=abs(own.mean_error), limit=MEAN_ERROR, unit="%"),
-                Gate(metric=f"{name} p99 error", value=abs(own.p99_error), limit=P99_ERROR, unit="%"),
-            )
-        ]
+        doubts = []
+        for metric, off, spread, limit in _limited(errors):
+            if limit < off <= limit + CERTAIN * spread:
+                doubts.append(f"{metric} {off:.1%} > {limit:.0%}, which runs at the speeds seen tell to {spread:.1%}")
+            else:
+                gates.append(Gate(metric=metric, value=off, limit=limit, unit="%"))
+        verdict = judge_gates(tuple(gates))
+        if doubts and not verdict.failing:
+            verdict = Verdict(kind=VerdictKind.INCONCLUSIVE, reason="; ".join(doubts))
         by_policy = {point.policy: [one for one in predictions if one.policy == point.policy] for point in found}
         e2e = figures["e2e"]
         predicted_s, measured_s = (fmean(getattr(one, name) for one in e2e) for name in ("predicted_s", "measured_s"))
         return Judgement(
-            verdict=judge_gates(tuple(gates)),
+            verdict=verdict,
             what=f"mean E2E of {len(e2e)} blocks, {rate_per_s:.3g} req/s",
             metrics=tuple(metric for name, own in figures.items() for metric in _metrics(name, own)),
             measured_s=measured_s,
@@ -162,6 +166,13 @@ def _errors(predictions: Sequence[Prediction]) -> dict[str, LatencyError]:
     from pytest_npubench.stats.latency_errors import latency_errors
 
     return latency_errors([one.requests for one in predictions])
+
+
+def _limited(errors: Mapping[str, LatencyError]) -> Iterator[tuple[str, float, float, float]]:
+    """What is held to which limit: name, size of the error, spread of the prediction, limit."""
+    for name, own in errors.items():
+        yield f"{name} mean error", abs(own.mean_error), own.mean_spread, MEAN_ERROR
+        yield f"{name} p99 error", abs(own.p99_error), own.p99_spread, P99_ERROR
 
 
 def _row(name: str, predictions: Sequence[Prediction]) -> BandRow:
