@@ -117,7 +117,8 @@ class SimulatedCoverageKind(LoadExperiment):
         doubts = []
         for metric, off, spread, limit in _limited(errors):
             if limit < off <= limit + CERTAIN * spread:
-                doubts.append(f"{metric} {off:.1%} > {limit:.0%}, which runs at the speeds seen tell to {spread:.1%}")
+                told = f"runs at the speeds seen tell to {100 * spread:.2f} %"
+                doubts.append(f"{metric} {100 * off:.2f} % > {100 * limit:.2f} %, which {told}")
             else:
                 gates.append(Gate(metric=metric, value=off, limit=limit, unit="%"))
         verdict = judge_gates(tuple(gates))
