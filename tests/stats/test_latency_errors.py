@@ -36,6 +36,9 @@ def test_all_requests_count_together(rounds: list[tuple[list[float], list[float]
     assert error.mean_error == pytest.approx(np.mean([run.mean() for run in runs]) / real.mean() - 1)
     predicted = np.mean([np.quantile(run, 0.99) for run in runs])
     assert error.p99_error == pytest.approx(predicted / np.quantile(real, 0.99) - 1)
+    tails, means = ([of(run) for run in runs] for of in (lambda run: np.quantile(run, 0.99), np.mean))
+    assert error.p99_spread == pytest.approx(np.std(tails) / np.mean(tails), abs=1e-9)
+    assert error.mean_spread == pytest.approx(np.std(means) / np.mean(means), abs=1e-9)
     by_round = [np.mean([np.mean(one), np.mean(other)]) / np.mean(real) - 1 for real, one, other in rounds]
     assert error.round_mean_error == pytest.approx(np.median(by_round))
     assert found["e2e"].mean_s == pytest.approx(2 * error.mean_s)
