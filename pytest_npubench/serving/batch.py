@@ -53,6 +53,7 @@ class Batch:
                 raise ConfigError(f"{name} is {value}; want at least 1")
         self.num_layers = num_layers
         self.all_layers = LayerGroup(0, num_layers)
+        self._no_prefill = (LayerPass(self.all_layers),)
         self.max_batch_size = max_batch_size
         self.blocks = KvBlocks(num_blocks=kv_blocks, block_size_tokens=block_size_tokens)
         self.num_found_tokens = 0  # of prompts, in the cache when they were first admitted
@@ -103,11 +104,11 @@ class Batch:
     def make_room(self) -> None:
         """Before an iteration: a block for each running request whose last one is full, preempting where none is."""
         if self._grown_at < self._step:
-            growing = self._growing[self._step % self.blocks.block_size_tokens]
-            if len(growing) > self.blocks.num_free:
-                self._make_scarce_room(tuple(growing.values()))
-            elif growing:
-                self.blocks.take(len(growing))
+            num_growing = self._num_growing[place := self._step % self.blocks.block_size_tokens]
+            if num_growing > self.blocks.num_free:
+                self._make_scarce_room(tuple(self._growing[place].values()))
+            elif num_growing:
+                self.blocks.take(num_growing)
             self._grown_at = self._step
         if self._full:
             full, self._full = self._full, []
@@ -133,7 +134,8 @@ class Batch:
         decodes some of the running requests but not all.
         """
         if plan.decode:
-            self._check_decode(plan.decode)
+            if plan.decode is not self._decode:
+                self._check_decode(plan.decode)
             if num_iterations > 1:
                 self.blocks.take(self._blocks_of_steps(num_iterations))
                 self.iteration += num_iterations - 1
@@ -143,8 +145,8 @@ class Batch:
             self._pause()
         if plan.passes and plan.passes[-1].prefill:
             self._advance_prompts(plan.passes[-1])
-        for request in plan.finishing:
-            self._start(self.in_flight.pop(request))
+            for request in plan.finishing:
+                self._start(self.in_flight.pop(request))
         for member in self._finishes.take(self._step):
             member.close_segment(self.iteration + 1)
             self._end(member)
@@ -163,7 +165,6 @@ class Batch:
         """The running requests in the order in which they started; the same tuple as long as they are the same."""
         if self._decode is None:
             self._decode = tuple(self.running)
-            self._decode_only = None
         return self._decode
 
     @property
@@ -221,29 +222,30 @@ class Batch:
             finishing=self._finishing(rows) if group.stop == self.num_layers else (),
             dropped=tuple(self._dropped),
             num_padding_rows=num_padding_rows,
-            shared_kv_tokens=self._shared_kv_tokens,
+            shared_kv_tokens=0 if self._shared is None else self._shared_kv_tokens,
         )
 
     @property
     def _shared_kv_tokens(self) -> int:
-        return self._shared.num_shared * self.blocks.block_size_tokens if self._shared is not None else 0
+        assert self._shared is not None
+        return self._shared.num_shared * self.blocks.block_size_tokens
 
     def _plan_decode_only(self, num_padding_rows: int) -> IterationPlan | None:
+        if self._decode_only is not None and not num_padding_rows and not self._dropped:
+            return self._decode_only
         decode = self.decode
         if not decode:
             return None
-        if self._dropped or num_padding_rows or self._decode_only is None:
-            plan = IterationPlan(
-                decode=decode,
-                passes=(LayerPass(self.all_layers),),
-                dropped=tuple(self._dropped),
-                num_padding_rows=num_padding_rows,
-                shared_kv_tokens=self._shared_kv_tokens,
-            )
-            if self._dropped or num_padding_rows:
-                return plan
+        plan = IterationPlan(
+            decode=decode,
+            passes=self._no_prefill,
+            dropped=tuple(self._dropped),
+            num_padding_rows=num_padding_rows,
+            shared_kv_tokens=0 if self._shared is None else self._shared_kv_tokens,
+        )
+        if not num_padding_rows and not self._dropped:
             self._decode_only = plan
-        return self._decode_only
+        return plan
 
     def _passes(self, rows: tuple[PrefillRow, ...], group: LayerGroup) -> tuple[LayerPass, ...]:
         prefill = LayerPass(group, rows)
@@ -258,7 +260,7 @@ class Batch:
         return tuple([request for request, first, number in rows if first + number == in_flight[request].prompt_tokens])
 
     def _blocks_wanted(self, member: BatchMember, whole: bool) -> int:
-        return self.blocks.blocks_for(member.peak_kv_tokens if whole else member.prompt_tokens)
+        return -(-(member.peak_kv_tokens if whole else member.prompt_tokens) // self.blocks.block_size_tokens)
 
     def _hold(self, member: BatchMember, num_blocks: int) -> None:
         if self._shared is not None:
@@ -266,11 +268,13 @@ class Batch:
             member.prefilled_tokens = len(member.full) * self.blocks.block_size_tokens
             self._shared.hold(member.full)
             self.blocks.take(num_blocks - len(member.full))
-        else:
+        elif member.kept is not None or self.prefix_hit_fraction:
             member.prefilled_tokens = self.cached_tokens(member)
             found = 0 if member.kept is None else member.prefilled_tokens // self.blocks.block_size_tokens
             member.kept = None
             self.blocks.take(num_blocks, num_found=found)
+        else:
+            self.blocks.take(num_blocks)
         member.num_blocks = num_blocks
         if member.scheduled_at is None:
             member.scheduled_at = self.iteration
@@ -291,7 +295,7 @@ class Batch:
             else:
                 self._full.append(member)
         self.running[member.id] = member
-        self._decode = None
+        self._decode = self._decode_only = None
 
     def _grow_from(self, member: BatchMember, step: int) -> None:
         member.grows_from_step = step
@@ -319,8 +323,10 @@ class Batch:
         size, counts = self.blocks.block_size_tokens, self._num_growing
         rounds, left = divmod(number - 1, size)
         first = (self._step + 1) % size
-        num_blocks = sum(counts[first : first + left]) + sum(counts[: max(0, first + left - size)])
-        return num_blocks + (rounds * sum(counts) if rounds else 0)
+        num_blocks = sum(counts[first : first + left])
+        if first + left > size:
+            num_blocks += sum(counts[: first + left - size])
+        return num_blocks + rounds * sum(counts) if rounds else num_blocks
 
     def blocks_of(self, member: BatchMember) -> int:
         """What it holds."""
@@ -373,6 +379,8 @@ class Batch:
                 num_taken_before=self.blocks.num_taken + self.blocks.num_free,
             )
         member.close_segment(self.iteration)
+        if running:
+            self._finishes.remove(member.finishes_at_step, member)
         self._release(member)
         member.restart(1 + num_steps if running else 0)
         self.waiting.appendleft(member)
@@ -396,10 +404,10 @@ class Batch:
             member.grows_from_step = None
         member.num_blocks = 0
         del self._admitted[member.id]
-        self.in_flight.pop(member.id, None)
-        if self.running.pop(member.id, None) is not None:
-            self._finishes.remove(member.finishes_at_step, member)
-            self._decode = None
+        if self.running.pop(member.id, None) is None:
+            self.in_flight.pop(member.id, None)
+        else:
+            self._decode = self._decode_only = None
 
 
 class Calendar:
@@ -428,7 +436,4 @@ class Calendar:
         return self._at.pop(step, ())
 
     def remove(self, step: int, member: BatchMember) -> None:
-        """Nothing where it does not stand there."""
-        members = self._at.get(step, [])
-        if member in members:
-            members.remove(member)
+        self._at[step].remove(member)

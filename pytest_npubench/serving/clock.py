@@ -79,4 +79,5 @@ class VirtualClock:
         return self._now_s
 
     def wait_until(self, at_s: float) -> None:
-        self._now_s = max(self._now_s, at_s)
+        if at_s > self._now_s:
+            self._now_s = at_s

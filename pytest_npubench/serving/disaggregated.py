@@ -188,7 +188,7 @@ class _Run:
         if decoding is not None:
             parts.append((decoding.segments, self._logs[ServingSide.DECODE].end_s))
             member.tokens.extend(decoding.tokens)
-        return record_of(member, self._logs[ServingSide.PREFILL], token_times(*parts))
+        return record_of(member, self._logs[ServingSide.PREFILL].start_s, token_times(*parts))
 
     def _end_unfinished(self) -> None:
         batch, decode_batch = self._scheduler.batch, self._scheduler.decode_batch

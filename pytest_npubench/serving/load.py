@@ -6,6 +6,7 @@ keeps a fixed number of requests in the system and finds throughput; its arrival
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -39,7 +40,7 @@ class OpenLoad:
     def __init__(self, requests: Sequence[ServingRequest]) -> None:
         check_load(requests)
         self._requests = tuple(requests)
-        self._num_taken = 0
+        self._left = deque(self._requests)
         self.next_arrival_s: float | None = self._requests[0].arrival_s
 
     def requests(self) -> Sequence[ServingRequest]:
@@ -48,12 +49,14 @@ class OpenLoad:
     def take(self, now_s: float) -> Sequence[ServingRequest]:
         if self.next_arrival_s is None or self.next_arrival_s > now_s:
             return ()
-        first = stop = self._num_taken
-        while stop < len(self._requests) and self._requests[stop].arrival_s <= now_s:
-            stop += 1
-        self._num_taken = stop
-        self.next_arrival_s = self._requests[stop].arrival_s if stop < len(self._requests) else None
-        return self._requests[first:stop]
+        taken, self.next_arrival_s = [], None
+        while self._left:
+            request = self._left[0]
+            if request.arrival_s > now_s:
+                self.next_arrival_s = request.arrival_s
+                break
+            taken.append(self._left.popleft())
+        return taken
 
     def ended(self, request: int, at_s: float) -> None:
         """Makes no difference to what comes."""

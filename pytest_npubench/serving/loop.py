@@ -18,7 +18,7 @@ from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult, records_of
 from pytest_npubench.serving.schedulers.protocol import Scheduler
 from pytest_npubench.serving.slo_watch import SloWatch
-from pytest_npubench.serving.stretch import decode_stretch
+from pytest_npubench.serving.stretch import decode_stretch, run_decode_of
 
 __all__ = ["ServingResult", "check_all_served", "check_executor", "check_scheduler", "end_unfinished", "serve"]
 
@@ -48,13 +48,16 @@ def serve(
     check_scheduler(scheduler, executor, load.requests())
     clock.start()
     started_s = now_s = clock.now_s()
-    is_skipping = until_s is None and on_iteration is None
+    run_decode = run_decode_of(scheduler, executor) if until_s is None and on_iteration is None else None
     planned_s = None  # when the next iteration was planned, if that was not just now
     while (until_s is None or now_s < until_s) and not (watch and watch.is_lost):
-        for request in load.take(now_s if planned_s is None else planned_s):
-            batch.add(request, now_s)
-            executor.begin(request.id, request.prompt_tokens, request.output_tokens)
+        noticed_s = now_s if planned_s is None else planned_s
         next_arrival_s = load.next_arrival_s
+        if next_arrival_s is not None and next_arrival_s <= noticed_s:
+            for request in load.take(noticed_s):
+                batch.add(request, now_s)
+                executor.begin(request.id, request.prompt_tokens, request.output_tokens)
+            next_arrival_s = load.next_arrival_s
         batch.expects_more = next_arrival_s is not None
         batch.make_room()
         plan = scheduler.plan()
@@ -67,7 +70,7 @@ def serve(
             continue
         num_running, num_waiting = batch.num_admitted, len(batch.waiting)
         start_s = clock.now_s()
-        if is_skipping and (stretch := decode_stretch(scheduler, executor, plan, start_s, next_arrival_s)):
+        if run_decode and (stretch := decode_stretch(run_decode, batch, plan, start_s, next_arrival_s)):
             log.add_decode(
                 stretch, start_s, num_decode=len(plan.decode), num_running=num_running, num_waiting=num_waiting
             )
@@ -77,24 +80,23 @@ def serve(
             if watch:
                 watch.ran(batch, plan, stretch.last_start_s, now_s)
             batch.complete(plan, stretch.number)
+        else:
+            outcome = executor.run(plan)
+            now_s = clock.advance(outcome.duration_s)
+            planned_s = start_s if is_asynchronous else None
+            log.append(start_s, now_s, plan, outcome, num_running=num_running, num_waiting=num_waiting)
+            if outcome.tokens:
+                for request_id, token in outcome.tokens.items():
+                    batch.members[request_id].tokens.append(token)
+            if watch:
+                watch.ran(batch, plan, start_s, now_s)
+            batch.complete(plan)
+            if on_iteration is not None:
+                on_iteration(len(log))
+        if batch.ended:
             for member in batch.take_ended():
                 executor.end(member.id)
                 load.ended(member.id, now_s)
-            continue
-        outcome = executor.run(plan)
-        now_s = clock.advance(outcome.duration_s)
-        planned_s = start_s if is_asynchronous else None
-        log.append(start_s, now_s, plan, outcome, num_running=num_running, num_waiting=num_waiting)
-        for request_id, token in outcome.tokens.items():
-            batch.members[request_id].tokens.append(token)
-        if watch:
-            watch.ran(batch, plan, start_s, now_s)
-        batch.complete(plan)
-        if on_iteration is not None:
-            on_iteration(len(log))
-        for member in batch.take_ended():
-            executor.end(member.id)
-            load.ended(member.id, now_s)
     end_unfinished(batch, executor)
     return ServingResult(
         records=records_of(batch.members.values(), log),

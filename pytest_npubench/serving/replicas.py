@@ -21,7 +21,7 @@ from pytest_npubench.serving.request import ServingRequest, check_load
 from pytest_npubench.serving.result import ServingResult, records_of
 from pytest_npubench.serving.schedulers.protocol import Scheduler
 from pytest_npubench.serving.slo_watch import SloWatch
-from pytest_npubench.serving.stretch import decode_stretch
+from pytest_npubench.serving.stretch import decode_stretch, run_decode_of
 
 WAITING_WEIGHT = 4
 RunTogether = Callable[[Sequence[IterationPlan | None]], Sequence[IterationOutcome | None]]
@@ -33,6 +33,7 @@ class Replica:
 
     def __init__(self, scheduler: Scheduler, executor: Executor, watch: SloWatch | None = None) -> None:
         self.scheduler, self.executor, self._watch = scheduler, executor, watch
+        self._run_decode = run_decode_of(scheduler, executor)
         self.log = IterationLog()
         self._sent: deque[ServingRequest] = deque()
 
@@ -58,11 +59,10 @@ class Replica:
     def run_decode(self, plan: IterationPlan, start_s: float, until_s: float) -> tuple[float, float] | None:
         """Iterations that only decode, until something that was or will be sent may be noticed; when the last of them
         started and ended. None: the plan is to be run alone."""
-        until_s = start_s if self._sent else until_s
-        stretch = decode_stretch(self.scheduler, self.executor, plan, start_s, until_s)
-        if stretch is None:
-            return None
         batch = self.scheduler.batch
+        until_s = start_s if self._sent else until_s
+        if not self._run_decode or not (stretch := decode_stretch(self._run_decode, batch, plan, start_s, until_s)):
+            return None
         self.log.add_decode(
             stretch,
             start_s,

@@ -37,21 +37,21 @@ class ServingResult:
 
 def records_of(members: Iterable[BatchMember], log: IterationLog) -> tuple[RequestRecord, ...]:
     """The requests' times, read off the log of the device that served them."""
-    end_s = log.end_s
+    start_s, end_s = log.start_s, log.end_s
     ends_s = np.frombuffer(end_s) if end_s else np.empty(0)
     # in order up to a finite one they all are, and so are a request's
     is_ordered = bool((ends_s[1:] >= ends_s[:-1]).all()) and (not end_s or end_s[-1] < math.inf)
     del ends_s
     return tuple(
         [
-            record_of(member, log, StoredTimes(_taken(member.segments, end_s), is_ordered=is_ordered))
+            record_of(member, start_s, StoredTimes(_taken(member.segments, end_s), is_ordered=is_ordered))
             for member in members
         ]
     )
 
 
-def record_of(member: BatchMember, log: IterationLog, token_times_s: Sequence[float]) -> RequestRecord:
-    """The request's times, read off the log of the device that prefilled it, but for those of its tokens."""
+def record_of(member: BatchMember, start_s: Sequence[float], token_times_s: Sequence[float]) -> RequestRecord:
+    """The request's times: start_s of the log of the device that prefilled it, and those of its tokens."""
     request = member.request
     return RequestRecord(
         arrival_s=request.arrival_s,
@@ -60,7 +60,7 @@ def record_of(member: BatchMember, log: IterationLog, token_times_s: Sequence[fl
         prompt_tokens=request.prompt_tokens,
         output_tokens=request.output_tokens,
         dispatched_s=member.dispatched_s,
-        scheduled_s=None if member.scheduled_at is None else log.start_s[member.scheduled_at],
+        scheduled_s=None if member.scheduled_at is None else start_s[member.scheduled_at],
         num_preemptions=member.num_preemptions,
         tokens=tuple(member.tokens),
     )

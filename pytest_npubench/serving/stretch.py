@@ -8,22 +8,27 @@ Their times are those of the loop that takes them one by one, to rounding.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+from pytest_npubench.serving.batch import Batch
 from pytest_npubench.serving.iteration import DecodeStretch, Executor, IterationPlan
 from pytest_npubench.serving.schedulers.protocol import Scheduler
 
+RunDecode = Callable[[IterationPlan, float, float, int], DecodeStretch | None]
+
+
+def run_decode_of(scheduler: Scheduler, executor: Executor) -> RunDecode | None:
+    """What takes several iterations at once (iteration.Executor); None where they are to run one by one."""
+    return getattr(executor, "run_decode", None) if getattr(scheduler, "is_steady", False) else None
+
 
 def decode_stretch(
-    scheduler: Scheduler, executor: Executor, plan: IterationPlan, start_s: float, until_s: float | None
+    run_decode: RunDecode, batch: Batch, plan: IterationPlan, start_s: float, until_s: float | None
 ) -> DecodeStretch | None:
     """As many iterations of the plan as start before until_s (None: nothing more arrives), or None: run it alone, it
     may prefill, or what follows it may differ."""
-    if plan.passes[-1].prefill or len(plan.passes) > 1 or not getattr(scheduler, "is_steady", False):
+    if plan.passes[-1].prefill or len(plan.passes) > 1:
         return None
-    run_decode = getattr(executor, "run_decode", None)
-    if run_decode is None:
-        return None
-    until_s = math.inf if until_s is None else until_s
-    most = scheduler.batch.num_steady() if until_s > start_s else 1
-    found: DecodeStretch | None = run_decode(plan, start_s, until_s, most)
-    return found
+    if until_s is None:
+        until_s = math.inf
+    return run_decode(plan, start_s, until_s, batch.num_steady() if until_s > start_s else 1)

@@ -67,6 +67,7 @@ class VirtualExecutor:
         self._held = HeldTokens(shape.num_layers, shape.sliding_window)
         self._iteration = 0
         self._shared_layers = 0  # token-layers that lie there once for several requests
+        self._most_token_layers = kv_capacity_tokens * shape.num_layers
         self._expert_bytes = shape.expert_bytes(dtype_bytes(dtype))
         self._token_layer_bytes = shape.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)) / shape.num_layers
         self._hidden_bytes = HIDDEN_STATES_PER_TOKEN * shape.hidden * dtype_bytes(dtype)
@@ -91,7 +92,7 @@ class VirtualExecutor:
     def run(self, plan: IterationPlan) -> IterationOutcome:
         """Raises MeasurementError where keys and values outgrow the capacity, or a row decodes without its prompt."""
         work, activations = self.work(plan)
-        padded = activations if not plan.num_padding_rows else sum(one.activations for one in work.passes)
+        padded = activations if not plan.num_padding_rows else sum([one.activations for one in work.passes])
         return self.outcome(self.cost.seconds(work), activations, padded_activations=padded)
 
     def run_decode(self, plan: IterationPlan, start_s: float, until_s: float, most: int) -> DecodeStretch | None:
@@ -101,26 +102,35 @@ class VirtualExecutor:
         if cost is None:
             return None
         self._decode(plan)
-        if (steady := held.num_steady()) is not None:
-            most = min(most, 1 + steady)
-        num_rows, padding, share = len(plan.decode), plan.num_padding_rows, _share(plan)
-        keys_s = held.context_tokens * cost.context_s * share + held.window_tokens * cost.window_s * share
-        growth_s = num_rows * cost.context_s * share + held.window_growth * cost.window_s * share
+        num_rows, padding = len(plan.decode), plan.num_padding_rows
+        keys_s, growth_s = held.context_tokens * cost.context_s, num_rows * cost.context_s
+        if held.window_growth:
+            most = min(most, 1 + held.num_steady())
+            growth_s += held.window_growth * cost.window_s
+        if held.window_tokens:
+            keys_s += held.window_tokens * cost.window_s
+        if padding:
+            share = _share(plan)
+            keys_s, growth_s = keys_s * share, growth_s * share
         token_bytes = self._token_layer_bytes
-        kv_bytes, kv_growth = self._token_layers * token_bytes, num_rows * self.num_layers * token_bytes
+        kv_bytes, kv_growth = self._token_layers() * token_bytes, num_rows * self.num_layers * token_bytes
         each = None
         if self._router is None:
             step_s = cost.base_s(num_rows + padding, 0) + keys_s
-            number = _num_iterations(start_s, step_s, growth_s, until_s, most)
-            end_s = _end_s(start_s, step_s, growth_s, number)
+            number, end_s = most, start_s + most * (step_s + growth_s * (most - 1) / 2)
+            if end_s >= until_s and most > 1:
+                number = _num_iterations(start_s, step_s, growth_s, until_s, most)
+                end_s = _end_s(start_s, step_s, growth_s, number)
             last_start_s = _end_s(start_s, step_s, growth_s, number - 1)
         else:
             step_s = keys_s
             each = self._each_decode(plan, cost, start_s, keys_s, growth_s, until_s, most)
             number, end_s = len(each.end_s), each.end_s[-1]
             last_start_s = each.end_s[-2] if number > 1 else start_s
-        held.go_on(number - 1)
-        self._check_capacity()
+        if number > 1:
+            held.go_on(number - 1)
+        if held.token_layers > self._most_token_layers:
+            self._check_capacity()
         hidden_bytes = int(held.hidden_tokens * self._hidden_bytes)
         return DecodeStretch(number, last_start_s, end_s, step_s, growth_s, kv_bytes, kv_growth, hidden_bytes, each)
 
@@ -157,7 +167,6 @@ class VirtualExecutor:
         self._shared_layers = plan.shared_kv_tokens * self.num_layers
         self._held.decode(plan.decode)
 
-    @property
     def _token_layers(self) -> int:
         """On the device. Requests that were admitted and have not run share what is not held twice yet."""
         on_device = self._held.token_layers - self._shared_layers
@@ -169,19 +178,24 @@ class VirtualExecutor:
         held = self._held
         self._iteration += 1
         self._decode(plan)
-        num_rows, padding, share = len(plan.decode), plan.num_padding_rows, _share(plan)
-        context, window = held.context_tokens * share, held.window_tokens * share
-        passes, activations = [], 0
+        num_rows, padding = len(plan.decode), plan.num_padding_rows
+        context: float = held.context_tokens
+        window: float = held.window_tokens
+        if padding:
+            share = _share(plan)
+            context, window = context * share, window * share
+        passes, activations, with_padding = [], 0, 0
         for layers in plan.passes:
-            real, with_padding = self._activations(layers, num_rows, padding)
+            if self._router is not None:
+                real, with_padding = self._activations(layers, num_rows, padding)
+                activations += real
             group, rows = layers
-            first, stop = group
-            passes.append(PassWork(first, stop, rows, with_padding))
-            activations += real
+            passes.append(PassWork(group.first, group.stop, rows, with_padding))
             for row in rows:
                 held.prefill(row, group)
         num_sampled = num_rows + padding + len(plan.finishing)
-        self._check_capacity()
+        if held.token_layers > self._most_token_layers:
+            self._check_capacity()
         work = StepWork(passes, num_rows + padding, context, window, num_sampled, 1.0, held.longest_context)
         return work, activations
 
@@ -193,14 +207,13 @@ class VirtualExecutor:
             expert_activations=activations,
             padded_expert_activations=padded_activations,
             expert_load_bytes=activations * self._expert_bytes,
-            kv_bytes=int(self._token_layers * self._token_layer_bytes),
+            kv_bytes=int(self._token_layers() * self._token_layer_bytes),
             hidden_bytes=int(held.hidden_tokens * self._hidden_bytes),
         )
 
     def _activations(self, layers: LayerPass, num_rows: int, padding: int) -> tuple[int, int]:
         """Distinct experts over these layers, without and with the padding rows."""
-        if self._router is None:
-            return 0, 0
+        assert self._router is not None
         (first, stop), prefill = layers.group, layers.prefill
         real = self._router.activations(self._iteration, first, stop, num_rows, prefill)
         if not padding:
@@ -208,9 +221,9 @@ class VirtualExecutor:
         return real, self._router.activations(self._iteration, first, stop, num_rows + padding, prefill)
 
     def _check_capacity(self) -> None:
-        if self._held.token_layers - self._shared_layers > self.kv_capacity_tokens * self.num_layers:
+        if self._held.token_layers - self._shared_layers > self._most_token_layers:
             raise MeasurementError(
-                f"keys and values of {self._token_layers / self.num_layers:.0f} tokens; the device holds "
+                f"keys and values of {self._token_layers() / self.num_layers:.0f} tokens; the device holds "
                 f"{self.kv_capacity_tokens}"
             )
 
@@ -221,9 +234,7 @@ def _end_s(start_s: float, step_s: float, growth_s: float, number: int) -> float
 
 
 def _num_iterations(start_s: float, step_s: float, growth_s: float, until_s: float, most: int) -> int:
-    """Of those that start before until_s, at least one and at most that many."""
-    if most == 1 or _end_s(start_s, step_s, growth_s, most) < until_s:
-        return most
+    """Of those that start before until_s, of at least one and at most that many, where these end later."""
     if until_s <= start_s:
         return 1
     # the root of growth/2 n^2 + (step - growth/2) n = wanted, in the form that takes no difference of like numbers
@@ -239,4 +250,4 @@ def _num_iterations(start_s: float, step_s: float, growth_s: float, until_s: flo
 
 def _share(plan: IterationPlan) -> float:
     """Rows that are read and multiplied over those that count: those that have ended are like the others."""
-    return 1 + plan.num_padding_rows / len(plan.decode) if plan.num_padding_rows and plan.decode else 1.0
+    return 1 + plan.num_padding_rows / len(plan.decode) if plan.decode else 1.0

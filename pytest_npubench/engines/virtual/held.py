@@ -1,7 +1,7 @@
 """How many tokens of keys, values and hidden states the requests hold, without a walk over the decode batch.
 
-A request that decodes in every iteration has context = origin + iterations, so the sum over a batch of n is
-origin_sum + n x iterations, and only a change of the batch costs anything. In a layer with a window w a row reads
+A request that decodes in every iteration has context = origin + iterations, so the sum over a batch of n grows by n an
+iteration, and only a change of the batch costs anything. In a layer with a window w a row reads
 min(context, w): a row below w grows by one an iteration until a known one, after which it stays.
 
 Keys and values are counted in token-layers, one token in one layer: a prompt on its way through the layers holds them
@@ -23,26 +23,21 @@ class HeldTokens:
     def __init__(self, num_layers: int, window: int | None) -> None:
         self.token_layers = 0
         self.hidden_tokens = 0
+        self.context_tokens = 0  # keys that the decode batch reads in this iteration, each row's own latest one included
         self.window_tokens = 0
+        self.window_growth = 0  # by how much these grow with the next iteration: rows whose context is below the window
         self._num_layers = num_layers
         self._window = window
         self._iterations = 0
         self._decoding: tuple[int, ...] | None = ()
         self._origins: dict[int, int] = {}  # of the decode batch: context - iterations
-        self._origin_sum = 0
         self._longest_origin: int | None = None  # None: to be looked for
         self._contexts: dict[int, int] = {}  # of all others whose prompt has left the last layer
         self._prefilled: dict[int, int] = {}  # token-layers of all others
         self._found: dict[int, int] = {}  # tokens of a prompt that were in the cache
         self._hidden: dict[int, int] = {}  # tokens whose hidden states wait between two layers
-        self._num_growing = 0  # rows of the batch whose context is below the window
-        self._full_at: dict[int, int] = {}  # the iteration in which such a row reaches it
+        self._full_at: dict[int, int] = {}  # the iteration in which a row of the batch reaches the window
         self._num_full_at: Counter[int] = Counter()
-
-    @property
-    def context_tokens(self) -> int:
-        """Keys that the decode batch reads in this iteration, each row's own latest token included."""
-        return self._origin_sum + len(self._origins) * self._iterations
 
     @property
     def longest_context(self) -> int:
@@ -59,29 +54,26 @@ class HeldTokens:
             self._change(requests)
         self._decoding = requests
         self._iterations += 1
-        self.token_layers += len(requests) * self._num_layers
+        num_rows = len(requests)
+        self.token_layers += num_rows * self._num_layers
+        self.context_tokens += num_rows
         if self._window is not None:
-            self.window_tokens += self._num_growing
-            self._num_growing -= self._num_full_at.pop(self._iterations, 0)
+            self.window_tokens += self.window_growth
+            self.window_growth -= self._num_full_at.pop(self._iterations, 0)
 
-    @property
-    def window_growth(self) -> int:
-        """By how much window_tokens grows with the next iteration of the same batch."""
-        return self._num_growing
-
-    def num_steady(self) -> int | None:
-        """How many more iterations of the same batch have that growth; None: all."""
-        if not self._num_growing:
-            return None
+    def num_steady(self) -> int:
+        """How many more iterations of the same batch have that window_growth, where there is one."""
         return min(full_at for full_at, number in self._num_full_at.items() if number) - self._iterations
 
     def go_on(self, num_iterations: int) -> None:
         """The same requests decode in so many more, at most num_steady."""
-        assert self._decoding is not None
         self._iterations += num_iterations
-        self.token_layers += num_iterations * len(self._decoding) * self._num_layers
-        self.window_tokens += num_iterations * self._num_growing
-        self._num_growing -= self._num_full_at.pop(self._iterations, 0)
+        num_tokens = num_iterations * len(self._origins)
+        self.token_layers += num_tokens * self._num_layers
+        self.context_tokens += num_tokens
+        if self._window is not None:
+            self.window_tokens += num_iterations * self.window_growth
+            self.window_growth -= self._num_full_at.pop(self._iterations, 0)
 
     def prefill(self, row: PrefillRow, group: LayerGroup) -> None:
         """A prefill row has run through a group of layers. A request's first row that does not begin at its first token
@@ -154,13 +146,13 @@ class HeldTokens:
                 f"of {self._num_layers} layers exactly once"
             )
         self._origins[request] = origin = context - self._iterations
-        self._origin_sum += origin
+        self.context_tokens += context
         if self._longest_origin is not None and origin > self._longest_origin:
             self._longest_origin = origin
         if self._window is not None:
             self.window_tokens += min(context, self._window)
             if context < self._window:
-                self._num_growing += 1
+                self.window_growth += 1
                 self._full_at[request] = full_at = self._iterations + self._window - context
                 self._num_full_at[full_at] += 1
 
@@ -168,13 +160,13 @@ class HeldTokens:
         """Its context."""
         origin = self._origins.pop(request)
         context = origin + self._iterations
-        self._origin_sum -= origin
+        self.context_tokens -= context
         if origin == self._longest_origin:
             self._longest_origin = None
         if self._window is not None:
             self.window_tokens -= min(context, self._window)
             full_at = self._full_at.pop(request, 0)
             if full_at > self._iterations:
-                self._num_growing -= 1
+                self.window_growth -= 1
                 self._num_full_at[full_at] -= 1
         return context

@@ -100,7 +100,8 @@ class RequestRecord:
         return self.dispatched_s - self.arrival_s
 
     def _check_counts(self) -> None:
-        for name, count in (("prompt_tokens", self.prompt_tokens), ("output_tokens", self.output_tokens)):
+        for name in ("prompt_tokens", "output_tokens"):
+            count: int | None = getattr(self, name)
             if count is not None and count < 1:
                 raise self._error(f"{name} is {count}; want at least 1, or None where it is not known")
         if self.output_tokens is not None and self.num_tokens > self.output_tokens:
@@ -108,6 +109,9 @@ class RequestRecord:
 
     def _check_order(self) -> None:
         first_token = self.token_times_s[0] if self.token_times_s else None
+        if self.dispatched_s is not None and self.scheduled_s is not None and first_token is not None:
+            if self.arrival_s <= self.dispatched_s <= self.scheduled_s <= first_token < math.inf:
+                return
         before, name_before = self.arrival_s, "arrival_s"
         points = (
             ("dispatched_s", self.dispatched_s),
