@@ -214,16 +214,21 @@ class Batch:
         Rows that reach the end of their prompt in the last layer finish it.
         """
         if not rows:
+            if self._decode_only is not None and not num_padding_rows and not self._dropped:
+                return self._decode_only
             return self._plan_decode_only(num_padding_rows)
         group = group or self.all_layers
-        return IterationPlan(
+        plan = IterationPlan(
             decode=self.decode,
             passes=self._passes(rows, group),
             finishing=self._finishing(rows) if group.stop == self.num_layers else (),
-            dropped=tuple(self._dropped),
             num_padding_rows=num_padding_rows,
-            shared_kv_tokens=0 if self._shared is None else self._shared_kv_tokens,
         )
+        if self._shared is not None:
+            plan.shared_kv_tokens = self._shared_kv_tokens
+        if self._dropped:
+            plan.dropped = tuple(self._dropped)
+        return plan
 
     @property
     def _shared_kv_tokens(self) -> int:
@@ -231,19 +236,14 @@ class Batch:
         return self._shared.num_shared * self.blocks.block_size_tokens
 
     def _plan_decode_only(self, num_padding_rows: int) -> IterationPlan | None:
-        if self._decode_only is not None and not num_padding_rows and not self._dropped:
-            return self._decode_only
-        decode = self.decode
-        if not decode:
+        if not self.running:
             return None
-        plan = IterationPlan(
-            decode=decode,
-            passes=self._no_prefill,
-            dropped=tuple(self._dropped),
-            num_padding_rows=num_padding_rows,
-            shared_kv_tokens=0 if self._shared is None else self._shared_kv_tokens,
-        )
-        if not num_padding_rows and not self._dropped:
+        plan = IterationPlan(decode=self.decode, passes=self._no_prefill, num_padding_rows=num_padding_rows)
+        if self._shared is not None:
+            plan.shared_kv_tokens = self._shared_kv_tokens
+        if self._dropped:
+            plan.dropped = tuple(self._dropped)
+        elif not num_padding_rows:
             self._decode_only = plan
         return plan
 

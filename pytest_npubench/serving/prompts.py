@@ -34,8 +34,6 @@ def whole_prompts(
 
 def chunk_of_prompts(batch: Batch, budget_tokens: int) -> tuple[PrefillRow, ...]:
     """At most that many tokens: of prompts in flight first, then of waiting ones, admitted as long as some are left."""
-    if not batch.waiting and not batch.in_flight:
-        return ()
     rows: list[PrefillRow] = []
     for member in batch.in_flight.values():
         if budget_tokens <= 0:

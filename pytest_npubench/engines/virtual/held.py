@@ -120,15 +120,10 @@ class HeldTokens:
         self.hidden_tokens -= self._hidden.pop(request, 0)
 
     def _change(self, requests: tuple[int, ...]) -> None:
-        # mostly those who ended were dropped, and the new ones stand last
-        num_joining, origins = 0, self._origins
-        for request in reversed(requests):
-            if request in origins:
-                break
-            num_joining += 1
-        for request in requests[len(requests) - num_joining :]:
-            self._join(request)
-        if len(origins) == len(requests) and tuple(origins) == requests:
+        num_before = len(self._origins)
+        if tuple(self._origins) == requests[:num_before]:  # mostly those who ended were dropped, and the new stand last
+            for request in requests[num_before:]:
+                self._join(request)
             return
         for request in self._origins.keys() - set(requests):
             self._contexts[request] = context = self._leave(request)

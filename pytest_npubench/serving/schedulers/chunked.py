@@ -52,8 +52,11 @@ class ChunkedPrefillScheduler:
 
     def plan(self) -> IterationPlan | None:
         """The next chunk of prompts beside the decode rows; none while those alone use it up."""
-        num_decode = len(self.batch.running) if self._decode_counts else 0
-        return self.batch.plan(chunk_of_prompts(self.batch, self._chunk_size_tokens - num_decode))
+        batch = self.batch
+        if not batch.waiting and not batch.in_flight:
+            return batch.plan()
+        num_decode = len(batch.running) if self._decode_counts else 0
+        return batch.plan(chunk_of_prompts(batch, self._chunk_size_tokens - num_decode))
 
 
 SCHEDULER = ChunkedPrefillScheduler
