@@ -14,9 +14,9 @@ from typing import Any, Generic, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from pytest_npubench.serving.iteration import DecodeStretch, EachDecode, IterationOutcome, IterationPlan, PrefillRow
+from pytest_npubench.serving.iteration import DecodeStretch, IterationOutcome, IterationPlan, PrefillRow
 
-MANY_ENTRIES = 8192  # that wait to be written out, after a stretch: until then they take four times the memory
+MANY_STRETCHES = 8192  # that wait to be written out: until then they take four times the memory
 
 T = TypeVar("T")
 
@@ -66,16 +66,17 @@ class IterationLog:
     hidden_bytes: _Column[array[int]] = _Column()
     energy_j: _Column[list[float | None]] = _Column()
 
-    __slots__ = ("_columns", "_each", "_entries", "_num_waiting")
+    __slots__ = ("_columns", "_num_unwritten", "_single", "_stretches")
 
     def __init__(self) -> None:
-        self._columns: dict[str, Any] = {name: [] if name == "energy_j" else _empty(name) for name in _NAMES}
-        self._entries: list[tuple[Any, ...]] = []  # of iterations or stretches that no column has yet: _write_out
-        self._num_waiting = 0  # iterations that these are
-        self._each: list[tuple[int, EachDecode]] = []  # by how many iterations wait before the first of them
+        self._columns: dict[str, Any] = {name: [] if name == "energy_j" else array(_typecode(name)) for name in _NAMES}
+        # what no column has yet: each begins with the number of iterations ahead of it
+        self._single: list[tuple[Any, ...]] = []
+        self._stretches: list[tuple[Any, ...]] = []
+        self._num_unwritten = 0
 
     def __len__(self) -> int:
-        return len(self._columns["end_s"]) + self._num_waiting
+        return len(self._columns["end_s"]) + self._num_unwritten
 
     def __eq__(self, other: object) -> bool:
         return self.written() == other.written() if isinstance(other, IterationLog) else NotImplemented
@@ -101,13 +102,11 @@ class IterationLog:
                 if own_tokens > num_tokens:
                     num_tokens, num_pairs = own_tokens, prefill_pairs(prefill)
                 num_layers += group.stop - group.first
-        self._entries.append(
+        self._single.append(
             (
-                1,
+                self._num_unwritten,
                 start_s,
                 end_s,
-                0.0,
-                0.0,
                 len(plan.decode),
                 num_tokens,
                 num_layers,
@@ -118,12 +117,11 @@ class IterationLog:
                 outcome.padded_expert_activations,
                 outcome.expert_load_bytes,
                 outcome.kv_bytes,
-                0.0,
                 outcome.hidden_bytes,
                 outcome.energy_j,
             )
         )
-        self._num_waiting += 1
+        self._num_unwritten += 1
 
     def add(self, outcome: IterationOutcome, **others: float) -> None:
         """One iteration more: what it cost, and its entries in the other columns by name."""
@@ -137,15 +135,9 @@ class IterationLog:
         self, stretch: DecodeStretch, start_s: float, *, num_decode: int, num_running: int, num_waiting: int
     ) -> None:
         """Iterations of one plan that only decodes, the first from start_s on."""
-        number, _, end_s, step_s, growth_s, kv_bytes, kv_growth, hidden_bytes, each = stretch
-        if each is not None:
-            self._each.append((self._num_waiting, each))
-        plan = (num_decode, 0, 0, 0, num_running, num_waiting)
-        self._entries.append(
-            (number, start_s, end_s, step_s, growth_s, *plan, 0, 0, 0, kv_bytes, kv_growth, hidden_bytes, None)
-        )
-        self._num_waiting += number
-        if len(self._entries) >= MANY_ENTRIES:
+        self._stretches.append((self._num_unwritten, start_s, num_decode, num_running, num_waiting, *stretch))
+        self._num_unwritten += stretch.number
+        if len(self._stretches) >= MANY_STRETCHES:
             self._write_out()
 
     def extend(self, columns: Mapping[str, Sequence[float | None]], by_s: float = 0.0) -> None:
@@ -163,56 +155,58 @@ class IterationLog:
 
     def written(self) -> dict[str, Any]:
         """The columns themselves, with all iterations."""
-        if self._entries:
+        if self._num_unwritten:
             self._write_out()
         return self._columns
 
     def _write_out(self) -> None:
-        number, starts_s, ends_s, steps_s, growths_s, *plans, real, padded, loads, kv, kv_growth, hidden, joules = zip(
-            *self._entries, strict=True
-        )
+        found = {name: np.zeros(self._num_unwritten, np.dtype(_typecode(name))) for name in _NUMBERS}
+        energy_j = [None] * self._num_unwritten
+        if self._single:
+            places, *columns, joules = zip(*self._single, strict=True)
+            at = np.array(places)
+            for name, values in zip(_NUMBERS, columns, strict=True):
+                found[name][at] = values
+            if joules.count(None) < len(joules):
+                for place, value in zip(places, joules, strict=True):
+                    energy_j[place] = value
+        if self._stretches:
+            self._write_stretches(found)
+        for name, numbers in found.items():
+            self._columns[name].frombytes(numbers.tobytes())
+        self._columns["energy_j"] += energy_j
+        self._single, self._stretches, self._num_unwritten = [], [], 0
+
+    def _write_stretches(self, found: Mapping[str, npt.NDArray[Any]]) -> None:
+        columns = zip(*self._stretches, strict=True)
+        places, starts_s, rows, running, waiting, number, _, ends_s, steps_s, growths_s, kv, kv_growth, hidden, apart = columns
         numbers = np.array(number)
-        stop = numbers.cumsum()
-        first = stop - numbers
-
-        def each(values: Sequence[float], dtype: type = np.float64) -> npt.NDArray[Any]:
-            return np.repeat(np.array(values, dtype), numbers)
-
-        done = np.arange(self._num_waiting) - np.repeat(first, numbers)
-        end_s = each(starts_s) + (done + 1) * (each(steps_s) + done * each(growths_s) / 2)
-        end_s[stop - 1] = ends_s
-        costs = {
-            "expert_activations": each(real, np.int64),
-            "padded_expert_activations": each(padded, np.int64),
-            "expert_load_bytes": each(loads, np.int64),
-        }
-        for place, own in self._each:
-            there = slice(place, place + len(own.end_s))
-            end_s[there] = own.end_s
-            for name, column in costs.items():
-                column[there] = getattr(own, name)
-        start_s = np.empty_like(end_s)
-        start_s[1:] = end_s[:-1]
-        start_s[first] = starts_s
-        found = {"start_s": start_s, "end_s": end_s, **costs}
-        found |= {name: each(values, np.int64) for name, values in zip(_PLANS, plans, strict=True)}
-        found["kv_bytes"] = (each(kv) + done * each(kv_growth)).astype(np.int64)
-        found["hidden_bytes"] = each(hidden, np.int64)
-        for name, values in found.items():
-            self._columns[name].frombytes(values.tobytes())
-        energy_j = self._columns["energy_j"]
-        if joules.count(None) == len(joules):
-            energy_j += [None] * self._num_waiting
-        else:
-            for own_j, own_number in zip(joules, number, strict=True):
-                energy_j += [own_j] * own_number
-        self._entries, self._each, self._num_waiting = [], [], 0
+        before = numbers.cumsum() - numbers  # iterations of the stretches ahead of each
+        done = np.arange(numbers.sum()) - before.repeat(numbers)  # of its own
+        at = done + np.repeat(places, numbers)
+        end_s = np.repeat(starts_s, numbers) + (done + 1) * (
+            np.repeat(steps_s, numbers) + done * np.repeat(growths_s, numbers) / 2
+        )
+        end_s[before + numbers - 1] = ends_s
+        found["end_s"][at] = end_s
+        found["kv_bytes"][at] = np.repeat(kv, numbers) + done * np.repeat(kv_growth, numbers)
+        same = {"num_decode": rows, "num_running": running, "num_waiting": waiting, "hidden_bytes": hidden}
+        for name, values in same.items():
+            found[name][at] = np.repeat(values, numbers)
+        if apart.count(None) < len(apart):
+            for place, each in zip(places, apart, strict=True):
+                if each is not None:
+                    for name, values in each._asdict().items():
+                        found[name][place : place + len(values)] = values
+        start_s = np.concatenate([[0.0], found["end_s"][:-1]])[at]
+        start_s[before] = starts_s
+        found["start_s"][at] = start_s
 
 
 _NAMES = tuple(name for name, column in vars(IterationLog).items() if isinstance(column, _Column))
 _TIMES = ("start_s", "end_s")
-_PLANS = _NAMES[_NAMES.index("num_decode") : _NAMES.index("expert_activations")]
 _COSTS = _NAMES[_NAMES.index("expert_activations") :]
+_NUMBERS = _NAMES[: _NAMES.index("energy_j")]
 
 
 def prefill_pairs(rows: Sequence[PrefillRow]) -> int:
@@ -220,8 +214,8 @@ def prefill_pairs(rows: Sequence[PrefillRow]) -> int:
     return sum([number * (2 * first + number + 1) // 2 for _, first, number in rows])
 
 
-def _empty(name: str) -> array[Any]:
-    return array("d" if name in _TIMES else "q")
+def _typecode(name: str) -> str:
+    return "d" if name in _TIMES else "q"
 
 
 def merged(logs: Sequence[IterationLog]) -> IterationLog:
