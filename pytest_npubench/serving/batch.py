@@ -214,9 +214,9 @@ class Batch:
         Rows that reach the end of their prompt in the last layer finish it.
         """
         if not rows:
-            if self._decode_only is not None and not num_padding_rows and not self._dropped:
-                return self._decode_only
-            return self._plan_decode_only(num_padding_rows)
+            if self._decode_only is None or num_padding_rows or self._dropped:
+                return self._plan_decode_only(num_padding_rows)
+            return self._decode_only
         group = group or self.all_layers
         plan = IterationPlan(
             decode=self.decode,
@@ -238,7 +238,9 @@ class Batch:
     def _plan_decode_only(self, num_padding_rows: int) -> IterationPlan | None:
         if not self.running:
             return None
-        plan = IterationPlan(decode=self.decode, passes=self._no_prefill, num_padding_rows=num_padding_rows)
+        plan = IterationPlan(
+            decode=self._decode or self.decode, passes=self._no_prefill, num_padding_rows=num_padding_rows
+        )
         if self._shared is not None:
             plan.shared_kv_tokens = self._shared_kv_tokens
         if self._dropped:

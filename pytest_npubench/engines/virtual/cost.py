@@ -155,17 +155,24 @@ class CostModel:
         attention_s = ((layers - windowed) * context_tokens + windowed * window_tokens) * self.context_s
         for _, first_token, num_tokens in prefill:
             rows += num_tokens
-            attention_s += (layers - windowed) * self._prompt_s(first_token, num_tokens)
+            # one layer's attention of tokens [first_token, first_token + num_tokens) over all before them
+            pairs_s = num_tokens * (first_token + (num_tokens + 1) / 2) * self.pair_s
+            read_s = (first_token + num_tokens) * self.context_read_s
+            attention_s += (layers - windowed) * (pairs_s if pairs_s > read_s else read_s)
             if windowed:
                 attention_s += windowed * self._windowed_prompt_s(first_token, num_tokens)
         layer_rows = layers * rows
-        return (
-            max(layers * self.shared_read_s, layer_rows * self.shared_row_s),
-            attention_s,
-            max(
+        read_s, shared_s = layers * self.shared_read_s, layer_rows * self.shared_row_s
+        experts_s = 0.0
+        if self.expert_read_s:
+            experts_s = max(
                 activations * self.expert_read_s,
                 layer_rows * expert_rows * self.expert_row_s + activations * self.expert_tile_s,
-            ),
+            )
+        return (
+            shared_s if shared_s > read_s else read_s,
+            attention_s,
+            experts_s,
             layer_rows * self.moved_row_s,
             layer_rows * self.link_row_s,
             layers * self.layer_s,
@@ -175,13 +182,8 @@ class CostModel:
         """The vocabulary's projection for the rows that get a token."""
         return max(self.head_read_s, num_rows * self.head_row_s) if num_rows else 0.0
 
-    def _prompt_s(self, first_token: int, num_tokens: int) -> float:
-        """One layer's attention of a prompt's tokens [first_token, first_token + num_tokens) over all before them."""
-        pairs = num_tokens * first_token + num_tokens * (num_tokens + 1) / 2
-        return max(pairs * self.pair_s, (first_token + num_tokens) * self.context_read_s)
-
     def _windowed_prompt_s(self, first_token: int, num_tokens: int) -> float:
-        """The same where a token sees itself and the window - 1 tokens before it."""
+        """One layer's attention of a prompt's tokens where each sees itself and the window - 1 tokens before it."""
         assert self.window is not None
         short = min(max(self.window - 1 - first_token, 0), num_tokens)  # queries that see less than a whole window
         pairs = short * first_token + short * (short + 1) / 2 + (num_tokens - short) * self.window

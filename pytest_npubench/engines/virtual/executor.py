@@ -121,7 +121,7 @@ class VirtualExecutor:
             if end_s >= until_s and most > 1:
                 number = _num_iterations(start_s, step_s, growth_s, until_s, most)
                 end_s = _end_s(start_s, step_s, growth_s, number)
-            last_start_s = _end_s(start_s, step_s, growth_s, number - 1)
+            last_start_s = start_s + (number - 1) * (step_s + growth_s * (number - 2) / 2)
         else:
             step_s = keys_s
             each = self._each_decode(plan, cost, start_s, keys_s, growth_s, until_s, most)
@@ -202,12 +202,13 @@ class VirtualExecutor:
     def outcome(self, duration_s: float, activations: int, *, padded_activations: int) -> IterationOutcome:
         """Of the plan whose work was asked for last."""
         held = self._held
+        on_device = held.token_layers - self._shared_layers
         return IterationOutcome(
             duration_s=duration_s,
             expert_activations=activations,
             padded_expert_activations=padded_activations,
             expert_load_bytes=activations * self._expert_bytes,
-            kv_bytes=int(self._token_layers() * self._token_layer_bytes),
+            kv_bytes=int(on_device * self._token_layer_bytes) if on_device > 0 else 0,
             hidden_bytes=int(held.hidden_tokens * self._hidden_bytes),
         )
 

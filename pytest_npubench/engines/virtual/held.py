@@ -120,16 +120,17 @@ class HeldTokens:
         self.hidden_tokens -= self._hidden.pop(request, 0)
 
     def _change(self, requests: tuple[int, ...]) -> None:
-        num_before = len(self._origins)
-        if tuple(self._origins) == requests[:num_before]:  # mostly those who ended were dropped, and the new stand last
-            for request in requests[num_before:]:
+        origins = self._origins
+        for request in requests[len(origins) :]:  # mostly those who ended were dropped, and the new ones stand last
+            if request not in origins:
                 self._join(request)
+        if tuple(origins) == requests:
             return
-        for request in self._origins.keys() - set(requests):
+        for request in origins.keys() - set(requests):
             self._contexts[request] = context = self._leave(request)
             self._prefilled[request] = context * self._num_layers
         for request in requests:
-            if request not in self._origins:
+            if request not in origins:
                 self._join(request)
 
     def _join(self, request: int) -> None:
