@@ -97,8 +97,7 @@ class Batch:
 
     def add(self, request: ServingRequest, now_s: float) -> None:
         """The request has arrived and waits."""
-        member = BatchMember(request=request, dispatched_s=now_s)
-        self.members[member.id] = member
+        self.members[request.id] = member = BatchMember.of(request, now_s)
         self.waiting.append(member)
 
     def make_room(self) -> None:
@@ -219,8 +218,8 @@ class Batch:
             return self._decode_only
         group = group or self.all_layers
         plan = IterationPlan(
-            decode=self.decode,
-            passes=self._passes(rows, group),
+            decode=self._decode or self.decode,
+            passes=(LayerPass(group, rows),) if group is self.all_layers else self._passes(rows, group),
             finishing=self._finishing(rows) if group.stop == self.num_layers else (),
             num_padding_rows=num_padding_rows,
         )
@@ -251,15 +250,18 @@ class Batch:
 
     def _passes(self, rows: tuple[PrefillRow, ...], group: LayerGroup) -> tuple[LayerPass, ...]:
         prefill = LayerPass(group, rows)
-        if group is self.all_layers or group == self.all_layers or not self.running:
+        if group == self.all_layers or not self.running:
             return (prefill,)
         before = (LayerPass(LayerGroup(0, group.first)),) if group.first else ()
         after = (LayerPass(LayerGroup(group.stop, self.num_layers)),) if group.stop < self.num_layers else ()
         return (*before, prefill, *after)
 
     def _finishing(self, rows: tuple[PrefillRow, ...]) -> tuple[int, ...]:
-        in_flight = self.in_flight
-        return tuple([request for request, first, number in rows if first + number == in_flight[request].prompt_tokens])
+        found = []
+        for request, first, number in rows:
+            if first + number == self.in_flight[request].prompt_tokens:
+                found.append(request)
+        return tuple(found)
 
     def _blocks_wanted(self, member: BatchMember, whole: bool) -> int:
         return -(-(member.peak_kv_tokens if whole else member.prompt_tokens) // self.blocks.block_size_tokens)

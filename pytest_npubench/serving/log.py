@@ -166,7 +166,8 @@ class IterationLog:
             places, *columns, joules = zip(*self._single, strict=True)
             at = np.array(places)
             for name, values in zip(_NUMBERS, columns, strict=True):
-                found[name][at] = values
+                if any(values):  # a dense model has no experts
+                    found[name][at] = values
             if joules.count(None) < len(joules):
                 for place, value in zip(places, joules, strict=True):
                     energy_j[place] = value

@@ -74,8 +74,8 @@ def serve(
             log.add_decode(
                 stretch, start_s, num_decode=len(plan.decode), num_running=num_running, num_waiting=num_waiting
             )
-            clock.wait_until(stretch.end_s)
-            now_s = clock.now_s()
+            now_s = stretch.end_s
+            clock.wait_until(now_s)
             planned_s = stretch.last_start_s if is_asynchronous else None
             if watch:
                 watch.ran(batch, plan, stretch.last_start_s, now_s)

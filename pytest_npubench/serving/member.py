@@ -38,9 +38,9 @@ class BatchMember:
 
     request: ServingRequest
     dispatched_s: float
-    id: int = field(init=False)
-    prompt_tokens: int = field(init=False)
-    remaining_tokens: int = field(init=False)
+    id: int
+    prompt_tokens: int
+    remaining_tokens: int
     prefilled_tokens: int = 0
     num_blocks: int = 0
     scheduled_at: int | None = None
@@ -54,10 +54,9 @@ class BatchMember:
     kept: KeptBlocks | None = None
     full: list[FullBlock] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.id = self.request.id
-        self.prompt_tokens = self.request.prompt_tokens
-        self.remaining_tokens = self.request.output_tokens
+    @staticmethod
+    def of(request: ServingRequest, dispatched_s: float) -> BatchMember:
+        return BatchMember(request, dispatched_s, request.id, request.prompt_tokens, request.output_tokens)
 
     @property
     def peak_kv_tokens(self) -> int:

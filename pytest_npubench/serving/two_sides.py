@@ -57,7 +57,7 @@ class DecodeSide(Batch):
         num_blocks = self.blocks.blocks_for(arriving.peak_kv_tokens)
         if self.num_admitted >= self.max_batch_size or num_blocks > self.blocks.num_free:
             return False
-        member = BatchMember(request=arriving.request, dispatched_s=arriving.dispatched_s)
+        member = BatchMember.of(arriving.request, arriving.dispatched_s)
         self.members[member.id] = self.in_flight[member.id] = member
         self._hold(member, num_blocks)
         return True
