@@ -40,7 +40,8 @@ from pytest_npubench.serving.request import ServingRequest
 class Batch:
     """One device's requests. Raises ConfigError for sizes below 1.
 
-    `iteration` is the number of the next iteration. `expects_more` says whether arrivals are still to come without
+    `admitted` are those in flight or running, in order of admission. `iteration` is the number of the next one.
+    `expects_more` says whether arrivals are still to come without
     waiting for anybody to end. `ended` are the requests that finished since the loop last looked.
     """
 
@@ -64,7 +65,7 @@ class Batch:
         self.ended: list[BatchMember] = []
         self.iteration = 0
         self.expects_more = True
-        self._admitted: dict[int, BatchMember] = {}  # in flight and running, in order of admission
+        self.admitted: dict[int, BatchMember] = {}
         self._step = 0
         self._finishes = Calendar()
         self._growing: defaultdict[int, dict[int, BatchMember]] = defaultdict(dict)  # by step % block size
@@ -148,7 +149,8 @@ class Batch:
                 self._start(self.in_flight.pop(request))
         for member in self._finishes.take(self._step):
             member.close_segment(self.iteration + 1)
-            self._end(member)
+            self._release(member)
+            self.ended.append(member)
         self.iteration += 1
         if self._dropped:
             self._dropped = []
@@ -166,13 +168,9 @@ class Batch:
             self._decode = tuple(self.running)
         return self._decode
 
-    @property
-    def num_admitted(self) -> int:
-        return len(self._admitted)
-
     def next_waiting(self, *, whole: bool = False) -> BatchMember | None:
         """The one that `admit_next` would admit."""
-        if not self.waiting or self._dropped or len(self._admitted) >= self.max_batch_size:
+        if not self.waiting or self._dropped or len(self.admitted) >= self.max_batch_size:
             return None
         member = self.waiting[0]
         wanted = self._blocks_wanted(member, whole)
@@ -257,11 +255,8 @@ class Batch:
         return (*before, prefill, *after)
 
     def _finishing(self, rows: tuple[PrefillRow, ...]) -> tuple[int, ...]:
-        found = []
-        for request, first, number in rows:
-            if first + number == self.in_flight[request].prompt_tokens:
-                found.append(request)
-        return tuple(found)
+        in_flight = self.in_flight
+        return tuple([request for request, first, number in rows if first + number == in_flight[request].prompt_tokens])
 
     def _blocks_wanted(self, member: BatchMember, whole: bool) -> int:
         return -(-(member.peak_kv_tokens if whole else member.prompt_tokens) // self.blocks.block_size_tokens)
@@ -283,7 +278,7 @@ class Batch:
         if member.scheduled_at is None:
             member.scheduled_at = self.iteration
             self.num_found_tokens += member.prefilled_tokens
-        self._admitted[member.id] = member
+        self.admitted[member.id] = member
 
     def _start(self, member: BatchMember) -> None:
         """Its prompt is done and gave a token in this iteration; from the next one on it decodes."""
@@ -310,7 +305,7 @@ class Batch:
     def _has_room(self, member: BatchMember) -> bool:
         """Whether the member still runs when a block has been made free for it."""
         while not self.blocks.num_free and member.id in self.running:
-            self._preempt(next(reversed(self._admitted.values())))
+            self._preempt(next(reversed(self.admitted.values())))
         return member.id in self.running
 
     def _make_scarce_room(self, growing: Sequence[BatchMember]) -> None:
@@ -390,10 +385,6 @@ class Batch:
         self.waiting.appendleft(member)
         self._dropped.append(member.id)
 
-    def _end(self, member: BatchMember) -> None:
-        self._release(member)
-        self.ended.append(member)
-
     def _release(self, member: BatchMember) -> None:
         if self._shared is not None:
             self._shared.give_back(self.blocks_of(member), member.full)
@@ -407,7 +398,7 @@ class Batch:
             self._num_growing[place] -= 1
             member.grows_from_step = None
         member.num_blocks = 0
-        del self._admitted[member.id]
+        del self.admitted[member.id]
         if self.running.pop(member.id, None) is None:
             self.in_flight.pop(member.id, None)
         else:

@@ -5,6 +5,7 @@ Everything that a virtual clock touched says "virtual", so that modelled seconds
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Protocol
 
@@ -71,7 +72,7 @@ class VirtualClock:
 
     def advance(self, duration_s: float | None) -> float:
         """Raises MeasurementError for seconds that are missing, negative or not finite."""
-        if duration_s is None or not 0 <= duration_s < float("inf"):
+        if duration_s is None or not 0 <= duration_s < math.inf:
             raise MeasurementError(
                 f"an iteration took {duration_s} s; want a finite number of at least 0 on a virtual clock"
             )

@@ -130,7 +130,7 @@ class _Run:
         batch.make_room()
         plan = make_plan()
         if plan is not None:
-            self._running[side] = batch.num_admitted, len(batch.waiting)
+            self._running[side] = len(batch.admitted), len(batch.waiting)
             self._devices.run(side, plan)
 
     def done(self, event: DeviceRun | HandedOver) -> None:
@@ -160,7 +160,7 @@ class _Run:
             self._load.ended(member.id, event.end_s)
 
     def check_all_served(self) -> None:
-        left = sum(len(batch.waiting) + batch.num_admitted for batch in self._batches.values())
+        left = sum(len(batch.waiting) + len(batch.admitted) for batch in self._batches.values())
         if left:
             raise MeasurementError(f"nothing more is planned, but {left} requests have not ended")
 

@@ -98,7 +98,9 @@ class IterationLog:
         num_tokens = num_layers = num_pairs = 0
         for group, prefill in plan.passes:
             if prefill:
-                own_tokens = sum([number for _, _, number in prefill])
+                own_tokens = 0
+                for _, _, number in prefill:
+                    own_tokens += number
                 if own_tokens > num_tokens:
                     num_tokens, num_pairs = own_tokens, prefill_pairs(prefill)
                 num_layers += group.stop - group.first
@@ -179,23 +181,21 @@ class IterationLog:
         self._single, self._stretches, self._num_unwritten = [], [], 0
 
     def _write_stretches(self, found: Mapping[str, npt.NDArray[Any]]) -> None:
-        columns = zip(*self._stretches, strict=True)
-        places, starts_s, rows, running, waiting, number, _, ends_s, steps_s, growths_s, kv, kv_growth, hidden, apart = columns
-        numbers = np.array(number)
+        *columns, apart = zip(*self._stretches, strict=True)
+        places, starts_s, rows, running, waiting, numbers, _, ends_s, *rates = map(np.array, columns)
+        steps_s, growths_s, kv, kv_growth, hidden = rates
         before = numbers.cumsum() - numbers  # iterations of the stretches ahead of each
         done = np.arange(numbers.sum()) - before.repeat(numbers)  # of its own
-        at = done + np.repeat(places, numbers)
-        end_s = np.repeat(starts_s, numbers) + (done + 1) * (
-            np.repeat(steps_s, numbers) + done * np.repeat(growths_s, numbers) / 2
-        )
+        at = done + places.repeat(numbers)
+        end_s = starts_s.repeat(numbers) + (done + 1) * (steps_s.repeat(numbers) + done * (growths_s / 2).repeat(numbers))
         end_s[before + numbers - 1] = ends_s
         found["end_s"][at] = end_s
-        found["kv_bytes"][at] = np.repeat(kv, numbers) + done * np.repeat(kv_growth, numbers)
+        found["kv_bytes"][at] = kv.repeat(numbers) + done * kv_growth.repeat(numbers)
         same = {"num_decode": rows, "num_running": running, "num_waiting": waiting, "hidden_bytes": hidden}
         for name, values in same.items():
-            found[name][at] = np.repeat(values, numbers)
+            found[name][at] = values.repeat(numbers)
         if apart.count(None) < len(apart):
-            for place, each in zip(places, apart, strict=True):
+            for place, each in zip(places.tolist(), apart, strict=True):
                 if each is not None:
                     for name, values in each._asdict().items():
                         found[name][place : place + len(values)] = values
@@ -212,7 +212,10 @@ _NUMBERS = _NAMES[: _NAMES.index("energy_j")]
 
 def prefill_pairs(rows: Sequence[PrefillRow]) -> int:
     """Over the tokens of these rows, how many each attends to, itself counted."""
-    return sum([number * (2 * first + number + 1) // 2 for _, first, number in rows])
+    num_pairs = 0
+    for _, first, number in rows:
+        num_pairs += number * (2 * first + number + 1) // 2
+    return num_pairs
 
 
 def _typecode(name: str) -> str:

@@ -68,7 +68,7 @@ def serve(
             clock.wait_until(next_arrival_s if until_s is None else min(next_arrival_s, until_s))
             now_s, planned_s = clock.now_s(), None
             continue
-        num_running, num_waiting = batch.num_admitted, len(batch.waiting)
+        num_running, num_waiting = len(batch.admitted), len(batch.waiting)
         start_s = clock.now_s()
         if run_decode and (stretch := decode_stretch(run_decode, batch, plan, start_s, next_arrival_s)):
             log.add_decode(
@@ -140,7 +140,7 @@ def check_scheduler(scheduler: Scheduler, executor: Executor, requests: Sequence
 
 def check_all_served(scheduler: Scheduler) -> None:
     """Raises MeasurementError where a policy that plans nothing more has left some."""
-    left = len(scheduler.batch.waiting) + scheduler.batch.num_admitted
+    left = len(scheduler.batch.waiting) + len(scheduler.batch.admitted)
     if left:
         raise MeasurementError(f"policy {scheduler.name} plans nothing more, but {left} requests have not ended")
 

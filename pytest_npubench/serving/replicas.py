@@ -40,7 +40,7 @@ class Replica:
     @property
     def load(self) -> int:
         batch = self.scheduler.batch
-        return WAITING_WEIGHT * (len(self._sent) + len(batch.waiting)) + batch.num_admitted
+        return WAITING_WEIGHT * (len(self._sent) + len(batch.waiting)) + len(batch.admitted)
 
     def send(self, request: ServingRequest) -> None:
         self._sent.append(request)
@@ -67,7 +67,7 @@ class Replica:
             stretch,
             start_s,
             num_decode=len(plan.decode),
-            num_running=batch.num_admitted,
+            num_running=len(batch.admitted),
             num_waiting=len(batch.waiting),
         )
         self._complete(plan, stretch.last_start_s, stretch.end_s, stretch.number)
@@ -75,7 +75,7 @@ class Replica:
 
     def ran(self, plan: IterationPlan, outcome: IterationOutcome, start_s: float, end_s: float, waiting: int) -> None:
         batch = self.scheduler.batch
-        self.log.append(start_s, end_s, plan, outcome, num_running=batch.num_admitted, num_waiting=waiting)
+        self.log.append(start_s, end_s, plan, outcome, num_running=len(batch.admitted), num_waiting=waiting)
         self._complete(plan, start_s, end_s)
 
     def _complete(self, plan: IterationPlan, start_s: float, end_s: float, num_iterations: int = 1) -> None:

@@ -62,7 +62,7 @@ def record_of(member: BatchMember, start_s: Sequence[float], token_times_s: Sequ
         dispatched_s=member.dispatched_s,
         scheduled_s=None if member.scheduled_at is None else start_s[member.scheduled_at],
         num_preemptions=member.num_preemptions,
-        tokens=tuple(member.tokens),
+        tokens=tuple(member.tokens) if member.tokens else (),
     )
 
 

@@ -55,7 +55,7 @@ class DecodeSide(Batch):
     def reserve(self, arriving: BatchMember) -> bool:
         """Blocks for all of a request of the prefill side; False: not now."""
         num_blocks = self.blocks.blocks_for(arriving.peak_kv_tokens)
-        if self.num_admitted >= self.max_batch_size or num_blocks > self.blocks.num_free:
+        if len(self.admitted) >= self.max_batch_size or num_blocks > self.blocks.num_free:
             return False
         member = BatchMember.of(arriving.request, arriving.dispatched_s)
         self.members[member.id] = self.in_flight[member.id] = member

@@ -180,7 +180,10 @@ class CostModel:
 
     def sampling_s(self, num_rows: int) -> float:
         """The vocabulary's projection for the rows that get a token."""
-        return max(self.head_read_s, num_rows * self.head_row_s) if num_rows else 0.0
+        if not num_rows:
+            return 0.0
+        rows_s = num_rows * self.head_row_s
+        return rows_s if rows_s > self.head_read_s else self.head_read_s
 
     def _windowed_prompt_s(self, first_token: int, num_tokens: int) -> float:
         """One layer's attention of a prompt's tokens where each sees itself and the window - 1 tokens before it."""

@@ -17,18 +17,22 @@ class DecodeCost:
 
     def __init__(self, cost: StepCost, num_layers: int) -> None:
         self._cost, self._num_layers = cost, num_layers
-        self._bases: dict[tuple[int, int], float] = {}
-        base_s = self._seconds(1, 0, 0, 0)
-        self.context_s = (self._seconds(1, 0, MANY_TOKENS, 0) - base_s) / MANY_TOKENS
-        self.window_s = (self._seconds(1, 0, 0, MANY_TOKENS) - base_s) / MANY_TOKENS
+        self.bases_s = _Bases(self)
+        base_s = self.seconds(1, 0, 0, 0)
+        self.context_s = (self.seconds(1, 0, MANY_TOKENS, 0) - base_s) / MANY_TOKENS
+        self.window_s = (self.seconds(1, 0, 0, MANY_TOKENS) - base_s) / MANY_TOKENS
 
-    def base_s(self, rows: int, activations: int) -> float:
-        """Of one iteration that reads no keys."""
-        found = self._bases.get((rows, activations))
-        if found is None:
-            found = self._bases[rows, activations] = self._seconds(rows, activations, 0, 0)
-        return found
-
-    def _seconds(self, rows: int, activations: int, context: int, window: int) -> float:
+    def seconds(self, rows: int, activations: int, context: int, window: int) -> float:
         passes = [PassWork(0, self._num_layers, (), activations)]
         return self._cost.seconds(StepWork(passes, rows, context, window, rows))
+
+
+class _Bases(dict[tuple[int, int], float]):
+    """Seconds of one iteration that reads no keys, by rows and activations, as they are asked for."""
+
+    def __init__(self, cost: DecodeCost) -> None:
+        self._cost = cost
+
+    def __missing__(self, key: tuple[int, int]) -> float:
+        self[key] = found = self._cost.seconds(*key, 0, 0)
+        return found

@@ -101,7 +101,9 @@ class VirtualExecutor:
         held, cost = self._held, self._decode_cost
         if cost is None:
             return None
-        self._decode(plan)
+        if plan.dropped or self._shared_layers or plan.shared_kv_tokens:
+            self._free(plan)
+        held.decode(plan.decode)
         num_rows, padding = len(plan.decode), plan.num_padding_rows
         keys_s, growth_s = held.context_tokens * cost.context_s, num_rows * cost.context_s
         if held.window_growth:
@@ -112,11 +114,11 @@ class VirtualExecutor:
         if padding:
             share = _share(plan)
             keys_s, growth_s = keys_s * share, growth_s * share
-        token_bytes = self._token_layer_bytes
-        kv_bytes, kv_growth = self._token_layers() * token_bytes, num_rows * self.num_layers * token_bytes
+        kv_bytes = self._kv_bytes()
+        kv_growth = num_rows * self.num_layers * self._token_layer_bytes
         each = None
         if self._router is None:
-            step_s = cost.base_s(num_rows + padding, 0) + keys_s
+            step_s = cost.bases_s[num_rows + padding, 0] + keys_s
             number, end_s = most, start_s + most * (step_s + growth_s * (most - 1) / 2)
             if end_s >= until_s and most > 1:
                 number = _num_iterations(start_s, step_s, growth_s, until_s, most)
@@ -154,30 +156,32 @@ class VirtualExecutor:
         while not ends_s or (len(ends_s) < most and now_s < until_s):
             self._iteration += 1
             activations, with_padding = self._activations(layers, num_rows, padding)
-            now_s += cost.base_s(num_rows + padding, with_padding) + keys_s
+            now_s += cost.bases_s[num_rows + padding, with_padding] + keys_s
             keys_s += growth_s
             ends_s.append(now_s)
             real.append(activations)
             padded.append(with_padding)
         return EachDecode(ends_s, real, padded, [int(activated * self._expert_bytes) for activated in real])
 
-    def _decode(self, plan: IterationPlan) -> None:
+    def _free(self, plan: IterationPlan) -> None:
+        """What the plan drops, and what lies on the device once for several requests."""
         for request in plan.dropped:
             self._held.drop(request)
         self._shared_layers = plan.shared_kv_tokens * self.num_layers
-        self._held.decode(plan.decode)
 
-    def _token_layers(self) -> int:
+    def _kv_bytes(self) -> float:
         """On the device. Requests that were admitted and have not run share what is not held twice yet."""
-        on_device = self._held.token_layers - self._shared_layers
-        return on_device if on_device > 0 else 0
+        token_layers = self._held.token_layers - self._shared_layers
+        return token_layers * self._token_layer_bytes if token_layers > 0 else 0.0
 
     def work(self, plan: IterationPlan) -> tuple[StepWork, int]:
         """What a plan asks of the device, and the experts that it activates, padding rows not counted. The rows have
         run when this returns. Raises as `run`."""
         held = self._held
         self._iteration += 1
-        self._decode(plan)
+        if plan.dropped or self._shared_layers or plan.shared_kv_tokens:
+            self._free(plan)
+        held.decode(plan.decode)
         num_rows, padding = len(plan.decode), plan.num_padding_rows
         context: float = held.context_tokens
         window: float = held.window_tokens
@@ -201,15 +205,13 @@ class VirtualExecutor:
 
     def outcome(self, duration_s: float, activations: int, *, padded_activations: int) -> IterationOutcome:
         """Of the plan whose work was asked for last."""
-        held = self._held
-        on_device = held.token_layers - self._shared_layers
         return IterationOutcome(
             duration_s=duration_s,
             expert_activations=activations,
             padded_expert_activations=padded_activations,
             expert_load_bytes=activations * self._expert_bytes,
-            kv_bytes=int(on_device * self._token_layer_bytes) if on_device > 0 else 0,
-            hidden_bytes=int(held.hidden_tokens * self._hidden_bytes),
+            kv_bytes=int(self._kv_bytes()),
+            hidden_bytes=int(self._held.hidden_tokens * self._hidden_bytes),
         )
 
     def _activations(self, layers: LayerPass, num_rows: int, padding: int) -> tuple[int, int]:
@@ -222,9 +224,10 @@ class VirtualExecutor:
         return real, self._router.activations(self._iteration, first, stop, num_rows + padding, prefill)
 
     def _check_capacity(self) -> None:
-        if self._held.token_layers - self._shared_layers > self._most_token_layers:
+        token_layers = self._held.token_layers - self._shared_layers
+        if token_layers > self._most_token_layers:
             raise MeasurementError(
-                f"keys and values of {self._token_layers() / self.num_layers:.0f} tokens; the device holds "
+                f"keys and values of {token_layers / self.num_layers:.0f} tokens; the device holds "
                 f"{self.kv_capacity_tokens}"
             )
 
@@ -241,7 +244,9 @@ def _num_iterations(start_s: float, step_s: float, growth_s: float, until_s: flo
     # the root of growth/2 n^2 + (step - growth/2) n = wanted, in the form that takes no difference of like numbers
     wanted_s, linear_s = until_s - start_s, step_s - growth_s / 2
     root = 2 * wanted_s / (linear_s + math.sqrt(linear_s * linear_s + 2 * growth_s * wanted_s))
-    number = min(max(math.ceil(root), 1), most)
+    number = int(root) + 1
+    if number > most:
+        number = most
     while number > 1 and _end_s(start_s, step_s, growth_s, number - 1) >= until_s:
         number -= 1
     while number < most and _end_s(start_s, step_s, growth_s, number) < until_s:

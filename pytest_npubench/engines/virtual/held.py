@@ -50,7 +50,7 @@ class HeldTokens:
 
     def decode(self, requests: tuple[int, ...]) -> None:
         """Each of the requests feeds one token. Raises MeasurementError where one of them has no whole prompt."""
-        if requests is not self._decoding and requests != self._decoding:
+        if requests is not self._decoding:
             self._change(requests)
         self._decoding = requests
         self._iterations += 1

@@ -100,12 +100,13 @@ class RequestRecord:
         return self.dispatched_s - self.arrival_s
 
     def _check_counts(self) -> None:
-        for name in ("prompt_tokens", "output_tokens"):
-            count: int | None = getattr(self, name)
-            if count is not None and count < 1:
-                raise self._error(f"{name} is {count}; want at least 1, or None where it is not known")
-        if self.output_tokens is not None and self.num_tokens > self.output_tokens:
-            raise self._error(f"{self.num_tokens} token times; want at most the {self.output_tokens} asked for")
+        prompt, output = self.prompt_tokens, self.output_tokens
+        if prompt is not None and prompt < 1:
+            raise self._error(f"prompt_tokens is {prompt}; want at least 1, or None where it is not known")
+        if output is not None and output < 1:
+            raise self._error(f"output_tokens is {output}; want at least 1, or None where it is not known")
+        if output is not None and len(self.token_times_s) > output:
+            raise self._error(f"{self.num_tokens} token times; want at most the {output} asked for")
 
     def _check_order(self) -> None:
         first_token = self.token_times_s[0] if self.token_times_s else None
