@@ -41,8 +41,8 @@ class Batch:
     """One device's requests. Raises ConfigError for sizes below 1.
 
     `admitted` are those in flight or running, in order of admission. `iteration` is the number of the next one.
-    `expects_more` says whether arrivals are still to come without
-    waiting for anybody to end. `ended` are the requests that finished since the loop last looked.
+    `expects_more` says whether arrivals are still to come without waiting for anybody to end. `ended` are the requests
+    that finished since the loop last looked.
     """
 
     keeps_preempted: bool = False
@@ -170,13 +170,7 @@ class Batch:
 
     def next_waiting(self, *, whole: bool = False) -> BatchMember | None:
         """The one that `admit_next` would admit."""
-        if not self.waiting or self._dropped or len(self.admitted) >= self.max_batch_size:
-            return None
-        member = self.waiting[0]
-        wanted = self._blocks_wanted(member, whole)
-        if self._shared is not None:
-            wanted = self._shared.num_free_wanted(wanted, self._found(member))
-        return member if wanted <= self.blocks.num_free else None
+        return self.waiting[0] if self._wanted(whole) else None
 
     def cached_tokens(self, member: BatchMember) -> int:
         """Of its prompt, those that need not be prefilled if it is admitted now."""
@@ -196,11 +190,12 @@ class Batch:
 
         It gets blocks for its prompt; with `whole` for its output as well, so that it is never preempted.
         """
-        member = self.next_waiting(whole=whole)
-        if member is not None:
-            self.waiting.popleft()
-            self._hold(member, self._blocks_wanted(member, whole))
-            self.in_flight[member.id] = member
+        num_blocks = self._wanted(whole)
+        if not num_blocks:
+            return None
+        member = self.waiting.popleft()
+        self._hold(member, num_blocks)
+        self.in_flight[member.id] = member
         return member
 
     def plan(
@@ -221,16 +216,14 @@ class Batch:
             finishing=self._finishing(rows) if group.stop == self.num_layers else (),
             num_padding_rows=num_padding_rows,
         )
-        if self._shared is not None:
-            plan.shared_kv_tokens = self._shared_kv_tokens
-        if self._dropped:
-            plan.dropped = tuple(self._dropped)
+        if self._dropped or self._shared is not None:
+            self._complete_plan(plan)
         return plan
 
-    @property
-    def _shared_kv_tokens(self) -> int:
-        assert self._shared is not None
-        return self._shared.num_shared * self.blocks.block_size_tokens
+    def _complete_plan(self, plan: IterationPlan) -> None:
+        plan.dropped = tuple(self._dropped)
+        if self._shared is not None:
+            plan.shared_kv_tokens = self._shared.num_shared * self.blocks.block_size_tokens
 
     def _plan_decode_only(self, num_padding_rows: int) -> IterationPlan | None:
         if not self.running:
@@ -238,11 +231,9 @@ class Batch:
         plan = IterationPlan(
             decode=self._decode or self.decode, passes=self._no_prefill, num_padding_rows=num_padding_rows
         )
-        if self._shared is not None:
-            plan.shared_kv_tokens = self._shared_kv_tokens
-        if self._dropped:
-            plan.dropped = tuple(self._dropped)
-        elif not num_padding_rows:
+        if self._dropped or self._shared is not None:
+            self._complete_plan(plan)
+        if not self._dropped and not num_padding_rows:
             self._decode_only = plan
         return plan
 
@@ -258,8 +249,16 @@ class Batch:
         in_flight = self.in_flight
         return tuple([request for request, first, number in rows if first + number == in_flight[request].prompt_tokens])
 
-    def _blocks_wanted(self, member: BatchMember, whole: bool) -> int:
-        return -(-(member.peak_kv_tokens if whole else member.prompt_tokens) // self.blocks.block_size_tokens)
+    def _wanted(self, whole: bool) -> int:
+        """Blocks for the first in the queue; 0: it cannot be admitted now, or nobody waits."""
+        if not self.waiting or self._dropped or len(self.admitted) >= self.max_batch_size:
+            return 0
+        member = self.waiting[0]
+        num_blocks = -(-(member.peak_kv_tokens if whole else member.prompt_tokens) // self.blocks.block_size_tokens)
+        num_free_wanted = num_blocks
+        if self._shared is not None:
+            num_free_wanted = self._shared.num_free_wanted(num_blocks, self._found(member))
+        return num_blocks if num_free_wanted <= self.blocks.num_free else 0
 
     def _hold(self, member: BatchMember, num_blocks: int) -> None:
         if self._shared is not None:

@@ -187,7 +187,8 @@ class IterationLog:
         before = numbers.cumsum() - numbers  # iterations of the stretches ahead of each
         done = np.arange(numbers.sum()) - before.repeat(numbers)  # of its own
         at = done + places.repeat(numbers)
-        end_s = starts_s.repeat(numbers) + (done + 1) * (steps_s.repeat(numbers) + done * (growths_s / 2).repeat(numbers))
+        mean_s = steps_s.repeat(numbers) + done * (growths_s / 2).repeat(numbers)
+        end_s = starts_s.repeat(numbers) + (done + 1) * mean_s
         end_s[before + numbers - 1] = ends_s
         found["end_s"][at] = end_s
         found["kv_bytes"][at] = kv.repeat(numbers) + done * kv_growth.repeat(numbers)

@@ -12,7 +12,7 @@ import numpy as np
 from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.member import BatchMember
 from pytest_npubench.serving.metrics import RequestRecord
-from pytest_npubench.serving.metrics.stored_times import StoredTimes
+from pytest_npubench.serving.metrics.stored_times import StoredTimes, Times
 from pytest_npubench.serving.settings import Setting
 
 
@@ -37,11 +37,10 @@ class ServingResult:
 
 def records_of(members: Iterable[BatchMember], log: IterationLog) -> tuple[RequestRecord, ...]:
     """The requests' times, read off the log of the device that served them."""
-    start_s, end_s = log.start_s, log.end_s
-    ends_s = np.frombuffer(end_s) if end_s else np.empty(0)
+    start_s, end_s = log.start_s, memoryview(log.end_s[:])  # a copy: the log's own could not grow under a view
+    ends_s = np.asarray(end_s)
     # in order up to a finite one they all are, and so are a request's
     is_ordered = bool((ends_s[1:] >= ends_s[:-1]).all()) and (not end_s or end_s[-1] < math.inf)
-    del ends_s
     return tuple(
         [
             record_of(member, start_s, StoredTimes(_taken(member.segments, end_s), is_ordered=is_ordered))
@@ -71,15 +70,15 @@ def token_times(*parts: tuple[Sequence[tuple[int, int]], array[float]]) -> Store
     number of tokens), and the log's end_s."""
     found = array("d")
     for segments, end_s in parts:
-        found += _taken(segments, end_s)
+        found.extend(_taken(segments, end_s))
     return StoredTimes(found)
 
 
-def _taken(segments: Sequence[tuple[int, int]], end_s: array[float]) -> array[float]:
+def _taken(segments: Sequence[tuple[int, int]], end_s: Times) -> Times:
     if len(segments) == 1:
         ((first, number),) = segments
         return end_s[first : first + number]
     found = array("d")
     for first, number in segments:
-        found += end_s[first : first + number]
+        found.extend(end_s[first : first + number])
     return found

@@ -92,7 +92,7 @@ class VirtualExecutor:
     def run(self, plan: IterationPlan) -> IterationOutcome:
         """Raises MeasurementError where keys and values outgrow the capacity, or a row decodes without its prompt."""
         work, activations = self.work(plan)
-        padded = activations if not plan.num_padding_rows else sum([one.activations for one in work.passes])
+        padded = activations if not plan.num_padding_rows else sum(one.activations for one in work.passes)
         return self.outcome(self.cost.seconds(work), activations, padded_activations=padded)
 
     def run_decode(self, plan: IterationPlan, start_s: float, until_s: float, most: int) -> DecodeStretch | None:

@@ -23,7 +23,7 @@ class HeldTokens:
     def __init__(self, num_layers: int, window: int | None) -> None:
         self.token_layers = 0
         self.hidden_tokens = 0
-        self.context_tokens = 0  # keys that the decode batch reads in this iteration, each row's own latest one included
+        self.context_tokens = 0  # keys that the decode batch reads in this iteration, each row's latest included
         self.window_tokens = 0
         self.window_growth = 0  # by how much these grow with the next iteration: rows whose context is below the window
         self._num_layers = num_layers

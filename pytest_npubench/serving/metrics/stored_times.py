@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
 
+Times: TypeAlias = "array[float] | memoryview"
+
 
 class StoredTimes(Sequence[float]):
     """Seconds, as a tuple of them: equal to one, and hashed as one. numpy.asarray copies nothing. is_ordered: they are
-    known to be finite and none before the one ahead of it."""
+    known to be finite and none before the one ahead of it. Requests may share what their times are views of."""
 
     __slots__ = ("_times_s", "is_ordered")
 
-    def __init__(self, times_s: array[float], *, is_ordered: bool = False) -> None:
+    def __init__(self, times_s: Times, *, is_ordered: bool = False) -> None:
         self._times_s = times_s
         self.is_ordered = is_ordered
 
@@ -42,6 +44,13 @@ class StoredTimes(Sequence[float]):
     def __repr__(self) -> str:
         return repr(tuple(self))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (array("d", self._times_s), self.is_ordered)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         found = np.frombuffer(self._times_s) if self else np.empty(0)
         return found.astype(dtype or found.dtype, copy=bool(copy))
+
+
+def _restored(times_s: array[float], is_ordered: bool) -> StoredTimes:
+    return StoredTimes(times_s, is_ordered=is_ordered)
