@@ -26,7 +26,7 @@ from pytest_npubench.workloads import workload
 POLICIES = ("static", "continuous", "chunked", "layered", "hybrid", "disaggregated")
 RATE_PER_S = 1.3
 NUM_REPEATS = 3
-CHAT_RATES_PER_S = (2.0, 10.0, 20.0)
+CHAT_RATES_PER_S = (2.0, 10.0, 15.0, 20.0, 25.0)
 
 
 def main(num_requests: int) -> None:

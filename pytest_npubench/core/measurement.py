@@ -121,7 +121,7 @@ class CostRecord:
 class LatencyError:
     """Measured and predicted seconds of one latency over all requests that have it; round_mean_error and
     round_p99_error: errors of the median round, None in journals from before they were told. mean_spread and
-    p99_spread: the standard deviation of what several runs predict, over their mean; 0 of a single run."""
+    p99_spread: the standard deviation to which the rounds tell the errors; 0 of a single round and run."""
 
     mean_s: float
     predicted_mean_s: float

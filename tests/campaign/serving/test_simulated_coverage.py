@@ -119,7 +119,29 @@ def test_an_error_that_the_machine_may_have_made_is_inconclusive(judged, monkeyp
     steady, drifts = judged((1.0, 1.0, 1.0, 1.0)), judged((1.0, 1.5, 0.7, 1.2))
     assert steady.verdict.kind is VerdictKind.FAILED
     assert drifts.verdict.kind is VerdictKind.INCONCLUSIVE
-    assert "which runs at the speeds seen tell to" in drifts.verdict.reason
+    assert "which 4 rounds tell to" in drifts.verdict.reason
+
+
+def test_speeds_of_a_policy_are_those_of_all_where_policies_are_alike():
+    """However much rounds differ; where one policy is slower in every round, all speeds are moved to its own."""
+    rounds = np.array([0.0, 0.3, -0.2, 0.1])
+    for column in range(2):
+        alike = np.stack([rounds, rounds], axis=1)
+        assert simulated.as_of_policy(alike, column) == pytest.approx(alike)
+    slower = np.stack([rounds, rounds + 0.1], axis=1)
+    for column, offset in enumerate((0.0, 0.1)):
+        expected = np.stack([rounds + offset, rounds + offset], axis=1)
+        assert simulated.as_of_policy(slower, column) == pytest.approx(expected)
+
+
+def test_of_policies_that_differ_by_chance_little_is_believed():
+    """The mean of many draws: what is believed of differences that are noise is less than half of them."""
+    random, seen, believed = np.random.default_rng(0), [], []
+    for _ in range(200):
+        slow = random.normal(0.0, 0.05, (5, 4))
+        seen.append(abs(slow.mean(axis=0)[0] - slow.mean()))
+        believed.append(abs(simulated.as_of_policy(slow, 0).mean() - slow.mean()))
+    assert np.mean(believed) < 0.5 * np.mean(seen)
 
 
 def test_the_longest_context_of_each_iteration_by_hand():

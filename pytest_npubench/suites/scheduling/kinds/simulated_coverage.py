@@ -6,21 +6,20 @@ a cost that was calibrated on the other rounds' iterations (simulated.py): TTFT,
 policy, with its own arrivals.
 
 Over the requests of all blocks together a mean must not be off by more than MEAN_ERROR, and a 99th percentile by more
-than P99_ERROR. ROUNDS are measured, so that no single one makes the errors. Where runs at the speeds that were seen
-differ so much that CERTAIN standard deviations of theirs lie between the limit and an error, it is inconclusive: the
-machine may have made it.
+than P99_ERROR. ROUNDS are measured, so that no single one makes the errors. An error that is over its limit by less
+than CERTAIN standard deviations, to which the rounds tell it (stats/latency_errors.py), is inconclusive: the machine
+may have made it.
 
-The three figures of a block are not
-independent, so each is counted by itself. How many blocks chance lets a band miss is simulated with their drift shared
-as it is (stats/rounds_spread.py), where independent blocks would have the binomial bound. Fewer than
-LEAST_ROUNDS rounds, and iterations that do not tell the cost, say nothing.
+The three figures of a block are not independent, so each is counted by itself. How many blocks chance lets a band miss
+is simulated with their drift shared as it is (stats/rounds_spread.py), where independent blocks would have the binomial
+bound. Fewer than LEAST_ROUNDS rounds, and iterations that do not tell the cost, say nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -100,10 +99,11 @@ class SimulatedCoverageKind(LoadExperiment):
         if num_rounds < LEAST_ROUNDS:
             return _unknown(rate_per_s, num_rounds, f"{num_rounds} rounds; want at least {LEAST_ROUNDS}")
         try:
-            predictions = leave_one_out(plan, found, COVERAGE)
+            rounds = leave_one_out(plan, found, COVERAGE)
             most = CalibratedRounds.of(plan, found).most_misses(COVERAGE)
         except ConfigError as error:
             return _unknown(rate_per_s, num_rounds, str(error))
+        predictions = [one for own in rounds for one in own]
         figures = {name: [one.figure(name) for one in predictions] for name in FIGURES}
         gates = [
             Gate(
@@ -113,11 +113,11 @@ class SimulatedCoverageKind(LoadExperiment):
             )
             for name, own in figures.items()
         ]
-        errors = _errors(predictions)
+        errors = _errors(rounds)
         doubts = []
         for metric, off, spread, limit in _limited(errors):
             if limit < off <= limit + CERTAIN * spread:
-                told = f"runs at the speeds seen tell to {100 * spread:.2f} %"
+                told = f"{num_rounds} rounds tell to {100 * spread:.2f} %"
                 doubts.append(f"{metric} {100 * off:.2f} % > {100 * limit:.2f} %, which {told}")
             else:
                 gates.append(Gate(metric=metric, value=off, limit=limit, unit="%"))
@@ -163,10 +163,14 @@ def _unknown(rate_per_s: float, num_rounds: int, why: str) -> Judgement:
     )
 
 
-def _errors(predictions: Sequence[Prediction]) -> dict[str, LatencyError]:
+def _errors(rounds: Iterable[Sequence[Prediction]]) -> dict[str, LatencyError]:
     from pytest_npubench.stats.latency_errors import latency_errors
 
-    return latency_errors([one.requests for one in predictions])
+    found = []
+    for own in rounds:
+        real, runs = zip(*[one.requests for one in own], strict=True)
+        found.append((list(chain(*real)), [list(chain(*run)) for run in zip(*runs, strict=True)]))
+    return latency_errors(found)
 
 
 def _limited(errors: Mapping[str, LatencyError]) -> Iterator[tuple[str, float, float, float]]:
@@ -185,7 +189,7 @@ def _row(name: str, predictions: Sequence[Prediction]) -> BandRow:
         num_covered=sum(one.is_covered for one in own),
         error=fmean(one.error for one in own),
         half_width=fmean(one.half_width for one in own),
-        p99_error=_errors(predictions)[name].p99_error,
+        p99_error=_errors([one] for one in predictions)[name].p99_error,
     )
 
 
