@@ -125,6 +125,7 @@ class SimulatedCoverageKind(LoadExperiment):
         if doubts and not verdict.failing:
             verdict = Verdict(kind=VerdictKind.INCONCLUSIVE, reason="; ".join(doubts))
         by_policy = {point.policy: [one for one in predictions if one.policy == point.policy] for point in found}
+        errors_of = {policy: _errors([one] for one in own) for policy, own in by_policy.items()}
         e2e = figures["e2e"]
         predicted_s, measured_s = (fmean(getattr(one, name) for one in e2e) for name in ("predicted_s", "measured_s"))
         return Judgement(
@@ -139,7 +140,10 @@ class SimulatedCoverageKind(LoadExperiment):
                 coverage=COVERAGE,
                 num_rounds=num_rounds,
                 most_misses=most,
-                rows=tuple(_row(name, own) for name, own in product(FIGURES, by_policy.values())),
+                rows=tuple(
+                    _row(name, own, errors_of[policy][name])
+                    for name, (policy, own) in product(FIGURES, by_policy.items())
+                ),
                 errors=errors,
             ),
         )
@@ -174,13 +178,13 @@ def _errors(rounds: Iterable[Sequence[Prediction]]) -> dict[str, LatencyError]:
 
 
 def _limited(errors: Mapping[str, LatencyError]) -> Iterator[tuple[str, float, float, float]]:
-    """What is held to which limit: name, size of the error, spread of the prediction, limit."""
+    """What is held to which limit: name, size of the error, how well the rounds tell it, limit."""
     for name, own in errors.items():
         yield f"{name} mean error", abs(own.mean_error), own.mean_spread, MEAN_ERROR
         yield f"{name} p99 error", abs(own.p99_error), own.p99_spread, P99_ERROR
 
 
-def _row(name: str, predictions: Sequence[Prediction]) -> BandRow:
+def _row(name: str, predictions: Sequence[Prediction], error: LatencyError) -> BandRow:
     own = [one.figure(name) for one in predictions]
     return BandRow(
         figure=name,
@@ -189,7 +193,7 @@ def _row(name: str, predictions: Sequence[Prediction]) -> BandRow:
         num_covered=sum(one.is_covered for one in own),
         error=fmean(one.error for one in own),
         half_width=fmean(one.half_width for one in own),
-        p99_error=_errors([one] for one in predictions)[name].p99_error,
+        p99_error=error.p99_error,
     )
 
 
