@@ -113,7 +113,7 @@ class CostModel:
 
     def seconds(self, work: StepWork) -> float:
         """The passes one after the other, the vocabulary's projection and the host (step_cost.StepCost)."""
-        _, rows, context, window, num_sampled, expert_rows, _ = work
+        _, rows, context, window, num_sampled, expert_rows, _, _ = work
         passes_s = 0.0
         for first, stop, prefill, activations in work.passes:
             passes_s += sum(self._pass_s(first, stop, rows, context, window, prefill, activations, expert_rows))

@@ -66,6 +66,8 @@ class VirtualExecutor:
         self._router = None if shape.is_dense else router or sampled_router(shape, seed)
         self._held = HeldTokens(shape.num_layers, shape.sliding_window)
         self._iteration = 0
+        self._present: set[int] = set()  # have begun and not ended
+        self._is_from_idle = False
         self._shared_layers = 0  # token-layers that lie there once for several requests
         self._most_token_layers = kv_capacity_tokens * shape.num_layers
         self._expert_bytes = shape.expert_bytes(dtype_bytes(dtype))
@@ -74,8 +76,12 @@ class VirtualExecutor:
 
     def begin(self, request: int, prompt_tokens: int, output_tokens: int) -> None:
         """Nothing to prepare: a request holds something once its rows run."""
+        if not self._present:
+            self._is_from_idle = True
+        self._present.add(request)
 
     def end(self, request: int) -> None:
+        self._present.discard(request)
         self._held.drop(request)
 
     def export_kv(self, request: int) -> tuple[int, object]:
@@ -200,7 +206,10 @@ class VirtualExecutor:
         num_sampled = num_rows + padding + len(plan.finishing)
         if held.token_layers > self._most_token_layers:
             self._check_capacity()
-        work = StepWork(passes, num_rows + padding, context, window, num_sampled, 1.0, held.longest_context)
+        is_from_idle, self._is_from_idle = self._is_from_idle, False
+        work = StepWork(
+            passes, num_rows + padding, context, window, num_sampled, 1.0, held.longest_context, is_from_idle
+        )
         return work, activations
 
     def outcome(self, duration_s: float, activations: int, *, padded_activations: int) -> IterationOutcome:

@@ -27,7 +27,8 @@ class StepWork(NamedTuple):
     """One iteration. decode_rows read context_tokens of keys and values in all, window_tokens in a layer with a window;
     sampled_rows get a token. Rows that pad a static batch count. Where replicas share their experts, activations are
     those of all of them together, and expert_rows is the mean of their rows over the rows of this one. longest_context
-    is that of the decode row that reads most."""
+    is that of the decode row that reads most. is_from_idle: the first one after a request
+    was noticed that found nobody there."""
 
     passes: Sequence[PassWork]
     decode_rows: int
@@ -36,6 +37,7 @@ class StepWork(NamedTuple):
     sampled_rows: int
     expert_rows: float = 1.0
     longest_context: int = 0
+    is_from_idle: bool = False
 
 
 class StepCost(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
+from zlib import crc32
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.rounds import failure_reason
@@ -16,6 +17,7 @@ from pytest_npubench.campaign.served_load import block
 from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.engines.slot_executor import SlotExecutor
 from pytest_npubench.engines.static_buckets import StaticBuckets
+from pytest_npubench.serving.arrivals import load_of, poisson
 from pytest_npubench.serving.clock import WallClock
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
@@ -51,24 +53,31 @@ class OnlineBench(BucketBench):
         if point.workload is None:
             return super().warm_up(point)
         started_s = perf_counter()
-        served = self._serve(point.workload, WARM_UP_ROUND, AT_ONCE_PER_S)
-        self._rates_per_s[point.workload] = UTILISATION * len(served.records) / (served.ended_s - served.started_s)
+        served = self._serve(point, WARM_UP_ROUND, AT_ONCE_PER_S)
+        if not point.requests:
+            self._rates_per_s[point.workload] = UTILISATION * len(served.records) / (served.ended_s - served.started_s)
         return perf_counter() - started_s, True
 
     def sample(self, point: BucketPoint, round_index: int) -> Visit:
         if point.workload is None:
             return super().sample(point, round_index)
         rate_per_s = self._rates_per_s[point.workload]
-        return ServedBlock.of_result(self._serve(point.workload, round_index, rate_per_s), rate_per_s=rate_per_s)
+        return ServedBlock.of_result(self._serve(point, round_index, rate_per_s), rate_per_s=rate_per_s)
 
-    def _serve(self, workload: str, round_index: int, rate_per_s: float) -> ServingResult:
-        requests = block(
-            workload,
-            self._plan.num_requests,
-            rate_per_s,
-            round_index=round_index,
-            max_total_tokens=self._plan.buckets[-1],
-        )
+    def _serve(self, point: BucketPoint, round_index: int, rate_per_s: float) -> ServingResult:
+        assert point.workload is not None
+        if point.requests:
+            seed = crc32(f"{point.name}/{round_index}".encode())
+            times_s = poisson(rate_per_s, len(point.requests), seed)
+            requests = load_of(times_s, [(one.input_tokens, one.output_tokens) for one in point.requests])
+        else:
+            requests = block(
+                point.workload,
+                self._plan.num_requests,
+                rate_per_s,
+                round_index=round_index,
+                max_total_tokens=self._plan.buckets[-1],
+            )
         return serve_slots(requests, SlotExecutor(self._slots, requests), WallClock())
 
     def _time(self, point: BucketPoint) -> float:

@@ -47,7 +47,8 @@ class Variant:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketPoint:
     """One thing to time: a batch of requests end to end, a move of the KV cache between neighbouring buckets, a canary
-    kernel by its name, or requests of a workload that are served as they arrive.
+    kernel by its name, or requests of a workload that are served as they arrive; with `requests` beside it these
+    arrive, at the workload's rate.
 
     `pure_bucket` names the one bucket the batch must stay in; leaving it makes the point fail (LENS, section 4.3).
     `variant` names the engine where a campaign has several. `part` is what runs alone instead of a batch.
@@ -86,6 +87,11 @@ class BucketPoint:
 def served_name(workload: str) -> str:
     """Of a point that serves requests; its columns are those of a campaign.served_block.ServedBlock."""
     return f"{SERVED}{workload}"
+
+
+def idle_name(workload: str) -> str:
+    """Of a point whose requests arrive at a workload's rate, and find nobody there; columns as of served_name."""
+    return f"{SERVED}{workload} from idle"
 
 
 def profile_name(bucket: int, output_tokens: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -18,20 +18,23 @@ from pytest_npubench.engines.static_buckets import StaticBuckets
 from pytest_npubench.engines.virtual.buckets import BucketCost
 from pytest_npubench.engines.virtual.executor import VirtualExecutor
 from pytest_npubench.engines.virtual.step_cost import PassWork, StepWork
-from pytest_npubench.errors import ConfigError, LengthError
+from pytest_npubench.errors import ConfigError, LengthError, MeasurementError
 from pytest_npubench.predictors.lens import BucketProfile, BucketTiming
 from pytest_npubench.predictors.two_point import fit, plan_points
+from pytest_npubench.serving.arrivals import load_of, poisson
 from pytest_npubench.serving.clock import VirtualClock, WallClock
 from pytest_npubench.serving.iteration import PrefillRow
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
+from pytest_npubench.suites.buckets.from_idle import wake_s
 from pytest_npubench.suites.buckets.online_serving import serve_slots
 
 TTFT_S = {16: 0.010, 32: 0.018, 64: 0.037}
 TBT_S = {16: 0.002, 32: 0.003, 64: 0.005}
 MOVE_S = {32: 0.0007, 64: 0.0011}
 NUM_SLOTS = 3
+WAKE_S = (0.005, 0.002, 0.0, 0.001)
 
 
 class Table(StaticBuckets):
@@ -72,11 +75,13 @@ class Table(StaticBuckets):
 
 
 class TableClock(WallClock):
-    """The machine's."""
+    """The machine's. Behind a wait its iterations take these seconds longer, one after the other."""
 
-    def __init__(self, machine: Table) -> None:
+    def __init__(self, machine: Table, wake_s: Sequence[float] = ()) -> None:
         super().__init__()
         self._machine = machine
+        self._wake_s = wake_s
+        self._to_wake: Iterator[float] = iter(())
 
     def start(self) -> None:
         self._machine.now_s = 0.0
@@ -84,8 +89,14 @@ class TableClock(WallClock):
     def now_s(self) -> float:
         return self._machine.now_s
 
+    def advance(self, duration_s: float | None) -> float:
+        self._machine.now_s += next(self._to_wake, 0.0)
+        return super().advance(duration_s)
+
     def wait_until(self, at_s: float) -> None:
-        self._machine.now_s = max(self._machine.now_s, at_s)
+        assert at_s > self._machine.now_s
+        self._machine.now_s = at_s
+        self._to_wake = iter(self._wake_s)
 
 
 def profile(**changes: object) -> BucketProfile:
@@ -97,7 +108,7 @@ def profile(**changes: object) -> BucketProfile:
     return replace(found, **changes)
 
 
-def simulated(requests: Sequence[ServingRequest], known: BucketProfile) -> ServingResult:
+def simulated(requests: Sequence[ServingRequest], known: BucketProfile, wake_s: Sequence[float] = ()) -> ServingResult:
     executor = VirtualExecutor(
         Table.shape,
         None,
@@ -105,7 +116,7 @@ def simulated(requests: Sequence[ServingRequest], known: BucketProfile) -> Servi
         dtype="fp32",
         kv_capacity_tokens=NUM_SLOTS * 64,
         block_size_tokens=64,
-        cost=BucketCost({NUM_SLOTS: known}),
+        cost=BucketCost({NUM_SLOTS: known}, wake_s=wake_s),
     )
     return serve_slots(requests, executor, VirtualClock())
 
@@ -128,6 +139,45 @@ def test_an_engine_of_known_latencies_is_predicted_exactly(load: list[tuple[floa
     machine = Table()
     real = serve_slots(requests, SlotExecutor(machine, requests), TableClock(machine))
     assert np.allclose(token_times(simulated(requests, profile())), token_times(real), rtol=0, atol=1e-9)
+
+
+BURSTS = st.lists(
+    st.lists(st.tuples(st.floats(0, 0.004), st.integers(1, 40), st.integers(2, 25)), min_size=1, max_size=NUM_SLOTS),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(bursts=BURSTS, seed=st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_an_engine_that_wakes_slowly_is_predicted_by_requests_from_idle(
+    bursts: list[list[tuple[float, int, int]]], seed: int
+) -> None:
+    """Pauses of at least a second before each burst, whose requests have all come before the first token."""
+    machine = Table()
+    few = load_of(poisson(1.0, 8, seed), [(8, 8)] * 8)
+    from_idle = serve_slots(few, SlotExecutor(machine, few), TableClock(machine, WAKE_S))
+    found = wake_s(from_idle.records, profile().buckets[16])
+    assert found == pytest.approx((*WAKE_S, 0, 0, 0, 0), abs=1e-9)
+    lengths = [lengths for burst in bursts for _, *lengths in burst]
+    arrivals_s = [
+        2.0 * index + at_s for index, burst in enumerate(bursts, 1) for at_s in sorted(one[0] for one in burst)
+    ]
+    requests = load_of(arrivals_s, lengths)
+    real = serve_slots(requests, SlotExecutor(machine, requests), TableClock(machine, WAKE_S))
+    assert np.allclose(token_times(simulated(requests, profile(), found)), token_times(real), rtol=0, atol=1e-9)
+
+
+def test_who_was_not_alone_says_nothing_of_waking() -> None:
+    """Request 1 comes while 0 decodes: both are left out."""
+    machine = Table()
+    requests = load_of((1.0, 1.017, 2.0), [(8, 3)] * 3)
+    served = serve_slots(requests, SlotExecutor(machine, requests), TableClock(machine, WAKE_S))
+    first, second, _ = served.records
+    assert first.token_times_s[0] < second.arrival_s < first.token_times_s[-1]
+    assert wake_s(served.records, profile().buckets[16]) == pytest.approx(WAKE_S[:3], abs=1e-9)
+    with pytest.raises(MeasurementError, match="none of 2 requests from idle was alone"):
+        wake_s(served.records[:2], profile().buckets[16])
 
 
 def test_its_profile_is_found_by_two_points_a_bucket() -> None:
@@ -171,6 +221,16 @@ def test_the_docstrings_worked_example() -> None:
         cost = BucketCost({2: known}, is_prefill_alone=is_alone)
         assert cost.seconds(step(rows=1, longest=119)) == pytest.approx(0.002)
         assert cost.seconds(step(rows=1, longest=120, passes=(both,))) == pytest.approx(expected_s)
+    cost = BucketCost({2: known}, wake_s=(0.005, 0.002))
+    alone = PassWork(0, 2, (PrefillRow(1, 0, 120),), 0)
+    work = step(rows=0, longest=0, passes=(alone,))._replace(is_from_idle=True)
+    assert cost.seconds(work) == pytest.approx(0.015)
+    assert [cost.seconds(step(rows=1, longest=121)) for _ in range(2)] == pytest.approx([0.004, 0.002])
+
+
+def test_no_iteration_takes_less_than_nothing() -> None:
+    cost = BucketCost({NUM_SLOTS: profile()}, wake_s=(-1.0,))
+    assert cost.seconds(step(rows=1, longest=16)._replace(is_from_idle=True)) == 0.0
 
 
 def test_a_batch_is_padded_to_the_next_size_and_its_prompts_may_share_a_prefill() -> None:

@@ -21,13 +21,14 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import columns_of
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CostRecord, LatencyError
+from pytest_npubench.suites.buckets.from_idle import idle_point, wake_s
 from pytest_npubench.suites.buckets.plan import ONLINE, BucketPlan
-from pytest_npubench.suites.buckets.points import BucketPoint, served_name
+from pytest_npubench.suites.buckets.points import BucketPoint, idle_name, served_name
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 if TYPE_CHECKING:
-    from pytest_npubench.predictors.profile import BucketProfile
+    from pytest_npubench.engines.virtual.buckets import BucketCost
     from pytest_npubench.serving.metrics import RequestRecord
 
 ROUNDS = 40  # requests queue in one of ten: the 99th percentile of TTFT is made in those
@@ -36,7 +37,8 @@ VISIT_S = 1.0  # of a profile point: each round is predicted from its own
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineDetail:
-    """figures by name of the latency: ttft, tpot, e2e. cost is that of the profile, all buckets together."""
+    """figures by name of the latency: ttft, tpot, e2e. cost is that of the profile, all buckets together, beside which
+    num_from_idle requests were served (from_idle.py); 0 in journals from before there were any."""
 
     workload: str
     rate_per_s: float
@@ -44,6 +46,7 @@ class OnlineDetail:
     num_rounds: int
     figures: Mapping[str, LatencyError]
     cost: CostRecord
+    num_from_idle: int = 0
 
 
 class OnlineKind:
@@ -59,6 +62,7 @@ class OnlineKind:
         return (
             *(replace(point, visit_s=VISIT_S) for point in (*profiled, *plan.moves(plan.buckets[1:]))),
             BucketPoint(name=served_name(workload), workload=workload),
+            idle_point(plan, workload),
         )
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
@@ -66,18 +70,23 @@ class OnlineKind:
         from pytest_npubench.predictors.two_point import count_cost
         from pytest_npubench.stats.error import repeat_error
         from pytest_npubench.stats.latency_errors import latency_errors
-        from pytest_npubench.suites.buckets.profile_samples import lens_profile, profile_samples
+        from pytest_npubench.suites.buckets.profile_samples import profile_samples
 
         workload = str(case.axis("workload"))
-        name = served_name(workload)
-        measured.visits(name, ServedBlock)  # raises where there are none
-        rounds = [replace(measured, rounds=[row]) for row in measured.rounds if columns_of(row, name)]
+        name, idle = served_name(workload), idle_name(workload)
+        for point in (name, idle):
+            measured.visits(point, ServedBlock)  # raises where there are none
+        rounds = [
+            replace(measured, rounds=[row])
+            for row in measured.rounds
+            if columns_of(row, name) and columns_of(row, idle)
+        ]
         blocks = [one.visits(name, ServedBlock)[0][0] for one in rounds]
-        profiles = [lens_profile(plan, one, plan.buckets) for one in rounds]
+        costs = [_cost(plan, one, idle) for one in rounds]
         found = latency_errors(
             [
-                (block.records, (predicted(plan, profile, block.records),))
-                for block, profile in zip(blocks, profiles, strict=True)
+                (block.records, (predicted(plan, cost, block.records),))
+                for block, cost in zip(blocks, costs, strict=True)
             ]
         )
         gates = [
@@ -108,6 +117,7 @@ class OnlineKind:
                 num_rounds=len(blocks),
                 figures=found,
                 cost=count_cost(samples.compiles, samples.samples_s, sessions=1),
+                num_from_idle=sum(len(one.visits(idle, ServedBlock)[0][0].records) for one in rounds),
             ),
         )
 
@@ -115,10 +125,20 @@ class OnlineKind:
         return len(measured.rounds) >= ROUNDS
 
 
-def predicted(plan: BucketPlan, profile: BucketProfile, records: Sequence[RequestRecord]) -> tuple[RequestRecord, ...]:
-    """The same requests at the same times, on a virtual clock whose steps cost what the profile says."""
-    from pytest_npubench.engines.shapes import dense_shape
+def _cost(plan: BucketPlan, measured: Measured, idle: str) -> BucketCost:
+    """Of one round."""
+    from pytest_npubench.campaign.served_block import ServedBlock
     from pytest_npubench.engines.virtual.buckets import BucketCost
+    from pytest_npubench.suites.buckets.profile_samples import lens_profile
+
+    profile = lens_profile(plan, measured, plan.buckets)
+    records = measured.visits(idle, ServedBlock)[0][0].records
+    return BucketCost({plan.batch_size: profile}, wake_s=wake_s(records, profile.buckets[plan.buckets[0]]))
+
+
+def predicted(plan: BucketPlan, cost: BucketCost, records: Sequence[RequestRecord]) -> tuple[RequestRecord, ...]:
+    """The same requests at the same times, on a virtual clock of these costs."""
+    from pytest_npubench.engines.shapes import dense_shape
     from pytest_npubench.engines.virtual.executor import VirtualExecutor
     from pytest_npubench.serving.clock import VirtualClock
     from pytest_npubench.serving.request import ServingRequest
@@ -132,7 +152,7 @@ def predicted(plan: BucketPlan, profile: BucketProfile, records: Sequence[Reques
         dtype=plan.spec.dtype,
         kv_capacity_tokens=plan.batch_size * longest,
         block_size_tokens=longest,
-        cost=BucketCost({plan.batch_size: profile}),
+        cost=cost,
     )
     requests = [
         ServingRequest(
