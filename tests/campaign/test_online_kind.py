@@ -15,12 +15,13 @@ from pytest_npubench.campaign.served_load import block
 from pytest_npubench.engines.virtual.buckets import BucketCost
 from pytest_npubench.errors import HardwareFileError, MeasurementError
 from pytest_npubench.predictors.lens import BucketProfile, BucketTiming
+from pytest_npubench.serving.arrivals import load_of
 from pytest_npubench.serving.metrics import RequestRecord
 from pytest_npubench.stats.latency_errors import latency_errors
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.buckets.kinds.online import KIND, predicted
+from pytest_npubench.suites.buckets.pairs import PairVisit
 from pytest_npubench.suites.buckets.plan import ONLINE, chosen_plans
-from pytest_npubench.suites.buckets.points import served_name
 from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.verdict import VerdictKind
@@ -41,39 +42,36 @@ def online(plan):
     return replace(with_size(plan, workloads=("short",)), is_online=True)
 
 
-def served(plan, profile: BucketProfile, num_rounds: int = 3, *, from_idle=PROFILE, wake_s=()) -> Measured:
-    """Rounds of an engine that has exactly these times, and of points that have those of the tests."""
+def served(plan, profile: BucketProfile, num_rounds: int = 3, *, waking_s=(), told_s=None) -> Measured:
+    """Rounds of an engine that has exactly these times, and of profile points and pairs that have those of the tests.
+    told_s: what the pairs say of waking, if not the same."""
     (case,) = cases(plan, ONLINE)
-    points = [point for point in KIND.points(case, plan) if not point.workload]
+    *points, served_point, pair = KIND.points(case, plan)
     found = measured(points, plan, num_rounds=num_rounds)
+    told_s = waking_s if told_s is None else told_s
     for index, row in enumerate(found.rounds):
-        requests = block("short", plan.num_requests, 60.0, round_index=index, max_total_tokens=plan.buckets[-1])
-        asked = [
-            RequestRecord(
-                id=one.id,
-                arrival_s=one.arrival_s,
-                token_times_s=(),
-                prompt_tokens=one.prompt_tokens,
-                output_tokens=one.output_tokens,
-            )
-            for one in requests
-        ]
-        idle_point = next(point for point in KIND.points(case, plan) if point.workload and point.requests)
-        few = [
-            RequestRecord(
-                id=index,
-                arrival_s=float(index),
-                token_times_s=(),
-                prompt_tokens=one.input_tokens,
-                output_tokens=one.output_tokens,
-            )
-            for index, one in enumerate(idle_point.requests)
-        ]
-        for name, these, times in ((served_name("short"), asked, profile), (idle_point.name, few, from_idle)):
-            records = predicted(plan, BucketCost({plan.batch_size: times}, wake_s=wake_s), these)
-            visit = ServedBlock(records=records, ended_s=records[-1].token_times_s[-1], rate_per_s=60.0, slo=None)
-            row.update({f"{name}/{column}": tuple(values) for column, values in visit.columns().items()})
+        asked = block("short", plan.num_requests, 60.0, round_index=index, max_total_tokens=plan.buckets[-1])
+        records = records_of(plan, profile, asked, waking_s)
+        visit = ServedBlock(records=records, ended_s=records[-1].token_times_s[-1], rate_per_s=60.0, slo=None)
+        asked = load_of((0.5, 0.52), [(one.input_tokens, one.output_tokens) for one in pair.requests])
+        both = [(one.arrival_s, *one.token_times_s) for one in records_of(plan, PROFILE, asked, told_s)]
+        for name, one in ((served_point.name, visit), (pair.name, PairVisit(first_s=both[0], second_s=both[1]))):
+            row.update({f"{name}/{column}": tuple(values) for column, values in one.columns().items()})
     return found
+
+
+def records_of(plan, profile: BucketProfile, requests, waking_s):
+    asked = [
+        RequestRecord(
+            id=one.id,
+            arrival_s=one.arrival_s,
+            token_times_s=(),
+            prompt_tokens=one.prompt_tokens,
+            output_tokens=one.output_tokens,
+        )
+        for one in requests
+    ]
+    return predicted(plan, BucketCost({plan.batch_size: profile}, waking_s=waking_s), asked)
 
 
 def test_an_engine_that_keeps_to_its_profile_passes(online):
@@ -87,18 +85,15 @@ def test_an_engine_that_keeps_to_its_profile_passes(online):
         assert figure.p99_error == pytest.approx(0, abs=1e-4)
 
 
-def test_an_engine_that_wakes_slowly_passes_by_its_requests_from_idle(online):
+def test_an_engine_that_wakes_slowly_passes_by_its_pairs(online):
     (case,) = cases(online, ONLINE)
-    found = served(online, PROFILE, wake_s=(0.008, 0.003, 0.001))
-    judgement = KIND.judge(case, online, found)
+    judgement = KIND.judge(case, online, served(online, PROFILE, waking_s=(0.008, 0.003, 0.001)))
     assert judgement.verdict.kind is VerdictKind.PASSED
-    assert judgement.detail.num_from_idle == 3 * 8
+    assert judgement.detail.num_pairs == 3
     for figure in judgement.detail.figures.values():
-        assert (figure.mean_error, figure.p99_error) == pytest.approx((0, 0), abs=1e-4)
-    awake = served(online, PROFILE)
-    for row, other in zip(found.rounds, awake.rounds, strict=True):
-        row |= {name: values for name, values in other.items() if " from idle/" in name}
-    assert "ttft mean error" in KIND.judge(case, online, found).verdict.reason
+        assert (figure.mean_error, figure.p99_error) == pytest.approx((0, 0), abs=1e-3)  # of microseconds
+    untold = served(online, PROFILE, waking_s=(0.008, 0.003, 0.001), told_s=())
+    assert "ttft mean error" in KIND.judge(case, online, untold).verdict.reason
 
 
 @pytest.mark.parametrize(("slower", "metric"), [("tbt_s", "tpot mean error"), ("ttft_s", "ttft mean error")])
@@ -177,11 +172,12 @@ def test_the_reference_decoder_serves(online, tmp_path):
     (case,) = cases(online, ONLINE)
     points = case_kind(ONLINE).points(case, online)
     assert bench.load(points, (), lambda _: None) == {}
-    *profiled, served_point, idle_point = points
+    *profiled, served_point, pair = points
+    assert pair.visits(0.1) == 8
     assert bench.warm_up(served_point)[1]
-    assert bench.warm_up(idle_point)[1]
-    (few,) = ServedBlock.of_columns(bench.sample(idle_point, 0).columns())
-    assert [len(record.token_times_s) for record in few.records] == [idle_point.requests[0].output_tokens] * 8
+    assert bench.warm_up(pair)[1]
+    (times,) = PairVisit.of_columns(bench.sample(pair, 0).columns())
+    assert [len(times.first_s), len(times.second_s)] == [1 + one.output_tokens for one in pair.requests]
     for point in profiled:
         assert bench.sample(point, 0).seconds > 0
     (again,) = ServedBlock.of_columns(bench.sample(served_point, 0).columns())
@@ -204,7 +200,7 @@ def test_the_end_of_a_run_has_its_errors_and_what_the_profile_took(online):
     records = Cases.read([json.loads(json.dumps(judged.to_json()))])
     (line,) = (line for line in suite("buckets").lines(records) if line.startswith("LENS online"))
     assert re.search(r"short at 60 req/s on 2 slots: TTFT [+-]0\.00% \(p99 ", line)
-    assert line.endswith("profile: 6 points, 6 binaries, 3.0 s compiling, 2.1 s measuring; from idle: 24 requests")
+    assert line.endswith("profile: 6 points, 6 binaries, 3.0 s compiling, 2.1 s measuring; 3 pairs")
 
 
 def test_a_round_becomes_a_trace_of_points_and_of_what_was_served(online):
@@ -228,8 +224,8 @@ def test_a_slow_round_is_predicted_from_its_own_points(online):
         batch_size=2,
         transitions_s={bucket: 2 * seconds for bucket, seconds in MOVE_S.items()},
     )
-    found, slower = served(online, PROFILE), served(online, slow, from_idle=slow)
-    points = {name for name in found.rounds[1] if not name.startswith("served/")}
+    found, slower = served(online, PROFILE), served(online, slow)
+    points = {name for name in found.rounds[1] if not name.startswith(("served/", "pair/"))}
     found.rounds[1] = {
         name: tuple(2 * value for value in values) if name in points else values
         for name, values in slower.rounds[1].items()

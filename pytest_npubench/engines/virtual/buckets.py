@@ -8,18 +8,19 @@ Decode is padded to b and N, and so is every prompt: a staircase (LENS, arXiv 26
 where anything decodes; where prompts are prefilled together TTFT_b counts once. Between neighbouring buckets the whole
 cache moves, up or down at the same cost, as only the smaller one is copied; a cache that holds nothing moves for free.
 
-A device that had nothing to do is slow at first: caches are cold, threads sleep, clocks are low. The first iterations
-from there on take wake_s longer, each by its own of them.
+Two things are in no profile of requests that come one behind the other: what a device that had nothing to do takes
+longer at first (waking_s), and what a prompt behind many decode steps and the steps behind it do (joining_s). Each has
+the seconds of one iteration after the other, from that prompt's on; a prompt that comes before they are over adds none.
 
 Worked example: TTFT 10 and 18 ms, TBT 2 and 3 ms in buckets 128 and 256, 1 ms to move: a prompt of 200 tokens beside a
-request at KV length 120, which ran in 128 before, takes 1 + 18 + 3 = 22 ms. With wake_s of 5 and 2 ms the one of 120
+request at KV length 120, which ran in 128 before, takes 1 + 18 + 3 = 22 ms. With waking_s of 5 and 2 ms the one of 120
 tokens had its first token after 10 + 5 ms where nobody was there, and the next one 2 + 2 ms later.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pytest_npubench.engines.virtual.step_cost import StepWork
 from pytest_npubench.errors import ConfigError, LengthError
@@ -29,19 +30,25 @@ from pytest_npubench.predictors.profile import BucketProfile
 class BucketCost:
     """A StepCost that knows in which bucket the iteration before left the cache: a new one for each run.
 
-    profiles: by the batch size that they were compiled and measured for. wake_s may have what is below 0, as measured
-    differences have, but no iteration takes less than 0 s. Raises ConfigError where there is none, one
+    profiles: by the batch size that they were compiled and measured for. waking_s and joining_s may have what is below
+    0, as measured differences have; no iteration takes less than 0 s. Raises ConfigError where there is none, one
     stands under another batch size, or a bucket lacks one of its times; LengthError for an iteration that no bucket or
     no batch size holds.
     """
 
     def __init__(
-        self, profiles: Mapping[int, BucketProfile], *, is_prefill_alone: bool = True, wake_s: Sequence[float] = ()
+        self,
+        profiles: Mapping[int, BucketProfile],
+        *,
+        is_prefill_alone: bool = True,
+        waking_s: Sequence[float] = (),
+        joining_s: Sequence[float] = (),
     ) -> None:
         self._profiles = dict(sorted(profiles.items()))
         self._is_prefill_alone = is_prefill_alone
-        self._wake_s = tuple(wake_s)
-        self._to_wake: Iterator[float] = iter(())
+        self._waking_s, self._joining_s = waking_s, joining_s
+        self._extra_s: Sequence[float] = ()  # of the iterations from some prompt's on
+        self._num_since = 0  # iterations since
         self._bucket = 0
         _check(self._profiles)
 
@@ -59,8 +66,13 @@ class BucketCost:
         decode_s = tbt_s if work.decode_rows else 0.0
         step_s = moved_s + (prefill_s + decode_s if self._is_prefill_alone else max(prefill_s, decode_s))
         if work.is_from_idle:
-            self._to_wake = iter(self._wake_s)
-        return max(0.0, step_s + next(self._to_wake, 0.0))
+            self._extra_s, self._num_since = self._waking_s, 0
+        elif prompts and self._num_since >= len(self._extra_s):
+            self._extra_s, self._num_since = self._joining_s, 0
+        if self._num_since < len(self._extra_s):
+            step_s += self._extra_s[self._num_since]
+            self._num_since += 1
+        return max(0.0, step_s)
 
     def _profile(self, num_rows: int) -> BucketProfile:
         return self._profiles[_smallest(tuple(self._profiles), num_rows, "a batch")]

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from zlib import crc32
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.campaign.served_load import block
 from pytest_npubench.campaign.visits import Round, Visit
+from pytest_npubench.core.measurement import Request
 from pytest_npubench.engines.slot_executor import SlotExecutor
 from pytest_npubench.engines.static_buckets import StaticBuckets
-from pytest_npubench.serving.arrivals import load_of, poisson
+from pytest_npubench.serving.arrivals import load_of
 from pytest_npubench.serving.clock import WallClock
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.suites.buckets.bench import BucketBench
 from pytest_npubench.suites.buckets.online_serving import serve_slots
+from pytest_npubench.suites.buckets.pairs import JOINS_AT, PairVisit, pause_s
 from pytest_npubench.suites.buckets.plan import UTILISATION, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 
@@ -37,6 +38,8 @@ class OnlineBench(BucketBench):
         super().__init__(runtime, plan, lambda *_: engine)
         self._slots = engine
         self._rates_per_s: dict[str, float] = {}
+        self._joins_s: dict[str, float] = {}
+        self._num_pairs = 0
 
     def load(
         self, points: Sequence[BucketPoint], earlier: Sequence[Round], stage: Callable[[str], None]
@@ -49,12 +52,17 @@ class OnlineBench(BucketBench):
         return failures
 
     def warm_up(self, point: BucketPoint) -> tuple[float, bool]:
-        """A block with all requests at once tells the rate at which those of the rounds arrive."""
+        """A block with all requests at once tells the rate at which those of the rounds arrive, and the first of a pair
+        alone when the second one is to come."""
         if point.workload is None:
             return super().warm_up(point)
         started_s = perf_counter()
-        served = self._serve(point, WARM_UP_ROUND, AT_ONCE_PER_S)
-        if not point.requests:
+        if point.requests:
+            for _ in range(2):
+                (alone,) = self._serve_at((0.0,), point.requests).records
+            self._joins_s[point.name] = JOINS_AT * alone.e2e_latency_s
+        else:
+            served = self._serve(self._block(point.workload, WARM_UP_ROUND, AT_ONCE_PER_S))
             self._rates_per_s[point.workload] = UTILISATION * len(served.records) / (served.ended_s - served.started_s)
         return perf_counter() - started_s, True
 
@@ -62,30 +70,34 @@ class OnlineBench(BucketBench):
         if point.workload is None:
             return super().sample(point, round_index)
         rate_per_s = self._rates_per_s[point.workload]
-        return ServedBlock.of_result(self._serve(point, round_index, rate_per_s), rate_per_s=rate_per_s)
-
-    def _serve(self, point: BucketPoint, round_index: int, rate_per_s: float) -> ServingResult:
-        assert point.workload is not None
         if point.requests:
-            seed = crc32(f"{point.name}/{round_index}".encode())
-            times_s = poisson(rate_per_s, len(point.requests), seed)
-            requests = load_of(times_s, [(one.input_tokens, one.output_tokens) for one in point.requests])
-        else:
-            requests = block(
-                point.workload,
-                self._plan.num_requests,
-                rate_per_s,
-                round_index=round_index,
-                max_total_tokens=self._plan.buckets[-1],
-            )
+            at_s = pause_s(self._num_pairs, rate_per_s)
+            self._num_pairs += 1
+            served = self._serve_at((at_s, at_s + self._joins_s[point.name]), point.requests)
+            first, second = ((one.arrival_s, *one.token_times_s) for one in served.records)
+            return PairVisit(first_s=first, second_s=second)
+        served = self._serve(self._block(point.workload, round_index, rate_per_s))
+        return ServedBlock.of_result(served, rate_per_s=rate_per_s)
+
+    def _block(self, workload: str, round_index: int, rate_per_s: float) -> Sequence[ServingRequest]:
+        return block(
+            workload,
+            self._plan.num_requests,
+            rate_per_s,
+            round_index=round_index,
+            max_total_tokens=self._plan.buckets[-1],
+        )
+
+    def _serve(self, requests: Sequence[ServingRequest]) -> ServingResult:
         return serve_slots(requests, SlotExecutor(self._slots, requests), WallClock())
+
+    def _serve_at(self, times_s: Sequence[float], requests: Sequence[Request]) -> ServingResult:
+        """As many of the requests as there are times, each at its own."""
+        lengths = [(one.input_tokens, one.output_tokens) for one, _ in zip(requests, times_s, strict=False)]
+        return self._serve(load_of(times_s, lengths))
 
     def _time(self, point: BucketPoint) -> float:
         if not point.requests:
             return super()._time(point)
-        requests = [
-            ServingRequest(id=row, arrival_s=0.0, prompt_tokens=one.input_tokens, output_tokens=one.output_tokens)
-            for row, one in enumerate(point.requests)
-        ]
-        served = serve_slots(requests, SlotExecutor(self._slots, requests), WallClock())
+        served = self._serve_at((0.0,) * len(point.requests), point.requests)
         return served.ended_s - served.started_s

@@ -14,10 +14,12 @@ from pytest_npubench.errors import MeasurementError
 DECLARED = "declared"
 ENERGY = "energy_j"
 SERVED = "served/"
+PAIR = "pair/"
 PROFILE = re.compile(r"profile/(\d{1,9})/(\d{1,9})")
 MOVE = re.compile(r"move/(\d{1,9})/(\d{1,9})")
 VISIT_S = 0.5
 MAX_VISITS = 6
+NUM_PAIRS = 8  # that a round serves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +49,8 @@ class Variant:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketPoint:
     """One thing to time: a batch of requests end to end, a move of the KV cache between neighbouring buckets, a canary
-    kernel by its name, or requests of a workload that are served as they arrive; with `requests` beside it these
-    arrive, at the workload's rate.
+    kernel by its name, or requests of a workload that are served as they arrive. With both `requests` and `workload` it
+    is a pair of requests, with pauses as that workload has them (pairs.py).
 
     `pure_bucket` names the one bucket the batch must stay in; leaving it makes the point fail (LENS, section 4.3).
     `variant` names the engine where a campaign has several. `part` is what runs alone instead of a batch.
@@ -71,7 +73,7 @@ class BucketPoint:
     def visits(self, duration_s: float) -> int:
         """How often one round visits the point when it takes so long: 1 to 6 times; once where requests are served."""
         if self.workload:
-            return 1
+            return NUM_PAIRS if self.requests else 1
         return max(1, min(MAX_VISITS, int(self.visit_s / duration_s) if duration_s > 0 else MAX_VISITS))
 
     @property
@@ -89,9 +91,9 @@ def served_name(workload: str) -> str:
     return f"{SERVED}{workload}"
 
 
-def idle_name(workload: str) -> str:
-    """Of a point whose requests arrive at a workload's rate, and find nobody there; columns as of served_name."""
-    return f"{SERVED}{workload} from idle"
+def pair_name(bucket: int) -> str:
+    """Of a point of pairs of requests (pairs.py); its columns are those of PairVisit."""
+    return f"{PAIR}{bucket}"
 
 
 def profile_name(bucket: int, output_tokens: int) -> str:
@@ -147,7 +149,7 @@ def seconds_in(row: Round) -> dict[str, tuple[float, ...]]:
     return {
         name: values
         for name, values in row.items()
-        if not (_is_declared(name) or name.endswith(f"/{ENERGY}") or name.startswith(SERVED))
+        if not (_is_declared(name) or name.endswith(f"/{ENERGY}") or name.startswith((SERVED, PAIR)))
     }
 
 

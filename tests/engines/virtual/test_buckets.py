@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -21,20 +21,21 @@ from pytest_npubench.engines.virtual.step_cost import PassWork, StepWork
 from pytest_npubench.errors import ConfigError, LengthError, MeasurementError
 from pytest_npubench.predictors.lens import BucketProfile, BucketTiming
 from pytest_npubench.predictors.two_point import fit, plan_points
-from pytest_npubench.serving.arrivals import load_of, poisson
+from pytest_npubench.serving.arrivals import load_of
 from pytest_npubench.serving.clock import VirtualClock, WallClock
 from pytest_npubench.serving.iteration import PrefillRow
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
-from pytest_npubench.suites.buckets.from_idle import wake_s
 from pytest_npubench.suites.buckets.online_serving import serve_slots
+from pytest_npubench.suites.buckets.pairs import PairVisit, joining_s, waking_s
 
 TTFT_S = {16: 0.010, 32: 0.018, 64: 0.037}
 TBT_S = {16: 0.002, 32: 0.003, 64: 0.005}
 MOVE_S = {32: 0.0007, 64: 0.0011}
 NUM_SLOTS = 3
-WAKE_S = (0.005, 0.002, 0.0, 0.001)
+WAKING_S = (0.005, 0.002, 0.0, 0.001)
+JOINING_S = (0.003, 0.001)
 
 
 class Table(StaticBuckets):
@@ -49,6 +50,7 @@ class Table(StaticBuckets):
     def __init__(self) -> None:
         self.now_s = 0.0
         self.path: list[int] = []
+        self.decoded = self.joined = False  # in this iteration
 
     def load(self, buckets: Sequence[int]) -> None:
         pass
@@ -59,10 +61,12 @@ class Table(StaticBuckets):
     def prefill_row(self, bucket: int, row: int, prompt: Prompt) -> Prompt:
         assert len(prompt) <= bucket
         self.now_s += TTFT_S[bucket]
+        self.joined = self.decoded
         return np.zeros(NUM_SLOTS, np.int32)
 
     def decode_step(self, bucket: int) -> Prompt:
         self.now_s += TBT_S[bucket]
+        self.decoded = True
         return np.zeros(NUM_SLOTS, np.int32)
 
     def move_caches(self, bucket: int, neighbour: int) -> None:
@@ -75,13 +79,14 @@ class Table(StaticBuckets):
 
 
 class TableClock(WallClock):
-    """The machine's. Behind a wait its iterations take these seconds longer, one after the other."""
+    """The machine's. With `extras` its first iterations behind a wait take WAKING_S longer, one after the other, and
+    those from a prompt on that joins others JOINING_S."""
 
-    def __init__(self, machine: Table, wake_s: Sequence[float] = ()) -> None:
+    def __init__(self, machine: Table, *, extras: bool = False) -> None:
         super().__init__()
         self._machine = machine
-        self._wake_s = wake_s
-        self._to_wake: Iterator[float] = iter(())
+        self._extras = extras
+        self._left_s: list[float] = []
 
     def start(self) -> None:
         self._machine.now_s = 0.0
@@ -90,13 +95,19 @@ class TableClock(WallClock):
         return self._machine.now_s
 
     def advance(self, duration_s: float | None) -> float:
-        self._machine.now_s += next(self._to_wake, 0.0)
+        machine = self._machine
+        if self._extras and machine.joined and not self._left_s:
+            self._left_s = list(JOINING_S)
+        machine.decoded = machine.joined = False
+        if self._left_s:
+            machine.now_s += self._left_s.pop(0)
         return super().advance(duration_s)
 
     def wait_until(self, at_s: float) -> None:
         assert at_s > self._machine.now_s
         self._machine.now_s = at_s
-        self._to_wake = iter(self._wake_s)
+        if self._extras:
+            self._left_s = list(WAKING_S)
 
 
 def profile(**changes: object) -> BucketProfile:
@@ -108,7 +119,12 @@ def profile(**changes: object) -> BucketProfile:
     return replace(found, **changes)
 
 
-def simulated(requests: Sequence[ServingRequest], known: BucketProfile, wake_s: Sequence[float] = ()) -> ServingResult:
+def simulated(
+    requests: Sequence[ServingRequest],
+    known: BucketProfile,
+    waking: Sequence[float] = (),
+    joining: Sequence[float] = (),
+) -> ServingResult:
     executor = VirtualExecutor(
         Table.shape,
         None,
@@ -116,7 +132,7 @@ def simulated(requests: Sequence[ServingRequest], known: BucketProfile, wake_s: 
         dtype="fp32",
         kv_capacity_tokens=NUM_SLOTS * 64,
         block_size_tokens=64,
-        cost=BucketCost({NUM_SLOTS: known}, wake_s=wake_s),
+        cost=BucketCost({NUM_SLOTS: known}, waking_s=waking, joining_s=joining),
     )
     return serve_slots(requests, executor, VirtualClock())
 
@@ -148,36 +164,48 @@ BURSTS = st.lists(
 )
 
 
-@given(bursts=BURSTS, seed=st.integers(0, 99))
+def pair(pause_s: float, joins_s: float, lengths: Sequence[tuple[int, int]] = ((4, 12), (4, 6))) -> PairVisit:
+    machine = Table()
+    requests = load_of((pause_s, pause_s + joins_s), lengths)
+    served = serve_slots(requests, SlotExecutor(machine, requests), TableClock(machine, extras=True))
+    first, second = ((one.arrival_s, *one.token_times_s) for one in served.records)
+    return PairVisit(first_s=first, second_s=second)
+
+
+@given(
+    bursts=BURSTS,
+    joins_s=st.lists(st.floats(0.025, 0.035), min_size=1, max_size=3),
+    pause_s=st.floats(0.001, 1.0),
+)
 @settings(max_examples=60, deadline=None)
-def test_an_engine_that_wakes_slowly_is_predicted_by_requests_from_idle(
-    bursts: list[list[tuple[float, int, int]]], seed: int
+def test_an_engine_of_extra_steps_is_predicted_by_pairs(
+    bursts: list[list[tuple[float, int, int]]], joins_s: list[float], pause_s: float
 ) -> None:
     """Pauses of at least a second before each burst, whose requests have all come before the first token."""
-    machine = Table()
-    few = load_of(poisson(1.0, 8, seed), [(8, 8)] * 8)
-    from_idle = serve_slots(few, SlotExecutor(machine, few), TableClock(machine, WAKE_S))
-    found = wake_s(from_idle.records, profile().buckets[16])
-    assert found == pytest.approx((*WAKE_S, 0, 0, 0, 0), abs=1e-9)
+    timing = profile().buckets[16]
+    pairs = [pair(pause_s, one) for one in joins_s]
+    waking, joining = waking_s(pairs, timing), joining_s(pairs, timing)
+    assert waking == pytest.approx((*WAKING_S, *[0.0] * (len(waking) - 4)), abs=1e-9)
+    assert joining == pytest.approx((*JOINING_S, *[0.0] * 4), abs=1e-9)
     lengths = [lengths for burst in bursts for _, *lengths in burst]
     arrivals_s = [
         2.0 * index + at_s for index, burst in enumerate(bursts, 1) for at_s in sorted(one[0] for one in burst)
     ]
     requests = load_of(arrivals_s, lengths)
-    real = serve_slots(requests, SlotExecutor(machine, requests), TableClock(machine, WAKE_S))
-    assert np.allclose(token_times(simulated(requests, profile(), found)), token_times(real), rtol=0, atol=1e-9)
-
-
-def test_who_was_not_alone_says_nothing_of_waking() -> None:
-    """Request 1 comes while 0 decodes: both are left out."""
     machine = Table()
-    requests = load_of((1.0, 1.017, 2.0), [(8, 3)] * 3)
-    served = serve_slots(requests, SlotExecutor(machine, requests), TableClock(machine, WAKE_S))
-    first, second, _ = served.records
-    assert first.token_times_s[0] < second.arrival_s < first.token_times_s[-1]
-    assert wake_s(served.records, profile().buckets[16]) == pytest.approx(WAKE_S[:3], abs=1e-9)
-    with pytest.raises(MeasurementError, match="none of 2 requests from idle was alone"):
-        wake_s(served.records[:2], profile().buckets[16])
+    real = serve_slots(requests, SlotExecutor(machine, requests), TableClock(machine, extras=True))
+    predicted = simulated(requests, profile(), WAKING_S, JOINING_S)
+    assert np.allclose(token_times(predicted), token_times(real), rtol=0, atol=1e-9)
+
+
+def test_a_second_that_met_nobody_says_nothing_of_joining() -> None:
+    timing = profile().buckets[16]
+    late, met = pair(1.0, 0.5), pair(1.0, 0.03)
+    assert joining_s([late], timing) == ()
+    assert joining_s([late, met], timing) == joining_s([met], timing) != ()
+    assert waking_s([late], timing)[:4] == pytest.approx(WAKING_S, abs=1e-9)
+    with pytest.raises(MeasurementError, match="no pair in which the first request had a token"):
+        waking_s([pair(1.0, 0.001)], timing)
 
 
 def test_its_profile_is_found_by_two_points_a_bucket() -> None:
@@ -221,7 +249,7 @@ def test_the_docstrings_worked_example() -> None:
         cost = BucketCost({2: known}, is_prefill_alone=is_alone)
         assert cost.seconds(step(rows=1, longest=119)) == pytest.approx(0.002)
         assert cost.seconds(step(rows=1, longest=120, passes=(both,))) == pytest.approx(expected_s)
-    cost = BucketCost({2: known}, wake_s=(0.005, 0.002))
+    cost = BucketCost({2: known}, waking_s=(0.005, 0.002))
     alone = PassWork(0, 2, (PrefillRow(1, 0, 120),), 0)
     work = step(rows=0, longest=0, passes=(alone,))._replace(is_from_idle=True)
     assert cost.seconds(work) == pytest.approx(0.015)
@@ -229,7 +257,7 @@ def test_the_docstrings_worked_example() -> None:
 
 
 def test_no_iteration_takes_less_than_nothing() -> None:
-    cost = BucketCost({NUM_SLOTS: profile()}, wake_s=(-1.0,))
+    cost = BucketCost({NUM_SLOTS: profile()}, waking_s=(-1.0,))
     assert cost.seconds(step(rows=1, longest=16)._replace(is_from_idle=True)) == 0.0
 
 

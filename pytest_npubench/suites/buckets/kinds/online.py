@@ -2,7 +2,8 @@
 
 The profile's TTFT_b and TBT_b are step costs of the same serving loop on a virtual clock (engines/virtual/buckets.py),
 which replays the arrivals of every round. Each round has a profile of its own points: a machine that slows down for a
-round has queues there that no mean profile has. Requests of all rounds together give means and 99th percentiles
+round has queues there that no mean profile has. What a pause and a prompt that joins others cost beside it
+is told by the pairs of all rounds (pairs.py). Requests of all rounds together give means and 99th percentiles
 (stats/latency_errors.py); a case fails where a mean is off by more than limits.mean_error, or a percentile by more than
 limits.case_error. In ten rounds the worst queue alone makes the percentile of TTFT, and whatever its machine did makes
 the error; ROUNDS have several.
@@ -21,9 +22,9 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import columns_of
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CostRecord, LatencyError
-from pytest_npubench.suites.buckets.from_idle import idle_point, wake_s
+from pytest_npubench.suites.buckets.pairs import PairVisit, joining_s, pair_point, waking_s
 from pytest_npubench.suites.buckets.plan import ONLINE, BucketPlan
-from pytest_npubench.suites.buckets.points import BucketPoint, idle_name, served_name
+from pytest_npubench.suites.buckets.points import BucketPoint, pair_name, served_name
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
@@ -38,7 +39,7 @@ VISIT_S = 1.0  # of a profile point: each round is predicted from its own
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineDetail:
     """figures by name of the latency: ttft, tpot, e2e. cost is that of the profile, all buckets together, beside which
-    num_from_idle requests were served (from_idle.py); 0 in journals from before there were any."""
+    num_pairs of requests were served (pairs.py); 0 in journals from before there were any."""
 
     workload: str
     rate_per_s: float
@@ -46,7 +47,7 @@ class OnlineDetail:
     num_rounds: int
     figures: Mapping[str, LatencyError]
     cost: CostRecord
-    num_from_idle: int = 0
+    num_pairs: int = 0
 
 
 class OnlineKind:
@@ -62,31 +63,34 @@ class OnlineKind:
         return (
             *(replace(point, visit_s=VISIT_S) for point in (*profiled, *plan.moves(plan.buckets[1:]))),
             BucketPoint(name=served_name(workload), workload=workload),
-            idle_point(plan, workload),
+            pair_point(plan, workload),
         )
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         from pytest_npubench.campaign.served_block import ServedBlock
+        from pytest_npubench.engines.virtual.buckets import BucketCost
         from pytest_npubench.predictors.two_point import count_cost
         from pytest_npubench.stats.error import repeat_error
         from pytest_npubench.stats.latency_errors import latency_errors
-        from pytest_npubench.suites.buckets.profile_samples import profile_samples
+        from pytest_npubench.suites.buckets.profile_samples import lens_profile, profile_samples
 
         workload = str(case.axis("workload"))
-        name, idle = served_name(workload), idle_name(workload)
-        for point in (name, idle):
-            measured.visits(point, ServedBlock)  # raises where there are none
-        rounds = [
-            replace(measured, rounds=[row])
-            for row in measured.rounds
-            if columns_of(row, name) and columns_of(row, idle)
-        ]
+        name = served_name(workload)
+        measured.visits(name, ServedBlock)  # raises where there are none
+        rounds = [replace(measured, rounds=[row]) for row in measured.rounds if columns_of(row, name)]
         blocks = [one.visits(name, ServedBlock)[0][0] for one in rounds]
-        costs = [_cost(plan, one, idle) for one in rounds]
+        pairs = [pair for row in measured.visits(pair_name(plan.buckets[0]), PairVisit) for pair in row]
+        timing = lens_profile(plan, measured, plan.buckets).buckets[plan.buckets[0]]
+        waking, joining = waking_s(pairs, timing), joining_s(pairs, timing)
+
+        def cost(one: Measured) -> BucketCost:
+            profile = lens_profile(plan, one, plan.buckets)
+            return BucketCost({plan.batch_size: profile}, waking_s=waking, joining_s=joining)
+
         found = latency_errors(
             [
-                (block.records, (predicted(plan, cost, block.records),))
-                for block, cost in zip(blocks, costs, strict=True)
+                (block.records, (predicted(plan, cost(one), block.records),))
+                for block, one in zip(blocks, rounds, strict=True)
             ]
         )
         gates = [
@@ -117,23 +121,12 @@ class OnlineKind:
                 num_rounds=len(blocks),
                 figures=found,
                 cost=count_cost(samples.compiles, samples.samples_s, sessions=1),
-                num_from_idle=sum(len(one.visits(idle, ServedBlock)[0][0].records) for one in rounds),
+                num_pairs=len(pairs),
             ),
         )
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
         return len(measured.rounds) >= ROUNDS
-
-
-def _cost(plan: BucketPlan, measured: Measured, idle: str) -> BucketCost:
-    """Of one round."""
-    from pytest_npubench.campaign.served_block import ServedBlock
-    from pytest_npubench.engines.virtual.buckets import BucketCost
-    from pytest_npubench.suites.buckets.profile_samples import lens_profile
-
-    profile = lens_profile(plan, measured, plan.buckets)
-    records = measured.visits(idle, ServedBlock)[0][0].records
-    return BucketCost({plan.batch_size: profile}, wake_s=wake_s(records, profile.buckets[plan.buckets[0]]))
 
 
 def predicted(plan: BucketPlan, cost: BucketCost, records: Sequence[RequestRecord]) -> tuple[RequestRecord, ...]:

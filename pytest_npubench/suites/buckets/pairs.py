@@ -1,0 +1,124 @@
+"""Pairs of requests: one that finds nobody there, and one that joins it. What their steps take above the profile's.
+
+A LENS point is served without a pause, its prompts one behind the other, so two things are in no profile. A device that
+had nothing to do is slow at first: caches are cold, threads sleep, clocks are low, the more so the longer it had
+nothing. And a prompt behind many decode steps finds caches and threads as those left them, and leaves its own to the
+steps behind it. Both add about the same in every bucket; pairs are served in the smallest.
+
+The pauses before pairs are those of Poisson arrivals at the load's rate, which are distributed alike whatever is served
+between them: visit after visit takes the next of NUM_PAIRS even quantiles.
+
+Worked example: TTFT 15 ms from idle, then 4, 2, 2 ms between tokens; the second prompt comes then, and the next token
+of the first takes 14 ms, those behind it 3 and 2 ms. Of a bucket of 10 and 2 ms the waking steps take 5, 2, 0, 0 ms
+longer, and those of joining 14 - 10 - 2 = 2, 1, 0 ms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
+from statistics import fmean
+
+from pytest_npubench.campaign.served_block import DIGITS
+from pytest_npubench.campaign.visits import Columns, Visit
+from pytest_npubench.core.measurement import Request
+from pytest_npubench.errors import MeasurementError
+from pytest_npubench.predictors.profile import BucketTiming
+from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.points import NUM_PAIRS, BucketPoint, pair_name
+
+NUM_STEPS = 16  # that are told: on a processor of two cores the 16th takes 10 % longer, the second 130 %
+JOINS_AT = 0.4  # of what the first takes alone: neither of its waking steps nor of its last ones
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairVisit(Visit):
+    """Of both requests the arrival and when each token came, on the clock of the visit."""
+
+    first_s: tuple[float, ...]
+    second_s: tuple[float, ...]
+
+    def columns(self) -> Columns:
+        return {"pairs": (1.0,), "first_s": _rounded(self.first_s), "second_s": _rounded(self.second_s)}
+
+    @classmethod
+    def of_columns(cls, columns: Columns) -> tuple[PairVisit, ...]:
+        """Raises MeasurementError where visits have not as many tokens each."""
+        number = len(columns.get("pairs", ()))
+        first, second = (_split(columns.get(name, ()), number) for name in ("first_s", "second_s"))
+        return tuple(cls(first_s=one, second_s=other) for one, other in zip(first, second, strict=True))
+
+
+def _rounded(times_s: Sequence[float]) -> list[float]:
+    return [round(time_s, DIGITS) for time_s in times_s]
+
+
+def _split(values: Sequence[float], number: int) -> list[tuple[float, ...]]:
+    size, rest = divmod(len(values), max(1, number))
+    if rest:
+        raise MeasurementError(f"{len(values)} times of {number} pairs; want as many of each")
+    return [tuple(values[index * size : (index + 1) * size]) for index in range(number)]
+
+
+def pair_point(plan: BucketPlan, workload: str) -> BucketPoint:
+    """In the smallest bucket: a request that stays to its end, and a short one."""
+    bucket = plan.buckets[0]
+    longest = max(point.output_tokens for point in plan.profile_points((bucket,)))
+    short = min(NUM_STEPS, longest // 2)
+    return BucketPoint(
+        name=pair_name(bucket),
+        requests=(
+            Request(input_tokens=bucket - longest, output_tokens=longest),
+            Request(input_tokens=bucket - longest, output_tokens=short),
+        ),
+        workload=workload,
+    )
+
+
+def pause_s(visit: int, rate_per_s: float) -> float:
+    """Before a pair: an even quantile of the pauses of Poisson arrivals."""
+    return -math.log1p(-(visit % NUM_PAIRS + 0.5) / NUM_PAIRS) / rate_per_s
+
+
+def waking_s(pairs: Iterable[PairVisit], timing: BucketTiming) -> tuple[float, ...]:
+    """Seconds that the steps of those who found nobody there took above the profile's, until the second came; the first
+    from arrival on. Means over the pairs. Raises MeasurementError without a pair."""
+    steps_s = [
+        [later - earlier for earlier, later in pairwise(pair.first_s[: NUM_STEPS + 1]) if later <= pair.second_s[0]]
+        for pair in pairs
+    ]
+    found = _above(steps_s, _ttft_s(timing), timing)
+    if not found:
+        raise MeasurementError("no pair in which the first request had a token before the second came")
+    return found
+
+
+def joining_s(pairs: Iterable[PairVisit], timing: BucketTiming) -> tuple[float, ...]:
+    """Seconds that steps of both took above the profile's, from the one that prefills the second request on. Means over
+    the pairs in which it joined before the first had ended; none where it never did, as of a batch size of 1."""
+    steps_s = []
+    for pair in pairs:
+        if pair.second_s[1] in pair.first_s:
+            at = pair.first_s.index(pair.second_s[1])
+            both_s = (pair.first_s[at - 1], *pair.second_s[1:])
+            steps_s.append([later - earlier for earlier, later in pairwise(both_s)])
+    return _above(steps_s, _ttft_s(timing) + _tbt_s(timing), timing)
+
+
+def _above(steps_s: Iterable[Sequence[float]], first_s: float, timing: BucketTiming) -> tuple[float, ...]:
+    """Means by place, above that of the first and TBT_b."""
+    places = zip_longest(*steps_s)
+    means_s = [fmean(value for value in place if value is not None) for place in places]
+    return tuple(mean_s - (_tbt_s(timing) if place else first_s) for place, mean_s in enumerate(means_s))
+
+
+def _ttft_s(timing: BucketTiming) -> float:
+    assert timing.ttft_s is not None
+    return timing.ttft_s
+
+
+def _tbt_s(timing: BucketTiming) -> float:
+    assert timing.tbt_s is not None
+    return timing.tbt_s
