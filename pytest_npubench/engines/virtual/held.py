@@ -49,7 +49,7 @@ class HeldTokens:
         return self._longest_origin + self._iterations
 
     def decode(self, requests: tuple[int, ...]) -> None:
-        """Each of the requests feeds one token. Raises MeasurementError where one of them has no whole prompt."""
+        """Each of the requests, in the order in which they began to, feeds one token. Raises MeasurementError where one of them has no whole prompt."""
         if requests is not self._decoding:
             self._change(requests)
         self._decoding = requests
@@ -121,10 +121,11 @@ class HeldTokens:
 
     def _change(self, requests: tuple[int, ...]) -> None:
         origins = self._origins
-        for request in requests[len(origins) :]:  # mostly those who ended were dropped, and the new ones stand last
-            if request not in origins:
+        num_before = len(origins)
+        # all before, as they were, then the new ones: as they keep their order, the last of them tells
+        if not num_before or (num_before <= len(requests) and requests[num_before - 1] == next(reversed(origins))):
+            for request in requests[num_before:]:
                 self._join(request)
-        if tuple(origins) == requests:
             return
         for request in origins.keys() - set(requests):
             self._contexts[request] = context = self._leave(request)
