@@ -42,9 +42,9 @@ def online(plan):
     return replace(with_size(plan, workloads=("short",)), is_online=True)
 
 
-def served(plan, profile: BucketProfile, num_rounds: int = 3, *, waking_s=(), told_s=None) -> Measured:
-    """Rounds of an engine that has exactly these times, and of profile points and pairs that have those of the tests.
-    told_s: what the pairs say of waking, if not the same."""
+def served(plan, profile: BucketProfile, num_rounds: int = 3, *, paired=PROFILE, waking_s=(), told_s=None) -> Measured:
+    """Rounds of an engine that has exactly these times, and of profile points that have those of the tests, and pairs
+    that have those of `paired`. told_s: what the pairs say of waking, if not the same."""
     (case,) = cases(plan, ONLINE)
     *points, served_point, pair = KIND.points(case, plan)
     found = measured(points, plan, num_rounds=num_rounds)
@@ -53,8 +53,8 @@ def served(plan, profile: BucketProfile, num_rounds: int = 3, *, waking_s=(), to
         asked = block("short", plan.num_requests, 60.0, round_index=index, max_total_tokens=plan.buckets[-1])
         records = records_of(plan, profile, asked, waking_s)
         visit = ServedBlock(records=records, ended_s=records[-1].token_times_s[-1], rate_per_s=60.0, slo=None)
-        asked = load_of((0.5, 0.52), [(one.input_tokens, one.output_tokens) for one in pair.requests])
-        both = [(one.arrival_s, *one.token_times_s) for one in records_of(plan, PROFILE, asked, told_s)]
+        asked = load_of((0.5, 0.5305), [(one.input_tokens, one.output_tokens) for one in pair.requests])
+        both = [(one.arrival_s, *one.token_times_s) for one in records_of(plan, paired, asked, told_s)]
         for name, one in ((served_point.name, visit), (pair.name, PairVisit(first_s=both[0], second_s=both[1]))):
             row.update({f"{name}/{column}": tuple(values) for column, values in one.columns().items()})
     return found
@@ -224,7 +224,7 @@ def test_a_slow_round_is_predicted_from_its_own_points(online):
         batch_size=2,
         transitions_s={bucket: 2 * seconds for bucket, seconds in MOVE_S.items()},
     )
-    found, slower = served(online, PROFILE), served(online, slow)
+    found, slower = served(online, PROFILE), served(online, slow, paired=slow)
     points = {name for name in found.rounds[1] if not name.startswith(("served/", "pair/"))}
     found.rounds[1] = {
         name: tuple(2 * value for value in values) if name in points else values

@@ -49,7 +49,8 @@ class HeldTokens:
         return self._longest_origin + self._iterations
 
     def decode(self, requests: tuple[int, ...]) -> None:
-        """Each of the requests, in the order in which they began to, feeds one token. Raises MeasurementError where one of them has no whole prompt."""
+        """Each of the requests, in the order in which they began to, feeds one token. Raises MeasurementError where one
+        of them has no whole prompt."""
         if requests is not self._decoding:
             self._change(requests)
         self._decoding = requests

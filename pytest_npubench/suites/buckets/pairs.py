@@ -82,43 +82,48 @@ def pause_s(visit: int, rate_per_s: float) -> float:
     return -math.log1p(-(visit % NUM_PAIRS + 0.5) / NUM_PAIRS) / rate_per_s
 
 
-def waking_s(pairs: Iterable[PairVisit], timing: BucketTiming) -> tuple[float, ...]:
+Profiled = tuple[PairVisit, BucketTiming]
+"""A pair, and its bucket as the round of the pair profiled it."""
+
+
+def waking_s(pairs: Iterable[Profiled]) -> tuple[float, ...]:
     """Seconds that the steps of those who found nobody there took above the profile's, until the second came; the first
-    from arrival on. Means over the pairs. Raises MeasurementError without a pair."""
-    steps_s = [
-        [later - earlier for earlier, later in pairwise(pair.first_s[: NUM_STEPS + 1]) if later <= pair.second_s[0]]
-        for pair in pairs
-    ]
-    found = _above(steps_s, _ttft_s(timing), timing)
-    if not found:
+    from arrival on. Means over the pairs. Raises MeasurementError where none had a token by then."""
+    found = []
+    for pair, timing in pairs:
+        ttft_s, tbt_s = _times_s(timing)
+        until_s = [time_s for time_s in pair.first_s[: NUM_STEPS + 1] if time_s <= pair.second_s[0]]
+        found.append(_above(until_s, ttft_s, tbt_s))
+    if not any(found):
         raise MeasurementError("no pair in which the first request had a token before the second came")
-    return found
+    return _means(found)
 
 
-def joining_s(pairs: Iterable[PairVisit], timing: BucketTiming) -> tuple[float, ...]:
+def joining_s(pairs: Iterable[Profiled]) -> tuple[float, ...]:
     """Seconds that steps of both took above the profile's, from the one that prefills the second request on. Means over
     the pairs in which it joined before the first had ended; none where it never did, as of a batch size of 1."""
-    steps_s = []
-    for pair in pairs:
+    found = []
+    for pair, timing in pairs:
         if pair.second_s[1] in pair.first_s:
-            at = pair.first_s.index(pair.second_s[1])
-            both_s = (pair.first_s[at - 1], *pair.second_s[1:])
-            steps_s.append([later - earlier for earlier, later in pairwise(both_s)])
-    return _above(steps_s, _ttft_s(timing) + _tbt_s(timing), timing)
+            ttft_s, tbt_s = _times_s(timing)
+            before = pair.first_s.index(pair.second_s[1]) - 1
+            found.append(_above((pair.first_s[before], *pair.second_s[1:]), ttft_s + tbt_s, tbt_s))
+    return _means(found)
 
 
-def _above(steps_s: Iterable[Sequence[float]], first_s: float, timing: BucketTiming) -> tuple[float, ...]:
-    """Means by place, above that of the first and TBT_b."""
-    places = zip_longest(*steps_s)
-    means_s = [fmean(value for value in place if value is not None) for place in places]
-    return tuple(mean_s - (_tbt_s(timing) if place else first_s) for place, mean_s in enumerate(means_s))
+def _above(times_s: Sequence[float], first_s: float, others_s: float) -> list[float]:
+    """What the steps between these times took longer."""
+    steps_s = [later - earlier for earlier, later in pairwise(times_s)]
+    return [step_s - (others_s if place else first_s) for place, step_s in enumerate(steps_s)]
 
 
-def _ttft_s(timing: BucketTiming) -> float:
+def _means(found: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    """By place, over those that have it."""
+    return tuple(fmean(value for value in place if value is not None) for place in zip_longest(*found))
+
+
+def _times_s(timing: BucketTiming) -> tuple[float, float]:
+    """TTFT and TBT."""
     assert timing.ttft_s is not None
-    return timing.ttft_s
-
-
-def _tbt_s(timing: BucketTiming) -> float:
     assert timing.tbt_s is not None
-    return timing.tbt_s
+    return timing.ttft_s, timing.tbt_s

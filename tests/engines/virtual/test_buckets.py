@@ -182,9 +182,8 @@ def test_an_engine_of_extra_steps_is_predicted_by_pairs(
     bursts: list[list[tuple[float, int, int]]], joins_s: list[float], pause_s: float
 ) -> None:
     """Pauses of at least a second before each burst, whose requests have all come before the first token."""
-    timing = profile().buckets[16]
-    pairs = [pair(pause_s, one) for one in joins_s]
-    waking, joining = waking_s(pairs, timing), joining_s(pairs, timing)
+    pairs = [(pair(pause_s, one), profile().buckets[16]) for one in joins_s]
+    waking, joining = waking_s(pairs), joining_s(pairs)
     assert waking == pytest.approx((*WAKING_S, *[0.0] * (len(waking) - 4)), abs=1e-9)
     assert joining == pytest.approx((*JOINING_S, *[0.0] * 4), abs=1e-9)
     lengths = [lengths for burst in bursts for _, *lengths in burst]
@@ -200,12 +199,13 @@ def test_an_engine_of_extra_steps_is_predicted_by_pairs(
 
 def test_a_second_that_met_nobody_says_nothing_of_joining() -> None:
     timing = profile().buckets[16]
-    late, met = pair(1.0, 0.5), pair(1.0, 0.03)
-    assert joining_s([late], timing) == ()
-    assert joining_s([late, met], timing) == joining_s([met], timing) != ()
-    assert waking_s([late], timing)[:4] == pytest.approx(WAKING_S, abs=1e-9)
+    late, met, early = ((pair(1.0, joins_s), timing) for joins_s in (0.5, 0.03, 0.001))
+    assert joining_s([late]) == ()
+    assert joining_s([late, met]) == joining_s([met]) != ()
+    assert waking_s([late])[:4] == pytest.approx(WAKING_S, abs=1e-9)
+    assert waking_s([early, late]) == waking_s([late])
     with pytest.raises(MeasurementError, match="no pair in which the first request had a token"):
-        waking_s([pair(1.0, 0.001)], timing)
+        waking_s([early])
 
 
 def test_its_profile_is_found_by_two_points_a_bucket() -> None:

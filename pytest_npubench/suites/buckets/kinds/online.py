@@ -79,18 +79,19 @@ class OnlineKind:
         measured.visits(name, ServedBlock)  # raises where there are none
         rounds = [replace(measured, rounds=[row]) for row in measured.rounds if columns_of(row, name)]
         blocks = [one.visits(name, ServedBlock)[0][0] for one in rounds]
-        pairs = [pair for row in measured.visits(pair_name(plan.buckets[0]), PairVisit) for pair in row]
-        timing = lens_profile(plan, measured, plan.buckets).buckets[plan.buckets[0]]
-        waking, joining = waking_s(pairs, timing), joining_s(pairs, timing)
-
-        def cost(one: Measured) -> BucketCost:
-            profile = lens_profile(plan, one, plan.buckets)
-            return BucketCost({plan.batch_size: profile}, waking_s=waking, joining_s=joining)
-
+        profiles = [lens_profile(plan, one, plan.buckets) for one in rounds]
+        smallest = plan.buckets[0]
+        pairs = [
+            (pair, profile.buckets[smallest])
+            for one, profile in zip(rounds, profiles, strict=True)
+            for pair in one.visits(pair_name(smallest), PairVisit)[0]
+        ]
+        waking, joining = waking_s(pairs), joining_s(pairs)
+        costs = (BucketCost({plan.batch_size: profile}, waking_s=waking, joining_s=joining) for profile in profiles)
         found = latency_errors(
             [
-                (block.records, (predicted(plan, cost(one), block.records),))
-                for block, one in zip(blocks, rounds, strict=True)
+                (block.records, (predicted(plan, cost, block.records),))
+                for block, cost in zip(blocks, costs, strict=True)
             ]
         )
         gates = [
