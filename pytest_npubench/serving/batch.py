@@ -293,7 +293,9 @@ class Batch:
             else:
                 self._full.append(member)
         self.running[member.id] = member
-        self._decode = self._decode_only = None
+        self._decode_only = None
+        if self._decode is not None:
+            self._decode = (*self._decode, member.id)
 
     def _grow_from(self, member: BatchMember, step: int) -> None:
         member.grows_from_step = step

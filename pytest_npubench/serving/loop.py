@@ -45,6 +45,7 @@ def serve(
     executor. The executor's MeasurementError and DeviceError pass through.
     """
     batch, log = scheduler.batch, IterationLog()
+    admitted, waiting = batch.admitted, batch.waiting
     check_scheduler(scheduler, executor, load.requests())
     clock.start()
     started_s = now_s = clock.now_s()
@@ -68,9 +69,13 @@ def serve(
             clock.wait_until(next_arrival_s if until_s is None else min(next_arrival_s, until_s))
             now_s, planned_s = clock.now_s(), None
             continue
-        num_running, num_waiting = len(batch.admitted), len(batch.waiting)
+        num_running, num_waiting = len(admitted), len(waiting)
         start_s = clock.now_s()
-        if run_decode and (stretch := decode_stretch(run_decode, batch, plan, start_s, next_arrival_s)):
+        if (
+            run_decode
+            and not plan.passes[-1].prefill  # asked here as well: every other plan has one
+            and (stretch := decode_stretch(run_decode, batch, plan, start_s, next_arrival_s))
+        ):
             log.add_decode(
                 stretch, start_s, num_decode=len(plan.decode), num_running=num_running, num_waiting=num_waiting
             )

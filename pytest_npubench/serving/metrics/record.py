@@ -45,12 +45,30 @@ class RequestRecord:
     tokens: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if self._is_of_a_log():
+            return
         if not math.isfinite(self.arrival_s):
             raise self._error(f"arrival_s is {self.arrival_s}; want a finite number of seconds")
         self._check_counts()
         self._check_order()
         if not (isinstance(self.token_times_s, StoredTimes) and self.token_times_s.is_ordered):
             self._check_token_times()
+
+    def _is_of_a_log(self) -> bool:
+        """As nearly all of a hundred thousand are: complete, with times that are known to be in order. Nothing is wrong
+        with it then."""
+        times_s, number = self.token_times_s, self.output_tokens
+        return (
+            isinstance(times_s, StoredTimes)
+            and times_s.is_ordered
+            and self.dispatched_s is not None
+            and self.scheduled_s is not None
+            and self.prompt_tokens is not None
+            and self.prompt_tokens > 0
+            and len(times_s) == number
+            and number > 0
+            and -math.inf < self.arrival_s <= self.dispatched_s <= self.scheduled_s <= times_s[0] < math.inf
+        )
 
     @property
     def num_tokens(self) -> int:
@@ -110,14 +128,9 @@ class RequestRecord:
             raise self._error(f"{self.num_tokens} token times; want at most the {output} asked for")
 
     def _check_order(self) -> None:
-        dispatched_s, scheduled_s = self.dispatched_s, self.scheduled_s
         first_token = self.token_times_s[0] if self.token_times_s else None
-        if not (first_token is None or dispatched_s is None or scheduled_s is None) and (
-            self.arrival_s <= dispatched_s <= scheduled_s <= first_token < math.inf
-        ):
-            return  # as of most of a hundred thousand: what is below says which of them is wrong
         before, name_before = self.arrival_s, "arrival_s"
-        points = (dispatched_s, scheduled_s, first_token)
+        points = (self.dispatched_s, self.scheduled_s, first_token)
         for name, value in zip(("dispatched_s", "scheduled_s", "token_times_s[0]"), points, strict=True):
             if value is None:
                 continue
