@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from scipy import stats
 
 from pytest_npubench.backends import backend
 from pytest_npubench.campaign.points import Measured
@@ -20,7 +21,7 @@ from pytest_npubench.serving.metrics import RequestRecord
 from pytest_npubench.stats.latency_errors import latency_errors
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.buckets.kinds.online import KIND, predicted
-from pytest_npubench.suites.buckets.pairs import PairVisit
+from pytest_npubench.suites.buckets.pairs import PairVisit, pause_s
 from pytest_npubench.suites.buckets.plan import ONLINE, chosen_plans
 from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.suites.protocol import Choice
@@ -201,6 +202,24 @@ def test_the_end_of_a_run_has_its_errors_and_what_the_profile_took(online):
     (line,) = (line for line in suite("buckets").lines(records) if line.startswith("LENS online"))
     assert re.search(r"short at 60 req/s on 2 slots: TTFT [+-]0\.00% \(p99 ", line)
     assert line.endswith("profile: 6 points, 6 binaries, 3.0 s compiling, 2.1 s measuring; 3 pairs")
+
+
+def test_pauses_before_pairs_are_those_of_poisson_arrivals():
+    """Each of the eight lies in another eighth of the distribution, round after round."""
+    rate_per_s = 4.0
+    pauses_s = [pause_s(visit, rate_per_s) for visit in range(16)]
+    assert pauses_s[:8] == pauses_s[8:]
+    eighths = stats.expon.cdf(pauses_s[:8], scale=1 / rate_per_s) * 8
+    assert sorted(eighths.astype(int)) == list(range(8))
+    assert sum(pauses_s[:8]) / 8 == pytest.approx(1 / rate_per_s, rel=0.05)
+
+
+def test_pairs_of_a_round_come_back():
+    visits = [PairVisit(first_s=(0.1 * n, 1.0, 2.0), second_s=(0.5, 1.0 + n)) for n in (1, 2)]
+    columns = {name: [value for one in visits for value in one.columns()[name]] for name in visits[0].columns()}
+    assert list(PairVisit.of_columns(columns)) == visits
+    with pytest.raises(MeasurementError, match="5 times of 2 pairs; want as many of each"):
+        PairVisit.of_columns({**columns, "first_s": columns["first_s"][:-1]})
 
 
 def test_a_round_becomes_a_trace_of_points_and_of_what_was_served(online):
