@@ -158,7 +158,13 @@ def test_an_engine_of_known_latencies_is_predicted_exactly(load: list[tuple[floa
 
 
 BURSTS = st.lists(
-    st.lists(st.tuples(st.floats(0, 0.004), st.integers(1, 40), st.integers(2, 25)), min_size=1, max_size=NUM_SLOTS),
+    st.tuples(
+        st.tuples(st.just(0.0), st.integers(1, 40), st.integers(13, 24)),
+        st.lists(
+            st.tuples(st.floats(0, 0.004) | st.floats(0.025, 0.03), st.integers(1, 40), st.integers(1, 24)),
+            max_size=NUM_SLOTS - 1,
+        ),
+    ).map(lambda burst: [burst[0], *sorted(burst[1])]),
     min_size=1,
     max_size=4,
 )
@@ -181,15 +187,13 @@ def pair(pause_s: float, joins_s: float, lengths: Sequence[tuple[int, int]] = ((
 def test_an_engine_of_extra_steps_is_predicted_by_pairs(
     bursts: list[list[tuple[float, int, int]]], joins_s: list[float], pause_s: float
 ) -> None:
-    """Pauses of at least a second before each burst, whose requests have all come before the first token."""
+    """Pauses of at least a second before each burst, whose first request is there until all others have come."""
     pairs = [(pair(pause_s, one), profile().buckets[16]) for one in joins_s]
     waking, joining = waking_s(pairs), joining_s(pairs)
     assert waking == pytest.approx((*WAKING_S, *[0.0] * (len(waking) - 4)), abs=1e-9)
     assert joining == pytest.approx((*JOINING_S, *[0.0] * 4), abs=1e-9)
     lengths = [lengths for burst in bursts for _, *lengths in burst]
-    arrivals_s = [
-        2.0 * index + at_s for index, burst in enumerate(bursts, 1) for at_s in sorted(one[0] for one in burst)
-    ]
+    arrivals_s = [2.0 * index + at_s for index, burst in enumerate(bursts, 1) for at_s, *_ in burst]
     requests = load_of(arrivals_s, lengths)
     machine = Table()
     real = serve_slots(requests, SlotExecutor(machine, requests), TableClock(machine, extras=True))
