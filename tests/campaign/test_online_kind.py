@@ -201,7 +201,7 @@ def test_the_end_of_a_run_has_its_errors_and_what_the_profile_took(online):
     records = Cases.read([json.loads(json.dumps(judged.to_json()))])
     (line,) = (line for line in suite("buckets").lines(records) if line.startswith("LENS online"))
     assert re.search(r"short at 60 req/s on 2 slots: TTFT [+-]0\.00% \(p99 ", line)
-    assert line.endswith("profile: 6 points, 6 binaries, 3.0 s compiling, 2.1 s measuring; 3 pairs")
+    assert line.endswith("profile: 6 points, 6 binaries, 3.0 s compiling, 2.1 s measuring; 3 pairs in 1.6 s")
 
 
 def test_pauses_before_pairs_are_those_of_poisson_arrivals():

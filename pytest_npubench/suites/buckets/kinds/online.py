@@ -39,7 +39,7 @@ VISIT_S = 1.0  # of a profile point: each round is predicted from its own
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineDetail:
     """figures by name of the latency: ttft, tpot, e2e. cost is that of the profile, all buckets together, beside which
-    num_pairs of requests were served (pairs.py); 0 in journals from before there were any."""
+    num_pairs of requests were served in pairs_s with their pauses (pairs.py); 0 in journals from before there were any."""
 
     workload: str
     rate_per_s: float
@@ -48,6 +48,7 @@ class OnlineDetail:
     figures: Mapping[str, LatencyError]
     cost: CostRecord
     num_pairs: int = 0
+    pairs_s: float = 0.0
 
 
 class OnlineKind:
@@ -123,6 +124,7 @@ class OnlineKind:
                 figures=found,
                 cost=count_cost(samples.compiles, samples.samples_s, sessions=1),
                 num_pairs=len(pairs),
+                pairs_s=sum(max(pair.first_s[-1], pair.second_s[-1]) for pair, _ in pairs),
             ),
         )
 

@@ -11,9 +11,11 @@ from pytest_npubench.verdict.case_record import CaseRecord
 
 def online_lines(found: Sequence[CaseRecord[OnlineDetail]]) -> list[str]:
     """One for each case: "LENS online, lens-sharegpt at 8.4 req/s on 4 slots: TTFT -1.00% (p99 +2.00%), ...; in the
-    median of 10 rounds TTFT ...; profile: ...; 320 pairs"."""
+    median of 10 rounds TTFT ...; profile: ...; 320 pairs in 94.2 s"."""
     return [
-        f"{_errors(case)}; profile: {cost_words([case.detail.cost])}; {case.detail.num_pairs} pairs" for case in found
+        f"{_errors(case)}; profile: {cost_words([case.detail.cost])}; {case.detail.num_pairs} pairs "
+        f"in {case.detail.pairs_s:.1f} s"
+        for case in found
     ]
 
 
