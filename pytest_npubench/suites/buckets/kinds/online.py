@@ -39,7 +39,7 @@ VISIT_S = 1.0  # of a profile point: each round is predicted from its own
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineDetail:
     """figures by name of the latency: ttft, tpot, e2e. cost is that of the profile, all buckets together, beside which
-    num_pairs of requests were served in pairs_s with their pauses (pairs.py); 0 in journals from before there were any."""
+    num_pairs of requests were served in pairs_s, pauses counted (pairs.py); 0 in journals from before them."""
 
     workload: str
     rate_per_s: float
