@@ -20,14 +20,13 @@ from itertools import accumulate
 from typing import TypeVar
 from zlib import crc32
 
-from pytest_npubench.campaign.visits import Columns, Visit
+from pytest_npubench.campaign.visits import DIGITS, Columns, Visit
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.disaggregated import DisaggregatedResult
 from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.metrics import RequestRecord, Slo
 from pytest_npubench.serving.result import ServingResult
 
-DIGITS = 6  # microseconds: a journal is read by people and kept for years
 GAP_S = 1.0
 RUN = "run"
 """The column that every block has, and nothing else: when it ran, at which rate, under which limits."""

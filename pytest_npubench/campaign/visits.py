@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pytest_npubench.errors import MeasurementError
 
+DIGITS = 6  # of seconds that are many, microseconds: a journal is read by people and kept for years
 Columns = Mapping[str, Sequence[float]]
 """By what stands behind the point's name: a visit's field, or "" for samples under the name itself."""
 Round = Mapping[str, tuple[float, ...]]

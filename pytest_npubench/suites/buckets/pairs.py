@@ -20,16 +20,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from statistics import fmean
+from typing import TYPE_CHECKING, TypeAlias
 
-from pytest_npubench.campaign.served_block import DIGITS
-from pytest_npubench.campaign.visits import Columns, Visit
-from pytest_npubench.core.measurement import Request
+from pytest_npubench.campaign.visits import DIGITS, Columns, Visit
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.predictors.profile import BucketTiming
-from pytest_npubench.suites.buckets.plan import BucketPlan
-from pytest_npubench.suites.buckets.points import NUM_PAIRS, BucketPoint, pair_name
+from pytest_npubench.suites.buckets.points import NUM_PAIR_STEPS, NUM_PAIRS
 
-NUM_STEPS = 16  # that are told: on a processor of two cores the 16th takes 10 % longer, the second 130 %
+if TYPE_CHECKING:
+    from pytest_npubench.predictors.profile import BucketTiming
+
 JOINS_AT = 0.4  # of what the first takes alone: neither of its waking steps nor of its last ones
 
 
@@ -62,27 +61,12 @@ def _split(values: Sequence[float], number: int) -> list[tuple[float, ...]]:
     return [tuple(values[index * size : (index + 1) * size]) for index in range(number)]
 
 
-def pair_point(plan: BucketPlan, workload: str) -> BucketPoint:
-    """In the smallest bucket: a request that stays to its end, and a short one."""
-    bucket = plan.buckets[0]
-    longest = max(point.output_tokens for point in plan.profile_points((bucket,)))
-    short = min(NUM_STEPS, longest // 2)
-    return BucketPoint(
-        name=pair_name(bucket),
-        requests=(
-            Request(input_tokens=bucket - longest, output_tokens=longest),
-            Request(input_tokens=bucket - longest, output_tokens=short),
-        ),
-        workload=workload,
-    )
-
-
 def pause_s(visit: int, rate_per_s: float) -> float:
     """Before a pair: an even quantile of the pauses of Poisson arrivals."""
     return -math.log1p(-(visit % NUM_PAIRS + 0.5) / NUM_PAIRS) / rate_per_s
 
 
-Profiled = tuple[PairVisit, BucketTiming]
+Profiled: TypeAlias = "tuple[PairVisit, BucketTiming]"
 """A pair, and its bucket as the round of the pair profiled it."""
 
 
@@ -92,7 +76,7 @@ def waking_s(pairs: Iterable[Profiled]) -> tuple[float, ...]:
     found = []
     for pair, timing in pairs:
         ttft_s, tbt_s = _times_s(timing)
-        until_s = [time_s for time_s in pair.first_s[: NUM_STEPS + 1] if time_s <= pair.second_s[0]]
+        until_s = [time_s for time_s in pair.first_s[: NUM_PAIR_STEPS + 1] if time_s <= pair.second_s[0]]
         found.append(_above(until_s, ttft_s, tbt_s))
     if not any(found):
         raise MeasurementError("no pair in which the first request had a token before the second came")

@@ -17,7 +17,15 @@ from zlib import crc32
 from pytest_npubench.campaign.plan import EnginePlan
 from pytest_npubench.core.measurement import Phase, Request
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.suites.buckets.points import BucketPoint, Variant, declared_in, move_name, profile_name
+from pytest_npubench.suites.buckets.points import (
+    NUM_PAIR_STEPS,
+    BucketPoint,
+    Variant,
+    declared_in,
+    move_name,
+    pair_name,
+    profile_name,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -272,6 +280,17 @@ class BucketPlan(EnginePlan):
             first_output_tokens=self.batch_size if self.is_online else self.size.profile_first_output_tokens,
         )
         return tuple(point for point in planned if point.bucket in buckets)
+
+    def pair_point(self, workload: str) -> BucketPoint:
+        """In the smallest bucket: a request that stays to its end, and a short one (pairs.py)."""
+        bucket = self.buckets[0]
+        longest = max(point.output_tokens for point in self.profile_points((bucket,)))
+        input_tokens, short = bucket - longest, min(NUM_PAIR_STEPS, longest // 2)
+        return BucketPoint(
+            name=pair_name(bucket),
+            requests=tuple(Request(input_tokens=input_tokens, output_tokens=number) for number in (longest, short)),
+            workload=workload,
+        )
 
     def moves(self, buckets: Sequence[int]) -> tuple[BucketPoint, ...]:
         """The moves into each of these buckets from its smaller neighbour in the set; none where no cache moves."""

@@ -22,7 +22,6 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import columns_of
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CostRecord, LatencyError
-from pytest_npubench.suites.buckets.pairs import PairVisit, joining_s, pair_point, waking_s
 from pytest_npubench.suites.buckets.plan import ONLINE, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, pair_name, served_name
 from pytest_npubench.verdict import Gate, judge_gates
@@ -64,7 +63,7 @@ class OnlineKind:
         return (
             *(replace(point, visit_s=VISIT_S) for point in (*profiled, *plan.moves(plan.buckets[1:]))),
             BucketPoint(name=served_name(workload), workload=workload),
-            pair_point(plan, workload),
+            plan.pair_point(workload),
         )
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
@@ -73,6 +72,7 @@ class OnlineKind:
         from pytest_npubench.predictors.two_point import count_cost
         from pytest_npubench.stats.error import repeat_error
         from pytest_npubench.stats.latency_errors import latency_errors
+        from pytest_npubench.suites.buckets.pairs import PairVisit, joining_s, waking_s
         from pytest_npubench.suites.buckets.profile_samples import lens_profile, profile_samples
 
         workload = str(case.axis("workload"))
