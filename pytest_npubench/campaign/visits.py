@@ -61,6 +61,14 @@ class Visit:
         return tuple(cls(**row) for row in rows)
 
 
+def by_visit(values: Sequence[float], num_visits: int, what: str) -> list[tuple[float, ...]]:
+    """A series of each visit, out of those of a round. Raises MeasurementError where they are not as many of each."""
+    size, rest = divmod(len(values), max(1, num_visits))
+    if rest:
+        raise MeasurementError(f"{len(values)} {what} of {num_visits} visits; want as many of each")
+    return [tuple(values[index * size : (index + 1) * size]) for index in range(num_visits)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing(Visit):
     """A visit that leaves its seconds alone."""

@@ -218,7 +218,7 @@ def test_pairs_of_a_round_come_back():
     visits = [PairVisit(first_s=(0.1 * n, 1.0, 2.0), second_s=(0.5, 1.0 + n)) for n in (1, 2)]
     columns = {name: [value for one in visits for value in one.columns()[name]] for name in visits[0].columns()}
     assert list(PairVisit.of_columns(columns)) == visits
-    with pytest.raises(MeasurementError, match="5 times of 2 pairs; want as many of each"):
+    with pytest.raises(MeasurementError, match="5 times of 2 visits; want as many of each"):
         PairVisit.of_columns({**columns, "first_s": columns["first_s"][:-1]})
 
 

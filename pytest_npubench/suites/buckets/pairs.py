@@ -22,7 +22,7 @@ from itertools import pairwise, zip_longest
 from statistics import fmean
 from typing import TYPE_CHECKING, TypeAlias
 
-from pytest_npubench.campaign.visits import DIGITS, Columns, Visit
+from pytest_npubench.campaign.visits import DIGITS, Columns, Visit, by_visit
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.suites.buckets.points import NUM_PAIR_STEPS, NUM_PAIRS
 
@@ -46,19 +46,12 @@ class PairVisit(Visit):
     def of_columns(cls, columns: Columns) -> tuple[PairVisit, ...]:
         """Raises MeasurementError where visits have not as many tokens each."""
         number = len(columns.get("pairs", ()))
-        first, second = (_split(columns.get(name, ()), number) for name in ("first_s", "second_s"))
+        first, second = (by_visit(columns.get(name, ()), number, "times") for name in ("first_s", "second_s"))
         return tuple(cls(first_s=one, second_s=other) for one, other in zip(first, second, strict=True))
 
 
 def _rounded(times_s: Sequence[float]) -> list[float]:
     return [round(time_s, DIGITS) for time_s in times_s]
-
-
-def _split(values: Sequence[float], number: int) -> list[tuple[float, ...]]:
-    size, rest = divmod(len(values), max(1, number))
-    if rest:
-        raise MeasurementError(f"{len(values)} times of {number} pairs; want as many of each")
-    return [tuple(values[index * size : (index + 1) * size]) for index in range(number)]
 
 
 def pause_s(visit: int, rate_per_s: float) -> float:

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_npubench.campaign.visits import Columns, Round, Visit
+from pytest_npubench.campaign.visits import Columns, Round, Visit, by_visit
 from pytest_npubench.core.measurement import Request
 from pytest_npubench.core.parts import Part
-from pytest_npubench.errors import MeasurementError
 
 DECLARED = "declared"
 ENERGY = "energy_j"
@@ -127,16 +126,14 @@ class BucketVisit(Visit):
 
     @classmethod
     def of_columns(cls, columns: Columns) -> tuple[BucketVisit, ...]:
-        seconds, declared = columns.get("", ()), tuple(map(int, columns.get(DECLARED, ())))
-        size, rest = divmod(len(declared), max(1, len(seconds)))
-        if rest:
-            raise MeasurementError(f"{len(declared)} declared lengths of {len(seconds)} visits; want as many of each")
+        seconds = columns.get("", ())
+        declared = by_visit(columns.get(DECLARED, ()), len(seconds), "declared lengths")
         joules: Sequence[float | None] = columns.get(ENERGY, ())
         if len(joules) != len(seconds):  # not told of each
             joules = (None,) * len(seconds)
         return tuple(
-            cls(seconds=value, declared=declared[index * size : (index + 1) * size], energy_j=energy_j)
-            for index, (value, energy_j) in enumerate(zip(seconds, joules, strict=True))
+            cls(seconds=value, declared=tuple(map(int, lengths)), energy_j=energy_j)
+            for value, lengths, energy_j in zip(seconds, declared, joules, strict=True)
         )
 
 

@@ -1,4 +1,5 @@
 import math
+from array import array
 
 import pytest
 from hypothesis import given
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.metrics import RequestRecord
 from pytest_npubench.serving.metrics.columns import columns_of
+from pytest_npubench.serving.metrics.stored_times import StoredTimes
 
 from .made_runs import gaps_of, is_finished, requests
 
@@ -101,6 +103,31 @@ def test_a_figure_before_its_time(name, record, message):
 def test_times_that_cannot_be(fields, message):
     with pytest.raises(MeasurementError, match=rf"request 9: {message}"):
         RequestRecord(**{"arrival_s": 1.0, "token_times_s": (), "id": 9, **fields})
+
+
+COMPLETE = {"arrival_s": 1.0, "dispatched_s": 1.1, "scheduled_s": 1.2, "prompt_tokens": 5, "output_tokens": 2}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"arrival_s": -math.inf}, r"arrival_s is -inf"),
+        ({"arrival_s": 1.15}, r"dispatched_s is 1.1"),
+        ({"dispatched_s": 1.3}, r"scheduled_s is 1.2"),
+        ({"scheduled_s": 2.5}, r"token_times_s\[0\] is 2.0"),
+        ({"scheduled_s": math.nan}, r"scheduled_s is nan"),
+        ({"prompt_tokens": 0}, r"prompt_tokens is 0"),
+        ({"output_tokens": 0}, r"output_tokens is 0"),
+        ({"output_tokens": 1}, r"2 token times"),
+        ({"output_tokens": 0, "token_times_s": StoredTimes(array("d"), is_ordered=True)}, r"output_tokens is 0"),
+    ],
+)
+def test_a_record_of_a_log_is_checked_as_any_other(fields, message):
+    """Its token times are known to be in order; all else may be wrong."""
+    times_s = StoredTimes(array("d", [2.0, 3.0]), is_ordered=True)
+    assert RequestRecord(token_times_s=times_s, **COMPLETE).finished
+    with pytest.raises(MeasurementError, match=message):
+        RequestRecord(**{**COMPLETE, "token_times_s": times_s, **fields})
 
 
 @given(st.permutations([2.0, 2.5, 3.0, 4.0]))
