@@ -19,7 +19,7 @@ MOVE = re.compile(r"move/(\d{1,9})/(\d{1,9})")
 VISIT_S = 0.5
 MAX_VISITS = 6
 NUM_PAIRS = 8  # that a round serves
-NUM_PAIR_STEPS = 16  # that are told: on a processor of two cores the 16th takes 10 % longer, the second 130 %
+NUM_PAIR_STEPS = 16  # that are told: on two cores the 16th takes a tenth longer, the second twice as long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
