@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from pytest_npubench.engines.shapes import DecoderShape
+from pytest_npubench.engines.torch_moe.allocator import keep_freed_memory
 from pytest_npubench.engines.torch_moe.attention import attention_kernel
 from pytest_npubench.engines.torch_moe.checkpoint import load_weights
 from pytest_npubench.engines.torch_moe.device import check_fits, memory_for, open_device, torch_dtype
@@ -109,6 +110,8 @@ class TorchExecutor:
         weights: Path | None = None,
     ) -> None:
         self._device, self._dtype = open_device(device), torch_dtype(dtype)
+        if self._device.type == "cpu":
+            keep_freed_memory()
         self.shape, self.num_layers = shape, shape.num_layers
         self.block_size_tokens, self.kv_capacity_tokens = block_size_tokens, kv_capacity_tokens
         self._kv = self._make_cache()
