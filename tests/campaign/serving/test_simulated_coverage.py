@@ -122,6 +122,23 @@ def test_an_error_that_the_machine_may_have_made_is_inconclusive(judged, monkeyp
     assert "which 4 rounds tell to" in drifts.verdict.reason
 
 
+def test_an_error_that_is_not_certain_yet_is_measured_on(measure, monkeypatch):
+    """After ROUNDS a case asks for more of them only where its verdict is open, and never where a point failed."""
+    plan = serving_plan(policies=("chunked", "layered"))
+    _, (case,), measured = measure(plan, NAME, num_rounds=4)
+    six = Measured(rounds=[*measured.rounds, *measured.rounds[:2]])
+    assert not KIND.settled(case, plan, measured)
+    assert KIND.settled(case, plan, six)
+    failures = {point.name: "out of memory" for point in KIND.points(case, plan)}
+    assert KIND.settled(case, plan, Measured(rounds=six.rounds, failures=failures))
+    real = simulated.Slowed.seconds
+    monkeypatch.setattr(simulated.Slowed, "seconds", lambda cost, work: 1.12 * real(cost, work))
+    monkeypatch.setattr(simulated.CalibratedRounds, "most_misses", lambda *_: 99)
+    drifts = drifting(six, (1.0, 1.5, 0.7, 1.2, 0.8, 1.4))
+    assert KIND.judge(case, plan, drifts).verdict.kind is VerdictKind.INCONCLUSIVE
+    assert not KIND.settled(case, plan, drifts)
+
+
 def test_speeds_of_a_policy_are_those_of_all_where_policies_are_alike():
     """However much rounds differ; where one policy is slower in every round, all speeds are moved to its own."""
     rounds = np.array([0.0, 0.3, -0.2, 0.1])

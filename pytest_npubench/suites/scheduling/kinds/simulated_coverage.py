@@ -8,7 +8,7 @@ policy, with its own arrivals.
 Over the requests of all blocks together a mean must not be off by more than MEAN_ERROR, and a 99th percentile by more
 than P99_ERROR. ROUNDS are measured, so that no single one makes the errors. An error that is over its limit by less
 than CERTAIN standard deviations, to which the rounds tell it (stats/latency_errors.py), is inconclusive: the machine
-may have made it.
+may have made it. More rounds are measured then, as many as the hardware file allows.
 
 The three figures of a block are not independent, so each is counted by itself. How many blocks chance lets a band miss
 is simulated with their drift shared as it is (stats/rounds_spread.py), where independent blocks would have the binomial
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import LatencyError
-from pytest_npubench.errors import ConfigError
+from pytest_npubench.errors import ConfigError, MeasurementError
 from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
 from pytest_npubench.suites.scheduling.figures import blocks, check_whole
 from pytest_npubench.suites.scheduling.plan import ServingPlan
@@ -149,7 +149,13 @@ class SimulatedCoverageKind(LoadExperiment):
         )
 
     def settled(self, case: Case, plan: ServingPlan, measured: Measured) -> bool:
-        return len(measured.rounds) >= ROUNDS
+        """Once there are ROUNDS, and what they say is certain."""
+        if len(measured.rounds) < ROUNDS:
+            return False
+        try:
+            return self.judge(case, plan, measured).verdict.kind is not VerdictKind.INCONCLUSIVE
+        except MeasurementError:  # a point failed, which no further round makes good
+            return True
 
 
 def _policies(plan: ServingPlan) -> tuple[str, ...]:
