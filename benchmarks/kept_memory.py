@@ -3,7 +3,7 @@
     python benchmarks/kept_memory.py [SHAPE]
 
 A prefill through one layer after the other, of several batch sizes in turn, in a process with it and one without it;
-NUM_PAIRS such pairs. Seconds are medians over layers and repeats; pages are those that an iteration maps.
+NUM_PAIRS such pairs. Milliseconds are medians over layers and repeats; pages are those that an iteration maps.
 """
 
 import json

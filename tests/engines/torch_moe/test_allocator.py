@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytest.importorskip("torch")
+
 NUM_VALUES = 12_000_000  # 48 MB: more than glibc ever keeps by itself
 PAGES = NUM_VALUES * 4 // 4096
 CHILD = f"""
