@@ -26,15 +26,18 @@ starts at step 7, steps 7 and 8 fill them, and steps 9, 25, 41, ... need a block
 from __future__ import annotations
 
 import heapq
+import sys
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from itertools import islice
 
 from pytest_npubench.errors import ConfigError, WorkloadError
-from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
+from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow, made
 from pytest_npubench.serving.kv_blocks import BlockNames, FullBlock, KvBlocks, SharedBlocks
 from pytest_npubench.serving.member import BatchMember, KeptBlocks
 from pytest_npubench.serving.request import ServingRequest
+
+NEVER = sys.maxsize
 
 
 class Batch:
@@ -54,7 +57,7 @@ class Batch:
                 raise ConfigError(f"{name} is {value}; want at least 1")
         self.num_layers = num_layers
         self.all_layers = LayerGroup(0, num_layers)
-        self._no_prefill = (LayerPass(self.all_layers),)
+        self.no_prefill = (LayerPass(self.all_layers),)
         self.max_batch_size = max_batch_size
         self.blocks = KvBlocks(num_blocks=kv_blocks, block_size_tokens=block_size_tokens)
         self.num_found_tokens = 0  # of prompts, in the cache when they were first admitted
@@ -104,11 +107,12 @@ class Batch:
     def make_room(self) -> None:
         """Before an iteration: a block for each running request whose last one is full, preempting where none is."""
         if self._grown_at < self._step:
-            num_growing = self._num_growing[place := self._step % self.blocks.block_size_tokens]
-            if num_growing > self.blocks.num_free:
-                self._make_scarce_room(tuple(self._growing[place].values()))
-            elif num_growing:
-                self.blocks.take(num_growing)
+            place = self._step % self.blocks.block_size_tokens
+            if num_growing := self._num_growing[place]:
+                if num_growing > self.blocks.num_free:
+                    self._make_scarce_room(tuple(self._growing[place].values()))
+                else:
+                    self.blocks.take(num_growing)
             self._grown_at = self._step
         if self._full:
             full, self._full = self._full, []
@@ -120,7 +124,7 @@ class Batch:
     def num_steady(self) -> int:
         """How many iterations that only decode may follow one another from this one on, room made for it, before
         somebody ends or lacks a block."""
-        most, num_free = self._finishes.next_step() - self._step, self.blocks.num_free
+        most, num_free = self._finishes.first - self._step, self.blocks.num_free
         # a row takes at most one block in as many steps as a block has tokens
         at_most = len(self.running) * (most // self.blocks.block_size_tokens + 1)
         if at_most <= num_free or self._blocks_of_steps(most) <= num_free:
@@ -138,7 +142,6 @@ class Batch:
                 self._check_decode(plan.decode)
             if num_iterations > 1:
                 self.blocks.take(self._blocks_of_steps(num_iterations))
-                self.iteration += num_iterations - 1
                 self._grown_at += num_iterations - 1
             self._step += num_iterations
         else:
@@ -147,11 +150,12 @@ class Batch:
             self._advance_prompts(plan.passes[-1])
             for request in plan.finishing:
                 self._start(self.in_flight.pop(request))
-        for member in self._finishes.take(self._step):
-            member.close_segment(self.iteration + 1)
-            self._release(member)
-            self.ended.append(member)
-        self.iteration += 1
+        self.iteration += num_iterations
+        if self._finishes.first <= self._step:
+            for member in self._finishes.take(self._step):
+                member.close_segment(self.iteration)
+                self._release(member)
+                self.ended.append(member)
         if self._dropped:
             self._dropped = []
 
@@ -212,7 +216,7 @@ class Batch:
         group = group or self.all_layers
         plan = IterationPlan(
             decode=self._decode or self.decode,
-            passes=(LayerPass(group, rows),) if group is self.all_layers else self._passes(rows, group),
+            passes=(made(LayerPass, (group, rows)),) if group is self.all_layers else self._passes(rows, group),
             finishing=self._finishing(rows) if group.stop == self.num_layers else (),
             num_padding_rows=num_padding_rows,
         )
@@ -229,7 +233,7 @@ class Batch:
         if not self.running:
             return None
         plan = IterationPlan(
-            decode=self._decode or self.decode, passes=self._no_prefill, num_padding_rows=num_padding_rows
+            decode=self._decode or self.decode, passes=self.no_prefill, num_padding_rows=num_padding_rows
         )
         if self._dropped or self._shared is not None:
             self._complete_plan(plan)
@@ -247,7 +251,11 @@ class Batch:
 
     def _finishing(self, rows: tuple[PrefillRow, ...]) -> tuple[int, ...]:
         in_flight = self.in_flight
-        return tuple([request for request, first, number in rows if first + number == in_flight[request].prompt_tokens])
+        finishing = []
+        for request, first, number in rows:
+            if first + number == in_flight[request].prompt_tokens:
+                finishing.append(request)
+        return tuple(finishing)
 
     def _wanted(self, whole: bool) -> int:
         """Blocks for the first in the queue; 0: it cannot be admitted now, or nobody waits."""
@@ -407,29 +415,36 @@ class Batch:
 
 
 class Calendar:
-    """Members by step. Each is entered at most once at a time."""
+    """Members by step. Each is entered at most once at a time. `first` is the first step at which somebody stands,
+    NEVER where nobody does."""
 
-    __slots__ = ("_at", "_steps")
+    __slots__ = ("_at", "_steps", "first")
 
     def __init__(self) -> None:
         self._at: dict[int, list[BatchMember]] = {}
-        self._steps: list[int] = []  # a heap, with steps that have passed
+        self._steps: list[int] = []  # a heap
+        self.first = NEVER
 
     def put(self, step: int, member: BatchMember) -> None:
         if step not in self._at:
             self._at[step] = []
             heapq.heappush(self._steps, step)
+            self.first = self._steps[0]
         self._at[step].append(member)
-
-    def next_step(self) -> int:
-        """The first at which somebody stands; there must be one."""
-        while not self._at.get(self._steps[0]):
-            self._at.pop(heapq.heappop(self._steps), None)
-        return self._steps[0]
 
     def take(self, step: int) -> Sequence[BatchMember]:
         """Those of that step, who are then in the calendar no more."""
-        return self._at.pop(step, ())
+        taken = self._at.pop(step, ())
+        self._look()
+        return taken
 
     def remove(self, step: int, member: BatchMember) -> None:
         self._at[step].remove(member)
+        if not self._at[step]:
+            del self._at[step]
+            self._look()
+
+    def _look(self) -> None:
+        while self._steps and self._steps[0] not in self._at:
+            heapq.heappop(self._steps)
+        self.first = self._steps[0] if self._steps else NEVER

@@ -24,6 +24,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+made = tuple.__new__
+"""Of a named tuple's class and a tuple of its fields, in less than half the time of calling the class."""
+
 
 class LayerGroup(NamedTuple):
     """Contiguous layers [first, stop)."""
@@ -117,15 +120,13 @@ class EachDecode(NamedTuple):
 
 
 class DecodeStretch(NamedTuple):
-    """Iterations of one plan that only decodes, one after the other: `number` of them, the last from last_start_s to
-    end_s.
+    """Iterations of one plan that only decodes, one after the other: `number` of them, the last one until end_s.
 
     The first takes step_s and each growth_s more than the one before, so that iteration k, from 0, ends (k + 1) (step_s
     + k growth_s / 2) after the start, unless `each` says when. It holds kv_bytes + k kv_growth, rounded down.
     """
 
     number: int
-    last_start_s: float
     end_s: float
     step_s: float
     growth_s: float
@@ -133,6 +134,13 @@ class DecodeStretch(NamedTuple):
     kv_growth: float
     hidden_bytes: int
     each: EachDecode | None = None
+
+    def last_start_s(self, start_s: float) -> float:
+        """When the last one started, where the first one did at start_s."""
+        before = self.number - 1
+        if self.each is not None:
+            return self.each.end_s[-2] if before else start_s
+        return start_s + before * (self.step_s + self.growth_s * (before - 1) / 2)
 
 
 class Executor(Protocol):

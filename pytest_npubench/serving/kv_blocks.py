@@ -32,7 +32,7 @@ class KvBlocks:
     Worked number: 100 tokens in blocks of 16 hold ceil(100 / 16) = 7 blocks (Kwon et al. 2023, section 4.1).
     """
 
-    __slots__ = ("block_size_tokens", "num_blocks", "num_free", "num_taken")
+    __slots__ = ("_num_back", "block_size_tokens", "num_blocks", "num_free")
 
     def __init__(self, *, num_blocks: int, block_size_tokens: int) -> None:
         for name, value in (("kv_blocks", num_blocks), ("block_size_tokens", block_size_tokens)):
@@ -41,23 +41,30 @@ class KvBlocks:
         self.num_blocks = num_blocks
         self.block_size_tokens = block_size_tokens
         self.num_free = num_blocks
-        self.num_taken = 0  # ever, in the order in which they were freed
+        self._num_back = 0  # ever given back, less those that were found
 
     @property
     def capacity_tokens(self) -> int:
         return self.num_blocks * self.block_size_tokens
+
+    @property
+    def num_taken(self) -> int:
+        """Ever, in the order in which they were freed: found ones, which are wherever they stand, do not count."""
+        return self.num_blocks - self.num_free + self._num_back
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size_tokens)
 
     def take(self, num_blocks: int, *, num_found: int = 0) -> None:
         """num_found of them hold what is wanted, wherever they stand."""
-        assert num_blocks <= self.num_free
-        self.num_free -= num_blocks
-        self.num_taken += num_blocks - num_found
+        self.num_free = num_free = self.num_free - num_blocks
+        assert num_free >= 0
+        if num_found:
+            self._num_back -= num_found
 
     def give_back(self, num_blocks: int) -> None:
         self.num_free += num_blocks
+        self._num_back += num_blocks
         assert self.num_free <= self.num_blocks
 
 

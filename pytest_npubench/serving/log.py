@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from pytest_npubench.serving.iteration import DecodeStretch, IterationOutcome, IterationPlan, PrefillRow
+from pytest_npubench.serving.iteration import DecodeStretch, EachDecode, IterationOutcome, IterationPlan, PrefillRow
 
 MANY_STRETCHES = 8192  # that wait to be written out: until then they take four times the memory
 
@@ -66,13 +67,15 @@ class IterationLog:
     hidden_bytes: _Column[array[int]] = _Column()
     energy_j: _Column[list[float | None]] = _Column()
 
-    __slots__ = ("_columns", "_num_unwritten", "_single", "_stretches")
+    __slots__ = ("_apart", "_columns", "_energies", "_num_unwritten", "_single", "_stretches")
 
     def __init__(self) -> None:
         self._columns: dict[str, Any] = {name: [] if name == "energy_j" else array(_typecode(name)) for name in _NAMES}
         # what no column has yet: each begins with the number of iterations ahead of it
-        self._single: list[tuple[Any, ...]] = []
-        self._stretches: list[tuple[Any, ...]] = []
+        self._single: list[tuple[float, ...]] = []
+        self._energies: list[tuple[int, float]] = []
+        self._stretches: list[tuple[float, ...]] = []
+        self._apart: list[tuple[int, EachDecode]] = []
         self._num_unwritten = 0
 
     def __len__(self) -> int:
@@ -120,9 +123,10 @@ class IterationLog:
                 outcome.expert_load_bytes,
                 outcome.kv_bytes,
                 outcome.hidden_bytes,
-                outcome.energy_j,
             )
         )
+        if outcome.energy_j is not None:
+            self._energies.append((self._num_unwritten, outcome.energy_j))
         self._num_unwritten += 1
 
     def add(self, outcome: IterationOutcome, **others: float) -> None:
@@ -137,8 +141,27 @@ class IterationLog:
         self, stretch: DecodeStretch, start_s: float, *, num_decode: int, num_running: int, num_waiting: int
     ) -> None:
         """Iterations of one plan that only decodes, the first from start_s on."""
-        self._stretches.append((self._num_unwritten, start_s, num_decode, num_running, num_waiting, *stretch))
-        self._num_unwritten += stretch.number
+        number, end_s, step_s, growth_s, kv_bytes, kv_growth, hidden_bytes, each = stretch
+        place = self._num_unwritten
+        self._stretches.append(
+            (
+                place,
+                start_s,
+                num_decode,
+                num_running,
+                num_waiting,
+                number,
+                end_s,
+                step_s,
+                growth_s,
+                kv_bytes,
+                kv_growth,
+                hidden_bytes,
+            )
+        )
+        if each is not None:
+            self._apart.append((place, each))
+        self._num_unwritten += number
         if len(self._stretches) >= MANY_STRETCHES:
             self._write_out()
 
@@ -163,27 +186,27 @@ class IterationLog:
 
     def _write_out(self) -> None:
         found = {name: np.zeros(self._num_unwritten, np.dtype(_typecode(name))) for name in _NUMBERS}
-        energy_j = [None] * self._num_unwritten
+        energy_j: list[float | None] = [None] * self._num_unwritten
         if self._single:
-            places, *columns, joules = zip(*self._single, strict=True)
-            at = np.array(places)
+            places, *columns = _transposed(self._single)
+            at = places.astype(np.intp)
             for name, values in zip(_NUMBERS, columns, strict=True):
-                if any(values):  # a dense model has no experts
+                if values.any():  # a dense model has no experts
                     found[name][at] = values
-            if joules.count(None) < len(joules):
-                for place, value in zip(places, joules, strict=True):
-                    energy_j[place] = value
+            for place, joules in self._energies:
+                energy_j[place] = joules
         if self._stretches:
             self._write_stretches(found)
         for name, numbers in found.items():
             self._columns[name].frombytes(numbers.tobytes())
         self._columns["energy_j"] += energy_j
-        self._single, self._stretches, self._num_unwritten = [], [], 0
+        self._single, self._energies, self._num_unwritten = [], [], 0
+        self._stretches, self._apart = [], []
 
     def _write_stretches(self, found: Mapping[str, npt.NDArray[Any]]) -> None:
-        *columns, apart = zip(*self._stretches, strict=True)
-        places, starts_s, rows, running, waiting, numbers, _, ends_s, *rates = map(np.array, columns)
+        places, starts_s, rows, running, waiting, numbers, ends_s, *rates = _transposed(self._stretches)
         steps_s, growths_s, kv, kv_growth, hidden = rates
+        places, numbers = places.astype(np.intp), numbers.astype(np.intp)
         before = numbers.cumsum() - numbers  # iterations of the stretches ahead of each
         done = np.arange(numbers.sum()) - before.repeat(numbers)  # of its own
         at = done + places.repeat(numbers)
@@ -195,14 +218,19 @@ class IterationLog:
         same = {"num_decode": rows, "num_running": running, "num_waiting": waiting, "hidden_bytes": hidden}
         for name, values in same.items():
             found[name][at] = values.repeat(numbers)
-        if apart.count(None) < len(apart):
-            for place, each in zip(places.tolist(), apart, strict=True):
-                if each is not None:
-                    for name, values in each._asdict().items():
-                        found[name][place : place + len(values)] = values
+        for place, each in self._apart:
+            for name, entries in each._asdict().items():
+                found[name][place : place + len(entries)] = entries
         start_s = np.concatenate([[0.0], found["end_s"][:-1]])[at]
         start_s[before] = starts_s
         found["start_s"][at] = start_s
+
+
+def _transposed(rows: Sequence[tuple[float, ...]]) -> npt.NDArray[np.float64]:
+    """A row for each column; whole numbers are exact up to 2^53, as bytes and pairs of tokens are far below."""
+    fields: npt.NDArray[np.float64] = np.fromiter(chain.from_iterable(rows), np.float64, len(rows) * len(rows[0]))
+    fields = fields.reshape(len(rows), -1)
+    return fields.T
 
 
 _NAMES = tuple(name for name, column in vars(IterationLog).items() if isinstance(column, _Column))

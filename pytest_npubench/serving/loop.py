@@ -73,7 +73,7 @@ def serve(
         start_s = clock.now_s()
         if (
             run_decode
-            and not plan.passes[-1].prefill  # asked here as well: every other plan has one
+            and plan.passes is batch.no_prefill
             and (stretch := decode_stretch(run_decode, batch, plan, start_s, next_arrival_s))
         ):
             log.add_decode(
@@ -81,9 +81,9 @@ def serve(
             )
             now_s = stretch.end_s
             clock.wait_until(now_s)
-            planned_s = stretch.last_start_s if is_asynchronous else None
+            planned_s = stretch.last_start_s(start_s) if is_asynchronous else None
             if watch:
-                watch.ran(batch, plan, stretch.last_start_s, now_s)
+                watch.ran(batch, plan, stretch.last_start_s(start_s), now_s)
             batch.complete(plan, stretch.number)
         else:
             outcome = executor.run(plan)

@@ -7,7 +7,7 @@ and a waiting one of 1,000 give rows of 100 and 412 tokens; the second prompt's 
 from __future__ import annotations
 
 from pytest_npubench.serving.batch import Batch
-from pytest_npubench.serving.iteration import PrefillRow
+from pytest_npubench.serving.iteration import PrefillRow, made
 from pytest_npubench.serving.member import BatchMember
 
 
@@ -38,11 +38,11 @@ def chunk_of_prompts(batch: Batch, budget_tokens: int) -> tuple[PrefillRow, ...]
     for member in batch.in_flight.values():
         if budget_tokens <= 0:
             break
-        rows.append(_first_tokens(member, budget_tokens))
-        budget_tokens -= rows[-1].num_tokens
+        rows.append(row := _first_tokens(member, budget_tokens))
+        budget_tokens -= row.num_tokens
     while budget_tokens > 0 and batch.waiting and (admitted := batch.admit_next()) is not None:
-        rows.append(_first_tokens(admitted, budget_tokens))
-        budget_tokens -= rows[-1].num_tokens
+        rows.append(row := _first_tokens(admitted, budget_tokens))
+        budget_tokens -= row.num_tokens
     return tuple(rows)
 
 
@@ -50,4 +50,4 @@ def _first_tokens(member: BatchMember, most: int) -> PrefillRow:
     """At most so many of those that its prompt has left."""
     first_token = member.prefilled_tokens
     num_left = member.prompt_tokens - first_token
-    return PrefillRow(member.id, first_token, num_left if num_left < most else most)
+    return made(PrefillRow, (member.id, first_token, num_left if num_left < most else most))

@@ -61,7 +61,10 @@ class Replica:
         started and ended. None: the plan is to be run alone."""
         batch = self.scheduler.batch
         until_s = start_s if self._sent else until_s
-        if not self._run_decode or not (stretch := decode_stretch(self._run_decode, batch, plan, start_s, until_s)):
+        if not self._run_decode or plan.passes is not batch.no_prefill:
+            return None
+        stretch = decode_stretch(self._run_decode, batch, plan, start_s, until_s)
+        if stretch is None:
             return None
         self.log.add_decode(
             stretch,
@@ -70,8 +73,9 @@ class Replica:
             num_running=len(batch.admitted),
             num_waiting=len(batch.waiting),
         )
-        self._complete(plan, stretch.last_start_s, stretch.end_s, stretch.number)
-        return stretch.last_start_s, stretch.end_s
+        last_start_s = stretch.last_start_s(start_s)
+        self._complete(plan, last_start_s, stretch.end_s, stretch.number)
+        return last_start_s, stretch.end_s
 
     def ran(self, plan: IterationPlan, outcome: IterationOutcome, start_s: float, end_s: float, waiting: int) -> None:
         batch = self.scheduler.batch

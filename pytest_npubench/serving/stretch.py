@@ -25,10 +25,8 @@ def run_decode_of(scheduler: Scheduler, executor: Executor) -> RunDecode | None:
 def decode_stretch(
     run_decode: RunDecode, batch: Batch, plan: IterationPlan, start_s: float, until_s: float | None
 ) -> DecodeStretch | None:
-    """As many iterations of the plan as start before until_s (None: nothing more arrives), or None: run it alone, it
-    may prefill, or what follows it may differ."""
-    if plan.passes[-1].prefill or len(plan.passes) > 1:
-        return None
+    """As many iterations of a plan without prefill as start before until_s (None: nothing more arrives), or None: run
+    it alone, what follows it may differ."""
     if until_s is None:
         until_s = math.inf
     return run_decode(plan, start_s, until_s, batch.num_steady() if until_s > start_s else 1)

@@ -21,7 +21,14 @@ from pytest_npubench.engines.virtual.memory import dtype_bytes
 from pytest_npubench.engines.virtual.router import ExpertRouter, sampled_router
 from pytest_npubench.engines.virtual.step_cost import PassWork, StepCost, StepWork
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.serving.iteration import DecodeStretch, EachDecode, IterationOutcome, IterationPlan, LayerPass
+from pytest_npubench.serving.iteration import (
+    DecodeStretch,
+    EachDecode,
+    IterationOutcome,
+    IterationPlan,
+    LayerPass,
+    made,
+)
 
 # the residual stream and the output of the last block, which fused norms keep apart
 HIDDEN_STATES_PER_TOKEN = 2
@@ -127,20 +134,17 @@ class VirtualExecutor:
             step_s = cost.bases_s[num_rows + padding, 0] + keys_s
             number, end_s = most, start_s + most * (step_s + growth_s * (most - 1) / 2)
             if end_s >= until_s and most > 1:
-                number = _num_iterations(start_s, step_s, growth_s, until_s, most)
-                end_s = _end_s(start_s, step_s, growth_s, number)
-            last_start_s = start_s + (number - 1) * (step_s + growth_s * (number - 2) / 2)
+                number, end_s = _iterations_until(until_s, start_s, step_s, growth_s, most)
         else:
             step_s = keys_s
             each = self._each_decode(plan, cost, start_s, keys_s, growth_s, until_s, most)
             number, end_s = len(each.end_s), each.end_s[-1]
-            last_start_s = each.end_s[-2] if number > 1 else start_s
         if number > 1:
             held.go_on(number - 1)
         if held.token_layers > self._most_token_layers:
             self._check_capacity()
         hidden_bytes = int(held.hidden_tokens * self._hidden_bytes)
-        return DecodeStretch(number, last_start_s, end_s, step_s, growth_s, kv_bytes, kv_growth, hidden_bytes, each)
+        return made(DecodeStretch, (number, end_s, step_s, growth_s, kv_bytes, kv_growth, hidden_bytes, each))
 
     def _each_decode(
         self,
@@ -200,17 +204,16 @@ class VirtualExecutor:
                 real, with_padding = self._activations(layers, num_rows, padding)
                 activations += real
             group, rows = layers
-            passes.append(PassWork(group.first, group.stop, rows, with_padding))
+            passes.append(made(PassWork, (group.first, group.stop, rows, with_padding)))
             for row in rows:
                 held.prefill(row, group)
         num_sampled = num_rows + padding + len(plan.finishing)
         if held.token_layers > self._most_token_layers:
             self._check_capacity()
         is_from_idle, self._is_from_idle = self._is_from_idle, False
-        work = StepWork(
-            passes, num_rows + padding, context, window, num_sampled, 1.0, held.longest_context, is_from_idle
-        )
-        return work, activations
+        num_rows += padding
+        fields = passes, num_rows, context, window, num_sampled, 1.0, held.longest_context, is_from_idle
+        return made(StepWork, fields), activations
 
     def outcome(self, duration_s: float, activations: int, *, padded_activations: int) -> IterationOutcome:
         """Of the plan whose work was asked for last."""
@@ -246,21 +249,24 @@ def _end_s(start_s: float, step_s: float, growth_s: float, number: int) -> float
     return start_s + number * (step_s + growth_s * (number - 1) / 2)
 
 
-def _num_iterations(start_s: float, step_s: float, growth_s: float, until_s: float, most: int) -> int:
-    """Of those that start before until_s, of at least one and at most that many, where these end later."""
+def _iterations_until(until_s: float, start_s: float, step_s: float, growth_s: float, most: int) -> tuple[int, float]:
+    """How many start before until_s, at least one and at most that many, where these end later; and when the last of
+    them ends."""
     if until_s <= start_s:
-        return 1
+        return 1, start_s + step_s
     # the root of growth/2 n^2 + (step - growth/2) n = wanted, in the form that takes no difference of like numbers
     wanted_s, linear_s = until_s - start_s, step_s - growth_s / 2
     root = 2 * wanted_s / (linear_s + math.sqrt(linear_s * linear_s + 2 * growth_s * wanted_s))
     number = int(root) + 1
     if number > most:
         number = most
-    while number > 1 and _end_s(start_s, step_s, growth_s, number - 1) >= until_s:
-        number -= 1
-    while number < most and _end_s(start_s, step_s, growth_s, number) < until_s:
+    end_s = _end_s(start_s, step_s, growth_s, number)
+    while number > 1 and (before_s := _end_s(start_s, step_s, growth_s, number - 1)) >= until_s:
+        number, end_s = number - 1, before_s
+    while number < most and end_s < until_s:
         number += 1
-    return number
+        end_s = _end_s(start_s, step_s, growth_s, number)
+    return number, end_s
 
 
 def _share(plan: IterationPlan) -> float:

@@ -53,7 +53,7 @@ class HeldTokens:
         of them has no whole prompt."""
         if requests is not self._decoding:
             self._change(requests)
-        self._decoding = requests
+            self._decoding = requests
         self._iterations += 1
         num_rows = len(requests)
         self.token_layers += num_rows * self._num_layers

@@ -57,17 +57,16 @@ class RequestRecord:
     def _is_of_a_log(self) -> bool:
         """As nearly all of a hundred thousand are: complete, with times that are known to be in order. Nothing is wrong
         with it then."""
-        times_s, number = self.token_times_s, self.output_tokens
+        times_s, scheduled_s = self.token_times_s, self.scheduled_s
+        if not isinstance(times_s, StoredTimes) or not times_s.is_ordered or scheduled_s is None:
+            return False
+        stored = times_s.stored
         return (
-            isinstance(times_s, StoredTimes)
-            and times_s.is_ordered
-            and self.dispatched_s is not None
-            and self.scheduled_s is not None
+            self.dispatched_s is not None
             and self.prompt_tokens is not None
             and self.prompt_tokens > 0
-            and len(times_s) == number
-            and number > 0
-            and -math.inf < self.arrival_s <= self.dispatched_s <= self.scheduled_s <= times_s[0] < math.inf
+            and 0 < len(stored) == self.output_tokens
+            and -math.inf < self.arrival_s <= self.dispatched_s <= scheduled_s <= stored[0] < math.inf
         )
 
     @property

@@ -14,26 +14,26 @@ Times: TypeAlias = "array[float] | memoryview"
 
 class StoredTimes(Sequence[float]):
     """Seconds, as a tuple of them: equal to one, and hashed as one. numpy.asarray copies nothing. is_ordered: they are
-    known to be finite and none before the one ahead of it. Requests may share what their times are views of."""
+    known to be finite and none before the one ahead of it. Requests may share what `stored` is a view of."""
 
-    __slots__ = ("_times_s", "is_ordered")
+    __slots__ = ("is_ordered", "stored")
 
     def __init__(self, times_s: Times, *, is_ordered: bool = False) -> None:
-        self._times_s = times_s
+        self.stored = times_s
         self.is_ordered = is_ordered
 
     def __len__(self) -> int:
-        return len(self._times_s)
+        return len(self.stored)
 
     @overload
     def __getitem__(self, index: int) -> float: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[float, ...]: ...
     def __getitem__(self, index: int | slice) -> float | tuple[float, ...]:
-        return tuple(self._times_s[index]) if isinstance(index, slice) else self._times_s[index]
+        return tuple(self.stored[index]) if isinstance(index, slice) else self.stored[index]
 
     def __iter__(self) -> Iterator[float]:
-        return iter(self._times_s)
+        return iter(self.stored)
 
     def __eq__(self, other: object) -> bool:
         return tuple(self) == tuple(other) if isinstance(other, tuple | StoredTimes) else NotImplemented
@@ -45,10 +45,10 @@ class StoredTimes(Sequence[float]):
         return repr(tuple(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (array("d", self._times_s), self.is_ordered)
+        return _restored, (array("d", self.stored), self.is_ordered)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        found = np.frombuffer(self._times_s) if self else np.empty(0)
+        found = np.frombuffer(self.stored) if self else np.empty(0)
         return found.astype(dtype or found.dtype, copy=bool(copy))
 
 
