@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from pytest_npubench.serving.iteration import DecodeStretch, EachDecode, IterationOutcome, IterationPlan, PrefillRow
+from pytest_npubench.serving.log_entries import Entries
 
-MANY_STRETCHES = 8192  # that wait to be written out: until then they take four times the memory
+MANY_STRETCHES = 8192  # that wait to be packed: until then they take four times the memory
 
 T = TypeVar("T")
 
@@ -35,7 +34,7 @@ class _Column(Generic[T]):
     def __get__(self, log: IterationLog | None, owner: type) -> _Column[T] | T:
         if log is None:
             return self
-        column: T = log.written()[self._name]
+        column: T = log.column(self._name)
         return column
 
     def __set__(self, log: IterationLog, column: T) -> None:
@@ -67,19 +66,31 @@ class IterationLog:
     hidden_bytes: _Column[array[int]] = _Column()
     energy_j: _Column[list[float | None]] = _Column()
 
-    __slots__ = ("_apart", "_columns", "_energies", "_num_unwritten", "_single", "_stretches")
+    __slots__ = (
+        "_apart",
+        "_columns",
+        "_energies",
+        "_entries",
+        "_num_in",
+        "_num_unpacked",
+        "_single",
+        "_stretches",
+    )
 
     def __init__(self) -> None:
         self._columns: dict[str, Any] = {name: [] if name == "energy_j" else array(_typecode(name)) for name in _NAMES}
-        # what no column has yet: each begins with the number of iterations ahead of it
+        self._entries: list[Entries] = []  # what some column does not have yet
+        self._num_in = dict.fromkeys(_NAMES, 0)  # how many of these each column has
+        # what is not packed yet (log_entries)
         self._single: list[tuple[float, ...]] = []
         self._energies: list[tuple[int, float]] = []
         self._stretches: list[tuple[float, ...]] = []
         self._apart: list[tuple[int, EachDecode]] = []
-        self._num_unwritten = 0
+        self._num_unpacked = 0
 
     def __len__(self) -> int:
-        return len(self._columns["end_s"]) + self._num_unwritten
+        waiting = self._entries[self._num_in["end_s"] :]
+        return len(self._columns["end_s"]) + sum(entries.number for entries in waiting) + self._num_unpacked
 
     def __eq__(self, other: object) -> bool:
         return self.written() == other.written() if isinstance(other, IterationLog) else NotImplemented
@@ -109,25 +120,25 @@ class IterationLog:
                 num_layers += group.stop - group.first
         self._single.append(
             (
-                self._num_unwritten,
+                self._num_unpacked,
                 start_s,
                 end_s,
                 len(plan.decode),
+                num_running,
+                num_waiting,
+                outcome.kv_bytes,
+                outcome.hidden_bytes,
                 num_tokens,
                 num_layers,
                 num_pairs,
-                num_running,
-                num_waiting,
                 outcome.expert_activations,
                 outcome.padded_expert_activations,
                 outcome.expert_load_bytes,
-                outcome.kv_bytes,
-                outcome.hidden_bytes,
             )
         )
         if outcome.energy_j is not None:
-            self._energies.append((self._num_unwritten, outcome.energy_j))
-        self._num_unwritten += 1
+            self._energies.append((self._num_unpacked, outcome.energy_j))
+        self._num_unpacked += 1
 
     def add(self, outcome: IterationOutcome, **others: float) -> None:
         """One iteration more: what it cost, and its entries in the other columns by name."""
@@ -142,28 +153,28 @@ class IterationLog:
     ) -> None:
         """Iterations of one plan that only decodes, the first from start_s on."""
         number, end_s, step_s, growth_s, kv_bytes, kv_growth, hidden_bytes, each = stretch
-        place = self._num_unwritten
+        place = self._num_unpacked
         self._stretches.append(
             (
                 place,
                 start_s,
+                end_s,
                 num_decode,
                 num_running,
                 num_waiting,
+                kv_bytes,
+                hidden_bytes,
                 number,
-                end_s,
                 step_s,
                 growth_s,
-                kv_bytes,
                 kv_growth,
-                hidden_bytes,
             )
         )
         if each is not None:
             self._apart.append((place, each))
-        self._num_unwritten += number
+        self._num_unpacked += number
         if len(self._stretches) >= MANY_STRETCHES:
-            self._write_out()
+            self._pack()
 
     def extend(self, columns: Mapping[str, Sequence[float | None]], by_s: float = 0.0) -> None:
         """Iterations more, by column; their times so much later. What no column says is 0, and energy unknown."""
@@ -178,65 +189,36 @@ class IterationLog:
         """Each column by its name."""
         return dict(self.written())
 
+    def column(self, name: str) -> Any:
+        """The column itself, with all iterations."""
+        if self._num_unpacked:
+            self._pack()
+        column = self._columns[name]
+        for entries in self._entries[self._num_in[name] :]:
+            if name == "energy_j":
+                column += entries.energy_j()
+            else:
+                column.frombytes(entries.column(name).data.cast("B"))
+        self._num_in[name] = len(self._entries)
+        return column
+
     def written(self) -> dict[str, Any]:
-        """The columns themselves, with all iterations."""
-        if self._num_unwritten:
-            self._write_out()
+        """The columns themselves, all with all iterations."""
+        if self._num_unpacked or self._entries:
+            for name in _NAMES:
+                self.column(name)
+            self._entries, self._num_in = [], dict.fromkeys(_NAMES, 0)
         return self._columns
 
-    def _write_out(self) -> None:
-        found = {name: np.zeros(self._num_unwritten, np.dtype(_typecode(name))) for name in _NUMBERS}
-        energy_j: list[float | None] = [None] * self._num_unwritten
-        if self._single:
-            places, *columns = _transposed(self._single)
-            at = places.astype(np.intp)
-            for name, values in zip(_NUMBERS, columns, strict=True):
-                if values.any():  # a dense model has no experts
-                    found[name][at] = values
-            for place, joules in self._energies:
-                energy_j[place] = joules
-        if self._stretches:
-            self._write_stretches(found)
-        for name, numbers in found.items():
-            self._columns[name].frombytes(numbers.tobytes())
-        self._columns["energy_j"] += energy_j
-        self._single, self._energies, self._num_unwritten = [], [], 0
-        self._stretches, self._apart = [], []
-
-    def _write_stretches(self, found: Mapping[str, npt.NDArray[Any]]) -> None:
-        places, starts_s, rows, running, waiting, numbers, ends_s, *rates = _transposed(self._stretches)
-        steps_s, growths_s, kv, kv_growth, hidden = rates
-        places, numbers = places.astype(np.intp), numbers.astype(np.intp)
-        before = numbers.cumsum() - numbers  # iterations of the stretches ahead of each
-        done = np.arange(numbers.sum()) - before.repeat(numbers)  # of its own
-        at = done + places.repeat(numbers)
-        mean_s = steps_s.repeat(numbers) + done * (growths_s / 2).repeat(numbers)
-        end_s = starts_s.repeat(numbers) + (done + 1) * mean_s
-        end_s[before + numbers - 1] = ends_s
-        found["end_s"][at] = end_s
-        found["kv_bytes"][at] = kv.repeat(numbers) + done * kv_growth.repeat(numbers)
-        same = {"num_decode": rows, "num_running": running, "num_waiting": waiting, "hidden_bytes": hidden}
-        for name, values in same.items():
-            found[name][at] = values.repeat(numbers)
-        for place, each in self._apart:
-            for name, entries in each._asdict().items():
-                found[name][place : place + len(entries)] = entries
-        start_s = np.concatenate([[0.0], found["end_s"][:-1]])[at]
-        start_s[before] = starts_s
-        found["start_s"][at] = start_s
-
-
-def _transposed(rows: Sequence[tuple[float, ...]]) -> npt.NDArray[np.float64]:
-    """A row for each column; whole numbers are exact up to 2^53, as bytes and pairs of tokens are far below."""
-    fields: npt.NDArray[np.float64] = np.fromiter(chain.from_iterable(rows), np.float64, len(rows) * len(rows[0]))
-    fields = fields.reshape(len(rows), -1)
-    return fields.T
+    def _pack(self) -> None:
+        self._entries.append(Entries(self._single, self._stretches, self._energies, self._apart))
+        self._single, self._stretches, self._energies, self._apart = [], [], [], []
+        self._num_unpacked = 0
 
 
 _NAMES = tuple(name for name, column in vars(IterationLog).items() if isinstance(column, _Column))
 _TIMES = ("start_s", "end_s")
 _COSTS = _NAMES[_NAMES.index("expert_activations") :]
-_NUMBERS = _NAMES[: _NAMES.index("energy_j")]
 
 
 def prefill_pairs(rows: Sequence[PrefillRow]) -> int:
