@@ -92,7 +92,7 @@ class Batch:
     def check(self, request: ServingRequest) -> None:
         """Raises WorkloadError for a request that could never be served, whatever else is running."""
         peak_kv_tokens = request.total_tokens - 1
-        if self.blocks.blocks_for(peak_kv_tokens) > self.blocks.num_blocks:
+        if peak_kv_tokens > self.blocks.capacity_tokens:
             raise WorkloadError(
                 f"request {request.id}: {request.prompt_tokens} prompt and {request.output_tokens} output tokens keep "
                 f"{peak_kv_tokens} tokens in the KV cache, which holds {self.blocks.capacity_tokens} "

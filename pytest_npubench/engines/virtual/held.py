@@ -111,7 +111,8 @@ class HeldTokens:
 
     def drop(self, request: int) -> None:
         """Free all that a request holds; nothing happens where it holds nothing."""
-        self._found.pop(request, None)
+        if self._found:
+            self._found.pop(request, None)
         if request in self._origins:
             self.token_layers -= self._leave(request) * self._num_layers
             self._decoding = None  # the next batch differs, whatever tuple it comes in
