@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from pytest_npubench.cli.system_options import hardware
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.engines.virtual.calibrated import CalibratedCost
 from pytest_npubench.engines.virtual.calibration import prior_of
+from pytest_npubench.engines.virtual.cost_file import read_cost_file
 from pytest_npubench.engines.virtual.step_calibration import samples_of
 from pytest_npubench.serving.arrivals import load_of, poisson
 from pytest_npubench.serving.result import ServingResult
@@ -90,6 +92,30 @@ def test_the_terms_of_a_device_are_found_in_its_iterations(call: Run, tmp_path: 
     assert found["context_s"] == pytest.approx(real.context_s, rel=0.1)
     assert found["fixed_s"] + found["weights_s"] == pytest.approx(real.fixed_s + real.weights_s, rel=0.05)
     assert abs(answer["errors"]["step_mean"]) < 0.01
+
+
+WAKING_S = 0.05
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_device_that_is_slow_to_wake_is_predicted_with_it(call: Run, tmp_path: Path, model: str) -> None:
+    """Of a load with many pauses; the run that is predicted has other requests, and pauses of its own."""
+    system, cost = device(model)
+    slow = replace(system, cost=replace(cost, waking_s=WAKING_S))
+    lengths = [(50 + 37 * number % 900, 2 + 7 * number % 30) for number in range(60)]
+    results = [simulate(slow, "chunked", {}, load_of(poisson(3.0, 60, seed), lengths)) for seed in (1, 2)]
+    path, file = journal(tmp_path / "j.jsonl", *results), tmp_path / "cost.json"
+    done = call("calibrate", path, "--model", model, "--kv-capacity", KV_TOKENS, "-o", file)
+    assert done.status == 0, done.err
+    assert "waking_s" in done.out
+    found = read_cost_file(file).calibration(system.shape).best
+    assert found.waking_s == pytest.approx(WAKING_S, rel=0.1)
+    requests = load_of(poisson(3.0, 60, 3), lengths[::-1])
+    real, predicted = (simulate(replace(system, cost=one), "chunked", {}, requests) for one in (slow.cost, found))
+    awake = simulate(system, "chunked", {}, requests)
+    ttfts_s = [np.mean([record.ttft_s for record in one.records]) for one in (real, predicted, awake)]
+    assert ttfts_s[1] == pytest.approx(ttfts_s[0], rel=0.03)
+    assert ttfts_s[2] < 0.9 * ttfts_s[0]
 
 
 SLOWER = (1.0, 1.3, 0.9, 1.15)

@@ -2,12 +2,15 @@
 
     dense       fixed + max(weights, row x rows) + pair x pairs + context x context tokens
     experts     fixed + weights + activation x activations + row x rows + pair x pairs + context x context tokens
+    from idle   waking more
 
 rows are decode rows and prompt tokens together, those of a layer group counted by its share of the layers; pairs are
 what a prompt's own attention looks at (serving.log.prefill_pairs); context tokens are what the decode rows read. A
 curve says how many rows the rows of a layer are worth, where those beyond a cache take longer each than the first; with
-one, weights are in fixed and in the curve. Where requests alone were seen, a prompt's attention is in `row`. Replicas
-that share their experts multiply the mean of their rows there, and each its own elsewhere.
+one, weights are in fixed and in the curve. An iteration is from idle where its request found nobody there: threads that
+wait, and clocks that fell, take a while to come back. Where requests alone were seen, a prompt's attention is in `row`,
+and waking in what is fixed. Replicas that share their experts multiply the mean of their rows there, and each its own
+elsewhere.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ Curve = tuple[tuple[float, float], ...]
 class CalibratedCost:
     """Seconds, 0 where nothing was seen of a term: `fixed_s` an iteration, `weights_s` for all weights but the experts'
     read once, `row_s` a row through all layers, `pair_s` a token that a prompt's token attends to, `context_s` a token
-    of keys and values read, `activation_s` an expert of one layer read. expert_share is the experts' part of the
-    operations of a row."""
+    of keys and values read, `activation_s` an expert of one layer read, `waking_s` an iteration from idle. expert_share
+    is the experts' part of the operations of a row."""
 
     is_affine: ClassVar[bool] = True
     num_layers: int
@@ -39,6 +42,7 @@ class CalibratedCost:
     pair_s: float = 0.0
     context_s: float = 0.0
     activation_s: float = 0.0
+    waking_s: float = 0.0
     curve: Curve = ()
     has_experts: bool = False
     expert_share: float = 0.0
@@ -55,9 +59,10 @@ class CalibratedCost:
             activations += activated
         rows_s = layer_rows / self.num_layers * self.row_s * (1 + self.expert_share * (work.expert_rows - 1))
         attention_s = (context * self.context_s + pairs * self.pair_s) / self.num_layers
+        fixed_s = self.fixed_s + self.waking_s if work.is_from_idle else self.fixed_s
         if self.has_experts:
-            return self.fixed_s + self.weights_s + activations * self.activation_s + rows_s + attention_s
-        return self.fixed_s + max(self.weights_s, rows_s) + attention_s
+            return fixed_s + self.weights_s + activations * self.activation_s + rows_s + attention_s
+        return fixed_s + max(self.weights_s, rows_s) + attention_s
 
 
 def worth(curve: Sequence[tuple[float, float]], rows: float) -> float:

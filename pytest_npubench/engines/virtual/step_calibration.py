@@ -36,7 +36,8 @@ NUM_DRAWS = 200
 class StepSamples:
     """Columns, one entry an iteration: seconds, from the end of the one before where one followed the other; decode
     rows; prompt tokens, those that they attend to, and the share of the layers that both went through; tokens that the
-    decode rows read; experts activated over all layers."""
+    decode rows read; experts activated over all layers; from_idle is 1 where the first request came to an idle device,
+    else 0."""
 
     seconds: Array
     decode: Array
@@ -45,6 +46,7 @@ class StepSamples:
     share: Array
     context: Array
     activations: Array
+    from_idle: Array
 
     def chosen(self, which: slice | npt.NDArray[np.bool_]) -> StepSamples:
         return StepSamples(**{column.name: getattr(self, column.name)[which] for column in fields(self)})
@@ -67,9 +69,10 @@ class StepSamples:
         """Seconds under a cost, as cost.seconds says them of each iteration."""
         rows_s = self.rows(cost.curve) * cost.row_s
         attention_s = self.context * cost.context_s + self.share * self.pairs * cost.pair_s
+        fixed_s = cost.fixed_s + self.from_idle * cost.waking_s
         if cost.has_experts:
-            return cost.fixed_s + cost.weights_s + self.activations * cost.activation_s + rows_s + attention_s
-        return cost.fixed_s + np.maximum(cost.weights_s, rows_s) + attention_s
+            return fixed_s + cost.weights_s + self.activations * cost.activation_s + rows_s + attention_s
+        return fixed_s + np.maximum(cost.weights_s, rows_s) + attention_s
 
     def slow(self, cost: CalibratedCost) -> float:
         """The logarithm of all measured over all predicted seconds."""
@@ -85,7 +88,9 @@ def samples_of(log: IterationLog, shape: DecoderShape, *, kv_token_bytes: float)
     held = np.array(log.kv_bytes) / kv_token_bytes - share * prompt
     seconds = np.array(log.end_s) - np.array(log.start_s)
     gaps_s = np.diff(np.array(log.start_s)) - seconds[:-1]
-    seconds[1:] += np.where(gaps_s < LARGEST_GAP * seconds[1:], np.maximum(gaps_s, 0.0), 0.0)
+    follows = gaps_s < LARGEST_GAP * seconds[1:]
+    seconds[1:] += np.where(follows, np.maximum(gaps_s, 0.0), 0.0)
+    from_idle = np.append(True, ~follows) & (decode == 0) & (prompt > 0)
     return StepSamples(
         seconds=seconds,
         decode=decode,
@@ -94,6 +99,7 @@ def samples_of(log: IterationLog, shape: DecoderShape, *, kv_token_bytes: float)
         share=share,
         context=np.where(decode > 0, np.maximum(held, 0.0), 0.0),
         activations=np.array(log.expert_activations, dtype=np.float64),
+        from_idle=from_idle.astype(np.float64),
     )
 
 

@@ -3,14 +3,15 @@
 A CPU has no published peaks. The form is linear once it is known what rows are worth (calibrated.Curve),
 
     seconds = fixed + row x max(kink, worth) + pair x pairs + context x context tokens (+ activation x activations)
+              (+ waking, from idle)
 
 so several are tried, with non-negative least squares of the relative errors, in which what is far off counts less
 (Huber): a line; kinks, up to which the weights take longer than the rows; and a slope for each stretch of rows, as each
 of many takes longer where a cache no longer holds them. Each is believed where it explains the iterations better than
 what is simpler. What came out is the unit of each term, whose factor may be ten times more or less: so wide a prior
 leaves the fit (step_calibration.py) to the iterations. A term whose part of an iteration is not known to within
-LARGEST_UNKNOWN cannot be told from the others in this window, and is refused; of a prompt's pairs it is left to the
-rows.
+LARGEST_UNKNOWN cannot be told from the others in this window, and is refused; a prompt's pairs are then left to the
+rows, and waking, which fewer than LEAST_FROM_IDLE iterations never tell, to what is fixed.
 
 Worked example: iterations of 8 to 64 rows take 3.3 ms + 0.137 ms a row. Had all of them 32 rows, 7.7 ms could be all
 fixed or all rows, and nothing would say what 64 rows take.
@@ -36,6 +37,7 @@ LEAST_PART = 0.01
 NUM_KINKS = 24
 STRETCH = 2  # the rows at which a slope ends, over those at which it began, at least
 LEAST_IN_STRETCH = 20  # iterations
+LEAST_FROM_IDLE = 10  # iterations: the first one of a run may be slow for other reasons
 MOST_TRIED = 2000  # iterations that each of these is tried on
 BETTER = 0.95  # times the error of what is simpler, for one to be believed
 NUM_PASSES = 4
@@ -46,7 +48,9 @@ WORDS = {
     "pair_s": "prompts' attention",
     "context_s": "the context that decode rows read",
     "activation_s": "expert activations",
+    "waking_s": "waking",
 }
+MAY_LACK = ("pair_s", "waking_s")
 
 
 def prior_of_steps(shape: DecoderShape, samples: StepSamples, *, num_blocks: int = 1) -> Prior:
@@ -56,22 +60,28 @@ def prior_of_steps(shape: DecoderShape, samples: StepSamples, *, num_blocks: int
     usable = samples.usable
     columns = {"fixed_s": np.ones(len(usable.seconds)), "row_s": usable.rows(), "pair_s": usable.share * usable.pairs}
     columns |= {"context_s": usable.context} | ({} if shape.is_dense else {"activation_s": usable.activations})
+    if usable.from_idle.sum() >= LEAST_FROM_IDLE:
+        columns["waking_s"] = usable.from_idle
     columns = {name: column for name, column in columns.items() if column.any()}
     while True:
         kink, curve = _worth(columns, usable, has_experts=not shape.is_dense)
         columns["row_s"] = np.maximum(kink, usable.rows(curve))
         found, off = _fitted(columns, usable.seconds)
+        if not found.get("waking_s", 1.0):
+            del columns["waking_s"]
+            continue
         unknown = _unknown(columns, usable.seconds, off, num_independent=num_blocks * NUM_INDEPENDENT)
         worst = max(unknown, key=lambda name: unknown[name])
         if unknown[worst] <= LARGEST_UNKNOWN:
             break
-        if "pair_s" not in columns:
+        spare = [name for name in MAY_LACK if name in columns]
+        if not spare:
             raise ConfigError(
                 f"these iterations do not tell {WORDS[worst]} from the rest: its part is known to "
                 f"{min(1.0, unknown[worst]):.0%} of an iteration; want a load whose batches and prompts differ more, "
                 "more iterations, or peaks"
             )
-        del columns["pair_s"]
+        del columns[max(spare, key=lambda name: unknown[name])]
     mean_s = usable.seconds.mean()
     terms = {name: max(found[name], LEAST_PART * mean_s / column.mean()) for name, column in columns.items()}
     if kink:

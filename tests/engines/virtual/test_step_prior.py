@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.engines.virtual.calibrated import CalibratedCost, worth
 from pytest_npubench.engines.virtual.step_calibration import StepSamples, calibrate_steps
-from pytest_npubench.engines.virtual.step_prior import prior_of_steps
+from pytest_npubench.engines.virtual.step_prior import LEAST_FROM_IDLE, prior_of_steps
 from pytest_npubench.errors import ConfigError
 
 DENSE, MOE = decoder_shape("small-dense"), decoder_shape("small-moe")
@@ -37,6 +37,7 @@ def window(cost: CalibratedCost, *, rows: tuple[int, int] = (1, 300), noise: flo
         share=np.where(every > decode, 1.0, 0.0),
         context=decode * random.integers(50, 500, NUM_ITERATIONS),
         activations=8 * 32 * (1 - np.exp(-every / 20 * random.uniform(0.5, 1.5, NUM_ITERATIONS))),
+        from_idle=np.where(decode == 0, 1.0, 0.0),
     )
     seconds = samples.predicted(cost) * np.exp(random.normal(0.0, noise, NUM_ITERATIONS))
     return replace(samples, seconds=seconds)
@@ -78,6 +79,28 @@ def test_pairs_that_nothing_tells_from_rows_stay_in_the_rows() -> None:
     found = calibrate_steps(DENSE, prior_of_steps(DENSE, samples), samples).best
     assert found.pair_s == 0.0
     assert found.row_s == pytest.approx(LINE.row_s, rel=0.05)
+
+
+@pytest.mark.parametrize("cost", [LINE, KINKED, EXPERTS], ids=["line", "kink", "experts"])
+def test_what_waking_takes_is_told_from_what_every_iteration_takes(cost: CalibratedCost) -> None:
+    shape, samples = (MOE if cost.has_experts else DENSE), window(replace(cost, waking_s=20e-3))
+    assert samples.from_idle.sum() > LEAST_FROM_IDLE
+    found = calibrate_steps(shape, prior_of_steps(shape, samples), samples).best
+    assert found.waking_s == pytest.approx(20e-3, rel=0.05)
+    assert found.fixed_s + found.weights_s == pytest.approx(cost.fixed_s + cost.weights_s, rel=0.1)
+    asleep = window(cost)
+    without = calibrate_steps(shape, prior_of_steps(shape, asleep), asleep).best
+    assert without.waking_s < 0.05 * asleep.seconds.mean()
+
+
+def test_a_few_slow_starts_are_no_waking() -> None:
+    samples = window(LINE)
+    few = np.zeros(NUM_ITERATIONS)
+    few[: LEAST_FROM_IDLE - 1] = 1.0
+    samples = replace(samples, from_idle=few, seconds=samples.seconds + 20e-3 * few)
+    found = calibrate_steps(DENSE, prior_of_steps(DENSE, samples), samples).best
+    assert found.waking_s == 0.0
+    assert found.row_s == pytest.approx(LINE.row_s, rel=0.1)
 
 
 @given(st.lists(st.tuples(st.floats(0.5, 500), st.floats(0, 500)), min_size=1, max_size=6), st.floats(0, 5000))
