@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pytest_npubench.cli.arguments import Commands
+    from pytest_npubench.cli.seen_iterations import SeenIterations
     from pytest_npubench.cli.simulation import System
     from pytest_npubench.engines.shapes import DecoderShape
     from pytest_npubench.engines.virtual.calibrated import CalibratedCost
     from pytest_npubench.engines.virtual.calibration import Calibration, Prior
     from pytest_npubench.engines.virtual.cost_file import CostFile, Seen
     from pytest_npubench.engines.virtual.step_calibration import StepSamples
-    from pytest_npubench.serving.log import IterationLog
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.serving.settings import Setting
     from pytest_npubench.workloads.measured_run import EngineArguments, MeasuredRun
@@ -149,7 +149,13 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
 
 
 def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tuple[Calibration, CostFile, str]:
-    from pytest_npubench.cli.seen_iterations import is_journal, logged_iterations, rounds_of, stated_capacity
+    from pytest_npubench.cli.seen_iterations import (
+        SeenIterations,
+        is_journal,
+        logged_iterations,
+        rounds_of,
+        stated_capacity,
+    )
     from pytest_npubench.engines.hf_config import named_or_read
     from pytest_npubench.engines.virtual.cost_file import seen_in
     from pytest_npubench.engines.virtual.doubts import doubts
@@ -175,17 +181,23 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
         if is_journal(arguments.source)
         else [
             {
-                "": logged_iterations(
-                    arguments.source,
-                    shape,
-                    kv_token_bytes=token_bytes,
-                    kv_capacity_tokens=system.kv_capacity_tokens,
+                "": SeenIterations(
+                    logged_iterations(
+                        arguments.source,
+                        shape,
+                        kv_token_bytes=token_bytes,
+                        kv_capacity_tokens=system.kv_capacity_tokens,
+                    )
                 )
             }
         ]
     )
     blocks = [
-        {name: samples_of(log, shape, kv_token_bytes=token_bytes) for name, log in logs.items()} for logs in rounds
+        {
+            name: samples_of(one.log, shape, kv_token_bytes=token_bytes, arrivals_s=one.arrivals_s)
+            for name, one in own.items()
+        }
+        for own in rounds
     ]
     samples = pooled([one for own in blocks for one in own.values()])
     there = len(samples.seconds)
@@ -195,7 +207,7 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     calibrated = calibrate_blocks(shape, _first_of(blocks, number), prior, seed=arguments.seed)
     found, doubtful = _drifting(calibrated, blocks, number)
     errors = _spread("step", rest.predicted(found.best), rest.seconds)
-    seen = seen_in(merged([log for logs in rounds for log in logs.values()]), shape, kept)
+    seen = seen_in(merged([one.log for own in rounds for one in own.values()]), shape, kept)
     told = doubts({"step": _residuals(first.predicted(found.best), first.seconds)})
     content = replace(
         _content(system, found, seen, str(arguments.source), number, errors),
@@ -205,11 +217,11 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     return found, content, f"the first {number} of {there} iterations"
 
 
-def _experts(rounds: Sequence[Mapping[str, IterationLog]], shape: DecoderShape) -> tuple[tuple[float, float], ...]:
+def _experts(rounds: Sequence[Mapping[str, SeenIterations]], shape: DecoderShape) -> tuple[tuple[float, float], ...]:
     """What a journal's own counts say; vLLM's log has none."""
     from pytest_npubench.engines.virtual.measured_router import MeasuredRouter
 
-    logs = [log for own in rounds for log in own.values()]
+    logs = [one.log for own in rounds for one in own.values()]
     return () if shape.is_dense else MeasuredRouter.of(logs, shape.num_layers).knots
 
 

@@ -9,13 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_npubench.errors import ConfigError
 
 if TYPE_CHECKING:
     from pytest_npubench.engines.shapes import DecoderShape
     from pytest_npubench.serving.log import IterationLog
+
+
+class SeenIterations(NamedTuple):
+    """A log, and when the requests arrived, where that is known."""
+
+    log: IterationLog
+    arrivals_s: Sequence[float] = ()
 
 
 STEP = re.compile(
@@ -36,21 +43,21 @@ def is_journal(path: Path) -> bool:
         return False
 
 
-def rounds_of(path: Path, shape: DecoderShape) -> Sequence[Mapping[str, IterationLog]]:
-    """Of each round the logs, by their points, of the blocks that were served on the wall clock by a model of these
-    layers, with experts or without. Raises JournalError for a journal that cannot be read, ConfigError where there is
-    none."""
+def rounds_of(path: Path, shape: DecoderShape) -> Sequence[Mapping[str, SeenIterations]]:
+    """Of each round, by their points, the iterations of the blocks that were served on the wall clock by a model of
+    these layers, with experts or without. Raises JournalError for a journal that cannot be read, ConfigError where
+    there is none."""
     from pytest_npubench.campaign.served_block import RUN, ServedBlock
     from pytest_npubench.campaign.visits import columns_of
     from pytest_npubench.errors import MeasurementError
     from pytest_npubench.store.journal_reader import read_journal
 
-    found: list[dict[str, IterationLog]] = []
+    found: list[dict[str, SeenIterations]] = []
     others: set[str] = set()
     behind = f"/{RUN}"
     for record in read_journal(path).records:
         points = record.get("points", {}) if record["record"] == "round" else {}
-        logs: dict[str, IterationLog] = {}
+        own: dict[str, SeenIterations] = {}
         for name in (column.removesuffix(behind) for column in points if column.endswith(behind)):
             try:
                 (block,) = ServedBlock.of_columns(columns_of(points, name))
@@ -60,11 +67,11 @@ def rounds_of(path: Path, shape: DecoderShape) -> Sequence[Mapping[str, Iteratio
             if not len(block.log):
                 continue
             if (block.num_layers, is_dense) == (shape.num_layers, shape.is_dense):
-                logs[name] = block.log
+                own[name] = SeenIterations(block.log, [record.arrival_s for record in block.records])
             else:
                 others.add(f"{block.num_layers} layers {'without' if is_dense else 'with'} experts")
-        if logs:
-            found.append(logs)
+        if own:
+            found.append(own)
     if not found:
         there = f"; it has some of {', '.join(sorted(others))}" if others else ""
         kind = "without" if shape.is_dense else "with"

@@ -79,9 +79,12 @@ class StepSamples:
         return float(np.log(self.seconds.sum() / self.predicted(cost).sum()))
 
 
-def samples_of(log: IterationLog, shape: DecoderShape, *, kv_token_bytes: float) -> StepSamples:
+def samples_of(
+    log: IterationLog, shape: DecoderShape, *, kv_token_bytes: float, arrivals_s: Sequence[float] = ()
+) -> StepSamples:
     """kv_token_bytes: of one token's keys and values in all layers. The log counts what all requests hold; what this
-    iteration's prompts add is not read by its decode rows."""
+    iteration's prompts add is not read by its decode rows. arrivals_s: of all requests, where they are known: an
+    iteration from idle takes its time from the arrival on that it waited for."""
     decode = np.array(log.num_decode, dtype=np.float64)
     prompt = np.array(log.num_prefill_tokens, dtype=np.float64)
     share = np.where(prompt > 0, np.array(log.num_prefill_layers) / shape.num_layers, 0.0)
@@ -91,6 +94,8 @@ def samples_of(log: IterationLog, shape: DecoderShape, *, kv_token_bytes: float)
     follows = gaps_s < LARGEST_GAP * seconds[1:]
     seconds[1:] += np.where(follows, np.maximum(gaps_s, 0.0), 0.0)
     from_idle = np.append(True, ~follows) & (decode == 0) & (prompt > 0)
+    if len(arrivals_s):
+        seconds[from_idle] += _waited_s(log, np.sort(arrivals_s))[from_idle]
     return StepSamples(
         seconds=seconds,
         decode=decode,
@@ -101,6 +106,14 @@ def samples_of(log: IterationLog, shape: DecoderShape, *, kv_token_bytes: float)
         activations=np.array(log.expert_activations, dtype=np.float64),
         from_idle=from_idle.astype(np.float64),
     )
+
+
+def _waited_s(log: IterationLog, arrivals_s: Array) -> Array:
+    """Of each iteration, from the first arrival after the end of the one before to its start; 0 where nobody came."""
+    starts_s, free_s = np.array(log.start_s), np.append(-np.inf, np.array(log.end_s)[:-1])
+    next_s = np.append(arrivals_s, np.inf)[np.searchsorted(arrivals_s, free_s)]
+    waited_s: Array = np.where(next_s < starts_s, starts_s - next_s, 0.0)
+    return waited_s
 
 
 def check_enough(samples: StepSamples) -> None:

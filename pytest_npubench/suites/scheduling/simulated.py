@@ -231,7 +231,8 @@ def leave_one_out(plan: ServingPlan, blocks: Blocks, coverage: float) -> tuple[t
 
 def _samples(plan: ServingPlan, block: ServedBlock) -> StepSamples:
     token_bytes = plan.shape.kv_bytes_per_token(dtype_bytes(plan.serving.dtype))
-    found = samples_of(block.log, plan.shape, kv_token_bytes=token_bytes)
+    arrivals_s = [record.arrival_s for record in block.records]
+    found = samples_of(block.log, plan.shape, kv_token_bytes=token_bytes, arrivals_s=arrivals_s)
     return replace(found, context=found.decode * _longest(block)) if plan.service.pads_context(plan) else found
 
 

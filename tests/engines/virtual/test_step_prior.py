@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.engines.virtual.calibrated import CalibratedCost, worth
-from pytest_npubench.engines.virtual.step_calibration import StepSamples, calibrate_steps
+from pytest_npubench.engines.virtual.step_calibration import StepSamples, calibrate_steps, samples_of
 from pytest_npubench.engines.virtual.step_prior import LEAST_FROM_IDLE, prior_of_steps
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.serving.log import IterationLog
 
 DENSE, MOE = decoder_shape("small-dense"), decoder_shape("small-moe")
 LINE = CalibratedCost(num_layers=8, fixed_s=3.3e-3, row_s=0.137e-3, context_s=1e-6)
@@ -91,6 +92,25 @@ def test_what_waking_takes_is_told_from_what_every_iteration_takes(cost: Calibra
     asleep = window(cost)
     without = calibrate_steps(shape, prior_of_steps(shape, asleep), asleep).best
     assert without.waking_s < 0.05 * asleep.seconds.mean()
+
+
+def test_an_iteration_from_idle_begins_when_its_request_comes() -> None:
+    """Requests at 0.98 and 1.95 s, and one at 2.05 s that joins; the loop's own gap of 1 ms counts as ever."""
+    log = IterationLog()
+    columns = {
+        "start_s": [1.0, 1.101, 2.0, 2.1],
+        "end_s": [1.1, 1.121, 2.1, 2.2],
+        "num_decode": [0, 1, 0, 1],
+        "num_prefill_tokens": [50, 0, 50, 50],
+        "num_prefill_layers": [8, 0, 8, 8],
+        "kv_bytes": [50, 51, 50, 101],
+    }
+    log.extend({name: columns.get(name, [0] * 4) for name in log.columns() if name != "energy_j"})
+    samples = samples_of(log, DENSE, kv_token_bytes=1.0, arrivals_s=[2.05, 0.98, 1.95])
+    np.testing.assert_allclose(samples.seconds, [0.12, 0.021, 0.15, 0.1])
+    assert samples.from_idle.tolist() == [1, 0, 1, 0]
+    without = samples_of(log, DENSE, kv_token_bytes=1.0)
+    np.testing.assert_allclose(without.seconds, [0.1, 0.021, 0.1, 0.1])
 
 
 def test_a_few_slow_starts_are_no_waking() -> None:
