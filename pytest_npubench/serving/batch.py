@@ -45,7 +45,7 @@ class Batch:
 
     `admitted` are those in flight or running, in order of admission. `iteration` is the number of the next one.
     `expects_more` says whether arrivals are still to come without waiting for anybody to end. `ended` are the requests
-    that finished since the loop last looked.
+    that finished since the loop last looked. `no_prefill` are the passes of every plan that only decodes.
     """
 
     keeps_preempted: bool = False
