@@ -1,8 +1,7 @@
 """What every iteration ran and cost, by columns: a run has hundreds of thousands of them.
 
-The columns of IterationLog are the one list of them: what an iteration cost is taken over from its outcome by name, and
-journals and metrics read the columns by their names. A stretch of iterations that only decode is one entry until
-somebody reads a column.
+Journals and metrics read the columns by their names. An iteration, or a stretch of those that only decode, is one
+entry (log_entries.py, which names its fields) until somebody reads a column.
 """
 
 from __future__ import annotations

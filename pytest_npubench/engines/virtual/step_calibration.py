@@ -84,7 +84,8 @@ def samples_of(
 ) -> StepSamples:
     """kv_token_bytes: of one token's keys and values in all layers. The log counts what all requests hold; what this
     iteration's prompts add is not read by its decode rows. arrivals_s: of all requests, where they are known: an
-    iteration from idle takes its time from the arrival on that it waited for."""
+    iteration from idle takes its time from the arrival on that it waited for, which was the last one: a policy may wait
+    for several."""
     decode = np.array(log.num_decode, dtype=np.float64)
     prompt = np.array(log.num_prefill_tokens, dtype=np.float64)
     share = np.where(prompt > 0, np.array(log.num_prefill_layers) / shape.num_layers, 0.0)
@@ -109,10 +110,10 @@ def samples_of(
 
 
 def _waited_s(log: IterationLog, arrivals_s: Array) -> Array:
-    """Of each iteration, from the first arrival after the end of the one before to its start; 0 where nobody came."""
+    """Of each iteration, from the last arrival before it to its start; 0 where nobody came after the one before."""
     starts_s, free_s = np.array(log.start_s), np.append(-np.inf, np.array(log.end_s)[:-1])
-    next_s = np.append(arrivals_s, np.inf)[np.searchsorted(arrivals_s, free_s)]
-    waited_s: Array = np.where(next_s < starts_s, starts_s - next_s, 0.0)
+    last_s = np.append(-np.inf, arrivals_s)[np.searchsorted(arrivals_s, starts_s, side="right")]
+    waited_s: Array = np.where(last_s > free_s, starts_s - last_s, 0.0)
     return waited_s
 
 

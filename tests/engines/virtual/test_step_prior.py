@@ -95,7 +95,8 @@ def test_what_waking_takes_is_told_from_what_every_iteration_takes(cost: Calibra
 
 
 def test_an_iteration_from_idle_begins_when_its_request_comes() -> None:
-    """Requests at 0.98 and 1.95 s, and one at 2.05 s that joins; the loop's own gap of 1 ms counts as ever."""
+    """Requests at 0.5 and 0.98 s that a policy waits for, at 1.95 s, and one at 2.05 s that joins; the loop's own gap
+    of 1 ms counts as ever."""
     log = IterationLog()
     columns = {
         "start_s": [1.0, 1.101, 2.0, 2.1],
@@ -106,7 +107,7 @@ def test_an_iteration_from_idle_begins_when_its_request_comes() -> None:
         "kv_bytes": [50, 51, 50, 101],
     }
     log.extend({name: columns.get(name, [0] * 4) for name in log.columns() if name != "energy_j"})
-    samples = samples_of(log, DENSE, kv_token_bytes=1.0, arrivals_s=[2.05, 0.98, 1.95])
+    samples = samples_of(log, DENSE, kv_token_bytes=1.0, arrivals_s=[2.05, 0.98, 0.5, 1.95])
     np.testing.assert_allclose(samples.seconds, [0.12, 0.021, 0.15, 0.1])
     assert samples.from_idle.tolist() == [1, 0, 1, 0]
     without = samples_of(log, DENSE, kv_token_bytes=1.0)
