@@ -203,7 +203,7 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     there = len(samples.seconds)
     number = max(1, round((arguments.first or 1.0) * there))
     first, rest = samples.part(0, number), samples.part(number, there)
-    prior = _prior(system, other) if system.spec else None
+    prior = _prior(system, other, first) if system.spec else None
     calibrated = calibrate_blocks(shape, _first_of(blocks, number), prior, seed=arguments.seed)
     found, doubtful = _drifting(calibrated, blocks, number)
     errors = _spread("step", rest.predicted(found.best), rest.seconds)
@@ -251,8 +251,10 @@ def _drifting(
     return with_drift(found, np.array([[own[name].slow(found.best) for name in common] for own in whole])), ()
 
 
-def _prior(system: System, other: CostFile | None) -> Prior:
+def _prior(system: System, other: CostFile | None, samples: StepSamples | None = None) -> Prior:
+    """samples: where iterations are known. Raises ConfigError for another cost whose factors are not over peaks."""
     from pytest_npubench.engines.virtual.calibration import prior_of
+    from pytest_npubench.engines.virtual.step_prior import told_by
 
     assert system.spec is not None
     prior = prior_of(
@@ -263,7 +265,15 @@ def _prior(system: System, other: CostFile | None) -> Prior:
         kv_dtype=system.kv_dtype,
         num_sharing=system.num_sharing,
     )
-    return prior if other is None else prior.moved_from(other.calibration_as_is(system.shape))
+    if samples is not None:
+        prior = told_by(prior, samples)
+    if other is None:
+        return prior
+    if not other.is_over_peaks:
+        raise ConfigError(
+            "--from: that cost was calibrated without --hardware, and its factors are over no peaks; want one with"
+        )
+    return prior.moved_from(other.calibration_as_is(system.shape))
 
 
 def _content(
@@ -288,6 +298,7 @@ def _content(
         unit_s=tuple(found.prior.unit_s.tolist()),
         curve=found.prior.curve,
         logs=tuple(tuple(round(value, 5) for value in row) for row in found.logs.tolist()),
+        centre=tuple(found.centre.tolist()),
         seen=seen,
         source=source,
         num_seen=number,
@@ -305,8 +316,8 @@ def _say(arguments: argparse.Namespace, found: Calibration, content: CostFile, k
     print(columns([("term", "seconds", "over peak" if arguments.hardware else "over first fit", "90 %"), *rows]))
     seen = content.seen
     say(
-        f"seen    iterations of up to {seen.prefill_tokens} prompt tokens, {seen.decode_rows} decode rows and "
-        f"{seen.context_tokens} tokens of context"
+        f"seen    iterations of up to {seen.prefill_tokens} prompt tokens ({seen.prefill_pairs} that they look at), "
+        f"{seen.decode_rows} decode rows and {seen.context_tokens} tokens of context"
     )
     if content.errors:
         told = ", ".join(f"{name.replace('_', ' ').upper()} {value:+.1%}" for name, value in content.errors.items())
@@ -344,7 +355,7 @@ def _number(arguments: argparse.Namespace, there: int) -> int:
 def _served(system: System, settings: dict[str, Setting], measured: MeasuredRun, cost: CalibratedCost) -> ServingResult:
     from pytest_npubench.cli.simulation import simulate
 
-    return simulate(replace(system, cost=cost), "chunked", settings, measured.load())
+    return simulate(replace(system, cost=cost, is_stamped=measured.is_stamped), "chunked", settings, measured.load())
 
 
 def _latencies(served: ServingResult) -> npt.NDArray[np.float64]:

@@ -194,6 +194,7 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     served = measured_run(arguments.served) if arguments.served else None
     most_tokens = min(system.kv_capacity_tokens, stated_context_tokens(arguments.model) or system.kv_capacity_tokens)
     about, loads = _served(served, most_tokens) if served else _drawn(arguments, most_tokens)
+    system = replace(system, is_stamped=served is not None and served.is_stamped)
     against = measured_run(arguments.against) if arguments.against else None
     measured = _measured(against) if against else {}
     engine = served.engine if served else EngineArguments()

@@ -51,6 +51,8 @@ class System:
     router: ExpertRouter | None = None
     """Of the model itself, in the synthetic one's place, where no replicas share its experts."""
     is_asynchronous: bool = False
+    is_stamped: bool = False
+    """The engine noted the arrivals itself, between two iterations."""
     kv_dtype: str | None = None
     data_parallel: int = 1
     """Replicas, each on so many devices."""
@@ -67,7 +69,9 @@ class System:
 
     @property
     def hardware(self) -> str:
-        return self.spec.name if self.spec else "unknown"
+        from pytest_npubench.engines.virtual.cost_file import NO_HARDWARE
+
+        return self.spec.name if self.spec else NO_HARDWARE
 
     @property
     def num_sharing(self) -> int:
@@ -174,7 +178,13 @@ def simulate(
         return _on_replicas(system, policy, settings, requests, watch)
     scheduler, executor = system.scheduler(policy, settings), system.executor()
     return serve(
-        OpenLoad(requests), scheduler, executor, VirtualClock(), is_asynchronous=system.is_asynchronous, watch=watch
+        OpenLoad(requests),
+        scheduler,
+        executor,
+        VirtualClock(),
+        is_asynchronous=system.is_asynchronous,
+        is_stamped=system.is_stamped,
+        watch=watch,
     )
 
 
@@ -202,7 +212,14 @@ def _on_replicas(
     executors = [system.executor() for _ in range(system.data_parallel)]
     replicas = [Replica(system.scheduler(policy, settings), executor, watch) for executor in executors]
     together = SharedExperts(system.shape, executors, seed=system.seed) if system.is_expert_parallel else None
-    return serve_replicas(requests, replicas, together=together, is_asynchronous=system.is_asynchronous, watch=watch)
+    return serve_replicas(
+        requests,
+        replicas,
+        together=together,
+        is_asynchronous=system.is_asynchronous,
+        is_stamped=system.is_stamped,
+        watch=watch,
+    )
 
 
 def _on_two_halves(

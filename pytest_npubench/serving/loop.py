@@ -32,6 +32,7 @@ def serve(
     until_s: float | None = None,
     on_iteration: Callable[[int], None] | None = None,
     is_asynchronous: bool = False,
+    is_stamped: bool = False,
     watch: SloWatch | None = None,
 ) -> ServingResult:
     """Serve the load to its end, or start no iteration at or after `until_s`, or once `watch` says that the SLO is
@@ -39,6 +40,9 @@ def serve(
 
     Asynchronous: an iteration is planned when the one before it starts, as vLLM does by default, so that a request that
     arrives while an iteration runs has its first one after the next. Only a virtual clock needs to be told.
+
+    Stamped: such an engine noted the arrivals itself, between two of its iterations. In iterations that are simulated
+    such a time lies anywhere, so it is taken as at the nearer end.
 
     `on_iteration` is called after each iteration with how many have run. Raises WorkloadError before anything runs for
     a request that cannot be served, ConfigError for a scheduler that has served, needs two devices or does not fit the
@@ -81,14 +85,14 @@ def serve(
             )
             now_s = stretch.end_s
             clock.wait_until(now_s)
-            planned_s = stretch.last_start_s(start_s) if is_asynchronous else None
+            planned_s = planned_at(stretch.last_start_s(start_s), now_s, is_stamped) if is_asynchronous else None
             if watch:
                 watch.ran(batch, plan, stretch.last_start_s(start_s), now_s)
             batch.complete(plan, stretch.number)
         else:
             outcome = executor.run(plan)
             now_s = clock.advance(outcome.duration_s)
-            planned_s = start_s if is_asynchronous else None
+            planned_s = planned_at(start_s, now_s, is_stamped) if is_asynchronous else None
             log.append(start_s, now_s, plan, outcome, num_running=num_running, num_waiting=num_waiting)
             if outcome.tokens:
                 for request_id, token in outcome.tokens.items():
@@ -114,6 +118,11 @@ def serve(
         num_layers=batch.num_layers,
         num_found_tokens=batch.num_found_tokens,
     )
+
+
+def planned_at(start_s: float, end_s: float, is_stamped: bool) -> float:
+    """Until when arrivals are in the plan that is made when this iteration starts."""
+    return (start_s + end_s) / 2 if is_stamped else start_s
 
 
 def check_executor(batch: Batch, executor: Executor) -> None:

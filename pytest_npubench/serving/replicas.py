@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from pytest_npubench.serving.iteration import Executor, IterationOutcome, IterationPlan
 from pytest_npubench.serving.log import IterationLog, merged
-from pytest_npubench.serving.loop import check_all_served, check_scheduler, end_unfinished
+from pytest_npubench.serving.loop import check_all_served, check_scheduler, end_unfinished, planned_at
 from pytest_npubench.serving.request import ServingRequest, check_load
 from pytest_npubench.serving.result import ServingResult, records_of
 from pytest_npubench.serving.schedulers.protocol import Scheduler
@@ -96,10 +96,13 @@ class _Pace:
     """Replicas that iterate together, by `run`, or one by itself. `free_s` is when their next iteration starts;
     infinite: they have nothing."""
 
-    def __init__(self, replicas: Sequence[Replica], run: RunTogether | None, *, is_asynchronous: bool) -> None:
+    def __init__(
+        self, replicas: Sequence[Replica], run: RunTogether | None, *, is_asynchronous: bool, is_stamped: bool
+    ) -> None:
         self.replicas = replicas
         self._run = run
         self._is_asynchronous = is_asynchronous
+        self._is_stamped = is_stamped
         self._last_end_s = 0.0
         self._planned_s: float | None = None
         self.free_s = math.inf
@@ -134,7 +137,7 @@ class _Pace:
         self._ended(now_s, end_s)
 
     def _ended(self, start_s: float, end_s: float) -> None:
-        self._planned_s = start_s if self._is_asynchronous else None
+        self._planned_s = planned_at(start_s, end_s, self._is_stamped) if self._is_asynchronous else None
         self.free_s = self._last_end_s = end_s
 
 
@@ -144,6 +147,7 @@ def serve_replicas(
     *,
     together: RunTogether | None = None,
     is_asynchronous: bool = False,
+    is_stamped: bool = False,
     watch: SloWatch | None = None,
 ) -> ServingResult:
     """Serve the requests to their end, or until `watch`, which the replicas have, says that the SLO is lost.
@@ -154,11 +158,8 @@ def serve_replicas(
     check_load(requests)
     for one in replicas:
         check_scheduler(one.scheduler, one.executor, requests)
-    paces = (
-        [_Pace([one], None, is_asynchronous=is_asynchronous) for one in replicas]
-        if together is None
-        else [_Pace(replicas, together, is_asynchronous=is_asynchronous)]
-    )
+    groups = [[one] for one in replicas] if together is None else [replicas]
+    paces = [_Pace(own, together, is_asynchronous=is_asynchronous, is_stamped=is_stamped) for own in groups]
     for request in requests:
         _advance(paces, request.arrival_s, watch, expects_more=True)
         if watch and watch.is_lost:

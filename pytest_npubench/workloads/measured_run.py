@@ -3,7 +3,8 @@
 Read are
     a folder with requests.jsonl and meta.json   one object a request with input_toks, output_toks, queued_ts,
                                                  first_token_ts and last_token_ts in seconds of one clock,
-                                                 prompt_token_ids where they are known; engine_kwargs
+                                                 prompt_token_ids where they are known; arrival_time where these
+                                                 are vLLM's own statistics; engine_kwargs
     requests.jsonl alone
     vLLM's benchmark JSON, with --save-detailed  input_lens, output_lens, ttfts, itls and start_times
 
@@ -46,7 +47,7 @@ Seconds = Annotated[float, Meta(ge=0, description="seconds, at least 0")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRequest:
-    """Seconds on one clock."""
+    """Seconds on one clock. wall_s: of the arrival, on another clock, which vLLM's own statistics have beside it."""
 
     prompt_tokens: Tokens = field(metadata=key("input_toks"))
     output_tokens: Tokens = field(metadata=key("output_toks"))
@@ -54,6 +55,7 @@ class MeasuredRequest:
     first_token_s: Seconds = field(metadata=key("first_token_ts"))
     last_token_s: Seconds = field(metadata=key("last_token_ts"))
     token_ids: tuple[int, ...] | None = field(default=None, metadata=key("prompt_token_ids"))
+    wall_s: float | None = field(default=None, metadata=key("arrival_time"))
 
     def __post_init__(self) -> None:
         if self.token_ids is not None and len(self.token_ids) != self.prompt_tokens:
@@ -115,6 +117,11 @@ class MeasuredRun:
     requests: tuple[MeasuredRequest, ...]
     engine: EngineArguments = EngineArguments()
     stack: str = ""
+
+    @property
+    def is_stamped(self) -> bool:
+        """Arrivals are vLLM's own stamps, which its engine takes between two iterations."""
+        return all(one.wall_s is not None for one in self.requests)
 
     def load(self) -> tuple[ServingRequest, ...]:
         """The requests as they arrived, ids from 0."""

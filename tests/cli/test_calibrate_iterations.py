@@ -29,18 +29,18 @@ from .conftest import Answer
 
 Run = Callable[..., Answer]
 KV_TOKENS = 100_000
-OFF = {"fixed_s": 0.4, "weights_s": 0.25, "row_s": -0.3, "context_s": 0.3, "activation_s": -0.3}
+OFF = {"fixed_s": 0.4, "weights_s": 0.25, "row_s": -0.3, "pair_s": 0.3, "context_s": 0.3, "activation_s": -0.3}
 MODELS = ("mistral-7b-v0.3", "qwen3-30b-a3b")
 HOST = HostFacts(
     name="h", cpu_model="c", num_cores=1, system="s", python="p", libraries=(), plugin_version="0", git_revision=None
 )
 
 
-def device(model: str) -> tuple[System, CalibratedCost]:
+def device(model: str, **changes: float) -> tuple[System, CalibratedCost]:
     """An H100 whose factors are far from what is believed beforehand."""
     shape, spec = decoder_shape(model), hardware("nvidia-h100")
     prior = prior_of(shape, spec, tensor_parallel=1, dtype="bf16")
-    cost = prior.cost(shape, prior.mean + np.array([OFF[name] for name in prior.names]))
+    cost = replace(prior.cost(shape, prior.mean + np.array([OFF[name] for name in prior.names])), **changes)
     system = System(
         shape=shape,
         spec=spec,
@@ -53,10 +53,10 @@ def device(model: str) -> tuple[System, CalibratedCost]:
     return system, cost
 
 
-def served(model: str, policy: str, seed: int) -> ServingResult:
+def served(model: str, policy: str, seed: int, **changes: float) -> ServingResult:
     random = np.random.default_rng(seed)
     lengths = [(int(random.integers(50, 1500)), int(random.integers(2, 150))) for _ in range(30)]
-    return simulate(device(model)[0], policy, {}, load_of(poisson(8.0, 30, seed), lengths))
+    return simulate(device(model, **changes)[0], policy, {}, load_of(poisson(8.0, 30, seed), lengths))
 
 
 def journal(path: Path, *results: ServingResult, slower: tuple[float, ...] = ()) -> Path:
@@ -97,15 +97,18 @@ def test_the_terms_of_a_device_are_found_in_its_iterations(call: Run, tmp_path: 
 WAKING_S = 0.05
 
 
+@pytest.mark.parametrize("peaks", [[], ["--hardware", "nvidia-h100"]], ids=["without", "peaks"])
 @pytest.mark.parametrize("model", MODELS)
-def test_a_device_that_is_slow_to_wake_is_predicted_with_it(call: Run, tmp_path: Path, model: str) -> None:
+def test_a_device_that_is_slow_to_wake_is_predicted_with_it(
+    call: Run, tmp_path: Path, model: str, peaks: list[str]
+) -> None:
     """Of a load with many pauses; the run that is predicted has other requests, and pauses of its own."""
     system, cost = device(model)
     slow = replace(system, cost=replace(cost, waking_s=WAKING_S))
     lengths = [(50 + 37 * number % 900, 2 + 7 * number % 30) for number in range(60)]
     results = [simulate(slow, "chunked", {}, load_of(poisson(3.0, 60, seed), lengths)) for seed in (1, 2)]
     path, file = journal(tmp_path / "j.jsonl", *results), tmp_path / "cost.json"
-    done = call("calibrate", path, "--model", model, "--kv-capacity", KV_TOKENS, "-o", file)
+    done = call("calibrate", path, "--model", model, *peaks, "--kv-capacity", KV_TOKENS, "-o", file)
     assert done.status == 0, done.err
     assert "waking_s" in done.out
     found = read_cost_file(file).calibration(system.shape).best
@@ -161,6 +164,19 @@ def test_the_model_s_own_router_is_simulated(call: Run, tmp_path: Path) -> None:
     assert {row["expert_activations"] for row in rows} == {str(decoder_shape(model).num_layers)}
 
 
+def test_a_cost_over_no_peaks_moves_nowhere(call: Run, tmp_path: Path) -> None:
+    """Its factors are over a first fit of its own iterations."""
+    path, cost = journal(tmp_path / "j.jsonl", served(MODELS[0], "chunked", 1)), tmp_path / "cost.json"
+    options = ["--model", MODELS[0], "--kv-capacity", KV_TOKENS]
+    assert call("calibrate", path, *options, "-o", cost).status == 0
+    moved = [path, *options, "--hardware", "nvidia-h100", "--from", cost, "-o", tmp_path / "moved.json"]
+    done = call("calibrate", *moved)
+    assert done.status == 1
+    assert "its factors are over no peaks" in done.err
+    assert call("calibrate", path, *options, "--hardware", "nvidia-h100", "-o", cost).status == 0
+    assert call("calibrate", *moved).status == 0
+
+
 def test_one_round_leaves_a_doubt(call: Run, tmp_path: Path) -> None:
     path = journal(tmp_path / "j.jsonl", served(MODELS[0], "chunked", 1))
     options = ["--model", MODELS[0], "--kv-capacity", KV_TOKENS, "-o", tmp_path / "cost.json"]
@@ -174,8 +190,8 @@ def test_one_round_leaves_a_doubt(call: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_what_vllm_logs_of_each_iteration_will_do(call: Run, tmp_path: Path, model: str) -> None:
     """To hundredths of a millisecond, and a tenth of a percent of the KV cache; among its other lines."""
-    system, real = device(model)
-    result = served(model, "chunked", 4)
+    system, real = device(model, pair_s=0.0)  # its log does not tell a prompt's attention
+    result = served(model, "chunked", 4, pair_s=0.0)
     held = [number / system.shape.kv_bytes_per_token(2) / KV_TOKENS for number in result.log.kv_bytes]
     rows = zip(
         result.log.num_decode,

@@ -267,7 +267,9 @@ def test_a_server_s_own_run_is_calibrated_on_and_simulated(call: Run, served: di
     assert "from    the first 12 of 24 requests" in done.out
     assert "error   on the others, predicted over measured: TTFT MEAN" in done.out
     assert re.search(
-        r"seen    iterations of up to \d+ prompt tokens, \d+ decode rows and \d+ tokens of context", done.out
+        r"seen    iterations of up to \d+ prompt tokens \(\d+ that they look at\), \d+ decode rows and \d+ tokens of "
+        r"context",
+        done.out,
     )
     again = ["--run", served["run"], "--against", served["run"], "--cost", served["cost"], "--policy", "chunked"]
     answer = call("simulate", *served["device"], *again, "--json").json

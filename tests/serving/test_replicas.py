@@ -47,15 +47,19 @@ def policy(name: str = "chunked", num_layers: int = DENSE.num_layers, **settings
     return make_scheduler(name, num_layers=num_layers, kv_blocks=KV_BLOCKS, block_size_tokens=4, **settings)
 
 
-@pytest.mark.parametrize("is_asynchronous", [False, True])
+@pytest.mark.parametrize(
+    "how",
+    [{"is_asynchronous": False}, {"is_asynchronous": True}, {"is_asynchronous": True, "is_stamped": True}],
+    ids=["synchronous", "asynchronous", "stamped"],
+)
 @pytest.mark.parametrize("name", ["chunked", "layered", "static"])
 @given(load=loads(), number=st.integers(1, 3))
 def test_each_replica_serves_its_part_as_if_it_were_alone(
-    name: str, is_asynchronous: bool, load: Sequence[ServingRequest], number: int
+    name: str, how: dict[str, bool], load: Sequence[ServingRequest], number: int
 ) -> None:
     """But for a static batch, which asks whether more will come."""
     replicas = [Replica(policy(name), device(UNEVEN)) for _ in range(number)]
-    result = serve_replicas(load, replicas, is_asynchronous=is_asynchronous)
+    result = serve_replicas(load, replicas, **how)
     assert [record.id for record in result.records] == [request.id for request in load]
     assert len(result.log) == sum(len(one.log) for one in replicas)
     times = {record.id: record.token_times_s for record in result.records}
@@ -65,7 +69,7 @@ def test_each_replica_serves_its_part_as_if_it_were_alone(
     for one in replicas:
         part = [request for request in load if request.id in one.scheduler.batch.members]
         if part:
-            alone = serve(OpenLoad(part), policy(name), device(UNEVEN), VirtualClock(), is_asynchronous=is_asynchronous)
+            alone = serve(OpenLoad(part), policy(name), device(UNEVEN), VirtualClock(), **how)
             for record in alone.records:
                 assert list(record.token_times_s) == pytest.approx(list(times[record.id]), rel=0, abs=1e-9)
 

@@ -77,6 +77,7 @@ def served(
     kv_blocks: int,
     keeps: bool = False,
     is_asynchronous: bool = False,
+    is_stamped: bool = False,
     one_by_one: bool = False,
 ) -> ServingResult:
     scheduler = make_scheduler(
@@ -94,7 +95,15 @@ def served(
     )
     watch = (lambda number: None) if one_by_one else None
     clock = VirtualClock()
-    return serve(OpenLoad(load), scheduler, executor, clock, on_iteration=watch, is_asynchronous=is_asynchronous)
+    return serve(
+        OpenLoad(load),
+        scheduler,
+        executor,
+        clock,
+        on_iteration=watch,
+        is_asynchronous=is_asynchronous,
+        is_stamped=is_stamped,
+    )
 
 
 def check_same(one: ServingResult, other: ServingResult) -> None:
@@ -111,10 +120,10 @@ def check_same(one: ServingResult, other: ServingResult) -> None:
         assert record.dispatched_s == pytest.approx(expected.dispatched_s, rel=0, abs=1e-9)
 
 
-@given(data=st.data(), load=arriving(), keeps=st.booleans(), is_asynchronous=st.booleans())
+@given(data=st.data(), load=arriving(), keeps=st.booleans(), is_asynchronous=st.booleans(), is_stamped=st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_times_and_log_are_those_of_the_plain_loop(
-    data: st.DataObject, load: list[ServingRequest], keeps: bool, is_asynchronous: bool
+    data: st.DataObject, load: list[ServingRequest], keeps: bool, is_asynchronous: bool, is_stamped: bool
 ) -> None:
     shape = SHAPES[data.draw(st.sampled_from(sorted(SHAPES)))]
     cost = data.draw(st.sampled_from([roofline, calibrated]))(shape)
@@ -123,6 +132,7 @@ def test_times_and_log_are_those_of_the_plain_loop(
         "kv_blocks": fewest_blocks(load) + data.draw(st.sampled_from([0, 1, 3, 9, 30, 2000])),
         "keeps": keeps,
         "is_asynchronous": is_asynchronous,
+        "is_stamped": is_stamped,
     }
     fast = served(load, shape, cost, policy, chosen, **how)
     check_same(fast, served(load, shape, cost, policy, chosen, **how, one_by_one=True))

@@ -39,6 +39,13 @@ def test_a_folder_with_its_engine_arguments(tmp_path: Path) -> None:
     assert run.records()[0].token_times_s == pytest.approx((0.2, 0.3, 0.4, 0.5, 0.6))
 
 
+def test_vllm_s_own_statistics_are_stamps(tmp_path: Path) -> None:
+    """Its engine notes arrivals between two iterations, and a client's time beside them, on another clock."""
+    stamped = ROW | {"arrival_time": 1.7e9, "scheduled_ts": 10.0}
+    assert measured_run(folder(tmp_path, stamped, stamped)).is_stamped
+    assert not measured_run(folder(tmp_path, stamped, ROW)).is_stamped
+
+
 def test_vllm_s_benchmark_file(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     columns: dict[str, list[Any]] = {

@@ -8,9 +8,9 @@ rows are decode rows and prompt tokens together, those of a layer group counted 
 what a prompt's own attention looks at (serving.log.prefill_pairs); context tokens are what the decode rows read. A
 curve says how many rows the rows of a layer are worth, where those beyond a cache take longer each than the first; with
 one, weights are in fixed and in the curve. An iteration is from idle where its request found nobody there: threads that
-wait, and clocks that fell, take a while to come back. Where requests alone were seen, a prompt's attention is in `row`,
-and waking in what is fixed. Replicas that share their experts multiply the mean of their rows there, and each its own
-elsewhere.
+wait, and clocks that fell, take a while to come back. Where requests alone were seen, waking is in what is fixed; a log
+without pairs leaves them to `row`. Replicas that share their experts multiply the mean of their rows there, and each
+its own elsewhere.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 JSON format "npubench-step-cost", history of versions:
     1  model, hardware, tensor_parallel, data_parallel, is_expert_parallel, dtype, kv_dtype, kv_capacity_tokens,
-       asynchronous, terms, unit_s, logs, curve, experts, seen, source, stack, errors, doubts
+       asynchronous, terms, unit_s, logs, centre, curve, experts, seen, source, stack, errors, doubts
 """
 
 from __future__ import annotations
@@ -25,25 +25,29 @@ from pytest_npubench.errors import ConfigError, StoreError
 from pytest_npubench.serving.log import IterationLog
 
 FORMAT, VERSION = "npubench-step-cost", 1
+NO_HARDWARE = "unknown"
 MARGIN = 1.25  # times what was seen: a form of bytes and operations carries a little further
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """The most of each that one iteration of the calibrating run had; beyond it the cost extrapolates."""
+    """The most of each that one iteration of the calibrating run had; beyond it the cost extrapolates. prefill_pairs:
+    tokens that its prompts' tokens attend to, 0 where that is not known."""
 
     prefill_tokens: int
     decode_rows: int
     context_tokens: int
+    prefill_pairs: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostFile:
     """terms: names of calibrated.CalibratedCost; unit_s: their seconds at the published peaks; logs: posterior draws of
-    the logarithms of their factors; curve: what rows are worth (calibrated.Curve), where iterations told; experts: of
-    one layer, that so many tokens activate, where iterations told (measured_router.MeasuredRouter.knots). num_seen:
-    requests, or iterations, that it was calibrated on. stack: what served them, as far as it is known. errors:
-    simulated over measured - 1 of the others. doubts: why it may be wrong."""
+    the logarithms of their factors; centre: those of the one cost that stands for them, none: their mean; curve: what
+    rows are worth (calibrated.Curve), where iterations told; experts: of one layer, that so many tokens activate, where
+    iterations told (measured_router.MeasuredRouter.knots). num_seen: requests, or iterations, that it was calibrated
+    on. stack: what served them, as far as it is known. errors: simulated over measured - 1 of the others. doubts: why
+    it may be wrong."""
 
     model: str
     num_layers: int
@@ -60,6 +64,7 @@ class CostFile:
     terms: tuple[str, ...]
     unit_s: tuple[float, ...]
     logs: tuple[tuple[float, ...], ...]
+    centre: tuple[float, ...] = ()
     curve: tuple[tuple[float, float], ...] = ()
     experts: tuple[tuple[float, float], ...] = ()
     seen: Seen
@@ -70,6 +75,11 @@ class CostFile:
     doubts: tuple[str, ...] = ()
     format: str = FORMAT
     version: int = VERSION
+
+    @property
+    def is_over_peaks(self) -> bool:
+        """Its factors are over a hardware file's peaks, and not over a first fit."""
+        return self.hardware != NO_HARDWARE
 
     @property
     def num_sharing(self) -> int:
@@ -83,6 +93,8 @@ class CostFile:
             raise WrongEntryError("unit_s", f"{len(self.unit_s)} numbers for {len(self.terms)} terms; want one each")
         if any(len(row) != len(self.terms) for row in self.logs):
             raise WrongEntryError("logs", f"want rows of {len(self.terms)} numbers, one a term")
+        if self.centre and len(self.centre) != len(self.terms):
+            raise WrongEntryError("centre", f"{len(self.centre)} numbers for {len(self.terms)} terms; want one each")
         points = list(self.curve)
         rises = all(low[0] < high[0] and low[1] <= high[1] for low, high in pairwise(points))
         if points and not (len(points) > 1 and points[0] == (0.0, 0.0) and rises):
@@ -98,7 +110,7 @@ class CostFile:
         return tuple(
             f"{name.replace('_', ' ')}: up to {found}, calibrated on up to {known}"
             for name, known in asdict(self.seen).items()
-            if (found := getattr(now, name)) > MARGIN * known
+            if (found := getattr(now, name)) > MARGIN * known and (known or name != "prefill_pairs")
         )
 
     def calibration(self, shape: DecoderShape) -> Calibration:
@@ -116,7 +128,8 @@ class CostFile:
         nothing, none = np.zeros(number), np.zeros((number, number))
         unit_s = np.array(self.unit_s)
         prior = Prior(names=self.terms, unit_s=unit_s, mean=nothing, covariance=none, curve=self.curve)
-        return Calibration(prior=prior, shape=shape, logs=np.array(self.logs))
+        logs = np.array(self.logs)
+        return Calibration(prior=prior, shape=shape, logs=logs, centre=np.array(self.centre or logs.mean(axis=0)))
 
 
 def seen_in(log: IterationLog, shape: DecoderShape, dtype: str, *, until_s: float = float("inf")) -> Seen:
@@ -127,6 +140,7 @@ def seen_in(log: IterationLog, shape: DecoderShape, dtype: str, *, until_s: floa
         prefill_tokens=max(log.num_prefill_tokens[:number]),
         decode_rows=max(log.num_decode[:number]),
         context_tokens=int(max(log.kv_bytes[:number]) / token_bytes),
+        prefill_pairs=max(log.num_prefill_pairs[:number]),
     )
 
 

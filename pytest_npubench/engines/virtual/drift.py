@@ -47,4 +47,5 @@ def with_drift(calibration: Calibration, slow: Array) -> Calibration:
     rounds."""
     chances = (np.arange(len(calibration.logs)) + 0.5) / len(calibration.logs)
     moves = [np.sign(chance - 0.5) * float(half_width(slow, max(abs(2 * chance - 1), 1e-9))) for chance in chances]
-    return replace(calibration, logs=calibration.logs + slow.mean() + np.array(moves)[:, None])
+    logs = calibration.logs + slow.mean() + np.array(moves)[:, None]
+    return replace(calibration, logs=logs, centre=calibration.centre + slow.mean())

@@ -154,7 +154,7 @@ def calibrate_steps(
     slopes = np.asarray(best.jac)
     spread = np.linalg.inv(slopes.T @ slopes)
     draws = np.random.default_rng(seed).multivariate_normal(best.x, spread, NUM_DRAWS)
-    return Calibration(prior=prior, shape=shape, logs=draws + (best.x - draws.mean(axis=0)))
+    return Calibration(prior=prior, shape=shape, logs=draws + (best.x - draws.mean(axis=0)), centre=best.x)
 
 
 def _worth(curve: Curve, rows: Array) -> Array:

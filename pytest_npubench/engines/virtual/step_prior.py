@@ -95,6 +95,14 @@ def prior_of_steps(shape: DecoderShape, samples: StepSamples, *, num_blocks: int
     )
 
 
+def told_by(prior: Prior, samples: StepSamples) -> Prior:
+    """A prior over peaks, of the terms that these iterations tell: waking too, where enough came from idle, and no
+    prompt's attention where their log counts no pairs."""
+    if not samples.pairs.any():
+        prior = prior.without("pair_s")
+    return prior.with_waking() if samples.usable.from_idle.sum() >= LEAST_FROM_IDLE else prior
+
+
 def _worth(columns: dict[str, Array], samples: StepSamples, *, has_experts: bool) -> tuple[float, Curve]:
     """Rows up to which the weights take longer, 0 where they are added to the rows, and what rows are worth; () where
     they are worth themselves. Experts are read as rows need them, which has no kink."""
