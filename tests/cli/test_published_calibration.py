@@ -23,6 +23,7 @@ MODEL = {
     "num_attention_heads": 32,
     "num_key_value_heads": 8,
     "vocab_size": 128256,
+    "hidden_act": "silu",
     "rms_norm_eps": 1e-5,
     "rope_theta": 500000.0,
     "max_position_embeddings": 131072,
