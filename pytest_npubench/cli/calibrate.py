@@ -107,6 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tuple[Calibration, CostFile, str]:
     """What was found, as a file, and what it was found on and is judged on, in words."""
+    from pytest_npubench.cli.simulation import check_lengths
     from pytest_npubench.engines.virtual.calibration import (
         LEAST_KNOWN,
         LEAST_REQUESTS,
@@ -120,6 +121,7 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
 
     measured = measured_run(arguments.source)
     system, settings = _system(arguments, measured.engine), _settings(arguments, measured)
+    check_lengths(system, measured)
     there = len(measured.requests)
     number = _number(arguments, there)
     times = latencies(measured.requests)

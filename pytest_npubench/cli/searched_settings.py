@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest_npubench
 from pytest_npubench.cli.system_options import Stated, calibrated_system, system_of
 from pytest_npubench.engines.hf_config import CONFIG_FILE
-from pytest_npubench.errors import NpubenchError
+from pytest_npubench.errors import ConfigError, NpubenchError
 from pytest_npubench.suites.hardware_files import known_folders
 
 if TYPE_CHECKING:
@@ -135,7 +135,10 @@ def _evaluated(candidate: Candidate, goal: Goal, rate_per_s: float, at_least: fl
     system = _system(candidate.hardware, candidate.tensor_parallel, candidate.data_parallel, goal)
     slo = Slo(ttft_s=goal.slo_ttft_s, tbt_s=goal.slo_tbt_s)
     watch = SloWatch(slo, attainment=at_least, num_requests=goal.num_requests)
-    requests = _requests(goal, system.kv_capacity_tokens, rate_per_s)
+    requests = _requests(goal, system.context_tokens, rate_per_s)
+    longest = max(request.total_tokens for request in requests)
+    if longest > system.kv_capacity_tokens:
+        raise ConfigError(f"a request of {longest} tokens; its KV cache holds {system.kv_capacity_tokens}")
     result = simulate(system, candidate.policy, dict(candidate.settings), requests, watch)
     most_admitted = None if candidate.policy == "disaggregated" else max(result.log.num_running)
     if watch.is_lost:
@@ -158,7 +161,8 @@ def _evaluated(candidate: Candidate, goal: Goal, rate_per_s: float, at_least: fl
 
 
 @lru_cache(maxsize=8)
-def _requests(goal: Goal, most_tokens: int, rate_per_s: float) -> tuple[ServingRequest, ...]:
+def _requests(goal: Goal, most_tokens: int | None, rate_per_s: float) -> tuple[ServingRequest, ...]:
+    """The same for all settings, whatever their KV caches hold."""
     from pytest_npubench.cli.simulation import arriving, drawn_lengths
     from pytest_npubench.workloads import workload
 

@@ -186,14 +186,12 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was asked for and what came out, as plain data. Raises NpubenchError."""
-    from pytest_npubench.engines.hf_config import stated_context_tokens
     from pytest_npubench.workloads.measured_run import EngineArguments, measured_run
 
     system, calibration = _system(arguments)
     slo, slo_source = _slo(arguments, system.spec)
     served = measured_run(arguments.served) if arguments.served else None
-    most_tokens = min(system.kv_capacity_tokens, stated_context_tokens(arguments.model) or system.kv_capacity_tokens)
-    about, loads = _served(served, most_tokens) if served else _drawn(arguments, most_tokens)
+    about, loads = _served(system, served) if served else _drawn(arguments, system.most_tokens)
     system = replace(system, is_stamped=served is not None and served.is_stamped)
     against = measured_run(arguments.against) if arguments.against else None
     measured = _measured(against) if against else {}
@@ -388,15 +386,12 @@ def _system(arguments: argparse.Namespace) -> tuple[System, CostFile | None]:
 
 
 def _served(
-    run: MeasuredRun, most_tokens: int
+    system: System, run: MeasuredRun
 ) -> tuple[dict[str, Any], list[tuple[float | None, tuple[ServingRequest, ...]]]]:
-    """Raises ConfigError for a request that is longer than the model's context or the KV cache."""
-    for request in run.load():
-        if request.total_tokens > most_tokens:
-            raise ConfigError(
-                f"{run.source}, request {request.id}: {request.prompt_tokens} prompt and {request.output_tokens} "
-                f"output tokens; the model's context and the KV cache hold {most_tokens}"
-            )
+    """Raises ConfigError as check_lengths."""
+    from pytest_npubench.cli.simulation import check_lengths
+
+    check_lengths(system, run)
     about = {"name": run.source, "source": "a run that was served", "num_requests": len(run.requests), "num_dropped": 0}
     return about, [(None, run.load())]
 

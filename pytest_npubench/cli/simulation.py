@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_npubench.serving.schedulers.protocol import Scheduler
     from pytest_npubench.serving.settings import Setting
     from pytest_npubench.serving.slo_watch import SloWatch
+    from pytest_npubench.workloads.measured_run import MeasuredRun
     from pytest_npubench.workloads.sampling import LengthSample, Workload
 
 BLOCK_SIZE_TOKENS = 16
@@ -66,12 +67,19 @@ class System:
     """Whose measured MoE layers stand in the peaks' place (engines/virtual/moe_layers.py)."""
     shares_prefixes: bool = False
     """What prompts have in common, by their ids, is found there, unless it was overwritten."""
+    context_tokens: int | None = None
+    """Of the model; None: not stated."""
 
     @property
     def hardware(self) -> str:
         from pytest_npubench.engines.virtual.cost_file import NO_HARDWARE
 
         return self.spec.name if self.spec else NO_HARDWARE
+
+    @property
+    def most_tokens(self) -> int:
+        """Of one request, prompt and answer together: what the model's context and the KV cache hold."""
+        return min(self.kv_capacity_tokens, self.context_tokens or self.kv_capacity_tokens)
 
     @property
     def num_sharing(self) -> int:
@@ -246,8 +254,18 @@ def _on_two_halves(
     return serve_disaggregated(load, scheduler, pair, watch=watch)
 
 
-def drawn_lengths(found: Workload, num_requests: int, *, seed: int, most_tokens: int) -> LengthSample:
-    """A seeded sample of requests that fit the KV capacity; what does not is dropped and counted."""
+def check_lengths(system: System, run: MeasuredRun) -> None:
+    """Raises ConfigError for a request that is longer than the model's context or the KV cache."""
+    for request in run.load():
+        if request.total_tokens > system.most_tokens:
+            raise ConfigError(
+                f"{run.source}, request {request.id}: {request.prompt_tokens} prompt and {request.output_tokens} "
+                f"output tokens; the model's context and the KV cache hold {system.most_tokens}"
+            )
+
+
+def drawn_lengths(found: Workload, num_requests: int, *, seed: int, most_tokens: int | None) -> LengthSample:
+    """A seeded sample of requests of so many tokens at most; what is longer is dropped and counted."""
     return found.sample(num_requests, seed=seed, max_total_tokens=most_tokens)
 
 

@@ -36,7 +36,11 @@ def heading(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What was simulated: names and words."""
     workload, slo = answer["workload"], answer["slo"]
     limits = f"TTFT {slo['ttft_s']:g} s, every TBT {slo['tbt_s'] * 1e3:g} ms ({slo['source']})" if slo else "none given"
-    dropped = f", {workload['num_dropped']} longer than the KV capacity dropped" if workload["num_dropped"] else ""
+    dropped = (
+        f", {workload['num_dropped']} longer than the context or the KV capacity dropped"
+        if workload["num_dropped"]
+        else ""
+    )
     devices = f"{answer['tensor_parallel']} x {answer['hardware']}"
     if answer["data_parallel"] > 1:
         shared = ", experts shared" if answer["expert_parallel"] else ""

@@ -97,7 +97,7 @@ def _stated_by_cost(cost: CostFile) -> Stated:
 def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memory: bool) -> System:
     """Raises ConfigError, HardwareFileError for what cannot be served. may_exceed_memory: a capacity that is given is
     the engine's own."""
-    from pytest_npubench.engines.hf_config import named_or_read
+    from pytest_npubench.engines.hf_config import named_or_read, stated_context_tokens
     from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
 
     shares_prefixes = arguments.prefix_hit == IDS
@@ -144,6 +144,7 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
         keeps_blocks=stated.keeps_blocks and not arguments.no_prefix_caching,
         prefix_hit_fraction=0.0 if shares_prefixes else arguments.prefix_hit,
         shares_prefixes=shares_prefixes,
+        context_tokens=stated_context_tokens(arguments.model),
     )
 
 

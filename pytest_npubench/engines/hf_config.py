@@ -1,8 +1,10 @@
 """Hugging Face's config.json and decoder shapes, both ways: the shape that a file describes, and the file of a shape.
 
-Read are Llama, Mistral, Mixtral, Qwen2, Qwen3, Qwen3-MoE and gpt-oss, as transformers 4 and 5 write them. What a shape
-does not know (another activation, a window on every layer, layers without experts between those with) is refused by
-key, so that a figure is never one of another model.
+Read are Llama, Mistral, Mixtral, Qwen2, Qwen3, Qwen3-MoE and gpt-oss, as transformers 4 and 5 write them; a key that a
+file leaves out means what it means to transformers. A shape is read to plan with: what changes sizes or time and no
+shape knows (layers without experts between those with, biases, another activation) is refused by key, so that a figure
+is never one of another model. A window on every layer is none for contexts within it, and so ends the context
+(`stated_context_tokens`). A checkpoint's file must agree in what changes values alone as well (`check_config`).
 
 Worked example: a file that says `"num_experts": 64` where qwen3-30b-a3b wants 128 is refused with path, key, value and
 what was wanted.
@@ -13,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +31,11 @@ MAX_POSITIONS = 131_072
 WRITTEN = ("llama", "qwen3", "qwen3_moe")  # model types that config_of() writes
 MOST = 10**8  # the largest figure of a config that is taken for one
 MISSING = "missing"
-# what a key means that is not there
+# what a key means that is not there, to every family that does not say otherwise
 DEFAULTS: dict[str, object] = {
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10_000.0,
     "rope_type|type": "default",
     "use_sliding_window": False,
     "sliding_window": None,
@@ -41,7 +46,11 @@ DEFAULTS: dict[str, object] = {
     "decoder_sparse_step": 1,
     "swiglu_limit": shapes.SWIGLU_LIMIT,
     "swiglu_alpha": shapes.SWIGLU_ALPHA,
+    "norm_topk_prob": False,
 }
+ROPE_OBJECTS = ("rope_parameters", "rope_scaling")
+# scalings of rope that stretch the context by their factor, to vLLM
+STRETCHING = ("linear", "dynamic", "yarn")
 # a shape's figures and their keys; "a|b": either, versions having renamed it
 FIGURES = {
     "vocab_size": "vocab_size",
@@ -62,7 +71,8 @@ LLAMA3_ROPE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFamily:
-    """What all models of one class of transformers have in common. `experts` are the keys of their number."""
+    """What all models of one class of transformers have in common. `experts` are the keys of their number, `missing`
+    what the class takes for a key that a file leaves out (null is no key left out)."""
 
     model_type: str
     prefix: str
@@ -71,6 +81,7 @@ class ModelFamily:
     architecture: Architecture = "llama"
     experts: str = ""
     width: str = "intermediate_size"
+    missing: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def class_name(self) -> str:
@@ -84,18 +95,43 @@ class ModelFamily:
 
 FAMILIES = (
     ModelFamily(model_type="llama", prefix="Llama"),
-    ModelFamily(model_type="mistral", prefix="Mistral"),
-    ModelFamily(model_type="mixtral", prefix="Mixtral", experts="num_local_experts|num_experts"),
-    ModelFamily(model_type="qwen2", prefix="Qwen2", qkv_bias=True),
-    ModelFamily(model_type="qwen3", prefix="Qwen3", qk_norm=True),
+    ModelFamily(model_type="mistral", prefix="Mistral", missing={"num_key_value_heads": 8, "sliding_window": 4096}),
+    ModelFamily(
+        model_type="mixtral",
+        prefix="Mixtral",
+        experts="num_local_experts|num_experts",
+        missing={"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6},
+    ),
+    ModelFamily(model_type="qwen2", prefix="Qwen2", qkv_bias=True, missing={"num_key_value_heads": 32}),
+    ModelFamily(model_type="qwen3", prefix="Qwen3", qk_norm=True, missing={"num_key_value_heads": 32, "head_dim": 128}),
     ModelFamily(
         model_type="qwen3_moe",
         prefix="Qwen3Moe",
         qk_norm=True,
         experts="num_experts|num_local_experts",
         width="moe_intermediate_size",
+        missing={"num_key_value_heads": 4},
     ),
-    ModelFamily(model_type="gpt_oss", prefix="GptOss", architecture="gpt-oss", experts="num_local_experts|num_experts"),
+    ModelFamily(
+        model_type="gpt_oss",
+        prefix="GptOss",
+        architecture="gpt-oss",
+        experts="num_local_experts|num_experts",
+        missing={
+            "num_key_value_heads": 8,
+            "head_dim": 64,
+            "sliding_window": 128,
+            "attention_bias": True,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 150_000.0,
+            "rope_type": "yarn",
+            "factor": shapes.YARN_FACTOR,
+            "beta_fast": shapes.YARN_BETA_FAST,
+            "beta_slow": shapes.YARN_BETA_SLOW,
+            "original_max_position_embeddings": shapes.YARN_ORIGINAL_CONTEXT,
+            "truncate": False,
+        },
+    ),
 )
 
 
@@ -116,13 +152,29 @@ def named_or_read(model: str) -> DecoderShape:
 
 
 def stated_context_tokens(model: str) -> int | None:
-    """The longest prompt and answer together that the file of a model states; None for a shape by name, or where it
-    states none. Raises ConfigError as read_config, and for a figure that is none."""
+    """The longest prompt and answer together that the file of a model states and its shape describes: up to the window
+    where every layer has one, stretched as vLLM stretches it where rope is scaled. None for a shape by name, or where
+    the file states none. Raises ConfigError as read_config, and for a figure that is none."""
     if not _is_path(model):
         return None
     file = _file(Path(model))
-    config = read_config(file)
-    return _whole(config, "max_position_embeddings", file) if "max_position_embeddings" in config else None
+    family, config = _completed(read_config(file), file)
+    limits = []
+    if _figure(config, "max_position_embeddings") != MISSING:
+        kind = _figure(config, "rope_type|type")
+        is_of_original = kind == "yarn" and _figure(config, "original_max_position_embeddings") != MISSING
+        key = "original_max_position_embeddings" if is_of_original else "max_position_embeddings"
+        factor = _real(config, "factor", file) if kind in STRETCHING else 1.0
+        limits.append(int(_whole(config, key, file) * factor))
+    if family.architecture != "gpt-oss" and _has_windows(config, family, file):
+        limits.append(_whole(config, "sliding_window", file))
+    return min(limits, default=None)
+
+
+def _has_windows(config: Config, family: ModelFamily, path: Path) -> bool:
+    """Whether all layers, or with Qwen's models some, look back no further than `sliding_window`."""
+    is_chosen = not family.model_type.startswith("qwen") or _truth(config, "use_sliding_window", path)
+    return is_chosen and _figure(config, "sliding_window") is not None
 
 
 def _is_path(model: str) -> bool:
@@ -134,18 +186,19 @@ def _file(path: Path) -> Path:
 
 
 def read_shape(path: Path) -> DecoderShape:
-    """The shape of a model's folder or of its config.json, named after the folder.
+    """The shape of a model's folder or of its config.json, named after the folder; of another .json, after the file.
 
     Raises ConfigError for a file that is none, and for a model that no shape describes, by the key that says so.
     """
     file = _file(path)
-    return shape_of(read_config(file), file.resolve().parent.name, file)
+    name = file.resolve().parent.name if file.name == CONFIG_FILE else file.stem
+    return shape_of(read_config(file), name, file)
 
 
 def shape_of(config: Config, name: str, path: Path) -> DecoderShape:
     """The shape that a config.json describes, under that name. Raises ConfigError naming path, key, value and the
     one wanted."""
-    family = _family(config, path)
+    family, config = _completed(config, path)
     figures = {field: _whole(config, key, path) for field, key in FIGURES.items()}
     if figures["num_heads"] % figures["num_kv_heads"]:
         wanted = f"a divisor of num_attention_heads, {figures['num_heads']}"
@@ -174,11 +227,16 @@ def shape_of(config: Config, name: str, path: Path) -> DecoderShape:
         sliding_window=_whole(config, "sliding_window", path) if family.architecture == "gpt-oss" else None,
         experts=experts,
     )
-    for key, wanted_value in _fixed(family, shape).items():
-        found = _figure(config, key)
-        if found != wanted_value:
-            raise ConfigError(f"{path}: {_shown(key)} is {found!r}; {name} wants {wanted_value!r}")
+    _check_figures(config, _sized(family, shape), name, path)
     return shape
+
+
+def _check_figures(config: Config, wanted: Mapping[str, object], name: str, path: Path) -> None:
+    """A key that is left out and has no default stands for what the shape has."""
+    for key, value in wanted.items():
+        found = _figure(config, key)
+        if found not in (value, MISSING):
+            raise ConfigError(f"{path}: {_shown(key)} is {found!r}; {name} wants {value!r}")
 
 
 def check_config(config: Config, shape: DecoderShape, path: Path) -> None:
@@ -193,11 +251,14 @@ def check_config(config: Config, shape: DecoderShape, path: Path) -> None:
         raise ConfigError(
             f"{path}: architectures is {config.get('architectures', MISSING)!r}; {shape.name} wants {wanted}"
         )
-    found, family = shape_of(config, shape.name, path), _family(config, path)
+    found = shape_of(config, shape.name, path)
+    family, config = _completed(config, path)
+    _check_rope_type(config, family, path)
+    _check_figures(config, _valued(family), shape.name, path)
     keys = {**FIGURES, **REALS, "intermediate": family.width, "tied_embeddings": "tie_word_embeddings"}
     keys |= {"num_experts": family.experts, "experts_per_token": "num_experts_per_tok"} if family.experts else {}
-    for field, key in {**keys, "rope_scaling": "rope_scaling", "sliding_window": "sliding_window"}.items():
-        read, wanted = getattr(found, field), getattr(shape, field)
+    for name, key in {**keys, "rope_scaling": "rope_scaling", "sliding_window": "sliding_window"}.items():
+        read, wanted = getattr(found, name), getattr(shape, name)
         if read != wanted:
             raise ConfigError(f"{path}: {_shown(key)} is {read!r}; {shape.name} wants {wanted!r}")
 
@@ -268,15 +329,32 @@ def _family(config: Config, path: Path) -> ModelFamily:
     raise ConfigError(f"{path}: model_type is {config.get('model_type', MISSING)!r}; want one of {known}")
 
 
-def _fixed(family: ModelFamily, shape: DecoderShape) -> dict[str, object]:
-    """Figures that every shape of the family has, by key."""
+def _completed(config: Config, path: Path) -> tuple[ModelFamily, Config]:
+    """The family, and the file with what its class takes for what is left out."""
+    family = _family(config, path)
+    places = [config, *(place for name in ROPE_OBJECTS if isinstance(place := config.get(name), Mapping))]
+    left_out = {key: value for key, value in family.missing.items() if not any(key in place for place in places)}
+    return family, {**left_out, **config}
+
+
+def _sized(family: ModelFamily, shape: DecoderShape) -> dict[str, object]:
+    """Figures that every shape of the family has and that sizes or time may depend on, by key."""
     always: dict[str, object] = {"hidden_act": "silu"}
     if family.architecture == "gpt-oss":
         kinds = ("sliding_attention", "full_attention")
+        layer_types = [kinds[layer % 2] for layer in range(shape.num_layers)]
+        return {**always, "attention_bias": True, "layer_types": layer_types}
+    if not family.model_type.startswith("qwen"):
+        return {**always, "attention_bias": False, "mlp_bias": False}
+    always |= {} if family.qkv_bias else {"attention_bias": False}
+    return {**always, "mlp_only_layers": [], "decoder_sparse_step": 1} if family.experts else always
+
+
+def _valued(family: ModelFamily) -> dict[str, object]:
+    """Figures that every shape of the family has and that only what it computes depends on, by key; windows among
+    them, since none is part of a shape that every layer has."""
+    if family.architecture == "gpt-oss":
         return {
-            **always,
-            "attention_bias": True,
-            "layer_types": [kinds[layer % 2] for layer in range(shape.num_layers)],
             "swiglu_limit": shapes.SWIGLU_LIMIT,
             "swiglu_alpha": shapes.SWIGLU_ALPHA,
             "factor": shapes.YARN_FACTOR,
@@ -286,24 +364,22 @@ def _fixed(family: ModelFamily, shape: DecoderShape) -> dict[str, object]:
             "truncate": False,
         }
     if not family.model_type.startswith("qwen"):
-        return {**always, "attention_bias": False, "mlp_bias": False, "sliding_window": None}
-    always |= {"use_sliding_window": False}
-    always |= {} if family.qkv_bias else {"attention_bias": False}
-    if family.experts:
-        always |= {"norm_topk_prob": True, "mlp_only_layers": [], "decoder_sparse_step": 1}
-    return always
+        return {"sliding_window": None}
+    return {"use_sliding_window": False, **({"norm_topk_prob": True} if family.experts else {})}
+
+
+def _check_rope_type(config: Config, family: ModelFamily, path: Path) -> None:
+    """That positions are rotated in a way that a shape describes."""
+    kind = _figure(config, "rope_type|type")
+    known = ("yarn",) if family.architecture == "gpt-oss" else ("default", "llama3")
+    if kind not in known:
+        raise _refusal(path, "rope_type", kind, " or ".join(map(repr, known)))
 
 
 def _rope_scaling(config: Config, family: ModelFamily, path: Path) -> RopeScaling | None:
-    kind = _figure(config, "rope_type|type")
-    if family.architecture == "gpt-oss":
-        if kind != "yarn":
-            raise _refusal(path, "rope_type", kind, "'yarn'")
+    """Of the kind that a shape describes; None for all others, which take the same time."""
+    if family.architecture == "gpt-oss" or _figure(config, "rope_type|type") != "llama3":
         return None
-    if kind == "default":
-        return None
-    if kind != "llama3":
-        raise _refusal(path, "rope_type", kind, "'default' or 'llama3'")
     figures: dict[str, Any] = {field: _real(config, key, path) for field, key in LLAMA3_ROPE.items()}
     return RopeScaling(**figures | {"original_context": int(figures["original_context"])})
 
@@ -311,7 +387,7 @@ def _rope_scaling(config: Config, family: ModelFamily, path: Path) -> RopeScalin
 def _figure(config: Config, names: str) -> Any:
     """A key's value, wherever in the file it stands: rope's figures moved into an object of their own, twice."""
     for name in names.split("|"):
-        for place in (config, config.get("rope_parameters"), config.get("rope_scaling")):
+        for place in (config, *map(config.get, ROPE_OBJECTS)):
             if isinstance(place, Mapping) and place.get(name) is not None:
                 return place[name]
     if names == "head_dim":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -14,10 +15,18 @@ import pytest
 
 from pytest_npubench.cli import searched_settings
 from pytest_npubench.cli.searched_settings import Candidate, Goal
+from pytest_npubench.engines.hf_config import config_of
+from pytest_npubench.engines.shapes import decoder_shape
 
 from .conftest import Answer
 
 Run = Callable[..., Answer]
+SMALL = """title = "small"
+[peak]
+memory_bandwidth_bytes_per_s = {{ value = 3350, unit = "GB/s", source = "made up" }}
+memory_bytes = {{ value = {memory}, unit = "B", source = "made up" }}
+flops_per_s.bf16 = {{ value = 989, unit = "TFLOP/s", source = "made up" }}
+"""
 SLO = ["--slo-ttft", "3s", "--slo-tbt", "60ms"]
 LOAD = ["--model", "small-moe", "--workload", "layered-sharegpt", "--requests", 30, "--rate", 40, 10, 2000]
 SEARCH = ["search", "--hardware", "nvidia-h100", *LOAD, *SLO, "--processes", 2]
@@ -180,6 +189,28 @@ def test_a_model_that_changed_is_another_result(tmp_path: Path) -> None:
         before = one.key(goal)
         config.write_text('{"num_hidden_layers": 1}', encoding="utf-8")
         assert one.key(goal) != before
+
+
+def test_all_settings_serve_the_same_requests(call: Run, tmp_path: Path) -> None:
+    """None is longer than the model's context; a device whose cache does not hold the longest is not served."""
+    config = {**config_of(decoder_shape("small-moe"), "bf16"), "max_position_embeddings": 600}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    load = ["--model", path, *LOAD[2:6], "--rate", 10, *SLO, "--policy", "chunked"]
+    (run,) = call("simulate", "--hardware", "nvidia-h100", *load, "--json").json["runs"]
+    value = next(one["value"] for one in run["metrics"] if one["name"] == "slo_attainment")
+    shape = decoder_shape("small-moe")
+    room = 2 * shape.num_parameters + 400 * shape.kv_bytes_per_token(2)
+    small = tmp_path / "small.toml"
+    small.write_text(SMALL.format(memory=int(room / 0.9)), encoding="utf-8")
+    done = call("search", "--hardware", "nvidia-h100", small, *load, "--processes", 1, "--json")
+    assert done.status == 0, done.err
+    (row,) = done.json["settings"]
+    assert row["tried"][-1]["attainment"] == pytest.approx(value)
+    told = call("search", "--hardware", "nvidia-h100", small, *load, "--processes", 1)
+    assert re.search(
+        r"not served: 1 x small chunked: a request of \d+ tokens; its KV cache holds \d+", told.err + told.out
+    )
 
 
 def test_where_none_attains_the_closest_is_named(call: Run) -> None:

@@ -292,5 +292,8 @@ def test_a_request_beyond_the_model_s_context_is_named(call: Run, served: Path, 
     done = call("simulate", *system, "--run", served)
     assert done.status == 2
     assert f"tokens; the model's context and the KV cache hold {median}" in done.err
+    done = call("calibrate", served, *system, "-o", tmp_path / "cost.json")
+    assert done.status == 1
+    assert f"tokens; the model's context and the KV cache hold {median}" in done.err
     drawn = call("simulate", *system, *LOAD, "--policy", "chunked", "--json").json
     assert drawn["workload"]["num_dropped"] > 0

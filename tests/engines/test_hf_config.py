@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.aihub.graph import GraphSpec
-from pytest_npubench.engines.hf_config import config_of, read_shape, shape_of
+from pytest_npubench.engines.hf_config import check_config, config_of, read_shape, shape_of, stated_context_tokens
 from pytest_npubench.engines.shapes import SHAPES, DecoderShape, ExpertShape, RopeScaling, decoder_shape
 from pytest_npubench.errors import ConfigError
 
@@ -68,6 +68,9 @@ def test_parameters_and_cache_are_those_of_transformers(tmp_path: Path, name: st
 def test_what_is_written_is_read(tmp_path: Path, shape: DecoderShape) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config_of(shape, "bf16")), encoding="utf-8")
     found = read_shape(tmp_path / "config.json")
+    assert found.name == tmp_path.name
+    (tmp_path / "config.json").rename(tmp_path / "Mine-2.5.json")
+    assert read_shape(tmp_path / "Mine-2.5.json").name == "Mine-2.5"
     assert dataclasses.replace(found, name=shape.name, source=shape.source) == shape
 
 
@@ -115,13 +118,10 @@ def test_any_shape_survives_its_file(shape: DecoderShape) -> None:
         ({"vocab_size": True}, "vocab_size is True; want a whole number"),
         ({"num_key_value_heads": 5}, "num_key_value_heads is 5; want a divisor of num_attention_heads, 8"),
         ({"num_experts_per_tok": 33}, "num_experts_per_tok is 33; want 32 at most, the number of experts"),
-        ({"norm_topk_prob": False}, "norm_topk_prob is False; m wants True"),
         ({"mlp_only_layers": [0]}, "mlp_only_layers is [0]; m wants []"),
-        ({"use_sliding_window": True}, "use_sliding_window is True; m wants False"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; m wants 'silu'"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan; want a number above 0"),
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no'; want true or false"),
-        ({"rope_parameters": {"rope_type": "linear"}}, "rope_type is 'linear'; want 'default' or 'llama3'"),
     ],
 )
 def test_what_no_shape_describes_is_refused_by_key(tmp_path: Path, change: dict[str, object], words: str) -> None:
@@ -132,6 +132,77 @@ def test_what_no_shape_describes_is_refused_by_key(tmp_path: Path, change: dict[
         read_shape(tmp_path / "m")
     assert str(caught.value).startswith(f"{path}: ")
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"norm_topk_prob": False}, "norm_topk_prob is False; small-moe wants True"),
+        ({"use_sliding_window": True}, "use_sliding_window is True; small-moe wants False"),
+        ({"rope_parameters": {"rope_type": "linear"}}, "rope_type is 'linear'; want 'default' or 'llama3'"),
+    ],
+)
+def test_what_changes_values_alone_is_planned_with_and_no_checkpoint(change: dict[str, object], words: str) -> None:
+    shape, path = decoder_shape("small-moe"), Path("m/config.json")
+    config = {**config_of(shape, "fp32"), **change}
+    read = shape_of(config, shape.name, path)
+    assert dataclasses.replace(read, source=shape.source) == shape
+    with pytest.raises(ConfigError) as caught:
+        check_config(config, shape, path)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("left_out", [(), ("num_key_value_heads", "head_dim")])
+def test_what_a_file_leaves_out_is_what_transformers_takes(
+    tmp_path: Path, name: str, left_out: tuple[str, ...]
+) -> None:
+    """A file of sizes alone, and the file that transformers writes once it has read that one."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    config_class = getattr(transformers, f"{name}Config")
+    sizes = {
+        "vocab_size": 96,
+        "hidden_size": 256,
+        "intermediate_size": 40,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "max_position_embeddings": 64,
+        **{key: value for key, value in MODELS[name].items() if key not in ("sliding_window", "norm_topk_prob")},
+    }
+    bare = {"model_type": config_class.model_type, **{key: size for key, size in sizes.items() if key not in left_out}}
+    for folder in (tmp_path / "bare" / "m", tmp_path / "whole" / "m"):
+        folder.mkdir(parents=True)
+    (tmp_path / "bare" / "m" / "config.json").write_text(json.dumps(bare), encoding="utf-8")
+    config_class.from_pretrained(tmp_path / "bare" / "m").save_pretrained(tmp_path / "whole" / "m")
+    read, whole = (read_shape(tmp_path / kind / "m") for kind in ("bare", "whole"))
+    assert read == whole
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "tokens"),
+    [
+        ("mistral", {"sliding_window": 4096}, 4096),  # mistralai/Mistral-7B-v0.1
+        ("mistral", {}, 4096),
+        ("mistral", {"sliding_window": None}, 32768),
+        ("qwen2", {"sliding_window": 1024, "use_sliding_window": False}, 32768),
+        ("qwen2", {"sliding_window": 1024, "use_sliding_window": True}, 1024),
+        # Qwen3's model card: YaRN of factor 4 for 131,072 tokens
+        (
+            "qwen3",
+            {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}},
+            131072,
+        ),
+        ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, 65536),
+        ("llama", {"max_position_embeddings": None}, None),
+    ],
+)
+def test_the_context_that_a_file_states(tmp_path: Path, name: str, told: dict[str, Any], tokens: int | None) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": name, **COMMON, "max_position_embeddings": 32768, **told}))
+    assert stated_context_tokens(str(path)) == tokens
+    assert read_shape(path).sliding_window is None
 
 
 def test_a_folder_without_a_config_and_a_file_that_is_none(tmp_path: Path) -> None:
