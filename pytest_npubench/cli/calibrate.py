@@ -115,7 +115,7 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
         calibrate,
         latencies,
     )
-    from pytest_npubench.engines.virtual.cost_file import seen_in
+    from pytest_npubench.engines.virtual.cost_file import filled, seen_in
     from pytest_npubench.engines.virtual.doubts import doubts
     from pytest_npubench.workloads.measured_run import measured_run
 
@@ -141,11 +141,13 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
     errors = _errors(simulated[number:], times[number:])
     off = dict(zip(METRICS, _residuals(simulated[:number], times[:number]).T, strict=True))
     until_s = measured.requests[number - 1].last_token_s
-    seen = seen_in(served.log, system.shape, system.kv_dtype or system.dtype, until_s=until_s)
+    kept = system.kv_dtype or system.dtype
+    seen = seen_in(served.log, system.shape, kept, until_s=until_s)
+    room = filled(seen_in(served.log, system.shape, kept), system.guessed_tokens)
     content = replace(
         _content(system, found, seen, measured.source, number, errors),
         stack=measured.stack,
-        doubts=doubts({name: off[name] for name in ("tpot", "e2e")}),
+        doubts=doubts({name: off[name] for name in ("tpot", "e2e")}) + room,
     )
     return found, content, f"the first {number} of {there} requests"
 
@@ -294,6 +296,7 @@ def _content(
         dtype=system.dtype,
         kv_dtype=system.kv_dtype,
         kv_capacity_tokens=system.kv_capacity_tokens,
+        is_capacity_guessed=system.is_capacity_guessed,
         keeps_blocks=system.keeps_blocks,
         asynchronous=system.is_asynchronous,
         terms=found.prior.names,

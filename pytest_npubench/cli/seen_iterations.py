@@ -81,7 +81,7 @@ def rounds_of(path: Path, shape: DecoderShape) -> Sequence[Mapping[str, SeenIter
 
 def is_step_log(path: Path) -> bool:
     """A text that is neither of the forms of a run."""
-    return path.is_file() and path.suffix not in (".json", ".jsonl")
+    return path.is_file() and path.suffix not in (".json", ".jsonl", ".csv")
 
 
 def stated_capacity(path: Path) -> int | None:

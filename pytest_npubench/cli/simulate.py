@@ -92,7 +92,9 @@ def add_parser(commands: Commands, about: str) -> None:
         "--policy", metavar="P", nargs="+", action="extend", help="one or more policies (of a --run: chunked)"
     )
     parser.add_argument("--workload", metavar="NAME_OR_PATH", help="where the lengths come from")
-    parser.add_argument("--requests", metavar="K", type=request_count, help="how many requests arrive")
+    parser.add_argument(
+        "--requests", metavar="K", type=request_count, help="how many requests arrive (default: all of a --replay)"
+    )
     parser.add_argument(
         "--run", metavar="RUN", type=Path, dest="served", help="lengths and arrivals of a real run, in their place"
     )
@@ -146,7 +148,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
             parser.error(
                 "--run has lengths and arrivals; --workload, --requests, --rate and --replay are another load's"
             )
-    elif arguments.workload is None or arguments.requests is None:
+    elif arguments.workload is None or (arguments.requests is None and not arguments.replay):
         parser.error("want --workload and --requests, or --run with a run that was served")
     elif arguments.replay == (arguments.rate is not None):
         parser.error("want --rate, or --replay with a trace that has arrival times")
@@ -331,7 +333,7 @@ def _banded(
         for metric in _metrics(system, result, slo):
             if metric.value is not None and isfinite(metric.value):
                 drawn[metric.name].append(metric.value)
-    beyond = calibration.beyond(best.log, system.shape)
+    beyond = calibration.beyond(best.log, system.shape, system.guessed_tokens)
     wider, rows = 2.0 if beyond else 1.0, []
     for metric in metrics:
         row = asdict(metric) | {"low": None, "high": None}
@@ -406,7 +408,7 @@ def _drawn(
     about = {
         "name": found.name,
         "source": found.source,
-        "num_requests": arguments.requests,
+        "num_requests": len(loads[0][1]),
         "num_dropped": sample.num_dropped,
     }
     return about, loads

@@ -47,6 +47,8 @@ class System:
     dtype: str
     kv_capacity_tokens: int
     seed: int
+    is_capacity_guessed: bool = False
+    """It is what memory leaves beside the weights: no engine stated it."""
     cost: StepCost | None = None
     """Where it is not the peaks of the hardware file that say what an iteration takes."""
     router: ExpertRouter | None = None
@@ -75,6 +77,11 @@ class System:
         from pytest_npubench.engines.virtual.cost_file import NO_HARDWARE
 
         return self.spec.name if self.spec else NO_HARDWARE
+
+    @property
+    def guessed_tokens(self) -> int | None:
+        """The KV capacity, where no engine stated it."""
+        return self.kv_capacity_tokens if self.is_capacity_guessed else None
 
     @property
     def most_tokens(self) -> int:
@@ -269,8 +276,9 @@ def drawn_lengths(found: Workload, num_requests: int, *, seed: int, most_tokens:
     return found.sample(num_requests, seed=seed, max_total_tokens=most_tokens)
 
 
-def replayed_rows(found: Workload, num_requests: int, *, most_tokens: int) -> LengthSample:
-    """The first rows of a trace that fit, with their arrivals. Raises WorkloadError for a workload without any."""
+def replayed_rows(found: Workload, num_requests: int | None, *, most_tokens: int) -> LengthSample:
+    """The first rows of a trace that fit, or all of them, with their arrivals. Raises WorkloadError for a workload
+    without any."""
     from pytest_npubench.workloads.trace import TraceWorkload
 
     if not isinstance(found, TraceWorkload) or found.arrival_s is None:
@@ -278,7 +286,7 @@ def replayed_rows(found: Workload, num_requests: int, *, most_tokens: int) -> Le
             f"workload {found.name!r} has no arrival times to replay; want a trace with them, or a rate"
         )
     rows = found.rows(max_total_tokens=most_tokens)
-    if len(rows.requests) < num_requests:
+    if num_requests is not None and len(rows.requests) < num_requests:
         raise WorkloadError(f"workload {found.name!r} has {len(rows.requests)} requests that fit; want {num_requests}")
     assert rows.arrival_s is not None
     return replace(

@@ -37,6 +37,8 @@ class Stated:
     dtype: str | None = None
     kv_dtype: str | None = None
     kv_capacity_tokens: int | None = None
+    is_capacity_guessed: bool = False
+    memory_fraction: float | None = None
     keeps_blocks: bool = False
 
 
@@ -78,6 +80,8 @@ def stated_by_run(engine: EngineArguments, shape: DecoderShape) -> Stated:
         is_expert_parallel=engine.data_parallel > 1 and not shape.is_dense,
         dtype=engine.dtype,
         kv_dtype=engine.kv_dtype,
+        kv_capacity_tokens=engine.kv_capacity_tokens,
+        memory_fraction=engine.memory_fraction,
         keeps_blocks=engine.keeps_blocks,
     )
 
@@ -90,6 +94,7 @@ def _stated_by_cost(cost: CostFile) -> Stated:
         dtype=cost.dtype,
         kv_dtype=cost.kv_dtype,
         kv_capacity_tokens=cost.kv_capacity_tokens,
+        is_capacity_guessed=cost.is_capacity_guessed,
         keeps_blocks=cost.keeps_blocks,
     )
 
@@ -98,7 +103,7 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
     """Raises ConfigError, HardwareFileError for what cannot be served. may_exceed_memory: a capacity that is given is
     the engine's own."""
     from pytest_npubench.engines.hf_config import named_or_read, stated_context_tokens
-    from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
+    from pytest_npubench.engines.virtual.memory import USABLE_FRACTION, default_kv_capacity_tokens
 
     shares_prefixes = arguments.prefix_hit == IDS
     if shares_prefixes and arguments.no_prefix_caching:
@@ -114,6 +119,7 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
     dtype = arguments.dtype or stated.dtype or (spec.dtype if spec else "bf16")
     kv_dtype = arguments.kv_dtype or stated.kv_dtype
     capacity = arguments.kv_capacity or stated.kv_capacity_tokens
+    is_guessed = capacity is None or (not arguments.kv_capacity and stated.is_capacity_guessed)
     if capacity is None or (not may_exceed_memory and spec is not None and spec.peak.memory_bytes is not None):
         if spec is None:
             raise ConfigError("want --kv-capacity, or --hardware with the memory of a device")
@@ -124,6 +130,7 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
             dtype=dtype,
             kv_dtype=kv_dtype,
             num_sharing=replicas if is_shared else 1,
+            usable_fraction=stated.memory_fraction or USABLE_FRACTION,
         )
         capacity = capacity or room
         if not BLOCK_SIZE_TOKENS <= capacity <= room:
@@ -140,6 +147,7 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
         dtype=dtype,
         kv_dtype=kv_dtype,
         kv_capacity_tokens=capacity,
+        is_capacity_guessed=is_guessed,
         seed=arguments.seed,
         keeps_blocks=stated.keeps_blocks and not arguments.no_prefix_caching,
         prefix_hit_fraction=0.0 if shares_prefixes else arguments.prefix_hit,

@@ -44,6 +44,8 @@ _DTYPES = {
 Tokens = Annotated[int, at_least(1)]
 Seconds = Annotated[float, Meta(ge=0, description="seconds, at least 0")]
 
+Fraction = Annotated[float, Meta(gt=0, le=1, description="a fraction, above 0 and at most 1")]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRequest:
@@ -93,6 +95,14 @@ class EngineArguments:
     keeps_blocks: bool = field(default=True, metadata=key("enable_prefix_caching"))
     torch_dtype: str | None = field(default=None, metadata=key("dtype"))
     torch_kv_dtype: str | None = field(default=None, metadata=key("kv_cache_dtype"))
+    memory_fraction: Fraction | None = field(default=None, metadata=key("gpu_memory_utilization"))
+    kv_blocks: Tokens | None = field(default=None, metadata=key("num_gpu_blocks_override"))
+    block_tokens: Tokens | None = field(default=None, metadata=key("block_size"))
+
+    @property
+    def kv_capacity_tokens(self) -> int | None:
+        """Of a replica, where it was given; vLLM's blocks have 16 tokens unless it is told otherwise."""
+        return self.kv_blocks and self.kv_blocks * (self.block_tokens or 16)
 
     @property
     def dtype(self) -> str | None:
@@ -158,6 +168,12 @@ def measured_run(path: Path) -> MeasuredRun:
         about = meta if isinstance(meta, dict) else {}
         stack = f"vllm {about['vllm_version']}" if isinstance(about.get("vllm_version"), str) else ""
         return _run(path, _lines(path / REQUESTS), _engine(path / META, about.get("engine_kwargs", {})), stack)
+    if path.suffix == ".csv":
+        raise WorkloadError(
+            f"{path}: a CSV of requests has arrivals and lengths, and no times of tokens to calibrate on or to compare "
+            f"with; want a folder with {REQUESTS}, a .jsonl of that form, or vLLM's benchmark JSON. Its load is "
+            "simulated by --workload and --replay"
+        )
     if path.suffix == ".jsonl":
         return _run(path, _lines(path), EngineArguments())
     return _run(path, _benchmark(path, _json(path)), EngineArguments())

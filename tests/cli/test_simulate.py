@@ -134,6 +134,8 @@ def test_a_replayed_trace_keeps_its_arrivals(call: Run, trace: Path) -> None:
     assert run["realised_rate_per_s"] == pytest.approx(3 / 3)
     assert answer["workload"]["num_requests"] == 4
     assert values(run)["ttft_mean_s"]
+    (all_of_it,) = call(*arguments(workload=trace, replay=True, rate=None, requests=None, json=True)).json["runs"]
+    assert all_of_it == run
 
 
 def test_bursts_have_the_coefficient_of_variation_asked_for(call: Run) -> None:

@@ -22,6 +22,12 @@ from .conftest import Answer
 Run = Callable[..., Answer]
 LOAD = ["--workload", "layered-sharegpt", "--rate", 60, "--requests", 40, "--seed", 3]
 SYSTEM = ["--hardware", "nvidia-h100", "--model", "small-moe", "--kv-capacity", 200_000]
+SMALL = """title = "small"
+[peak]
+memory_bandwidth_bytes_per_s = {{ value = 3350, unit = "GB/s", source = "made up" }}
+memory_bytes = {{ value = {memory}, unit = "B", source = "made up" }}
+flops_per_s.bf16 = {{ value = 989, unit = "TFLOP/s", source = "made up" }}
+"""
 REPLICAS = ["--data-parallel", 2, "--expert-parallel"]
 META = {
     "engine_kwargs": {
@@ -279,6 +285,36 @@ def test_a_type_that_nobody_knows_is_named(call: Run, served: Path, tmp_path: Pa
     done = call("calibrate", served, *SYSTEM, "-o", tmp_path / "cost.json")
     assert done.status == 1
     assert "dtype: 'bf17'; want one of auto, bfloat16" in done.err
+
+
+def test_a_full_cache_of_a_size_that_nobody_stated_is_doubted(call: Run, tmp_path: Path) -> None:
+    """The server's cache has 3,000 tokens, vLLM's way of saying so is heard, and so is the option."""
+    shape, room = decoder_shape("small-dense"), 3_200
+    small, run, cost = tmp_path / "small.toml", tmp_path / "run", tmp_path / "cost.json"
+    memory = 2 * shape.num_parameters + room * shape.kv_bytes_per_token(2)
+    small.write_text(SMALL.format(memory=memory / 0.9), encoding="utf-8")
+    system = ["--hardware", small, "--model", "small-dense", "--dtype", "bf16"]
+    run.mkdir()
+    load = ["--workload", "lens-sharegpt", "--rate", 4000, "--requests", 40, "--seed", 3, "--policy", "chunked"]
+    done = call("simulate", *system, *load, "--kv-capacity", 3008, "--requests-out", run / "requests.jsonl")
+    assert done.status == 0, done.err
+    words = f"full, and no engine stated its size: {room} tokens are what memory leaves; want --kv-capacity"
+    calibrate = ["calibrate", run, *system, "--synchronous", "--requests", 30, "-o", cost]
+    guessed = call(*calibrate)
+    assert guessed.status == 0, guessed.err
+    assert words in guessed.out
+    predict = ["simulate", "--model", "small-dense", "--cost", cost, "--run", run]
+    assert any(words in one for one in call(*predict, "--json").json["runs"][0]["beyond"])
+    stated = call(*predict, "--kv-capacity", 3008, "--json").json["runs"][0]["beyond"]
+    assert not any("no engine stated" in one for one in stated)
+    assert "no engine stated" not in call(*calibrate, "--kv-capacity", 3008).out
+    (run / "meta.json").write_text(json.dumps({"engine_kwargs": {"num_gpu_blocks_override": 188}}), encoding="utf-8")
+    assert "no engine stated" not in call(*calibrate).out
+    assert json.loads(cost.read_text(encoding="utf-8"))["kv_capacity_tokens"] == 3008
+    (run / "meta.json").write_text(json.dumps({"engine_kwargs": {"gpu_memory_utilization": 0.8}}), encoding="utf-8")
+    call(*calibrate)
+    less = (0.8 / 0.9 * memory - 2 * shape.num_parameters) / shape.kv_bytes_per_token(2)
+    assert json.loads(cost.read_text(encoding="utf-8"))["kv_capacity_tokens"] == int(less)
 
 
 def test_a_request_beyond_the_model_s_context_is_named(call: Run, served: Path, tmp_path: Path) -> None:

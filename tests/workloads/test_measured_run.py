@@ -90,5 +90,12 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     (tmp_path / "requests.jsonl").write_bytes(b"\xff\xfe{")
     with pytest.raises(WorkloadError, match=r"requests\.jsonl"):
         measured_run(tmp_path)
+    (tmp_path / "load.csv").write_text("arrival_time_ns,input_toks,output_toks\n0,7,5\n", encoding="utf-8")
+    with pytest.raises(
+        WorkloadError, match=r"load\.csv: a CSV of requests has .* simulated by --workload and --replay"
+    ):
+        measured_run(tmp_path / "load.csv")
+    with pytest.raises(WorkloadError, match=r"engine_kwargs\.gpu_memory_utilization"):
+        measured_run(folder(tmp_path, ROW, meta={"engine_kwargs": {"gpu_memory_utilization": 1.2}}))
     with pytest.raises(WorkloadError, match=r"engine_kwargs\.max_num_seqs"):
         measured_run(folder(tmp_path, ROW, meta={"engine_kwargs": {"max_num_seqs": -1}}))

@@ -2,7 +2,8 @@
 
 JSON format "npubench-step-cost", history of versions:
     1  model, hardware, tensor_parallel, data_parallel, is_expert_parallel, dtype, kv_dtype, kv_capacity_tokens,
-       asynchronous, terms, unit_s, logs, centre, curve, experts, seen, source, stack, errors, doubts
+       is_capacity_guessed, asynchronous, terms, unit_s, logs, centre, curve, experts, seen, source, stack, errors,
+       doubts
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pytest_npubench.serving.log import IterationLog
 
 FORMAT, VERSION = "npubench-step-cost", 1
 NO_HARDWARE = "unknown"
+NEARLY_FULL = 0.9
 MARGIN = 1.25  # times what was seen: a form of bytes and operations carries a little further
 
 
@@ -60,6 +62,7 @@ class CostFile:
     is_expert_parallel: bool = False
     kv_dtype: str | None = None
     kv_capacity_tokens: int
+    is_capacity_guessed: bool = False
     keeps_blocks: bool = True
     terms: tuple[str, ...]
     unit_s: tuple[float, ...]
@@ -104,10 +107,11 @@ class CostFile:
     def router(self) -> MeasuredRouter | None:
         return MeasuredRouter(self.experts) if self.experts else None
 
-    def beyond(self, log: IterationLog, shape: DecoderShape) -> tuple[str, ...]:
-        """What an iteration of this log has more of than any that was calibrated on, in words; none: nothing."""
+    def beyond(self, log: IterationLog, shape: DecoderShape, guessed_tokens: int | None = None) -> tuple[str, ...]:
+        """What an iteration of this log has more of than any that was calibrated on, in words; none: nothing.
+        guessed_tokens: of the KV cache, where no engine stated its size."""
         now = seen_in(log, shape, self.kv_dtype or self.dtype)
-        return tuple(
+        return filled(now, guessed_tokens) + tuple(
             f"{name.replace('_', ' ')}: up to {found}, calibrated on up to {known}"
             for name, known in asdict(self.seen).items()
             if (found := getattr(now, name)) > MARGIN * known and (known or name != "prefill_pairs")
@@ -130,6 +134,16 @@ class CostFile:
         prior = Prior(names=self.terms, unit_s=unit_s, mean=nothing, covariance=none, curve=self.curve)
         logs = np.array(self.logs)
         return Calibration(prior=prior, shape=shape, logs=logs, centre=np.array(self.centre or logs.mean(axis=0)))
+
+
+def filled(seen: Seen, guessed_tokens: int | None) -> tuple[str, ...]:
+    """In words, where a KV cache of a size that was guessed was nearly full."""
+    if guessed_tokens is None or seen.context_tokens < NEARLY_FULL * guessed_tokens:
+        return ()
+    return (
+        f"the KV cache was {seen.context_tokens / guessed_tokens:.0%} full, and no engine stated its size: "
+        f"{guessed_tokens} tokens are what memory leaves; want --kv-capacity as the engine says when it starts",
+    )
 
 
 def seen_in(log: IterationLog, shape: DecoderShape, dtype: str, *, until_s: float = float("inf")) -> Seen:

@@ -33,20 +33,21 @@ def default_kv_capacity_tokens(
     dtype: str,
     kv_dtype: str | None = None,
     num_sharing: int = 1,
+    usable_fraction: float = USABLE_FRACTION,
 ) -> int:
     """Tokens that fit on `tensor_parallel` devices, a replica of num_sharing that share their experts; kv_dtype: of
-    keys and values, where it is not dtype. Raises ConfigError where the memory is not published, or where the
-    weights leave no room for a token."""
+    keys and values, where it is not dtype; usable_fraction: of the memory, by weights and cache. Raises ConfigError
+    where the memory is not published, or where the weights leave no room for a token."""
     memory = spec.peak.memory_bytes
     if memory is None:
         raise ConfigError(f"hardware {spec.name!r} states no peak.memory_bytes; give the KV capacity in tokens")
-    usable_bytes = memory.value / spec.devices_per_chip * tensor_parallel * USABLE_FRACTION
+    usable_bytes = memory.value / spec.devices_per_chip * tensor_parallel * usable_fraction
     experts = 0 if shape.is_dense else shape.num_layers * shape.num_experts * shape.expert_parameters
     weight_bytes = (shape.num_parameters - experts * (num_sharing - 1) / num_sharing) * dtype_bytes(dtype)
     capacity = int((usable_bytes - weight_bytes) / shape.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)))
     if capacity < 1:
         raise ConfigError(
             f"{shape.name} in {dtype} has {weight_bytes / 1e9:.1f} GB of weights; {tensor_parallel} x {spec.name} can "
-            f"use {usable_bytes / 1e9:.1f} GB ({USABLE_FRACTION:.0%} of its memory); want more devices or fewer bytes"
+            f"use {usable_bytes / 1e9:.1f} GB ({usable_fraction:.0%} of its memory); want more devices or fewer bytes"
         )
     return capacity
