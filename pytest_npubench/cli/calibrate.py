@@ -85,6 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     others = [arguments.other] if arguments.other else []
     check_other_file(arguments.output, *others, arguments.source, arguments.source / REQUESTS, arguments.source / META)
+    if not arguments.output.parent.is_dir():
+        raise ConfigError(f"-o {arguments.output}: there is no folder {arguments.output.parent}")
     are_iterations = is_journal(arguments.source) or is_step_log(arguments.source)
     if arguments.hardware is None and (arguments.other or not are_iterations):
         raise ConfigError("want --hardware: factors are over its peaks")

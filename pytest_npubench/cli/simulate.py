@@ -340,7 +340,7 @@ def _banded(
         if (values := drawn[metric.name]) and metric.value is not None:
             unknown = 1.645 * MEAN_SCALE * abs(metric.value) if metric.unit in ("s", "1/s", "tokens/s") else 0.0
             low, high = np.quantile(values, (0.05, 0.95), method="hazen").tolist()
-            row["low"] = metric.value - wider * (max(0.0, metric.value - low) + unknown)
+            row["low"] = max(0.0, metric.value - wider * (max(0.0, metric.value - low) + unknown))  # none is negative
             row["high"] = metric.value + wider * (max(0.0, high - metric.value) + unknown)
         rows.append(row)
     return {"metrics": rows, "beyond": list(beyond)}

@@ -167,7 +167,8 @@ def _prefix_hit(text: str) -> float | str:
 
 def calibrated_system(arguments: argparse.Namespace, path: Path) -> tuple[System, CostFile]:
     """What a cost file says of how it was served, unless an option says otherwise, under its cost. Raises as system_of,
-    StoreError for a file that cannot be read, ConfigError for one of another model or of other devices."""
+    StoreError for a file that cannot be read, ConfigError for one of another model or of other devices. Devices go by
+    the names of their hardware files, where both are known."""
     from pytest_npubench.engines.virtual.cost_file import read_cost_file
 
     found = read_cost_file(path)
@@ -180,6 +181,11 @@ def calibrated_system(arguments: argparse.Namespace, path: Path) -> tuple[System
             f"{path} is of {found.num_sharing} replicas that share their experts, not of {system.num_sharing}"
         )
     cost = found.calibration(system.shape).best
+    if system.spec and found.is_over_peaks and system.hardware != found.hardware:
+        raise ConfigError(
+            f"{path} was calibrated on {found.hardware}, not on {system.hardware}; want a cost of that one, such as "
+            f"npubench calibrate --from {path} makes of requests there"
+        )
     return replace(system, cost=cost, router=found.router, is_asynchronous=found.asynchronous), found
 
 

@@ -62,6 +62,9 @@ def test_replicas_are_calibrated_on_and_predicted(call: Run, served: Path, tmp_p
     assert done.status == 0, done.err
     written = json.loads(cost.read_text(encoding="utf-8"))
     assert (written["data_parallel"], written["is_expert_parallel"], written["dtype"]) == (2, True, "bf16")
+    other = call("simulate", "--hardware", "nvidia-h200", "--model", "small-moe", "--cost", cost, "--run", served)
+    assert (other.status, other.out) == (2, "")
+    assert f"{cost} was calibrated on nvidia-h100, not on nvidia-h200; want a cost of that one, such as" in other.err
     again = ["--model", "small-moe", "--cost", cost, "--run", served, "--against", served]
     page, timeline = tmp_path / "page.html", tmp_path / "timeline.csv"
     answer = call("simulate", *again, "--picture", page, "--timeline", timeline, "--json").json
@@ -300,6 +303,9 @@ def test_a_full_cache_of_a_size_that_nobody_stated_is_doubted(call: Run, tmp_pat
     assert done.status == 0, done.err
     words = f"full, and no engine stated its size: {room} tokens are what memory leaves; want --kv-capacity"
     calibrate = ["calibrate", run, *system, "--synchronous", "--requests", 30, "-o", cost]
+    nowhere = call(*calibrate[:-1], tmp_path / "none" / "cost.json")
+    assert (nowhere.status, nowhere.out) == (1, "")
+    assert f"cost.json: there is no folder {tmp_path / 'none'}" in nowhere.err
     guessed = call(*calibrate)
     assert guessed.status == 0, guessed.err
     assert words in guessed.out
