@@ -28,6 +28,7 @@ else:
     import tomli as tomllib
 
 pytest_plugins = ["pytester"]
+PUBLISHED_RUN = Path("shared/traces/measured/vllm0.19_RTXPRO6000_Llama-3.1-8B")
 
 has_hypothesis = importlib.util.find_spec("hypothesis") is not None
 
@@ -204,3 +205,12 @@ def _is_installed(name: str) -> bool:
     except metadata.PackageNotFoundError:
         return False
     return True
+
+
+@pytest.fixture(scope="session")
+def published_run() -> Path:
+    """A real run of vLLM (casys-kaist/LLMServingSim, MIT), which is not part of the project."""
+    for parent in Path(__file__).resolve().parents:
+        if (parent / PUBLISHED_RUN).is_dir():
+            return parent / PUBLISHED_RUN
+    pytest.skip(f"no {PUBLISHED_RUN} beside the repository")

@@ -43,7 +43,6 @@ _DTYPES = {
 }
 Tokens = Annotated[int, at_least(1)]
 Seconds = Annotated[float, Meta(ge=0, description="seconds, at least 0")]
-
 Fraction = Annotated[float, Meta(gt=0, le=1, description="a fraction, above 0 and at most 1")]
 
 

@@ -12,12 +12,29 @@ import pytest
 from reports.journals import make_plan, measure, write_run
 
 from pytest_npubench.cli.main import main
+from pytest_npubench.engines.shapes import DecoderShape
 
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """How long the names of temporary folders are breaks no line that a test reads."""
     monkeypatch.setenv("COLUMNS", "200")
+
+
+SMALL = """title = "small"
+[peak]
+memory_bandwidth_bytes_per_s = {{ value = 3350, unit = "GB/s", source = "made up" }}
+memory_bytes = {{ value = {memory}, unit = "B", source = "made up" }}
+flops_per_s.bf16 = {{ value = 989, unit = "TFLOP/s", source = "made up" }}
+"""
+
+
+def small_device(folder: Path, shape: DecoderShape, kv_tokens: int) -> Path:
+    """The hardware file of a device whose memory leaves so many tokens beside the weights in bf16."""
+    path = folder / "small.toml"
+    memory = 2 * shape.num_parameters + kv_tokens * shape.kv_bytes_per_token(2)
+    path.write_text(SMALL.format(memory=memory / 0.9), encoding="utf-8")
+    return path
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import pytest
 
 from .conftest import Answer
 
-FOLDER = Path("shared/traces/measured/vllm0.19_RTXPRO6000_Llama-3.1-8B")
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -37,21 +36,15 @@ flops_per_s.bf16 = { value = 503.8, unit = "TFLOP/s", source = "datasheet, dense
 """
 
 
-@pytest.fixture(scope="module")
-def folder() -> Path:
-    for parent in Path(__file__).resolve().parents:
-        if (parent / FOLDER).is_dir():
-            return parent / FOLDER
-    pytest.skip(f"no {FOLDER} beside the repository")
-
-
 @pytest.mark.parametrize("number", [75, 15])
-def test_the_others_are_predicted(call: Callable[..., Answer], folder: Path, tmp_path: Path, number: int) -> None:
+def test_the_others_are_predicted(
+    call: Callable[..., Answer], published_run: Path, tmp_path: Path, number: int
+) -> None:
     model, peak, cost = (tmp_path / name for name in ("config.json", "rtx-pro-6000.toml", "cost.json"))
     model.write_text(json.dumps(MODEL), encoding="utf-8")
     peak.write_text(PEAK, encoding="utf-8")
     options = ["--model", model, "--hardware", peak, "--requests", number, "-o", cost, "--json"]
-    done = call("calibrate", folder, *options)
+    done = call("calibrate", published_run, *options)
     assert done.status == 0, done.err
     errors = done.json["errors"]
     for metric, limit in (("ttft", 0.03), ("e2e", 0.02 if number == 75 else 0.03), ("tpot", 0.02)):

@@ -18,15 +18,9 @@ from pytest_npubench.cli.searched_settings import Candidate, Goal
 from pytest_npubench.engines.hf_config import config_of
 from pytest_npubench.engines.shapes import decoder_shape
 
-from .conftest import Answer
+from .conftest import Answer, small_device
 
 Run = Callable[..., Answer]
-SMALL = """title = "small"
-[peak]
-memory_bandwidth_bytes_per_s = {{ value = 3350, unit = "GB/s", source = "made up" }}
-memory_bytes = {{ value = {memory}, unit = "B", source = "made up" }}
-flops_per_s.bf16 = {{ value = 989, unit = "TFLOP/s", source = "made up" }}
-"""
 SLO = ["--slo-ttft", "3s", "--slo-tbt", "60ms"]
 LOAD = ["--model", "small-moe", "--workload", "layered-sharegpt", "--requests", 30, "--rate", 40, 10, 2000]
 SEARCH = ["search", "--hardware", "nvidia-h100", *LOAD, *SLO, "--processes", 2]
@@ -199,10 +193,7 @@ def test_all_settings_serve_the_same_requests(call: Run, tmp_path: Path) -> None
     load = ["--model", path, *LOAD[2:6], "--rate", 10, *SLO, "--policy", "chunked"]
     (run,) = call("simulate", "--hardware", "nvidia-h100", *load, "--json").json["runs"]
     value = next(one["value"] for one in run["metrics"] if one["name"] == "slo_attainment")
-    shape = decoder_shape("small-moe")
-    room = 2 * shape.num_parameters + 400 * shape.kv_bytes_per_token(2)
-    small = tmp_path / "small.toml"
-    small.write_text(SMALL.format(memory=int(room / 0.9)), encoding="utf-8")
+    small = small_device(tmp_path, decoder_shape("small-moe"), 400)
     done = call("search", "--hardware", "nvidia-h100", small, *load, "--processes", 1, "--json")
     assert done.status == 0, done.err
     (row,) = done.json["settings"]

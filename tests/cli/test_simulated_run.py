@@ -17,17 +17,11 @@ from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.engines.virtual import calibration
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
 
-from .conftest import Answer
+from .conftest import Answer, small_device
 
 Run = Callable[..., Answer]
 LOAD = ["--workload", "layered-sharegpt", "--rate", 60, "--requests", 40, "--seed", 3]
 SYSTEM = ["--hardware", "nvidia-h100", "--model", "small-moe", "--kv-capacity", 200_000]
-SMALL = """title = "small"
-[peak]
-memory_bandwidth_bytes_per_s = {{ value = 3350, unit = "GB/s", source = "made up" }}
-memory_bytes = {{ value = {memory}, unit = "B", source = "made up" }}
-flops_per_s.bf16 = {{ value = 989, unit = "TFLOP/s", source = "made up" }}
-"""
 REPLICAS = ["--data-parallel", 2, "--expert-parallel"]
 META = {
     "engine_kwargs": {
@@ -293,9 +287,7 @@ def test_a_type_that_nobody_knows_is_named(call: Run, served: Path, tmp_path: Pa
 def test_a_full_cache_of_a_size_that_nobody_stated_is_doubted(call: Run, tmp_path: Path) -> None:
     """The server's cache has 3,000 tokens, vLLM's way of saying so is heard, and so is the option."""
     shape, room = decoder_shape("small-dense"), 3_200
-    small, run, cost = tmp_path / "small.toml", tmp_path / "run", tmp_path / "cost.json"
-    memory = 2 * shape.num_parameters + room * shape.kv_bytes_per_token(2)
-    small.write_text(SMALL.format(memory=memory / 0.9), encoding="utf-8")
+    small, run, cost = small_device(tmp_path, shape, room), tmp_path / "run", tmp_path / "cost.json"
     system = ["--hardware", small, "--model", "small-dense", "--dtype", "bf16"]
     run.mkdir()
     load = ["--workload", "lens-sharegpt", "--rate", 4000, "--requests", 40, "--seed", 3, "--policy", "chunked"]
@@ -319,7 +311,8 @@ def test_a_full_cache_of_a_size_that_nobody_stated_is_doubted(call: Run, tmp_pat
     assert json.loads(cost.read_text(encoding="utf-8"))["kv_capacity_tokens"] == 3008
     (run / "meta.json").write_text(json.dumps({"engine_kwargs": {"gpu_memory_utilization": 0.8}}), encoding="utf-8")
     call(*calibrate)
-    less = (0.8 / 0.9 * memory - 2 * shape.num_parameters) / shape.kv_bytes_per_token(2)
+    weights, token = 2 * shape.num_parameters, shape.kv_bytes_per_token(2)
+    less = (0.8 / 0.9 * (weights + room * token) - weights) / token
     assert json.loads(cost.read_text(encoding="utf-8"))["kv_capacity_tokens"] == int(less)
 
 

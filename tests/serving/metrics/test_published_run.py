@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -15,23 +14,14 @@ from pytest_npubench.serving.metrics import RequestRecord, summarize
 
 from .made_runs import MadeRun, by_name
 
-FOLDER = Path("shared/traces/measured/vllm0.19_RTXPRO6000_Llama-3.1-8B")
 LINE = re.compile(r"(TTFT|TPOT|Latency) (Mean|Median|P90|P95|P99)\s+([\d.]+)")
 OURS = {"Mean": "mean", "Median": "p50", "P90": "p90", "P99": "p99"}
 NAMES = {"TTFT": "ttft", "TPOT": "tpot", "Latency": "e2e"}
 
 
 @pytest.fixture(scope="module")
-def folder() -> Path:
-    for parent in Path(__file__).resolve().parents:
-        if (parent / FOLDER).is_dir():
-            return parent / FOLDER
-    pytest.skip(f"no {FOLDER} beside the repository")
-
-
-@pytest.fixture(scope="module")
-def metrics(folder):
-    rows = [json.loads(line) for line in (folder / "requests.jsonl").read_text(encoding="utf-8").splitlines()]
+def metrics(published_run):
+    rows = [json.loads(line) for line in (published_run / "requests.jsonl").read_text(encoding="utf-8").splitlines()]
     records = []
     for index, row in enumerate(rows):
         first, last, number = row["first_token_ts"], row["last_token_ts"], row["output_toks"]
@@ -50,8 +40,8 @@ def metrics(folder):
     return by_name(summarize(MadeRun(records=tuple(records))))
 
 
-def test_the_published_summary_comes_out(folder, metrics):
-    published = LINE.findall((folder / "summary.txt").read_text(encoding="utf-8"))
+def test_the_published_summary_comes_out(published_run, metrics):
+    published = LINE.findall((published_run / "summary.txt").read_text(encoding="utf-8"))
     assert len(published) == 15
     for name, part, text in published:
         if part in OURS:
