@@ -190,6 +190,7 @@ class CaseEntry:
     metrics: Mapping[str, MetricEntry] | None = None
     detail: Mapping[str, object] | None = None
     frozen: Mapping[str, float] | None = None
+    work: Mapping[str, float] | None = None
     is_disturbed: bool | None = None
 
 

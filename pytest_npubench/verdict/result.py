@@ -12,7 +12,11 @@ from pytest_npubench.errors import MeasurementError
 from pytest_npubench.verdict import Verdict, VerdictKind
 
 Better = Literal["lower", "higher"]
-GateKind = Literal["ratio", "difference", "exact", "none"]
+GateKind = Literal["ratio", "difference", "exact", "answers", "accuracy", "identical", "none"]
+STATISTICAL: frozenset[GateKind] = frozenset({"ratio", "difference"})
+"""Gates of what scatters from night to night: judged in families, and measured again where it is suspect."""
+OF_ANSWERS: frozenset[GateKind] = frozenset({"answers", "accuracy", "identical"})
+"""Gates of what a model answers, which are held against the newest accepted session, under another stack too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +24,10 @@ class Metric:
     """One figure of a case in its unit; samples are the raw values behind it, none where it is derived.
 
     `gate` says how it is held against accepted sessions: by the ratio (times, energy), by the difference (errors,
-    attained fractions), exactly (counters), or not at all. `margin` is the change that nobody minds, None for the
-    run's. `again` are the samples of fresh processes that measured it once more, `verdict` what came of the comparison.
+    attained fractions), exactly (counters), or not at all; what a model answers by verdict.answers: the `samples` of
+    "answers" are one vector, of which `value` is the distance to the accepted one once that is known. `margin` is the
+    change that nobody minds, None for the run's. `again` are the samples of fresh processes that measured it once more,
+    `verdict` what came of the comparison.
     """
 
     name: str
@@ -55,8 +61,9 @@ class Judgement:
     kind's own class (a dataclass; verdict.case_record reads it back), or plain data. `engine` names the engine that ran
     the models where it is another than the reference.
     `frozen` are the values by name (a rate, a limit) that the case was held to and that its first acceptance fixes for
-    later runs: store.baselines.Baselines.frozen finds them again. `is_disturbed`: invalid because something else used
-    the device or its host.
+    later runs: store.baselines.Baselines.frozen finds them again. `work` counts by name what the case did (steps,
+    tokens, bytes), so that a change of speed can be told from work that was left out. `is_disturbed`: invalid because
+    something else used the device or its host.
     """
 
     verdict: Verdict
@@ -70,13 +77,15 @@ class Judgement:
     detail: object = field(default_factory=dict)
     engine: str | None = None
     frozen: Mapping[str, float] = field(default_factory=dict)
+    work: Mapping[str, float] = field(default_factory=dict)
     is_disturbed: bool = False
 
     def __post_init__(self) -> None:
-        """Raises MeasurementError where a frozen value is not finite."""
-        for name, value in self.frozen.items():
-            if not math.isfinite(value):
-                raise MeasurementError(f"frozen {name} is {value}; want a finite number")
+        """Raises MeasurementError where a value of frozen or work is not finite."""
+        for what, values in (("frozen", self.frozen), ("work", self.work)):
+            for name, value in values.items():
+                if not math.isfinite(value):
+                    raise MeasurementError(f"{what} {name} is {value}; want a finite number")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +147,7 @@ class JudgedCase:
             "metrics": {metric.name: _metric_json(metric) for metric in judgement.metrics},
             "detail": _detail_json(judgement),
             **({"frozen": dict(judgement.frozen)} if judgement.frozen else {}),
+            **({"work": dict(judgement.work)} if judgement.work else {}),
             **({"is_disturbed": True} if judgement.is_disturbed else {}),
         }
 
@@ -166,6 +176,7 @@ def judgement_from_json(record: Mapping[str, object]) -> Judgement:
         detail=detail,
         engine=detail.get("engine"),
         frozen=record.get("frozen") or {},  # type: ignore[arg-type]
+        work=record.get("work") or {},  # type: ignore[arg-type]
         is_disturbed=record.get("is_disturbed") is True,
     )
 

@@ -54,6 +54,7 @@ PASSED = Judgement(
     what="a trip",
     metrics=(Metric(name="trip_s", unit="s", value=0.5, samples=(0.4, 0.6)),),
     measured_s=0.5,
+    work={"steps": 33.0},
 )
 
 
