@@ -8,10 +8,7 @@ Worked example: decode steps 17 now and 33 accepted are told as "decode steps: 1
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-
-COUNTED_WITHIN = 1e-9  # a journal keeps a float as text
 
 
 def differences(now: Mapping[str, float], accepted: Mapping[str, float]) -> tuple[str, ...]:
@@ -20,7 +17,8 @@ def differences(now: Mapping[str, float], accepted: Mapping[str, float]) -> tupl
     if not now or not accepted:
         return ()
     names = [*now, *(name for name in accepted if name not in now)]
-    return tuple(_difference(name, now.get(name), accepted.get(name)) for name in names if _differ(name, now, accepted))
+    pairs = ((name, now.get(name), accepted.get(name)) for name in names)
+    return tuple(_difference(*pair) for pair in pairs if pair[1] != pair[2])
 
 
 def work_text(work: Mapping[str, float]) -> str:
@@ -31,12 +29,6 @@ def work_text(work: Mapping[str, float]) -> str:
 def number(count: float) -> str:
     """A whole number as it is, unless it is so long that nobody reads it."""
     return f"{count:,.0f}" if count == int(count) and abs(count) < 1e9 else f"{count:.6g}"
-
-
-def _differ(name: str, now: Mapping[str, float], accepted: Mapping[str, float]) -> bool:
-    if name not in now or name not in accepted:
-        return True
-    return not math.isclose(now[name], accepted[name], rel_tol=COUNTED_WITHIN)
 
 
 def _difference(name: str, now: float | None, accepted: float | None) -> str:
