@@ -90,7 +90,9 @@ class JaxRuntime:
         )
         compile_s = perf_counter() - started_s
         cache = CacheState.WARM if _counter.num_cache_hits > hits_before else CacheState.COLD
-        self.compiles.append(CompileRecord(name=name, compile_s=compile_s, cache=cache))
+        flops, accessed_bytes = _counted(compiled)
+        record = CompileRecord(name=name, compile_s=compile_s, cache=cache, flops=flops, accessed_bytes=accessed_bytes)
+        self.compiles.append(record)
         return compiled
 
     def synchronize(self, value: Any) -> None:
@@ -139,6 +141,18 @@ class JaxRuntime:
     def telemetry(self) -> Telemetry | None:
         """Families whose devices tell their state say how."""
         return None
+
+
+def _counted(compiled: Any) -> tuple[float | None, float | None]:
+    """FLOP and bytes of a run, as XLA's cost analysis has them, which leaves out what is 0; None where it has none, and
+    where it says so by a number below 0."""
+    try:
+        costs = compiled.cost_analysis()
+    except Exception:  # noqa: BLE001 - a plugin's compiler may not offer it: nothing is counted then
+        costs = None
+    counts = (costs.get(name, 0.0) if costs else -1.0 for name in ("flops", "bytes accessed"))
+    flops, accessed_bytes = (float(count) if count >= 0 else None for count in counts)
+    return flops, accessed_bytes
 
 
 def _use_compilation_cache(cache_dir: str | None) -> None:

@@ -147,7 +147,7 @@ class Campaign:
                     "name": record.name,
                     "compile_s": record.compile_s,
                     "cache": record.cache.value,
-                    **({} if record.estimated_s is None else {"estimated_s": record.estimated_s}),
+                    **record.known,
                 }
             )
         return bench

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -15,6 +16,9 @@ from pytest_npubench.errors import MeasurementError
 
 NOT_RUN = "compiled, not run"
 """What is said of a time that a compiler estimated, wherever it stands."""
+
+TOKENS = "tokens"
+TOLD_BY_COMPILER = ("estimated_s", "flops", "accessed_bytes")
 
 
 class Phase(Enum):
@@ -34,12 +38,21 @@ class CacheState(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileRecord:
     """One compiled binary: its name, the seconds to get it and where it came from. estimated_s: seconds of a run of it
-    by the compiler's own estimate, None where it has none or nobody asked."""
+    by the compiler's own estimate, None where it has none or nobody asked. flops and accessed_bytes: of a run, as the
+    compiler counts them; None where it does not."""
 
     name: str
     compile_s: float
     cache: CacheState
     estimated_s: float | None = None
+    flops: float | None = None
+    accessed_bytes: float | None = None
+
+    @property
+    def known(self) -> dict[str, float]:
+        """What the compiler told, by field."""
+        values = {name: getattr(self, name) for name in TOLD_BY_COMPILER}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +81,30 @@ class Move:
     to_bucket: int
     duration_s: float
 
+    @property
+    def name(self) -> str:
+        return f"move-{self.from_bucket}-{self.to_bucket}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One end-to-end execution of a batch, device-synchronised, with the buckets each part really used."""
+    """One end-to-end execution of a batch, device-synchronised, with the buckets each part really used. num_tokens:
+    that came back for all requests, None where the engine does not count them."""
 
     e2e_s: float
     segments: tuple[Segment, ...]
     moves: tuple[Move, ...]
+    num_tokens: int | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What ran, by name how often: {"prefill-128": 2, "decode-128": 8, "move-128-256": 1, "tokens": 20}."""
+        found: Counter[str] = Counter()
+        for segment in self.segments:
+            found[f"{segment.phase.value}-{segment.bucket}"] += segment.num_steps
+        for move in self.moves:
+            found[move.name] += 1
+        return {**found, **({} if self.num_tokens is None else {TOKENS: self.num_tokens})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

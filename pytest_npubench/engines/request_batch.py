@@ -7,7 +7,7 @@ Worked example: requests of 3 and 5 prompt tokens under seed 0 get the first 3 a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,11 @@ class Generation:
 
     run: Run
     tokens: tuple[tuple[int, ...], ...]
+
+    @property
+    def counted_run(self) -> Run:
+        """With the number of its tokens."""
+        return replace(self.run, num_tokens=sum(map(len, self.tokens)))
 
 
 def as_requests(prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[Request]:

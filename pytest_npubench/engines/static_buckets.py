@@ -37,7 +37,7 @@ class StaticBuckets(Engine):
         """Run seeded random prompts of these lengths; see generate()."""
         self._check(requests)
         prompts = random_prompts(requests, self.shape.vocab_size, seed=self._seed)
-        return self.generate(prompts, [request.output_tokens for request in requests]).run
+        return self.generate(prompts, [request.output_tokens for request in requests]).counted_run
 
     def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> Generation:
         """Greedy tokens of each prompt (int32 [l_in]), its own number of them, with the timing of the whole batch.

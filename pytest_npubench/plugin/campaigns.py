@@ -265,8 +265,12 @@ def within_limits(
     """The case against its absolute limits; invalid with the reason where it was not, or not well, measured. It says
     what it was held to, by `frozen` or not, and of another engine than the reference which."""
     judgement, plan, engine = _judged(expanded, measured), expanded.plan, expanded.engine
+    suite, points = expanded.suite, expanded.points
+    judgement = replace(judgement, work=suite.work(plan, points, measured))
     if judgement.verdict.kind is not VerdictKind.INVALID:
-        judgement = expanded.suite.held_to(judgement, plan, expanded.points, measured, frozen or {})
+        judgement = suite.held_to(judgement, plan, points, measured, frozen or {})
+        if reason := suite.impossible(plan, points, measured):
+            judgement = replace(judgement, verdict=Verdict(kind=VerdictKind.INVALID, reason=reason))
     if engine is None or engine.is_reference(plan.spec.family):
         return judgement
     return replace(judgement, engine=engine.name)

@@ -126,6 +126,8 @@ class CompileEntry:
     campaign: str | None = None
     campaign_digest: str | None = None
     estimated_s: float | None = None
+    flops: float | None = None
+    accessed_bytes: float | None = None
 
 
 @dataclass(kw_only=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_npubench.core.measurement import CacheState, CompileRecord
+from pytest_npubench.core.measurement import TOLD_BY_COMPILER, CacheState, CompileRecord
 from pytest_npubench.errors import FormatVersionError, JournalError, StoreError
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal_format import (
@@ -159,7 +159,7 @@ class Journal:
                     name=record["name"],
                     compile_s=record["compile_s"],
                     cache=CacheState(record["cache"]),
-                    estimated_s=record.get("estimated_s"),
+                    **{name: record.get(name) for name in TOLD_BY_COMPILER},
                 )
                 for record in self._of_kind("compile", None)
                 if (record.get("campaign_digest"), record["fingerprint"]) == (campaign_digest, fingerprint)

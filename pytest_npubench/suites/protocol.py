@@ -153,6 +153,16 @@ class Suite:
         """The judgement, saying what it was held to and where that is from."""
         return judgement
 
+    # -- what a case did
+
+    def work(self, plan: CampaignPlan, points: Sequence[CampaignPoint], measured: Measured) -> Mapping[str, float]:
+        """What one visit of each of a case's points did, as numbers by name; equal work gives equal numbers."""
+        return {}
+
+    def impossible(self, plan: CampaignPlan, points: Sequence[CampaignPoint], measured: Measured) -> str:
+        """Why the times of these points cannot be, in words; empty where they can."""
+        return ""
+
     # -- what it shows
 
     def parts(self, cases: Cases, rounds: Rounds) -> Parts:

@@ -131,7 +131,7 @@ class MaxTextEngine(Engine):
         """Run seeded random prompts of these lengths; see generate()."""
         check_batch(requests, self.batch_size)
         prompts = random_prompts(requests, self._engine.config.vocab_size, seed=self._seed)
-        return self.generate(prompts, [request.output_tokens for request in requests]).run
+        return self.generate(prompts, [request.output_tokens for request in requests]).counted_run
 
     def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> Generation:
         """Tokens of each prompt (int32 [l_in]), its own number of them, with the timing of the whole batch.

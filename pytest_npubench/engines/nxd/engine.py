@@ -65,7 +65,7 @@ class NxdEngine(Engine):
         self._check_lengths(requests)
         config = self._model.config
         prompts = random_prompts(requests, config.vocab_size, seed=self._seed, avoid=self._padding)
-        return self.generate(prompts, [request.output_tokens for request in requests]).run
+        return self.generate(prompts, [request.output_tokens for request in requests]).counted_run
 
     def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> Generation:
         """Tokens of each prompt (int32 [l_in]), its own number of them, with the timing of the whole batch.

@@ -141,7 +141,8 @@ def as_run(answers: Sequence[VllmAnswer], buckets: Sequence[int]) -> Run:
         segments.append(
             Segment(phase=Phase.DECODE, bucket=bucket, num_steps=len(durations_s), duration_s=sum(durations_s))
         )
-    return Run(e2e_s=ends_s[-1], segments=tuple(segments), moves=())
+    num_tokens = sum(len(answer.token_times_s) for answer in answers)
+    return Run(e2e_s=ends_s[-1], segments=tuple(segments), moves=(), num_tokens=num_tokens)
 
 
 def _longest_kv(answers: Sequence[VllmAnswer], end_s: float) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.suites.protocol import Choice, Site, Suite
@@ -10,6 +10,7 @@ from pytest_npubench.suites.protocol import Choice, Site, Suite
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.memory import MemoryModel
+    from pytest_npubench.campaign.points import Measured
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CaseKind
     from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
@@ -45,6 +46,16 @@ class Buckets(Suite):
         from pytest_npubench.suites.buckets import memory
 
         return memory
+
+    def work(self, plan: Any, points: Sequence[Any], measured: Measured) -> Mapping[str, float]:
+        from pytest_npubench.suites.buckets.work import work_of
+
+        return work_of(points, measured)
+
+    def impossible(self, plan: Any, points: Sequence[Any], measured: Measured) -> str:
+        from pytest_npubench.suites.buckets.work import impossible
+
+        return impossible(plan, points, measured)
 
     def parts(self, cases: Cases, rounds: Rounds) -> Parts:
         from pytest_npubench.suites.buckets.report.section import parts

@@ -34,6 +34,7 @@ class BucketBench:
         self._engine = make_engine(runtime, plan)
         self._telemetry: Telemetry | None = None
         self._has_energy = True
+        self._ran: dict[str, Mapping[str, int]] = {}  # by point, in its latest visit
 
     def load(
         self,
@@ -112,8 +113,8 @@ class BucketBench:
     def warm_up(self, point: BucketPoint) -> tuple[float, bool]:
         """Profile points warm a drawn batch: that one is run once."""
         if point.warm_up:
-            return warm_up(lambda: self._time(point))
-        return self._time(point), True
+            return warm_up(lambda: self._time(point)[0])
+        return self._time(point)[0], True
 
     def visits(
         self, points: Sequence[BucketPoint], measured: Measured, durations_s: Mapping[str, float]
@@ -126,13 +127,20 @@ class BucketBench:
         took, by a counter that is read before and behind what is timed."""
         counts = point.pure_bucket is not None
         before_j = self._energy_j() if counts else None
-        seconds = self._time(point)
+        seconds, ran = self._time(point)
         after_j = self._energy_j() if before_j is not None else None
         return BucketVisit(
             seconds=seconds,
             declared=tuple(self._engine.declared) if point.requests else (),
             energy_j=None if before_j is None or after_j is None or after_j < before_j else after_j - before_j,
+            ran=self._unwritten(point, ran),
         )
+
+    def _unwritten(self, point: BucketPoint, ran: Mapping[str, int]) -> Mapping[str, int]:
+        """What a visit ran where it differs from the visit before, so that rounds do not repeat it."""
+        before = self._ran.get(point.name, {})
+        self._ran[point.name] = ran
+        return {} if ran == before else {**dict.fromkeys(before, 0), **ran}
 
     def _energy_j(self) -> float | None:
         """Of the device since some start; None from the first time on that it does not tell."""
@@ -149,18 +157,19 @@ class BucketBench:
             self._telemetry.close()
         self._engine.close()
 
-    def _time(self, point: BucketPoint) -> float:
-        """Raises ImpureProfileError where a profile point left its bucket."""
+    def _time(self, point: BucketPoint) -> tuple[float, Mapping[str, int]]:
+        """Seconds, and what ran how often. Raises ImpureProfileError where a profile point left its bucket."""
         if point.kernel:
-            return self._canaries.time(point.kernel)
+            return self._canaries.time(point.kernel), {}
         if point.part:
-            return self._parts.time(point.part)
+            return self._parts.time(point.part), {}
         if point.move:
-            return self._engine.time_move(*point.move).duration_s
+            move = self._engine.time_move(*point.move)
+            return move.duration_s, {move.name: 1}
         run = self._engine.run(point.requests)
         if point.pure_bucket is not None:
             check_pure(point.pure_bucket, run, self._plan.service.pure_phases)
-        return run.e2e_s
+        return run.e2e_s, run.counts
 
     @property
     def _canaries(self) -> Canaries:

@@ -14,12 +14,17 @@ multiplies 8 rows, 0.02 ms at 989 TFLOP/s. In 1 ms it is bound by memory; in 2 m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.suites.buckets.kinds.profile import Binding
 from pytest_npubench.suites.buckets.plan import BucketPlan
+
+if TYPE_CHECKING:
+    from pytest_npubench.engines.shapes import DecoderShape
 
 LAUNCH = 2.0
 CAPPED = 0.05
@@ -54,19 +59,45 @@ def bindings(
 def step_work(plan: BucketPlan, phase: Phase, bucket: int) -> tuple[float, float]:
     """FLOPs of a step and bytes that it has to read, of the whole group: all weights, and in a decode step all keys and
     values of the bucket."""
-    from pytest_npubench.engines.compiled.estimate import attention_flops
-    from pytest_npubench.engines.jax_dense.memory import cache_bytes, weight_bytes
-    from pytest_npubench.engines.shapes import dense_shape
+    if phase is Phase.PREFILL:
+        return prefill_work(plan, (bucket,))
+    return decode_work(plan, plan.batch_size, plan.batch_size * bucket)
 
-    shape, dtype = dense_shape(plan.model), plan.spec.dtype
+
+def prefill_work(plan: BucketPlan, lengths: Sequence[int], num_passes: int = 1) -> tuple[float, float]:
+    """Of prompts that were padded to these lengths, with the weights read once in each of so many passes."""
+    from pytest_npubench.engines.compiled.estimate import attention_flops
+
+    shape, weights = _shape(plan), _weight_bytes(plan)
     head = shape.vocab_size * shape.hidden
     layers = shape.num_active_parameters - head
-    weights = float(weight_bytes(shape, dtype, 1))
-    if phase is Phase.PREFILL:
-        return 2.0 * (layers * bucket + head) + attention_flops(shape, bucket), weights
-    attended = 4.0 * shape.num_layers * shape.num_heads * shape.head_dim * bucket
-    rows = plan.batch_size
-    return rows * (2.0 * (layers + head) + attended), weights + cache_bytes(shape, bucket, rows, dtype, 1)
+    flops = sum(2.0 * (layers * length + head) + attention_flops(shape, length) for length in lengths)
+    return flops, num_passes * weights
+
+
+def decode_work(plan: BucketPlan, num_tokens: int, kv_tokens: int, num_steps: int = 1) -> tuple[float, float]:
+    """Of so many decode steps, which make num_tokens in all and attend to kv_tokens of keys and values in all."""
+    from pytest_npubench.engines.jax_dense.memory import dtype_bytes
+
+    shape = _shape(plan)
+    attended = 4.0 * shape.num_layers * shape.num_heads * shape.head_dim * kv_tokens
+    kv_bytes = kv_tokens * shape.kv_bytes_per_token(dtype_bytes(plan.spec.dtype))
+    return 2.0 * shape.num_active_parameters * num_tokens + attended, num_steps * _weight_bytes(plan) + kv_bytes
+
+
+def _shape(plan: BucketPlan) -> DecoderShape:
+    from pytest_npubench.engines.shapes import dense_shape
+
+    shape = dense_shape(plan.model)
+    return shape if plan.num_layers is None else replace(shape, num_layers=plan.num_layers)
+
+
+def _weight_bytes(plan: BucketPlan) -> float:
+    """Of all matrices, that of the vocabulary included. Of an embedding table that is another one, a step reads a few
+    rows."""
+    from pytest_npubench.engines.jax_dense.memory import dtype_bytes
+
+    return float(_shape(plan).num_active_parameters * dtype_bytes(plan.spec.dtype))
 
 
 def capped_fraction(measured: Measured) -> float:

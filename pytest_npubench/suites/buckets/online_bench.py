@@ -14,7 +14,7 @@ from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.campaign.served_load import block
 from pytest_npubench.campaign.visits import Round, Visit
-from pytest_npubench.core.measurement import Request
+from pytest_npubench.core.measurement import TOKENS, Request
 from pytest_npubench.engines.slot_executor import SlotExecutor
 from pytest_npubench.engines.static_buckets import StaticBuckets
 from pytest_npubench.serving.arrivals import load_of
@@ -96,8 +96,8 @@ class OnlineBench(BucketBench):
         lengths = [(one.input_tokens, one.output_tokens) for one, _ in zip(requests, times_s, strict=False)]
         return self._serve(load_of(times_s, lengths))
 
-    def _time(self, point: BucketPoint) -> float:
+    def _time(self, point: BucketPoint) -> tuple[float, Mapping[str, int]]:
         if not point.requests:
             return super()._time(point)
         served = self._serve_at((0.0,) * len(point.requests), point.requests)
-        return served.ended_s - served.started_s
+        return served.ended_s - served.started_s, {TOKENS: sum(record.num_tokens for record in served.records)}

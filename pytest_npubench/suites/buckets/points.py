@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from pytest_npubench.campaign.visits import Columns, Round, Visit, by_visit
+from pytest_npubench.campaign.visits import Columns, Round, Visit, by_visit, columns_of
 from pytest_npubench.core.measurement import Request
 from pytest_npubench.core.parts import Part
 
 DECLARED = "declared"
 ENERGY = "energy_j"
+RAN = "ran/"
 SERVED = "served/"
 PAIR = "pair/"
 PROFILE = re.compile(r"profile/(\d{1,9})/(\d{1,9})")
@@ -109,20 +110,25 @@ def move_name(smaller: int, larger: int) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketVisit(Visit):
     """The seconds of a visit, the joules that the device's counter grew by, None where there is none, and the lengths
-    that the engine said it pads prompts to; none where it said nothing.
+    that the engine said it pads prompts to; none where it said nothing. `ran`: how often each binary ran, and the
+    tokens that came back (core.measurement.Run.counts); empty where the visit ran what the one before it had run, and
+    in a visit that is read back: `ran_in` reads it.
 
     A round holds the seconds under the point's own name, and the lengths of all its visits as one series.
-    Worked example: two visits of 0.1 and 0.2 s on buckets (16, 32) are {"": (0.1, 0.2), "declared": (16, 32, 16, 32)}.
+    Worked example: two visits of 0.1 and 0.2 s on buckets (16, 32) are {"": (0.1, 0.2), "declared": (16, 32, 16, 32)};
+    had each run a prefill in 16, there would be "ran/prefill-16": (1,) of the first one.
     """
 
     seconds: float
     declared: tuple[int, ...] = ()
     energy_j: float | None = None
+    ran: Mapping[str, int] = field(default_factory=dict)
 
     def columns(self) -> Columns:
         declared = {DECLARED: tuple(map(float, self.declared))} if self.declared else {}
         energy = {} if self.energy_j is None else {ENERGY: (self.energy_j,)}
-        return {"": (self.seconds,), **declared, **energy}
+        ran = {f"{RAN}{name}": (number,) for name, number in self.ran.items()}
+        return {"": (self.seconds,), **declared, **energy, **ran}
 
     @classmethod
     def of_columns(cls, columns: Columns) -> tuple[BucketVisit, ...]:
@@ -142,12 +148,26 @@ def declared_in(rounds: Iterable[Mapping[str, Sequence[float]]]) -> tuple[int, .
     return tuple(sorted({int(value) for row in rounds for name in row if _is_declared(name) for value in row[name]}))
 
 
+def ran_in(rounds: Iterable[Round], name: str) -> dict[str, int]:
+    """How often each binary ran in one visit of the point of that name, and its tokens; of visits that differ the
+    fewest, so that work left out in some of them is seen. Empty where nothing was counted."""
+    found: dict[str, int] = {}
+    for row in rounds:
+        for column, values in columns_of(row, name).items():
+            if column.startswith(RAN):
+                what, fewest = column.removeprefix(RAN), int(min(values))
+                found[what] = min(found.get(what, fewest), fewest)
+    return found
+
+
 def seconds_in(row: Round) -> dict[str, tuple[float, ...]]:
     """A round's points with their seconds alone."""
     return {
         name: values
         for name, values in row.items()
-        if not (_is_declared(name) or name.endswith(f"/{ENERGY}") or name.startswith((SERVED, PAIR)))
+        if not (
+            _is_declared(name) or name.endswith(f"/{ENERGY}") or f"/{RAN}" in name or name.startswith((SERVED, PAIR))
+        )
     }
 
 

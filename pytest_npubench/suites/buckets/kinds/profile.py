@@ -18,7 +18,7 @@ from pytest_npubench.core.measurement import CacheState, CompileRecord, CostReco
 from pytest_npubench.suites.buckets.active import ActiveDetail, active_detail, is_settled
 from pytest_npubench.suites.buckets.plan import BucketPlan, boundaries, continuous_words, is_continuous
 from pytest_npubench.suites.buckets.points import BucketPoint
-from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
 from pytest_npubench.verdict.result import GateKind, Judgement, Metric
 
 COMPILE_MARGIN = 0.10  # one compile a session, and compilers search by the clock
@@ -100,6 +100,7 @@ class ProfileKind:
         from pytest_npubench.suites.buckets.price import price_metrics, token_prices
         from pytest_npubench.suites.buckets.profile_samples import lens_profile
         from pytest_npubench.suites.buckets.variants import bucket_binaries
+        from pytest_npubench.suites.buckets.work import impossible_timing
 
         bucket = int(case.axis("bucket"))
         timing = lens_profile(plan, measured, (bucket,)).buckets[bucket]
@@ -127,6 +128,8 @@ class ProfileKind:
         active = active_detail(plan, measured, (first.name, second.name))
         if active:
             verdict = replace(verdict, reason=f"{verdict.reason}; {active.words}")
+        if reason := impossible_timing(plan, first.requests, timing):
+            verdict = Verdict(kind=VerdictKind.INVALID, reason=reason)
         return Judgement(
             verdict=verdict,
             what=f"TTFT of bucket {bucket}",
