@@ -8,13 +8,14 @@ from typing import Any
 
 from pytest_npubench.reports.run_rows import judged_metric, run_rows
 from pytest_npubench.verdict.case_record import Cases
+from pytest_npubench.verdict.work import work_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseLine:
     """A metric of a case in its own unit. `ratio` is measured / accepted, a difference where gate is "difference";
     low and high are its 95 % interval. `decided` tells the metric that the case's verdict is about; the metric's own
-    verdict is empty where it was compared with nothing."""
+    verdict is empty where it was compared with nothing. `work` says what the case did."""
 
     case: str
     name: str
@@ -32,6 +33,7 @@ class CaseLine:
     ratio: float | None
     low: float | None
     high: float | None
+    work: str
 
 
 def case_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[CaseLine]:
@@ -59,4 +61,5 @@ def case_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[CaseLine]:
                 ratio=None if own is None else own.ratio,
                 low=low,
                 high=high,
+                work=work_text(said.work),
             )

@@ -14,6 +14,7 @@ from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal_reader import Journal, Session
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
+from pytest_npubench.verdict.work import work_text
 
 _ORDER = {"bad": 0, "neutral": 1, "good": 2}
 MAX_REASONS = 5
@@ -202,6 +203,7 @@ def _row(record: CaseRecord[Any], anchor: str, picture: str) -> CaseRow:
         verdict=f"{kind.value} (resumed)" if record.resumed else kind.value,
         tone=tone_of(kind),
         reason=said.verdict.reason,
+        did=work_text(said.work),
     )
 
 

@@ -92,8 +92,8 @@ class RegressionCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRow:
-    """One row of the summary: what was timed, the four figures by column name, the verdict and its reason. `picture` is
-    the anchor of what shows more of the case: its card, or its campaign's section."""
+    """One row of the summary: what was timed, the four figures by column name, the verdict and its reason, and in words
+    what the case did. `picture` is the anchor of what shows more of the case: its card, or its campaign's section."""
 
     anchor: str
     picture: str
@@ -103,6 +103,7 @@ class CaseRow:
     verdict: str
     tone: str
     reason: str
+    did: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from pytest_npubench.reports.run_rows import WORST_FIRST, RunRow, amount, run_ro
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import Cases
 from pytest_npubench.verdict.result import CallDetail
+from pytest_npubench.verdict.work import work_text
 
 if TYPE_CHECKING:
     from pytest_npubench.reports.page import ShownBy
@@ -253,7 +254,8 @@ def _said(row: RunRow, width: int) -> list[str]:
         figures.append(f"repeat error {number_text.percent(said.repeat_error)} %")
     if row.interval is not None:
         figures.append(f"95 % interval {row.interval_text}")
-    parts = [f"{record.key}: {row.record.what}", ", ".join(figures), said.verdict.reason]
+    did = f"did: {work_text(said.work)}" if said.work else ""
+    parts = [f"{record.key}: {row.record.what}", ", ".join(figures), did, said.verdict.reason]
     return [f"   {line}" for part in parts if part for line in folded(part, width - 3)]
 
 

@@ -42,7 +42,8 @@ def work_of(points: Sequence[object], measured: Measured) -> dict[str, float]:
                     each = None if record is None else getattr(record, field)
                     costs[what] += math.nan if each is None else number * each
     known = {what: cost for what, cost in costs.items() if cost > 0}  # where one is not told, the sum is none
-    return {**totals, **dict(sorted(binaries.items())), **known}
+    in_order = {name: float(totals[name]) for name in TOTALS.values() if totals[name]}
+    return {**in_order, **dict(sorted(binaries.items())), **known}
 
 
 def impossible(plan: BucketPlan, points: Sequence[object], measured: Measured) -> str:

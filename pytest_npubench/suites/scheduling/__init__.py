@@ -86,6 +86,16 @@ class Scheduling(Suite):
 
         return with_held_to(judgement, plan, points, measured, frozen)
 
+    def work(self, plan: Any, points: Sequence[Any], measured: Measured) -> Mapping[str, float]:
+        from pytest_npubench.suites.scheduling.work import work_of
+
+        return work_of(points, measured)
+
+    def impossible(self, plan: Any, points: Sequence[Any], measured: Measured) -> str:
+        from pytest_npubench.suites.scheduling.work import impossible
+
+        return impossible(plan, points, measured)
+
     def parts(self, cases: Cases, rounds: Rounds) -> Parts:
         from pytest_npubench.suites.scheduling.report.section import parts
 

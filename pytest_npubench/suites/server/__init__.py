@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.suites.protocol import Choice, Site, Suite
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.campaign.points import Measured
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
     from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
@@ -37,6 +38,13 @@ class Server(Suite):
         from pytest_npubench.suites.server.bench import ServerBench
 
         return ServerBench(runtime, plan)
+
+    def work(self, plan: Any, points: Sequence[Any], measured: Measured) -> Mapping[str, float]:
+        from pytest_npubench.campaign.served_work import block_work
+        from pytest_npubench.suites.server.blocks import LoadBlock
+
+        visited = [point for point in points if point.name not in measured.failures]
+        return block_work([block for point in visited for (block,) in measured.visits(point.name, LoadBlock)])
 
     def parts(self, cases: Cases, rounds: Rounds) -> Parts:
         from pytest_npubench.suites.server.report.open_load import parts
