@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -21,7 +22,7 @@ H100 = Peaks(flops_per_s=989.4e12, bytes_per_s=3.35e12, on_chip_bytes=2.0**28)
         ("nvidia-h100", "bf16", H100),
         ("nvidia-h100", "fp32", H100),  # a product of fp32 may run in fewer bits
         ("tpu-v5e", "bf16", Peaks(flops_per_s=4 * 197e12, bytes_per_s=4 * 0.819e12, on_chip_bytes=4 * 2.0**28)),
-        ("cpu", "fp32", Peaks(flops_per_s=None, bytes_per_s=None, on_chip_bytes=2.0**28)),
+        ("cpu", "bf16", Peaks(flops_per_s=None, bytes_per_s=None, on_chip_bytes=2.0**28)),
     ],
 )
 def test_peaks_of_the_chips_of_a_group(name: str, dtype: str, peaks: Peaks) -> None:
@@ -30,6 +31,12 @@ def test_peaks_of_the_chips_of_a_group(name: str, dtype: str, peaks: Peaks) -> N
 
 def test_a_cache_of_unknown_size_leaves_the_flop_alone() -> None:
     assert peaks_of(replace(SPECS["nvidia-h100"], family="cpu"), "bf16").bytes_per_s is None
+
+
+def test_a_processor_has_the_peak_that_none_exceeds() -> None:
+    """Of all cores of the machine, for it is where the file is read that the times were taken."""
+    flops_per_s = peaks_of(SPECS["cpu"], "fp32").flops_per_s
+    assert flops_per_s == 64 * 6.5e9 * (os.cpu_count() or 1)
 
 
 def test_the_larger_of_both_binds() -> None:

@@ -10,7 +10,8 @@ multiprocessors x 4,096 FLOP at 1,830 MHz, and its clock goes up to 1,980 MHz, 8
 
 Weights that stay in a cache are not read from memory. So ON_CHIP_BYTES of every pass do not count, which is more than
 any accelerator with a hardware file has: 170 MiB on a TPU v4 (arXiv 2304.01433, Table 4), 50 MB of L2 on an H100. A
-processor's cache may be larger than that, so on a CPU the FLOP alone count.
+processor's cache may be larger than that, so on a CPU the FLOP alone count. Where its file has no peak of fp32, it is
+what no core exceeds: two multiply-adds of 16 numbers a cycle (AVX-512, SVE), at a clock that none reaches.
 
 Worked number: a decode step of llama-3.1-8b in bf16 reads 15.0 GB of weights. 0.27 GB of them may be on the chip; the
 rest takes 4.40 ms at an H100's 3.35 TB/s. A step of 1.8 ms took 0.41 of that.
@@ -18,6 +19,7 @@ rest takes 4.40 ms at an H100's 3.35 TB/s. A step of 1.8 ms took 0.41 of that.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from pytest_npubench.core.hardware import HardwareSpec
@@ -27,6 +29,7 @@ ON_CHIP_BYTES = 256 * 2**20
 COMPUTED_IN = {"fp32": ("fp32", "tf32", "bf16", "fp16"), "tf32": ("tf32", "bf16", "fp16")}
 """By dtype the types in which its products may run: XLA's default is tf32 on GPUs and bf16 on TPUs. Of all others
 their own alone."""
+CPU_CORE_FLOPS_PER_S = 64 * 6.5e9
 CAUSE = "work was left out, the clock is wrong or the hardware file is"
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 
@@ -60,6 +63,8 @@ def peaks_of(spec: HardwareSpec, dtype: str) -> Peaks:
     num_chips = spec.tensor_parallel / spec.devices_per_chip
     figures = (spec.peak.flops_per_s.get(name) for name in COMPUTED_IN.get(dtype, (dtype,)))
     flops_per_s = max((figure.value for figure in figures if figure is not None), default=None)
+    if flops_per_s is None and (spec.family, dtype) == ("cpu", "fp32"):
+        flops_per_s = CPU_CORE_FLOPS_PER_S * (os.cpu_count() or 1)
     bandwidth = spec.peak.memory_bandwidth_bytes_per_s
     return Peaks(
         flops_per_s=None if flops_per_s is None else flops_per_s * num_chips,
