@@ -125,7 +125,7 @@ def test_the_counter_is_read_around_what_is_timed_and_not_at_all_where_there_is_
 
     monkeypatch.setattr(bench_module, "open_telemetry", lambda _: Counter(log, tells))
     bench = BucketBench(None, plan, lambda *_: Engine())  # type: ignore[arg-type, return-value]
-    monkeypatch.setattr(bench, "_time", lambda _: log.append("timed") or 0.5)
+    monkeypatch.setattr(bench, "_time", lambda _: log.append("timed") or (0.5, {}))
     visits = [bench.sample(one, 0) for one in (ONE, replace(ONE, pure_bucket=None), LONG)]
     bench.close()
     joules = [visit.energy_j for visit in visits if isinstance(visit, BucketVisit)]
