@@ -1,6 +1,7 @@
 """What two sides have in common: one member for each metric of each case, with the samples of both, and what is on one
-side only. Of a case that is measured in another way now (another digest), and of a metric of which the newest source
-does not say how it is judged, both sides hold samples and yet are incomparable.
+side only. Of a case that is measured in another way now (another digest), of a metric that is another quantity now
+(unit, direction, gate), and of one of which the newest source does not say how it is judged, both sides hold samples
+and yet are incomparable.
 """
 
 from __future__ import annotations
@@ -8,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_npubench.comparison.observation import Key, Observation, is_canary
+from pytest_npubench.comparison.observation import (
+    Key,
+    Observation,
+    another_quantity,
+    is_answers,
+    is_canary,
+    quantity_changes,
+)
 from pytest_npubench.comparison.sides import ANY_DIGEST, SideSession
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.verdict import Verdict, VerdictKind
@@ -23,7 +31,7 @@ GATE_UNKNOWN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedMetric:
-    """`definition` is the newest observation, whose gate counts; sessions by name, oldest first."""
+    """`definition` is the newest observation; sessions of the same quantity by name, oldest first."""
 
     definition: Observation
     old: Sessions
@@ -59,7 +67,7 @@ class Common:
 
 
 def common(old: Sequence[SideSession], new: Sequence[SideSession], metrics: Collection[str] = ()) -> Common:
-    """Over all metrics, or those named and the canaries'.
+    """Over all metrics, or those named, the canaries' and those of answers.
 
     Raises ConfigError where there is no metric of that name, or no case on both sides.
     """
@@ -75,9 +83,10 @@ def common(old: Sequence[SideSession], new: Sequence[SideSession], metrics: Coll
             if (verdict := _incomparable(before[key], definition)) is not None:
                 incomparable.append((definition, verdict))
             elif definition.gate != "none":
-                digest = definition.digest
                 members.append(
-                    ComparedMetric(definition=definition, old=_of(before[key], digest), new=_of(after[key], digest))
+                    ComparedMetric(
+                        definition=definition, old=_like(before[key], definition), new=_like(after[key], definition)
+                    )
                 )
     return Common(
         members=tuple(members),
@@ -96,7 +105,7 @@ def _by_key(
     found: dict[Key, dict[str, tuple[SideSession, Observation]]] = {}
     for session in sessions:
         for key, observation in session.observations.items():
-            if not metrics or key[1] in metrics or is_canary(key[0]):
+            if not metrics or key[1] in metrics or is_canary(key[0]) or is_answers(key[0]):
                 found.setdefault(key, {})[session.name] = (session, observation)
     return found
 
@@ -125,14 +134,18 @@ def _incomparable(before: Found, definition: Observation) -> Verdict | None:
         return _other_digest(before, definition)
     if definition.gate is None:
         return Verdict(kind=VerdictKind.INCOMPARABLE, reason=GATE_UNKNOWN)
+    if not _like(before, definition):
+        newest = [one for _, one in before.values() if one.digest in (definition.digest, ANY_DIGEST)][-1]
+        return another_quantity(quantity_changes(newest, definition))
     return None
 
 
-def _of(found: Found, digest: str) -> Sessions:
+def _like(found: Found, definition: Observation) -> Sessions:
+    """The sessions that measured the same quantity of the same definition of the case."""
     return {
         name: observation.processes
         for name, (_, observation) in found.items()
-        if observation.digest in (digest, ANY_DIGEST)
+        if observation.digest in (definition.digest, ANY_DIGEST) and not quantity_changes(observation, definition)
     }
 
 

@@ -8,17 +8,18 @@ cases), of one campaign or suite.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from pytest_npubench.core.case import ANSWERS
 from pytest_npubench.errors import JournalError
-from pytest_npubench.store.accepted_session import NUM_WINDOW_SESSIONS, AcceptedSession
+from pytest_npubench.store.accepted_session import NUM_WINDOW_SESSIONS, AcceptedSession, Quantity
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.verdict import Judged, Verdict, VerdictKind, judge_jointly
 from pytest_npubench.verdict.observations import Session
-from pytest_npubench.verdict.result import GateKind, Metric
+from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, GateKind, Metric
 
 Key = tuple[str, str]
 CANARY = "canary"
@@ -77,6 +78,10 @@ def is_canary(case: str) -> bool:
     return case.split("/")[1:2] == [CANARY]
 
 
+def is_answers(case: str) -> bool:
+    return case.split("/")[1:2] == [ANSWERS]
+
+
 def of_record(record: Mapping[str, Any]) -> Iterator[Observation]:
     """The metrics of a journal's case record that are compared. Raises JournalError where it cannot be read.
 
@@ -111,12 +116,14 @@ NamedSessions = Mapping[str, Session]
 class History:
     """Accepted sessions of one metric of one case by name, oldest first; `anchor` those of long ago.
 
-    `instead` is the verdict where there is nothing to compare with and the reason is known.
+    `instead` is the verdict where there is nothing to compare with and the reason is known; `stack` says in what
+    another stack differs that the sessions were accepted under.
     """
 
     sessions: NamedSessions = field(default_factory=dict)
     anchor: NamedSessions = field(default_factory=dict)
     instead: Verdict | None = None
+    stack: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,15 +149,12 @@ def judge_families(
         history = histories.get(observation.key, History())
         if history.instead is not None:
             verdicts[observation.key] = history.instead
-        elif observation.gate == "exact":
-            from pytest_npubench.verdict.exact import judge_exact
-
-            sessions = list(history.sessions.values())
-            verdicts[observation.key] = judge_exact(
-                sessions, observation.processes, better=observation.better, margin=observation.margin
-            )
-        elif observation.gate != "none":
+        elif observation.gate in STATISTICAL:
             families.setdefault(observation.family, {})[observation.key] = observation
+        elif observation.gate != "none":
+            verdict = judge_alone(observation, list(history.sessions.values()))
+            under = f"; accepted under another stack: {', '.join(history.stack)}" if history.stack else ""
+            verdicts[observation.key] = replace(verdict, reason=f"{verdict.reason}{under}")
     suspects: dict[str, None] = {}
     suites: dict[str, Verdict] = {}
     for family, members in families.items():
@@ -161,6 +165,32 @@ def judge_families(
         if judged.suite is not None:
             suites[_title(family, families)] = judged.suite
     return Findings(verdicts=verdicts, suspects=tuple(suspects), suites=suites)
+
+
+def judge_alone(observation: Observation, sessions: Sequence[Session]) -> Verdict:
+    """The verdict of a metric that needs no statistics, by itself; sessions oldest first."""
+    if observation.gate == "exact":
+        from pytest_npubench.verdict.exact import judge_exact
+
+        return judge_exact(sessions, observation.processes, better=observation.better, margin=observation.margin)
+    from pytest_npubench.verdict.answers import judge_accuracy, judge_answers, judge_identical
+
+    now, then = observation.processes[0], sessions[-1][0] if sessions else None
+    if observation.gate == "answers":
+        return judge_answers(now, then, observation.margin or 0.0)
+    judge = judge_accuracy if observation.gate == "accuracy" else judge_identical
+    return judge(now[0], then[0] if then else None)
+
+
+def answer_distance(observation: Observation, sessions: Sequence[Session]) -> float | None:
+    """How far the vector of answers is from that of the newest session; None where the metric is no such vector, or
+    the two cannot be compared."""
+    from pytest_npubench.verdict.answers import distance
+
+    now = observation.processes[0]
+    if observation.gate != "answers" or not sessions or len(sessions[-1][0]) != len(now):
+        return None
+    return distance(now, sessions[-1][0])
 
 
 def _judge(members: Mapping[Key, Observation], histories: Mapping[Key, History], margin: float, q: float) -> Judged:
@@ -197,19 +227,40 @@ def accepted_history(
     """What the baselines hold for a metric of a case: the newest sessions as window, and the anchor where it is older
     than they are.
 
-    Incomparable where sessions were accepted, but under another key or of another definition of the case: the reason
-    says which part differs. Raises ConfigError where `across` names no part of the key.
+    Of what a model answers, which a stack is not to change, the newest session under another stack stands in where this
+    one has none. Incomparable where sessions were accepted, but under another key, of another definition of the case or
+    of another quantity: the reason says which part differs. Raises ConfigError where `across` names no part of the key.
     """
-    found = baselines.histories(observation.case, key, digest=observation.digest, across=across)
-    sessions = [session for one in found for session in one if observation.metric in session.metrics]
+    case, metric, digest = observation.case, observation.metric, observation.digest
+    found = baselines.histories(case, key, digest=digest, across=across)
+    sessions = [session for one in found for session in one if metric in session.metrics]
     if not sessions:
+        if observation.gate in OF_ANSWERS and (other := baselines.under_other_stack(case, metric, key, digest=digest)):
+            return History(sessions=_samples(other[:1], metric), stack=other[1])
         return History(instead=_why_incomparable(baselines, observation, key, across))
+    quantity = baselines.quantity(case, metric, key, digest=digest, across=across)
+    if quantity is not None and (changes := quantity_changes(quantity, observation)):
+        return History(instead=another_quantity(changes))
     window = sessions[-NUM_WINDOW_SESSIONS:]
     anchor = [session for session in sessions[: -len(window)] if session.anchor]
     return History(
         sessions=_samples(window, observation.metric),
         anchor=_samples(anchor, observation.metric) if len(anchor) >= MIN_ANCHOR_SESSIONS else {},
     )
+
+
+def quantity_changes(old: Quantity | Observation, new: Observation) -> tuple[str, ...]:
+    """In what a metric is another quantity than before, such as "unit s -> ms". How it is judged is compared where both
+    say so."""
+    parts = [("unit", old.unit or "none", new.unit or "none"), ("better", old.better, new.better)]
+    if old.gate is not None and new.gate is not None:
+        parts.append(("gate", old.gate, new.gate))
+    return tuple(f"{name} {before} -> {after}" for name, before, after in parts if before != after)
+
+
+def another_quantity(changes: Iterable[str]) -> Verdict:
+    reason = f"another quantity than before: {', '.join(changes)}; numbers of the two are not compared"
+    return Verdict(kind=VerdictKind.INCOMPARABLE, reason=reason)
 
 
 def _why_incomparable(

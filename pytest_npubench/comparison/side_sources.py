@@ -120,7 +120,7 @@ def _history_side(text: str) -> Side:
     rows = history_series(url, where=where, since=since)
     found: dict[tuple[str, str, FingerprintKey], _OpenSource] = {}
     for row in rows:
-        if row.session in ended and row.gate != "none":
+        if row.session in ended and row.gate not in ("none", "answers"):
             facts = _row_facts(row)
             own = found.setdefault(
                 (row.session, row.device, row.key), _OpenSource(started_at=row.started_at, facts=facts)
@@ -128,13 +128,16 @@ def _history_side(text: str) -> Side:
             own.observations[row.case, row.metric] = _row_observation(row)
     places = [session for session, _, _ in found]
     num_running = len({row.session for row in rows} - ended)
+    notes = [f"{num_running} sessions without an end record are left out"] if num_running else []
+    if any(row.gate == "answers" for row in rows):
+        notes.append("a history keeps no answers: compare journals, or baselines with a journal, for those")
     return make_side(
         _label(url, where, since),
         (
             own.closed(*_names(session, device, several=places.count(session) > 1))
             for (session, device, _), own in found.items()
         ),
-        [f"{num_running} sessions without an end record are left out"] if num_running else [],
+        notes,
     )
 
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 
+ANSWERS = "answers"
+"""The kind of the cases that say what a model answers, in every suite that has them."""
 Axes = tuple[tuple[str, int | str], ...]
 """A suite's own parameters of a case, by name, in their declared order."""
 
@@ -46,3 +49,10 @@ class Case:
         body = [self.suite, self.kind, self.hardware, self.model, self.batch_size, self.axes, settings]
         text = json.dumps(body, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def campaign_of(key: str) -> str:
+    """What the cases of one suite, hardware, model and batch size have in common, of a case's key; a key of another
+    form by itself. "buckets/profile/cpu-tiny-b4-bucket128" gives "buckets/cpu-tiny-b4"."""
+    found = re.fullmatch(r"([^/]+)/[^/]+/(.+?-b\d+)(-.*)?", key)
+    return f"{found[1]}/{found[2]}" if found else key

@@ -16,15 +16,17 @@ from pytest_npubench.comparison.observation import (
     Key,
     Observation,
     accepted_history,
+    answer_distance,
     is_canary,
     judge_families,
 )
+from pytest_npubench.comparison.other_answers import campaigns_with_other_answers, other_answers
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict import FAILING, Verdict, VerdictKind
-from pytest_npubench.verdict.result import Judgement, Metric
+from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, Judgement, Metric
 
 Again = Callable[[Sequence[str], int], Mapping[Key, tuple[float, ...]]]
 NOT_COMPARED = frozenset({VerdictKind.INVALID})
@@ -104,7 +106,13 @@ class Regression:
                 verdicts = _confirmed(findings.verdicts, observations, (), trouble=error)
         verdicts = {name: self._escalated(observations[name], verdict, key) for name, verdict in verdicts.items()}
         verdicts |= {name: _of_canary(verdict) for name, verdict in verdicts.items() if is_canary(name[0])}
-        judgements = {case.case: _with_verdicts(case, observations, verdicts) for case in cases}
+        verdicts = _with_other_answers(observations, verdicts)
+        distances = {
+            name: distance
+            for name, found in observations.items()
+            if (distance := answer_distance(found, list(histories[name].sessions.values()))) is not None
+        }
+        judgements = {case.case: _with_verdicts(case, observations, verdicts, distances) for case in cases}
         return Compared(judgements=judgements, suites=findings.suites)
 
     def _escalated(self, observation: Observation, verdict: Verdict, key: FingerprintKey) -> Verdict:
@@ -134,7 +142,7 @@ def _repeated(
     for index in range(num_again):
         samples = again(suspects, index)
         for name, observation in found.items():
-            if observation.case in suspects and name in samples:
+            if observation.case in suspects and name in samples and observation.gate not in OF_ANSWERS:
                 found[name] = replace(observation, processes=(*observation.processes, samples[name]))
     return found
 
@@ -158,7 +166,7 @@ def _confirmed(
     checked = dict(verdicts)
     for name, verdict in verdicts.items():
         observation = observations[name]
-        if verdict.kind is VerdictKind.REGRESSED and observation.gate != "exact":
+        if verdict.kind is VerdictKind.REGRESSED and observation.gate in STATISTICAL:
             num_fresh = len(observation.processes) - 1
             if trouble is not None or not num_fresh:
                 why = f"could not be measured again: {trouble or 'no fresh process could measure it'}"
@@ -177,11 +185,30 @@ def _of_canary(verdict: Verdict) -> Verdict:
     return replace(verdict, kind=VerdictKind.INCONCLUSIVE, reason=reason)
 
 
+def _with_other_answers(observations: Mapping[Key, Observation], verdicts: Mapping[Key, Verdict]) -> dict[Key, Verdict]:
+    """Where a model's answers changed, what is said of its times begins with that."""
+    campaigns = campaigns_with_other_answers((observations[name], verdict) for name, verdict in verdicts.items())
+    return {
+        name: replace(verdict, reason=f"{words}: {verdict.reason}")
+        if (words := other_answers(observations[name], verdict, campaigns))
+        else verdict
+        for name, verdict in verdicts.items()
+    }
+
+
 def _with_verdicts(
-    case: MeasuredCase, observations: Mapping[Key, Observation], verdicts: Mapping[Key, Verdict]
+    case: MeasuredCase,
+    observations: Mapping[Key, Observation],
+    verdicts: Mapping[Key, Verdict],
+    distances: Mapping[Key, float],
 ) -> Judgement:
+    """`distances` are the values of metrics that are vectors of answers."""
     metrics = tuple(
-        _judged(metric, (case.case, metric.name), observations, verdicts) for metric in case.judgement.metrics
+        replace(
+            _judged(metric, (case.case, metric.name), observations, verdicts),
+            value=distances.get((case.case, metric.name), metric.value),
+        )
+        for metric in case.judgement.metrics
     )
     judgement = replace(case.judgement, metrics=metrics)
     if judgement.verdict.failing:

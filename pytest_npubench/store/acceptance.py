@@ -3,7 +3,8 @@
 Which sessions are kept is said in accepted_session. Kept of a process: all samples up to 31, else 31 order statistics,
 the sorted samples at the ranks floor((i + 1/2) n / 31), i = 0..30. Each is a value that was measured, bit by bit, and
 the middle one (i = 15) is the median. The outer 1.6 % at each end are lost, but for metrics that are judged exactly:
-the smallest and the largest take their places there.
+the smallest and the largest take their places there. What a model answered is a vector and is kept whole, in the newest
+session alone.
 
 Worked example: of the 93 samples 1, 2, .. 93 these are kept: 2, 5, 8, .. 92; the middle one is 47, the median of all.
 Of a counter: 1, 5, 8, .. 89, 93.
@@ -29,6 +30,8 @@ from pytest_npubench.store.accepted_session import (
     began_at,
     joins_anchor,
     kept,
+    same_samples,
+    with_newest_answers,
 )
 from pytest_npubench.store.baseline_format import PUBLISHED, BaselineCase
 from pytest_npubench.store.fingerprint import FingerprintKey
@@ -56,14 +59,16 @@ class MetricResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """A case to accept: its hardware, its key (suite/kind/id), the digest of what was measured, its metrics, and what
-    it was held to that its first acceptance fixes."""
+    """A case to accept: its hardware, its key (suite/kind/id), the digest of what was measured, its metrics, what it
+    was held to that its first acceptance fixes, what it did, counted, and why a person accepted an improvement."""
 
     hardware: str
     case: str
     digest: str
     metrics: tuple[MetricResult, ...]
     frozen: Mapping[str, float] = field(default_factory=dict)
+    work: Mapping[str, float] = field(default_factory=dict)
+    reason: str = ""
 
     @property
     def suite(self) -> str:
@@ -124,9 +129,9 @@ def with_result(
         accepted_at=acceptance.accepted_at,
         git_revision=acceptance.git_revision,
         anchor=joins_anchor(history),
-        metrics={
-            metric.name: kept_samples(metric.processes, exact=metric.gate == "exact") for metric in result.metrics
-        },
+        metrics={metric.name: kept_samples(metric.processes, metric.gate) for metric in result.metrics},
+        work=result.work,
+        reason=result.reason,
     )
     frozen = _frozen(result, acceptance)
     if case is None or case.digest != result.digest:
@@ -134,21 +139,23 @@ def with_result(
     _check_quantities(result.case, case.metrics, quantities)
     for old in case.sessions:
         if old.session == new.session:
-            if old.metrics != new.metrics:
+            if not same_samples(old.metrics, new.metrics, {**case.metrics, **quantities}):
                 raise BaselineError(f"{result.case}: the session {old.session} is accepted already, with other samples")
             return case
+    quantities = {**case.metrics, **quantities}
     return replace(
         case,
-        metrics={**case.metrics, **quantities},
-        sessions=kept((*case.sessions, new)),
+        metrics=quantities,
+        sessions=with_newest_answers(kept((*case.sessions, new)), quantities),
         frozen=case.frozen or frozen,
     )
 
 
-def kept_samples(processes: tuple[tuple[float, ...], ...], *, exact: bool = False) -> KeptSamples:
-    """All samples in their order up to NUM_KEPT_SAMPLES a process, else that many order statistics."""
+def kept_samples(processes: tuple[tuple[float, ...], ...], gate: GateKind = "ratio") -> KeptSamples:
+    """All samples in their order up to NUM_KEPT_SAMPLES a process, else that many order statistics; a vector of answers
+    as it is."""
     return KeptSamples(
-        processes=tuple(tuple(map(float, _thinned(samples, exact))) for samples in processes),
+        processes=tuple(tuple(map(float, _thinned(samples, gate))) for samples in processes),
         num_measured=tuple(len(samples) for samples in processes),
     )
 
@@ -163,13 +170,13 @@ def _frozen(result: CaseResult, acceptance: Acceptance) -> Frozen | None:
     )
 
 
-def _thinned(samples: tuple[float, ...], exact: bool) -> tuple[float, ...]:
-    if len(samples) <= NUM_KEPT_SAMPLES:
+def _thinned(samples: tuple[float, ...], gate: GateKind) -> tuple[float, ...]:
+    if len(samples) <= NUM_KEPT_SAMPLES or gate == "answers":
         return samples
     ordered = sorted(samples)
     # floor((i + 1/2) n / 31) in whole numbers
     chosen = [ordered[(2 * i + 1) * len(ordered) // (2 * NUM_KEPT_SAMPLES)] for i in range(NUM_KEPT_SAMPLES)]
-    return (ordered[0], *chosen[1:-1], ordered[-1]) if exact else tuple(chosen)
+    return (ordered[0], *chosen[1:-1], ordered[-1]) if gate == "exact" else tuple(chosen)
 
 
 def check_result(result: CaseResult) -> None:
@@ -183,9 +190,10 @@ def check_result(result: CaseResult) -> None:
         raise BaselineError(f"{result.case}: want at least one metric and no name twice, found {names}")
     for metric in result.metrics:
         _check_metric(f"{result.case}, metric {metric.name}", metric)
-    for name, value in result.frozen.items():
-        if not math.isfinite(value):
-            raise BaselineError(f"{result.case}, frozen {name}: {value!r} is not a finite number")
+    for what, values in (("frozen", result.frozen), ("work", result.work)):
+        for name, value in values.items():
+            if not math.isfinite(value):
+                raise BaselineError(f"{result.case}, {what} {name}: {value!r} is not a finite number")
 
 
 def _check_metric(place: str, metric: MetricResult) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Annotated, Any, get_args
 
@@ -130,7 +130,8 @@ class KeptSamples:
 class AcceptedSession:
     """One accepted session of a case. accepted_at is ISO 8601 with its offset from UTC; git_revision is the suite's.
 
-    An anchor is never rotated out.
+    An anchor is never rotated out. `work` is what the case did, counted by name, of the newest session alone; `reason`
+    why a person accepted an improvement. An entry has the two where there is something to say.
     """
 
     session: str
@@ -138,6 +139,8 @@ class AcceptedSession:
     git_revision: str | None
     anchor: bool
     metrics: Mapping[str, KeptSamples]
+    work: Mapping[str, float] = field(default_factory=dict)
+    reason: str = ""
 
     @property
     def began_at(self) -> datetime:
@@ -156,7 +159,7 @@ class AcceptedSession:
         cls, content: Any, place: str, case: str, digest: str, quantities: Mapping[str, Quantity], version: int
     ) -> AcceptedSession:
         """An entry of version 2 or later. Raises WrongEntryError naming the place, JsonError on the check sum."""
-        read = JSON.record(cls, content, place, others=("check",))
+        read = JSON.record(cls, {**_OPTIONAL, **JSON.table(content, place)}, place, others=("check",))
         read._check_metrics(place, quantities)
         verify_sum(content, place, read._checked(case, digest, quantities, version))
         return read
@@ -167,7 +170,7 @@ class AcceptedSession:
     ) -> AcceptedSession:
         """An entry of format version 1, which knows neither revision nor anchor. Raises WrongEntryError."""
         check_keys(place, JSON.table(content, place), ("session", "accepted_at", "metrics"))
-        read = JSON.record(cls, {**content, "git_revision": None, "anchor": anchor}, place)
+        read = JSON.record(cls, {**_OPTIONAL, **content, "git_revision": None, "anchor": anchor}, place)
         read._check_metrics(place, quantities)
         return read
 
@@ -179,10 +182,14 @@ class AcceptedSession:
 
     def _fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = msgspec.to_builtins(self)
-        return fields
+        return {name: value for name, value in fields.items() if value or name not in _OPTIONAL}
 
     def _checked(self, case: str, digest: str, quantities: Mapping[str, Quantity], version: int) -> list[Any]:
         return [case, digest, {name: quantities[name].checked(version) for name in self.metrics}, self._fields()]
+
+
+_OPTIONAL: Mapping[str, Any] = {"work": {}, "reason": ""}
+"""Fields that an entry need not have, with what they are then."""
 
 
 def began_at(session: str, accepted_at: str) -> datetime:
@@ -210,6 +217,37 @@ def kept(sessions: Sessions) -> Sessions:
     rolling = [session for session in sessions if not session.anchor][-NUM_WINDOW_SESSIONS:]
     names = {session.session for session in rolling}
     return tuple(session for session in sessions if session.anchor or session.session in names)
+
+
+def same_samples(
+    one: Mapping[str, KeptSamples], other: Mapping[str, KeptSamples], quantities: Mapping[str, Quantity]
+) -> bool:
+    """Whether two entries can be of one session; answers may have gone from either since (with_newest_answers)."""
+    gone = one.keys() ^ other.keys()
+    return all(quantities[name].gate == "answers" for name in gone) and all(
+        one[name] == other[name] for name in one.keys() & other.keys()
+    )
+
+
+def with_newest_answers(sessions: Sessions, quantities: Mapping[str, Quantity]) -> Sessions:
+    """What a model answered, and what a case did, stays with the newest session that says so, since only that is
+    compared. A session that would hold nothing then goes."""
+    vectors = {name for name, quantity in quantities.items() if quantity.gate == "answers"}
+    newest = {name: session.session for session in sessions for name in vectors & session.metrics.keys()}
+    worked = [session.session for session in sessions if session.work][-1:]
+    left = (
+        replace(
+            session,
+            metrics={
+                name: entry
+                for name, entry in session.metrics.items()
+                if newest.get(name, session.session) == session.session
+            },
+            work=session.work if session.session in worked else {},
+        )
+        for session in sessions
+    )
+    return tuple(session for session in left if session.metrics)
 
 
 def merged(histories: Iterable[Sessions]) -> Sessions:

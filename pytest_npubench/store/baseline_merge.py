@@ -29,6 +29,8 @@ from pytest_npubench.store.accepted_session import (
     Sessions,
     began_at,
     kept,
+    same_samples,
+    with_newest_answers,
 )
 from pytest_npubench.store.aliases import Alias, Aliases
 from pytest_npubench.store.baseline_changes import BaselineChange
@@ -95,10 +97,13 @@ def _merged_case(name: str, one: BaselineCase, other: BaselineCase) -> BaselineC
     older, newer = sorted((one, other), key=lambda case: _newest(case.sessions))
     for metric in older.metrics.keys() & newer.metrics.keys():
         _check_same(name, metric, older.metrics[metric], newer.metrics[metric])
+    quantities = {**older.metrics, **_stated(newer.metrics, older.metrics)}
     return BaselineCase(
         digest=one.digest,
-        metrics={**older.metrics, **_stated(newer.metrics, older.metrics)},
-        sessions=kept(_merged_sessions(name, one.sessions, other.sessions)),
+        metrics=quantities,
+        sessions=with_newest_answers(
+            kept(_merged_sessions(name, one.sessions, other.sessions, quantities)), quantities
+        ),
         frozen=_first(name, one.frozen, other.frozen),
     )
 
@@ -118,11 +123,11 @@ def _stated(newer: Mapping[str, Quantity], older: Mapping[str, Quantity]) -> dic
     }
 
 
-def _merged_sessions(case: str, one: Sessions, other: Sessions) -> Sessions:
+def _merged_sessions(case: str, one: Sessions, other: Sessions, quantities: Mapping[str, Quantity]) -> Sessions:
     found = {session.session: session for session in one}
     for session in other:
         known = found.setdefault(session.session, session)
-        if known.metrics != session.metrics:
+        if not same_samples(known.metrics, session.metrics, quantities):
             raise BaselineError(f"{case}: the session {session.session} stands in both folders, with other samples")
         # accepted twice, by two runners: it counts from the first time on
         found[session.session] = min(known, session, key=lambda entry: (entry.accepted_time, entry.git_revision or ""))

@@ -23,9 +23,10 @@ from pytest_npubench.store.acceptance import (
     check_results,
     with_result,
 )
-from pytest_npubench.store.accepted_session import AcceptedSession, Frozen, Sessions, merged
+from pytest_npubench.store.accepted_session import AcceptedSession, Frozen, Quantity, Sessions, merged
 from pytest_npubench.store.aliases import FILE_NAME, Aliases
 from pytest_npubench.store.baseline_format import (
+    BaselineCase,
     BaselineFile,
     Reset,
     baseline_paths,
@@ -112,14 +113,44 @@ class Baselines:
     ) -> tuple[Sessions, ...]:
         """The accepted sessions of a case, one history for each key, by the time of their first session."""
         by_key: dict[FingerprintKey, list[Sessions]] = {}
-        matching = [file for file in self.files if not file.key.differences(key, across)]
-        # the oldest name first, which decides where two sessions were accepted in the same second
-        for name, of in reversed(self.aliases.names(case, digest)):
-            for file in matching:
-                if name in file.cases and file.cases[name].digest == of:
-                    by_key.setdefault(file.key, []).append(file.cases[name].sessions)
+        for file, entry in self._entries(case, digest):
+            if not file.key.differences(key, across):
+                by_key.setdefault(file.key, []).append(entry.sessions)
         histories = [merged(found) for found in by_key.values()]
         return tuple(sorted(histories, key=lambda sessions: sessions[0].accepted_time))
+
+    def quantity(
+        self, case: str, metric: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
+    ) -> Quantity | None:
+        """What the metric was when a session was last accepted for it; None where none was."""
+        found = [
+            (entry.sessions[-1].accepted_time, entry.metrics[metric])
+            for file, entry in self._entries(case, digest)
+            if metric in entry.metrics and not file.key.differences(key, across)
+        ]
+        return max(found, key=lambda one: one[0])[1] if found else None
+
+    def under_other_stack(
+        self, case: str, metric: str, key: FingerprintKey, *, digest: str
+    ) -> tuple[AcceptedSession, tuple[str, ...]] | None:
+        """The newest accepted session that has the metric, of another stack of the same accelerator and device class,
+        and in which parts the stacks differ; None where there is none."""
+        found = [
+            (session, file.key.differences(key))
+            for file, entry in self._entries(case, digest)
+            if file.key.is_of_device(key) and file.key != key
+            for session in entry.sessions
+            if metric in session.metrics
+        ]
+        return max(found, key=lambda one: one[0].accepted_time, default=None)
+
+    def _entries(self, case: str, digest: str) -> Iterator[tuple[BaselineFile, BaselineCase]]:
+        """What files hold for the measurement, the oldest name of the case first: it decides where two sessions were
+        accepted in the same second."""
+        for name, of in reversed(self.aliases.names(case, digest)):
+            for file in self.files:
+                if name in file.cases and file.cases[name].digest == of:
+                    yield file, file.cases[name]
 
     def frozen(
         self, case: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
@@ -136,7 +167,6 @@ class Baselines:
     ) -> FoundFrozen | None:
         """The same with where it stands. Where no key matches, what another stack of the same accelerator and device
         class was held to, that with the latest accepted session: a new driver is held to what the old one was."""
-        names = dict(self.aliases.names(case, digest))
         found = [
             FoundFrozen(
                 frozen=entry.frozen,
@@ -144,10 +174,8 @@ class Baselines:
                 latest=max((session.accepted_time for session in entry.sessions), default=entry.frozen.age[0]),
                 nearness=_nearness(file.key, key, across),
             )
-            for file in self.files
-            if file.key.is_of_device(key) or not file.key.differences(key, across)
-            for name, entry in file.cases.items()
-            if entry.digest == names.get(name) and entry.frozen is not None
+            for file, entry in self._entries(case, digest)
+            if entry.frozen is not None and (file.key.is_of_device(key) or not file.key.differences(key, across))
         ]
         return min(found, key=lambda one: one.order, default=None)
 

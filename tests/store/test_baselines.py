@@ -73,7 +73,7 @@ def test_thinned_samples_are_evenly_spaced_measured_values(samples):
     fractions = (np.arange(31) + 0.5) / 31
     ranks = np.floor(fractions * len(samples) + 1e-9).astype(int)
     assert list(kept) == list(np.sort(samples)[ranks])
-    (exact,) = kept_samples((tuple(samples),), exact=True).processes
+    (exact,) = kept_samples((tuple(samples),), "exact").processes
     assert exact == (min(samples), *kept[1:-1], max(samples))
 
 

@@ -69,10 +69,11 @@ class TrendChange:
 
 
 def series_of(rows: Iterable[SeriesRow]) -> tuple[Series, ...]:
-    """The series of these rows, which come by start of their session; by case, metric, device class and digest."""
-    grouped: dict[tuple[str, str, str, str], dict[str, list[SeriesRow]]] = {}
+    """The series of these rows, which come by start of their session; by case, metric, device class and digest, and
+    one for each unit and direction: numbers of two units are no series."""
+    grouped: dict[tuple[str, ...], dict[str, list[SeriesRow]]] = {}
     for row in rows:
-        name = (row.case, row.metric, row.key.device_class, row.digest)
+        name = (row.case, row.metric, row.key.device_class, row.digest, row.unit, row.better)
         grouped.setdefault(name, {}).setdefault(row.session, []).append(row)
     return tuple(_series(list(sessions.values())) for _, sessions in sorted(grouped.items()))
 

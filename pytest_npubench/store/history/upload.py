@@ -182,7 +182,8 @@ def _metric_rows(session: str, key: tuple[str, str, str], record: Record) -> lis
         value = _number(entry.get("value")) if isinstance(entry, Mapping) else None
         if value is None:
             continue
-        samples = _numbers(entry.get("samples"))
+        is_vector = entry.get("gate") == "answers"  # what a model answered is no sample of the value: journals keep it
+        samples = [] if is_vector else _numbers(entry.get("samples"))
         rows.append(
             {
                 "session": _text(session),

@@ -1,0 +1,35 @@
+"""The times of a model that answers otherwise than before: faster or slower, but no longer the same work.
+
+Cases of one campaign (one suite, hardware, model and batch size) run one model. Where its answers changed, whatever is
+said of their times begins with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pytest_npubench.comparison.observation import Observation
+from pytest_npubench.core.case import campaign_of
+from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL
+
+Judged = Iterable[tuple[Observation, Verdict]]
+
+
+def campaigns_with_other_answers(judged: Judged) -> frozenset[str]:
+    """The campaigns of which a metric of answers regressed."""
+    return frozenset(
+        campaign_of(observation.case)
+        for observation, verdict in judged
+        if observation.gate in OF_ANSWERS and verdict.kind is VerdictKind.REGRESSED
+    )
+
+
+def other_answers(observation: Observation, verdict: Verdict, campaigns: frozenset[str]) -> str:
+    """What stands before the verdict of a metric whose model answers otherwise; empty for any other."""
+    if observation.gate not in STATISTICAL or campaign_of(observation.case) not in campaigns:
+        return ""
+    better, worse = ("faster", "slower") if observation.unit == "s" else ("better", "worse")
+    if verdict.kind is VerdictKind.IMPROVED:
+        return f"{better}, but other answers"
+    return f"{worse}, and other answers" if verdict.kind is VerdictKind.REGRESSED else "other answers"

@@ -1,0 +1,84 @@
+"""What a model answers, held against the answers that were accepted: the same, less exact, or others.
+
+Answers are deterministic, so no statistics is needed and the newest accepted session is enough. They are one vector of
+fixed logits, a block of 16 for each position that was looked at. From each block its mean is taken off, because a
+constant that is added to all logits changes no token. The distance of a position is
+
+    |now - then| / |then|
+
+and that of the vector the root mean square over its positions: a harmless change, such as another order of a sum, is as
+large as rounding makes it, which the case's own margin says.
+
+Worked example: a block with +1 and -1 in turn, in which the first two numbers are exchanged, differs by
+sqrt(2^2 + 2^2) / sqrt(16) = 0.71; beside three blocks that are equal the vector differs by 0.71 / sqrt(4) = 0.35.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pytest_npubench.verdict import Verdict, VerdictKind
+
+BLOCK = 16
+LESS_EXACT, FAR_LESS_EXACT = 1.25, 2.0
+"""An error against float64, relative to the accepted one: other roundings stay below the first (measured: 1.04), 8-bit
+weights exceed the second."""
+NEVER_ACCEPTED = "answers were never accepted: recorded at the next acceptance"
+
+
+def distance(now: Sequence[float], then: Sequence[float]) -> float:
+    """Of two vectors of one length, which are blocks of 16 numbers one after the other. A position that was constant,
+    so that its change has no measure, counts 1 where it changed."""
+    starts = range(0, len(then), BLOCK)
+    squares = [_block_distance(now[start : start + BLOCK], then[start : start + BLOCK]) ** 2 for start in starts]
+    return math.sqrt(math.fsum(squares) / len(squares))
+
+
+def judge_answers(now: Sequence[float], then: Sequence[float] | None, limit: float) -> Verdict:
+    """Unchanged up to a distance of `limit`, else regressed. `then` is None where nothing was accepted."""
+    if then is None:
+        return Verdict(kind=VerdictKind.NO_BASELINE, reason=NEVER_ACCEPTED)
+    if len(now) != len(then):
+        reason = f"answers are {len(now)} numbers, accepted were {len(then)}: other positions were asked for"
+        return Verdict(kind=VerdictKind.INCOMPARABLE, reason=reason)
+    by = distance(now, then)
+    if by <= limit:
+        reason = f"answers unchanged: {by:.2g} of {limit:.2g} allowed (rounding)"
+        return Verdict(kind=VerdictKind.UNCHANGED, reason=reason)
+    return Verdict(kind=VerdictKind.REGRESSED, reason=f"answers changed: {by:.2g} (limit {limit:.2g})")
+
+
+def judge_accuracy(now: float, then: float | None) -> Verdict:
+    """An error against float64, as its ratio to the accepted error: a notice from 1.25 on, regressed from 2 on."""
+    if then is None:
+        return Verdict(kind=VerdictKind.NO_BASELINE, reason=NEVER_ACCEPTED)
+    ratio = now / then if then else 1.0 if now == then else math.inf
+    times = f"{ratio:.2g} x the accepted error against float64"
+    shown = ratio if math.isfinite(ratio) else None
+    if ratio < LESS_EXACT:
+        return Verdict(kind=VerdictKind.UNCHANGED, reason=f"answers as exact: {times}", ratio=shown)
+    kind = VerdictKind.REGRESSED if ratio >= FAR_LESS_EXACT else VerdictKind.INCONCLUSIVE
+    return Verdict(kind=kind, reason=f"answers less exact: {times}", ratio=shown)
+
+
+def judge_identical(now: float, then: float | None) -> Verdict:
+    """A check sum of bits: any difference is regressed."""
+    if then is None:
+        return Verdict(kind=VerdictKind.NO_BASELINE, reason=NEVER_ACCEPTED)
+    if now == then:
+        return Verdict(kind=VerdictKind.UNCHANGED, reason=f"{now:.12g}, as accepted")
+    return Verdict(kind=VerdictKind.REGRESSED, reason=f"other bits: check sum {now:.12g}, accepted {then:.12g}")
+
+
+def _block_distance(now: Sequence[float], then: Sequence[float]) -> float:
+    size = math.hypot(*_centred(then))
+    change = math.dist(_centred(now), _centred(then))
+    if not size:
+        return 1.0 if change else 0.0
+    return change / size
+
+
+def _centred(block: Sequence[float]) -> list[float]:
+    mean = math.fsum(block) / len(block)
+    return [value - mean for value in block]

@@ -1,0 +1,192 @@
+"""Answers of a model in a comparison: a family of their own, across stacks, before every time of their campaign."""
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from pytest_npubench.comparison.observation import Observation, accepted_history, judge_families
+from pytest_npubench.core.case import campaign_of
+from pytest_npubench.plugin.regression import MeasuredCase, Regression
+from pytest_npubench.store.baselines import Baselines, CaseResult, MetricResult
+from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.result import Judgement, Metric
+
+from .made_nights import stack
+
+ANSWERS = "buckets/answers/h200-tiny-b4"
+PROFILE = "buckets/profile/h200-tiny-b4-bucket32"
+ELSEWHERE = "buckets/profile/h200-small-b4-bucket32"
+OLD, NEW = stack().key(), stack("580.12").key()
+VECTOR = tuple(float((7 * number) % 16) for number in range(48))
+OTHER = (*VECTOR[:-1], VECTOR[-1] + 1.0)
+LIMIT = 1.6e-5
+
+
+def day(number):
+    return (datetime(2026, 1, 1, 12, tzinfo=timezone.utc) + timedelta(days=number)).isoformat()
+
+
+def vector(samples, name="answer_change"):
+    return MetricResult(name=name, unit="", better="lower", gate="answers", margin=LIMIT, processes=(tuple(samples),))
+
+
+def times(value, unit="s", **about):
+    return MetricResult(name="tbt_s", unit=unit, processes=((value,) * 5,), **({"better": "lower"} | about))
+
+
+def accept(directory, number, *metrics, case=ANSWERS, key=OLD, **about):
+    result = CaseResult(hardware="h200", case=case, digest="d1", metrics=metrics, **about)
+    Baselines(directory=directory, files=()).accept([result], session=f"s{number}", key=key, accepted_at=day(number))
+
+
+def observed(samples, **changes):
+    about = {"case": ANSWERS, "metric": "answer_change", "unit": "", "gate": "answers", "margin": LIMIT}
+    return Observation(**({"digest": "d1", "better": "lower", "processes": (tuple(samples),)} | about | changes))
+
+
+def judged(directory, observation, key=OLD):
+    history = accepted_history(Baselines.load(directory, missing_ok=True), observation, key)
+    findings = judge_families([observation], {observation.key: history})
+    assert (findings.suspects, findings.suites) == ((), {})
+    return findings.verdicts[observation.key]
+
+
+@pytest.mark.parametrize(
+    ("key", "campaign"),
+    [
+        (PROFILE, "buckets/h200-tiny-b4"),
+        (ANSWERS, "buckets/h200-tiny-b4"),
+        ("scheduling/policy/cpu-small-moe-b16-azure-b2", "scheduling/cpu-small-moe-b16"),
+        ("own/callable/test_a.py::test_a", "own/callable/test_a.py::test_a"),
+    ],
+)
+def test_cases_of_one_model_are_a_campaign(key, campaign):
+    assert campaign_of(key) == campaign
+
+
+def test_answers_are_held_against_the_newest_session_alone(tmp_path):
+    for number, samples in enumerate((OTHER, OTHER, VECTOR)):
+        accept(tmp_path, number, vector(samples))
+    assert judged(tmp_path, observed(VECTOR)).kind is VerdictKind.UNCHANGED
+    found = judged(tmp_path, observed(OTHER))
+    assert (found.kind, found.ratio) == (VerdictKind.REGRESSED, None)
+
+
+def test_another_stack_s_answers_stand_in_where_this_one_has_none(tmp_path):
+    accept(tmp_path, 0, vector(VECTOR))
+    found = judged(tmp_path, observed(OTHER), NEW)
+    assert found.kind is VerdictKind.REGRESSED
+    assert found.reason.endswith("accepted under another stack: driver 570.86 -> 580.12")
+    assert judged(tmp_path, observed(VECTOR), NEW).kind is VerdictKind.UNCHANGED
+    accept(tmp_path, 1, vector(OTHER), key=NEW)
+    assert judged(tmp_path, observed(OTHER), NEW).kind is VerdictKind.UNCHANGED
+
+
+def test_baselines_of_before_have_no_answers(tmp_path):
+    accept(tmp_path, 0, times(1.0), case=PROFILE)
+    found = judged(tmp_path, observed(VECTOR))
+    assert found.kind is VerdictKind.NO_BASELINE
+    assert found.reason == "answers were never accepted: recorded at the next acceptance"
+
+
+def test_the_file_keeps_the_newest_vector_whole_and_no_other(tmp_path):
+    exact = MetricResult(name="inconsistent_pairs", unit="", better="lower", gate="exact", processes=((0.0,),))
+    for number in range(4):
+        accept(tmp_path, number, vector([value + number for value in VECTOR]), exact, work={"tokens": float(number)})
+    (file,) = Baselines.load(tmp_path).files
+    sessions = file.cases[ANSWERS].sessions
+    assert [tuple(session.metrics) for session in sessions] == [
+        *[("inconsistent_pairs",)] * 3,
+        ("answer_change", "inconsistent_pairs"),
+    ]
+    assert sessions[-1].metrics["answer_change"].processes == (tuple(value + 3 for value in VECTOR),)
+    assert [session.work for session in sessions] == [{}, {}, {}, {"tokens": 3.0}]
+    path = tmp_path / file.relative_path
+    before = path.read_bytes()
+    accept(tmp_path, 1, vector([value + 1 for value in VECTOR]), exact)  # accepted before, its vector is gone
+    assert path.read_bytes() == before
+
+
+def test_a_session_of_nothing_but_answers_goes_when_the_next_comes(tmp_path):
+    for number in range(3):
+        accept(tmp_path, number, vector(VECTOR))
+    (file,) = Baselines.load(tmp_path).files
+    assert [session.session for session in file.cases[ANSWERS].sessions] == ["s2"]
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        ({"unit": "ms"}, "unit s -> ms"),
+        ({"better": "higher"}, "better lower -> higher"),
+        ({"gate": "difference"}, "gate ratio -> difference"),
+        ({"unit": "ms", "better": "higher"}, "unit s -> ms, better lower -> higher"),
+    ],
+)
+def test_another_quantity_than_accepted_is_incomparable(tmp_path, now, words):
+    """10 ms that are 0.01 s, and 0.01 us that bear the number of 0.01 s: neither is compared."""
+    for number in range(4):
+        accept(tmp_path, number, times(0.01), case=PROFILE)
+    about = {"case": PROFILE, "metric": "tbt_s", "unit": "s", "gate": "ratio", "margin": None}
+    found = judged(tmp_path, observed([0.01] * 5, **(about | now)))
+    assert found.kind is VerdictKind.INCOMPARABLE
+    assert words in found.reason
+
+
+def measured(case, *metrics):
+    judgement = Judgement(verdict=Verdict(kind=VerdictKind.PASSED, reason="measured"), metrics=metrics)
+    return MeasuredCase(case=case, digest="d1", judgement=judgement)
+
+
+def a_run(directory, samples, tbt_s):
+    def again(cases, index):
+        assert ANSWERS not in cases, "answers are never measured again"
+        return {(case, "tbt_s"): (tbt_s,) * 5 for case in cases}
+
+    run = Regression(baselines=Baselines.load(directory), margin=0.01, q=0.05, across=(), num_again=2)
+    cases = [
+        measured(
+            ANSWERS, Metric(name="answer_change", unit="", value=0.0, samples=samples, gate="answers", margin=LIMIT)
+        ),
+        measured(PROFILE, Metric(name="tbt_s", unit="s", value=tbt_s, samples=(tbt_s,) * 5)),
+        measured(ELSEWHERE, Metric(name="tbt_s", unit="s", value=tbt_s, samples=(tbt_s,) * 5)),
+    ]
+    return run.judge(cases, OLD, again).judgements
+
+
+@pytest.fixture
+def nights(tmp_path):
+    for number in range(5):
+        accept(tmp_path, number, vector(VECTOR))
+        for case in (PROFILE, ELSEWHERE):
+            accept(tmp_path, number, times(0.01 * (1 + number / 1e4)), case=case)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("tbt_s", "kind", "words"),
+    [
+        (0.005, VerdictKind.IMPROVED, "faster, but other answers: "),
+        (0.02, VerdictKind.REGRESSED, "slower, and other answers: "),
+        (0.010002, VerdictKind.UNCHANGED, "other answers: "),
+    ],
+)
+def test_other_answers_stand_before_every_time_of_their_campaign(nights, tbt_s, kind, words):
+    found = a_run(nights, OTHER, tbt_s)
+    answers = found[ANSWERS]
+    assert answers.verdict.kind is VerdictKind.REGRESSED
+    assert answers.verdict.reason.startswith("answer_change: answers changed: 0.0")
+    assert answers.metrics[0].value == pytest.approx(0.03, rel=0.2)
+    assert answers.metrics[0].again == ()
+    assert found[PROFILE].verdict.kind is kind
+    assert found[PROFILE].metrics[0].verdict.reason.startswith(words)
+    assert "other answers" not in found[ELSEWHERE].metrics[0].verdict.reason
+
+
+def test_the_same_answers_are_no_matter_of_times(nights):
+    found = a_run(nights, VECTOR, 0.005)
+    assert found[ANSWERS].verdict.kind is VerdictKind.UNCHANGED
+    assert found[ANSWERS].verdict.reason == (
+        "measured; answer_change: answers unchanged: 0 of 1.6e-05 allowed (rounding)"
+    )
+    assert "answers" not in found[PROFILE].verdict.reason
