@@ -129,7 +129,12 @@ class BaselineError(StoreError):
 
 
 class RunNotAcceptedError(BaselineError):
-    """A run that may not enter the baselines, with the reason."""
+    """A run that may not enter the baselines, with the reason. `waiting` says which of its cases a person may accept by
+    name, and how."""
+
+    def __init__(self, reason: str, waiting: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.waiting = waiting
 
     def __str__(self) -> str:
         return plain_lines(self.args[0])  # a line a case, where there are many

@@ -43,6 +43,17 @@ def _accept(actions: Commands) -> argparse.ArgumentParser:
     parser = add_command(actions, "accept", "accept the green cases of a finished run", example)
     parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
     parser.add_argument("--session", metavar="ID", help="this session only (default: the latest run that has cases)")
+    parser.add_argument(
+        "--accept-answers", action="store_true", help="also where a model's answers are no longer the accepted ones"
+    )
+    parser.add_argument(
+        "--improved",
+        metavar="CASE",
+        action="append",
+        default=[],
+        help="also this case, whose improvement nobody explained: SUITE/KIND/ID, ID or a pattern; may be repeated",
+    )
+    parser.add_argument("--reason", metavar="TEXT", default="", help="why it improved; kept in the file")
     parser.set_defaults(run=run_accept)
     return parser
 
@@ -124,9 +135,12 @@ def run_accept(arguments: argparse.Namespace) -> int:
     from pytest_npubench.store.accept_run import accept_run
     from pytest_npubench.store.journal_reader import read_journal
     from pytest_npubench.store.journal_runs import chosen_sessions
+    from pytest_npubench.store.waiting import Allowed
 
+    allowed = Allowed(answers=arguments.accept_answers, improved=tuple(arguments.improved), reason=arguments.reason)
     journal = read_journal(arguments.journal)
-    accepted = accept_run(journal, chosen_sessions(journal, arguments.session), arguments.baselines)
+    sessions = chosen_sessions(journal, arguments.session)
+    accepted = accept_run(journal, sessions, arguments.baselines, allowed=allowed)
     if arguments.json:
         print_document("baseline-accepted", **asdict(accepted))
         return 0

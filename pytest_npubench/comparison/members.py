@@ -13,11 +13,11 @@ from pytest_npubench.comparison.observation import (
     Key,
     Observation,
     another_quantity,
-    is_answers,
     is_canary,
     quantity_changes,
 )
 from pytest_npubench.comparison.sides import ANY_DIGEST, SideSession
+from pytest_npubench.core.case import is_answers
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.observations import Scale, Session

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from pytest_npubench.core.case import ANSWERS
 from pytest_npubench.errors import JournalError
 from pytest_npubench.store.accepted_session import NUM_WINDOW_SESSIONS, AcceptedSession, Quantity
 from pytest_npubench.store.baselines import Baselines
@@ -76,10 +75,6 @@ class Observation:
 
 def is_canary(case: str) -> bool:
     return case.split("/")[1:2] == [CANARY]
-
-
-def is_answers(case: str) -> bool:
-    return case.split("/")[1:2] == [ANSWERS]
 
 
 def of_record(record: Mapping[str, Any]) -> Iterator[Observation]:

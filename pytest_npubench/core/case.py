@@ -51,6 +51,11 @@ class Case:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def is_answers(key: str) -> bool:
+    """Whether the case of that key says what a model answers."""
+    return key.split("/")[1:2] == [ANSWERS]
+
+
 def campaign_of(key: str) -> str:
     """What the cases of one suite, hardware, model and batch size have in common, of a case's key; a key of another
     form by itself. "buckets/profile/cpu-tiny-b4-bucket128" gives "buckets/cpu-tiny-b4"."""

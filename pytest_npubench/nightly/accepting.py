@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_npubench.errors import RunNotAcceptedError, StoreError
 from pytest_npubench.nightly.measure import latest_cases
-from pytest_npubench.store.accept_run import GREEN, accept_run
+from pytest_npubench.store.accept_run import GREEN, accept_run, waiting_texts
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal_reader import Journal, Session
 from pytest_npubench.store.journal_runs import run_of
@@ -26,7 +26,8 @@ class AcceptedNight:
     """What became of one run: its sessions, in words what was done, and how it counts.
 
     `num_judgeable` cases were green and have a gated metric, `num_accepted` of them are in the baselines now.
-    `is_settled` says that no later night need try again, `is_new` that the baselines hold it now and did not before.
+    `waiting` are those that a person must accept by name, with how. `is_settled` says that no later night need try
+    again, `is_new` that the baselines hold it now and did not before.
     """
 
     sessions: tuple[str, ...]
@@ -36,6 +37,7 @@ class AcceptedNight:
     lost: tuple[str, ...]
     is_settled: bool
     is_new: bool
+    waiting: tuple[str, ...] = ()
 
 
 def accept_waiting(journal: Journal, settled: Collection[str], directory: Path) -> list[AcceptedNight]:
@@ -65,7 +67,8 @@ def _accept(journal: Journal, run: Sequence[Session], directory: Path) -> Accept
         held = _held(directory, ids)
     except RunNotAcceptedError as error:
         why = " ".join(str(error).split())
-        return _outcome(ids, f"nothing accepted of {sum(expected.values())} green cases: {why}", settled=True)
+        said = f"nothing accepted of {sum(expected.values())} green cases: {why}"
+        return replace(_outcome(ids, said, settled=True), waiting=error.waiting)
     except StoreError as error:
         is_rejected = "was rejected on" in str(error)  # by a person, for good
         said = f"not accepted{'' if is_rejected else ', to be tried again'}: {error}"
@@ -73,15 +76,17 @@ def _accept(journal: Journal, run: Sequence[Session], directory: Path) -> Accept
     named = [(one.case, str(one)) for one in accepted.left_out]  # left out by acceptance, with reasons
     lost = tuple(sorted((expected - held - Counter(case for case, _ in named)).elements()))
     num_accepted = sum((expected & held).values())
+    waiting = waiting_texts(accepted.left_out)
     return AcceptedNight(
         sessions=ids,
         said=f"accepted {num_accepted} of {sum(expected.values())} judgeable green cases"
-        f"{_listed('lost', lost)}{_listed('left out', [text for _, text in named])}",
+        f"{_listed('lost', lost)}{_listed('left out', [text for _, text in named if text not in waiting])}",
         num_judgeable=sum(expected.values()),
         num_accepted=num_accepted,
         lost=lost,
         is_settled=True,
         is_new=bool(accepted.paths),
+        waiting=waiting,
     )
 
 

@@ -127,7 +127,10 @@ def _step(
     owner: str,
 ) -> Step:
     lost = [name for one in done for name in one.lost]
-    lines = [f"{', '.join(one.sessions)}: {one.said}" for one in done] or ["every session was settled before"]
+    waiting = [text for one in done for text in one.waiting]
+    lines = [*waiting, *(f"{', '.join(one.sessions)}: {one.said}" for one in done)] or [
+        "every session was settled before"
+    ]
     is_new = any(one.is_new for one in done)
     facts: dict[str, object] = {
         "num_accepted": sum(one.num_accepted for one in done if one.is_new),
@@ -135,7 +138,7 @@ def _step(
         "where": where,
     }
     lines.append(f"baselines are in {where}")
-    outcome = "failed" if lost else "done"
+    outcome = "failed" if lost else "warning" if waiting else "done"
     if promotion.mode == "pull-request" and promotion.branch is not None and is_new:
         opened = open_pull_request(
             head=topic(night, owner),

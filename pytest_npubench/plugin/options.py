@@ -200,6 +200,7 @@ OPTIONS = (
 )
 FLAGS = (
     ("accept", "accept this run's green cases as a baseline session, and name the others"),
+    ("accept-answers", "with --npubench-accept: also where a model's answers are no longer the accepted ones"),
     ("resume", "take over what the journal holds of the same fingerprint, and measure the rest"),
 )
 
@@ -210,7 +211,8 @@ def add_options(parser: pytest.Parser) -> None:
         group.addoption(option.flag, dest=option.key, metavar=option.metavar, default=None, help=option.help)
         parser.addini(option.key, f"{option.help} (as {option.flag})", default=None)
     for name, text in FLAGS:
-        group.addoption(f"--npubench-{name}", dest=f"npubench_{name}", action="store_true", default=False, help=text)
+        dest = f"npubench_{name.replace('-', '_')}"
+        group.addoption(f"--npubench-{name}", dest=dest, action="store_true", default=False, help=text)
 
 
 def register_markers(config: pytest.Config) -> None:

@@ -103,11 +103,13 @@ def accept_results(settings: Settings, exit_status: int, run: str) -> str:
     """
     from pytest_npubench.store.accept_run import accept_run
     from pytest_npubench.store.journal_runs import sessions_of
+    from pytest_npubench.store.waiting import Allowed
 
     journal = read_journal(settings.journal)
     try:
         sessions = sessions_of(journal, run)
-        return str(accept_run(journal, sessions, settings.baselines, exit_status=exit_status))
+        allowed = Allowed(answers=settings.accept_answers)
+        return str(accept_run(journal, sessions, settings.baselines, exit_status=exit_status, allowed=allowed))
     except RunNotAcceptedError as error:
         return f"nothing accepted: {error}"
 

@@ -66,6 +66,7 @@ class Settings:
     probe_timeout: float
     stall_timeout: float
     accept: bool
+    accept_answers: bool
     resume: bool
     is_default_baselines: bool
     remeasuring: bool
@@ -94,6 +95,7 @@ class Settings:
                 "compile_cache": here / values["compile_cache"] if values["compile_cache"] else None,
             },
             accept=config.getoption("npubench_accept") and not (remeasuring or child),
+            accept_answers=config.getoption("npubench_accept_answers"),
             resume=config.getoption("npubench_resume") and not (remeasuring or child),
             is_default_baselines=values["baselines"] == DEFAULT_BASELINES,
             remeasuring=remeasuring,

@@ -2,9 +2,9 @@
 
 Every green case enters that was measured and has a metric to judge by; every other is named with its reason: it is
 failed, invalid (also one that was throttled or shared its device) or regressed, nothing is judged by its metrics (gate
-"none"), its session was rejected, it was reset since, or an earlier run measured it. A run that was killed, interrupted
-or ended by an internal error enters not at all, and neither does one that failed while each of its cases is green:
-something else is wrong with it.
+"none"), its session was rejected, it was reset since, an earlier run measured it, or it waits for a person (waiting). A
+run that was killed, interrupted or ended by an internal error enters not at all, and neither does one that failed while
+each of its cases is green: something else is wrong with it.
 
 A baseline session is named as the journal's session that measured it; where that session measured on several devices,
 or with several stacks on one, SESSION@DEVICE. So the same run is recognised however often, and by whatever part, it is
@@ -29,6 +29,7 @@ from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.store.journal_reader import Journal, Record, Session
 from pytest_npubench.store.journal_runs import check_whole, run_of
 from pytest_npubench.store.json_text import JsonError, take
+from pytest_npubench.store.waiting import WAITS, Allowed, Waiting, answers_changed
 
 # nothing that fails, and nothing that was not measured
 GREEN = frozenset({"passed", "unchanged", "improved", "no-baseline", "inconclusive", "incomparable"})
@@ -45,6 +46,8 @@ class LeftOut:
 
     case: str
     reason: str
+    waits: bool = False
+    """For a person, who accepts it by name."""
 
     def __str__(self) -> str:
         return plain(f"{self.case} {self.reason}")
@@ -88,17 +91,32 @@ class _Sorted:
 
 
 def accept_run(
-    journal: Journal, sessions: Sequence[Session], directory: Path, *, exit_status: int | None = None
+    journal: Journal,
+    sessions: Sequence[Session],
+    directory: Path,
+    *,
+    exit_status: int | None = None,
+    allowed: Allowed | None = None,
 ) -> AcceptedRun:
     """Accept the green cases of a run's sessions into the baselines in `directory`, which is made where it is missing.
 
-    `exit_status` is the whole run's where the caller knows it; the sessions' own count in any case. Raises
-    RunNotAcceptedError with the reasons where no case can be accepted, JournalError where a record cannot be used,
-    BaselineError where a baseline cannot be read or written, or a case would be lost without a word.
+    `exit_status` is the whole run's where the caller knows it; the sessions' own count in any case. `allowed` is what a
+    person lets in by name. Raises RunNotAcceptedError with the reasons where no case can be accepted, JournalError
+    where a record cannot be used, BaselineError where a baseline cannot be read or written, or a case would be lost
+    without a word.
     """
     _check_ended(journal, sessions, exit_status)
     records = _latest(journal, (record for session in sessions for record in session.records if _is_case(record)))
-    found = _sorted_out(journal, records)
+    run = [record for session in sessions for member in run_of(journal, session) for record in member.records]
+    waiting = Waiting(
+        records=_latest(journal, filter(_is_case, run)),
+        directory=directory,
+        journal=journal.path,
+        key_of=cache(lambda digest: journal.fingerprint(digest).key()),
+        allowed=allowed or Allowed(),
+    )
+    waiting.allowed.check(records)
+    found = _sorted_out(journal, records, waiting)
     groups = tuple(
         SessionResults(
             session=name, key=key, git_revision=fingerprint.host.git_revision, results=tuple(results.values())
@@ -113,12 +131,12 @@ def accept_run(
             "are left out: some would be lost without a word; nothing was accepted, please report this"
         )
     if not groups:
-        raise RunNotAcceptedError(_nothing(len(records), found.left_out))
+        raise RunNotAcceptedError(_nothing(len(records), found.left_out), waiting_texts(found.left_out))
     accepted = Baselines(directory=directory, files=()).accept_sessions(groups)
     refused = [LeftOut(case=case, reason=f"is refused ({why})") for case, why in accepted.refused]
     left_out, num_cases = (*found.left_out, *refused), num_green - len(refused)
     if not num_cases:
-        raise RunNotAcceptedError(_nothing(len(records), left_out))
+        raise RunNotAcceptedError(_nothing(len(records), left_out), waiting_texts(left_out))
     return AcceptedRun(
         sessions=tuple(dict.fromkeys(group.session for group in groups)),
         num_cases=num_cases,
@@ -159,6 +177,11 @@ def _is_green(record: Record) -> bool:
     return record["verdict"]["kind"] in GREEN
 
 
+def waiting_texts(left_out: Iterable[LeftOut]) -> tuple[str, ...]:
+    """Those that a person may accept by name, with how."""
+    return tuple(str(case) for case in left_out if case.waits)
+
+
 def _nothing(num_cases: int, left_out: Sequence[LeftOut]) -> str:
     named = [found for found in left_out if found.reason != RESUMED]
     if not num_cases:
@@ -188,15 +211,15 @@ def _latest(journal: Journal, records: Iterable[Record]) -> list[Record]:
     return list(latest.values())
 
 
-def _sorted_out(journal: Journal, records: Sequence[Record]) -> _Sorted:
+def _sorted_out(journal: Journal, records: Sequence[Record], waiting: Waiting) -> _Sorted:
     found = _Sorted({}, [])
     names = _session_names(records)
     fingerprint_of = cache(journal.fingerprint)
     for record in records:
-        reason = RESUMED if record.get("resumed", False) else None if _is_green(record) else _red(record)
+        reason = RESUMED if record.get("resumed", False) else _against(record, waiting)
         if reason is None:
             try:
-                place, result = _place(record), _result(record)
+                place, result = _place(record), _result(record, waiting.reason(record))
             except JsonError as error:
                 raise JournalError(f"journal {journal.path}: case record {record['case']}: {error}") from None
             fingerprint = fingerprint_of(place.fingerprint)
@@ -206,8 +229,15 @@ def _sorted_out(journal: Journal, records: Sequence[Record]) -> _Sorted:
             else:
                 reason = NOT_JUDGEABLE
         if reason is not None:
-            found.left_out.append(LeftOut(case=record["case"], reason=reason))
+            found.left_out.append(LeftOut(case=record["case"], reason=reason, waits=reason.startswith(WAITS)))
     return found
+
+
+def _against(record: Record, waiting: Waiting) -> str | None:
+    """What is against accepting a case: that it is red, or waits for a person."""
+    if not _is_green(record) and not answers_changed(record):
+        return _red(record)
+    return waiting.why(record) or None
 
 
 Samples = tuple[int | float, ...]
@@ -238,7 +268,7 @@ def _session_names(records: Iterable[Record]) -> dict[_Place, str]:
     }
 
 
-def _result(record: Record) -> CaseResult:
+def _result(record: Record, reason: str) -> CaseResult:
     metrics = take(record, "metrics", (dict,))
     return CaseResult(
         hardware=record["hardware"],
@@ -249,13 +279,16 @@ def _result(record: Record) -> CaseResult:
             for name in metrics
             if take(metrics, name, (Mapping,), "metrics").get("gate") != "none"
         ),
-        frozen=_frozen(record),
+        frozen=_numbers(record, "frozen"),
+        work=_numbers(record, "work"),
+        reason=reason,
     )
 
 
-def _frozen(record: Record) -> dict[str, float]:
-    found = take(record, "frozen", (Mapping,)) if "frozen" in record else {}
-    return {name: float(take(found, name, (int, float), "frozen")) for name in found}
+def _numbers(record: Record, field: str) -> dict[str, float]:
+    """A field of numbers by name, which a record need not have."""
+    found = take(record, field, (Mapping,)) if field in record else {}
+    return {name: float(take(found, name, (int, float), field)) for name in found}
 
 
 def _metric(name: str, metric: Record) -> MetricResult:

@@ -13,6 +13,7 @@ from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.store.journal_format import new_id
 from pytest_npubench.store.journal_runs import chosen_sessions
+from pytest_npubench.store.waiting import Allowed
 from pytest_npubench.verdict import FAILING, VerdictKind
 
 
@@ -327,3 +328,166 @@ def test_a_metric_whose_unit_changed_names_the_case(write, path, directory):
     ):
         accept(path, directory)
     assert json.loads(next(directory.rglob("*.json")).read_text()) == before
+
+
+# -- what waits for a person
+
+ANSWERS = "buckets/answers/cpu-tiny-b4"
+ELSEWHERE = "buckets/profile/cpu-small-b4-bucket128"
+VECTOR = [float((7 * number) % 16) for number in range(32)]
+
+
+def judged(kind, ratio=None, **about):
+    return {**about, "verdict": {"kind": kind, "reason": f"it is {kind}", "ratio": ratio}}
+
+
+def improved(tbt_s, ratio=None, **about):
+    metrics = {"tbt_s": metric(tbt_s, tbt_s, **judged("improved", ratio or tbt_s / 0.01))}
+    return lambda digest: case(digest, kind="improved", metrics=metrics, **about)
+
+
+def answers(kind="unchanged", *, gate="answers", **about):
+    vector = metric(*VECTOR, **judged(kind, unit="", gate=gate, margin=1e-5))
+    metrics = {} if kind == "invalid" else {"answer_change": vector}
+    return lambda digest: case(digest, key=ANSWERS, kind=kind, metrics=metrics, **about)
+
+
+def steady(work=None, values=(0.0100, 0.0101, 0.0099)):
+    about = {"work": work} if work else {}
+    return [lambda digest, v=v: case(digest, metrics={"tbt_s": metric(v, v)}, **about) for v in values]
+
+
+@pytest.fixture
+def accepted(write, path, directory):
+    """accepted(*cases) is a night that enters as a whole; returns how many accepted sessions CASE has."""
+
+    def accepted(*cases):
+        write(*cases)
+        accept(path, directory)
+
+    return accepted
+
+
+def num_sessions(directory, name=CASE):
+    return sum(len(file.cases[name].sessions) for file in Baselines.load(directory).files if name in file.cases)
+
+
+def left_out(path, directory, **about):
+    try:
+        return {one.case: one.reason for one in accept(path, directory, **about).left_out}
+    except RunNotAcceptedError as error:
+        return {"": str(error)}
+
+
+def test_other_answers_keep_their_whole_campaign_out(write, path, directory):
+    write(case, answers("regressed"), lambda digest: case(digest, key=ELSEWHERE), end={**END, "exit_status": 1})
+    assert left_out(path, directory) == dict.fromkeys((CASE, ANSWERS), "other answers: pass --accept-answers")
+    assert (num_sessions(directory), num_sessions(directory, ELSEWHERE)) == (0, 1)
+    assert accept(path, directory, allowed=Allowed(answers=True)).left_out == ()
+    (file,) = Baselines.load(directory).files
+    assert file.cases[ANSWERS].sessions[0].metrics["answer_change"].processes == (tuple(VECTOR),)
+
+
+@pytest.mark.parametrize("kind", ["failed", "invalid"])
+def test_wrong_answers_are_let_in_by_nobody(write, path, directory, kind):
+    write(case, answers(kind), lambda digest: case(digest, key=ELSEWHERE), end={**END, "exit_status": 1})
+    found = left_out(path, directory, allowed=Allowed(answers=True))
+    assert found[CASE] == f"is of a model whose answers are {kind}: {ANSWERS}"
+    assert found[ANSWERS].startswith(f"is {kind}")
+
+
+def test_what_regressed_beside_answers_is_no_matter_of_answers(write, path, directory):
+    write(case, answers("regressed", gate="exact"), end={**END, "exit_status": 1})
+    assert left_out(path, directory, allowed=Allowed(answers=True)).keys() == {""}
+
+
+def test_the_answers_of_another_device_say_nothing(write, path, directory):
+    write(case, answers("regressed", device="cuda:1"), end={**END, "exit_status": 1})
+    assert left_out(path, directory).keys() == {ANSWERS}
+
+
+@pytest.mark.parametrize(
+    ("values", "tbt_s", "waits"),
+    [
+        ((0.0100, 0.0101, 0.0099), 0.0050, True),
+        ((0.0100, 0.0101, 0.0099), 0.0093, True),
+        ((0.0100, 0.0101, 0.0099), 0.0097, False),  # a newer driver
+        ((0.0100, 0.0080, 0.0120), 0.0075, False),  # sessions differ by a third
+        ((0.0100, 0.0080, 0.0120), 0.0060, True),
+    ],
+)
+def test_an_improvement_beyond_what_sessions_differ_by_waits(write, accepted, path, directory, values, tbt_s, waits):
+    for night in steady(values=values):
+        accepted(night)
+    session = write(improved(tbt_s))
+    found = left_out(path, directory)
+    assert num_sessions(directory) == (3 if waits else 4)
+    if waits:
+        command = f"npubench baseline accept {path} --session {session} --improved {CASE} --reason TEXT"
+        assert found[""].startswith(
+            f"{CASE} waits for a person: tbt_s is {1 - tbt_s / 0.01:.0%} better, where accepted"
+        )
+        assert found[""].endswith(f"; what it did was not counted; {command}")
+
+
+def test_it_enters_where_the_model_answers_and_works_as_accepted(write, accepted, path, directory):
+    for night in steady(work={"steps": 33.0}):
+        accepted(night)
+    write(improved(0.005, work={"steps": 33.0}), answers())
+    assert left_out(path, directory) == {}
+    assert num_sessions(directory) == 4
+
+
+@pytest.mark.parametrize(
+    ("work", "kind", "doubt"),
+    [
+        ({"steps": 17.0}, "unchanged", "steps: 17 where 33 were accepted"),
+        ({}, "unchanged", "what it did was not counted"),
+        ({"steps": 33.0}, "no-baseline", "its model's answers were not compared"),
+        ({"steps": 33.0}, "inconclusive", "its model's answers were not compared"),
+        ({"steps": 33.0}, None, "its model's answers were not compared"),
+    ],
+)
+def test_it_waits_where_either_is_not_so(write, accepted, path, directory, work, kind, doubt):
+    for night in steady(work={"steps": 33.0}):
+        accepted(night)
+    write(improved(0.005, **({"work": work} if work else {})), *([answers(kind)] if kind else []))
+    assert f"; {doubt}; npubench baseline accept " in "".join(left_out(path, directory).values())
+    assert num_sessions(directory) == 3
+
+
+def test_a_person_lets_it_in_by_name_and_from_then_on_its_level_is_known(write, accepted, path, directory):
+    for night in steady():
+        accepted(night)
+    write(improved(0.005), lambda digest: case(digest, key=OTHER))
+    allowed = Allowed(improved=("buckets/profile/*-bucket128",), reason="fused kernel, issue 71")
+    assert accept(path, directory, allowed=allowed).left_out == ()
+    (file,) = Baselines.load(directory).files
+    assert [session.reason for session in file.cases[CASE].sessions] == ["", "", "", "fused kernel, issue 71"]
+    assert [session.reason for session in file.cases[OTHER].sessions] == [""]
+    assert left_out(path, directory) == {}  # the same run again
+    write(improved(0.00495))
+    assert left_out(path, directory) == {}
+    write(improved(0.0045))
+    assert "waits for a person" in left_out(path, directory)[""]
+
+
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        ({"improved": ("buckets/profile/cpu-tiny-b4-bucket129",), "reason": "x"}, "no case of the run .* did you mean"),
+        ({"improved": (CASE,), "reason": " "}, "needs a --reason"),
+    ],
+)
+def test_a_name_that_is_none_and_a_reason_that_is_none(write, path, directory, about, words):
+    write(case)
+    with pytest.raises(BaselineError, match=words):
+        accept(path, directory, allowed=Allowed(**about))
+
+
+def test_a_counter_that_became_nothing_waits(write, accepted, path, directory):
+    for _ in range(3):
+        accepted(lambda digest: case(digest, metrics={"loaded": metric(4096, unit="B", gate="exact")}))
+    loaded = metric(0, unit="B", gate="exact", **judged("improved", 0.0))
+    write(lambda digest: case(digest, kind="improved", metrics={"loaded": loaded}))
+    assert "waits for a person: loaded improved; " in left_out(path, directory)[""]

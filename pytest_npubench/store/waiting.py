@@ -1,0 +1,172 @@
+"""What a person lets into the baselines and nobody else: other answers of a model, improvements that nobody explained.
+
+A model whose answers changed, or are wrong, is another model: no time of its campaign enters. A case that became
+faster by more than a change of stack explains may have left work out. It enters by itself only where its model answers
+as before and where what it did, counted, is what was accepted. A level that a person let in once is explained from then
+on.
+
+Worked example: accepted sessions of 10.0 to 10.2 ms differ by 2 %. Tonight's 5.0 ms are 50 % better than 10.1 ms,
+beyond the larger of 5 % and 2 %, so the case waits. Tonight's 9.7 ms would not.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from pytest_npubench.core.case import campaign_of, is_answers
+from pytest_npubench.errors import BaselineError, did_you_mean
+from pytest_npubench.store.accepted_session import NUM_WINDOW_SESSIONS, AcceptedSession
+from pytest_npubench.store.baselines import Baselines
+from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.journal_reader import Record
+from pytest_npubench.verdict import FAILING
+from pytest_npubench.verdict.result import OF_ANSWERS
+from pytest_npubench.verdict.work import differences
+
+if TYPE_CHECKING:
+    from pytest_npubench.verdict.observations import Session
+
+EXPLAINED = 0.05  # by a newer driver or compiler
+WAITS = "waits for a person"
+OTHER_ANSWERS = "other answers: pass --accept-answers"
+RED = frozenset(kind.value for kind in FAILING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """What a person let in: answers that changed; and improvements of cases (keys, ids, or patterns of either), with
+    the reason, which stands in the file.
+
+    Raises BaselineError where there is no reason for an improvement.
+    """
+
+    answers: bool = False
+    improved: tuple[str, ...] = ()
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.improved and not self.reason.strip():
+            raise BaselineError("--improved needs a --reason, which stands in the file")
+
+    def check(self, records: Sequence[Record]) -> None:
+        """Raises BaselineError where a name is that of no case."""
+        for wanted in self.improved:
+            if not any(_is_named(record, wanted) for record in records):
+                hint = did_you_mean(wanted, {record["case"] for record in records})
+                raise BaselineError(f"--improved {wanted}: no case of the run has that key or id{hint}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """Of the cases of a run, those that wait. `records` are the run's case records; `key_of` finds the key of a
+    fingerprint's digest."""
+
+    records: Sequence[Record]
+    directory: Path
+    journal: Path
+    key_of: Callable[[str], FingerprintKey]
+    allowed: Allowed
+
+    def why(self, record: Record) -> str:
+        """Why a case does not enter; empty where nothing is against it. Raises BaselineError where a baseline cannot be
+        read."""
+        for answers in self._answers_of(record):
+            kind = answers["verdict"]["kind"]
+            if answers_changed(answers):
+                if not self.allowed.answers:
+                    return OTHER_ANSWERS
+            elif kind in RED:
+                return f"is of a model whose answers are {kind}: {answers['case']}"
+        return "" if self.reason(record) else self._improvement(record)
+
+    def reason(self, record: Record) -> str:
+        """Why a person lets in the improvement of a case; empty where there is none, or nobody does."""
+        is_named = any(_is_named(record, wanted) for wanted in self.allowed.improved)
+        return self.allowed.reason if is_named and self._improvement(record) else ""
+
+    def _answers_of(self, record: Record) -> list[Record]:
+        about = (campaign_of(record["case"]), record.get("device"))
+        return [
+            other
+            for other in self.records
+            if is_answers(other["case"]) and (campaign_of(other["case"]), other.get("device")) == about
+        ]
+
+    def _improvement(self, record: Record) -> str:
+        metrics = record.get("metrics") or {}
+        improved = [name for name in metrics if _kind(metrics[name]) == "improved"]
+        accepted = self._accepted(record) if improved else ()
+        doubt = self._doubt(record, accepted) if improved else ""
+        for name in improved if doubt else ():
+            sessions = [session for session in accepted if name in session.metrics][-NUM_WINDOW_SESSIONS:]
+            if sessions and (by := _unexplained(name, metrics[name], sessions)):
+                options = f"--session {record['session']} --improved {quote(record['case'])} --reason TEXT"
+                return f"{WAITS}: {by}; {doubt}; npubench baseline accept {quote(str(self.journal))} {options}"
+        return ""
+
+    def _doubt(self, record: Record, accepted: Sequence[AcceptedSession]) -> str:
+        """Why an improvement may be none, in words; empty where the model answers and works as accepted."""
+        work = record.get("work") or {}
+        known = next((session.work for session in reversed(accepted) if session.work), {})
+        if told := differences(work, known):
+            return ", ".join(told)
+        if not (work and known):
+            return "what it did was not counted"
+        kinds = {answers["verdict"]["kind"] for answers in self._answers_of(record)}
+        return "" if kinds == {"unchanged"} else "its model's answers were not compared"
+
+    def _accepted(self, record: Record) -> tuple[AcceptedSession, ...]:
+        key = self.key_of(record["fingerprint"])
+        histories = self._baselines.histories(record["case"], key, digest=record["digest"])
+        return tuple(session for one in histories for session in one)
+
+    @cached_property
+    def _baselines(self) -> Baselines:
+        return Baselines.load(self.directory, missing_ok=True)
+
+
+def answers_changed(record: Record) -> bool:
+    """Whether a case of answers regressed, and by nothing but answers."""
+    red = [metric.get("gate") for metric in (record.get("metrics") or {}).values() if _kind(metric) == "regressed"]
+    is_red = is_answers(record["case"]) and record["verdict"]["kind"] == "regressed"
+    return is_red and bool(red) and OF_ANSWERS.issuperset(red)
+
+
+def _is_named(record: Record, wanted: str) -> bool:
+    return any(name == wanted or fnmatch.fnmatchcase(name, wanted) for name in (record["case"], record["id"]))
+
+
+def _kind(metric: Mapping[str, Any]) -> str | None:
+    return (metric.get("verdict") or {}).get("kind")
+
+
+def _unexplained(name: str, metric: Mapping[str, Any], accepted: Sequence[AcceptedSession]) -> str:
+    """By how much a metric improved, in words; empty where that is no more than stacks or sessions differ by. A counter
+    that was or became 0 has no ratio: its improvement is never explained."""
+    from pytest_npubench.verdict.observations import UnusableError, session_entries  # with it comes numpy
+
+    is_difference = metric.get("gate") == "difference"
+    tonight = metric.get("processes") or [metric["samples"] or [metric["value"]]]
+
+    def entry(session: Session) -> float:
+        return float(session_entries(session, "difference" if is_difference else "ratio", metric["better"]).mean())
+
+    try:
+        now, before = entry(tonight), [entry(session.metrics[name].processes) for session in accepted]
+    except UnusableError:
+        return f"{name} improved"
+    enough = EXPLAINED if is_difference else -math.log1p(-EXPLAINED)
+    gain, differ = statistics.median(before) - now, max(before) - min(before)
+    named = [level for level, session in zip(before, accepted, strict=True) if session.reason]
+    if gain <= max(enough, differ) or any(level - now <= enough for level in named):
+        return ""
+    by, apart = (f"{size:.3g}" if is_difference else f"{-math.expm1(-size):.0%}" for size in (gain, differ))
+    return f"{name} is {by} better, where accepted sessions differ by {apart}"
