@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pytest_npubench.comparison.observation import Observation
-from pytest_npubench.core.case import campaign_of
+from pytest_npubench.core.case import campaign_of, is_answers
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL
 
@@ -21,13 +21,21 @@ def campaigns_with_other_answers(judged: Judged) -> frozenset[str]:
     return frozenset(
         campaign_of(observation.case)
         for observation, verdict in judged
-        if observation.gate in OF_ANSWERS and verdict.kind is VerdictKind.REGRESSED
+        if is_of_answers(observation) and verdict.kind is VerdictKind.REGRESSED
     )
+
+
+def is_of_answers(observation: Observation) -> bool:
+    return observation.gate in OF_ANSWERS or is_answers(observation.case)
 
 
 def other_answers(observation: Observation, verdict: Verdict, campaigns: frozenset[str]) -> str:
     """What stands before the verdict of a metric whose model answers otherwise; empty for any other."""
-    if observation.gate not in STATISTICAL or campaign_of(observation.case) not in campaigns:
+    if (
+        is_of_answers(observation)
+        or observation.gate not in STATISTICAL
+        or campaign_of(observation.case) not in campaigns
+    ):
         return ""
     better, worse = ("faster", "slower") if observation.unit == "s" else ("better", "worse")
     if verdict.kind is VerdictKind.IMPROVED:

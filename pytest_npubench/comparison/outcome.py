@@ -1,8 +1,8 @@
 """What came of a comparison: rows with their verdicts, what the suite and the canaries did as a whole, and the exit
 status that a gate ends with.
 
-Exit status: 1 where a case, the suite or the canaries regressed; else 3 where too large a share of the comparison could
-not be decided; else 0.
+Exit status: 1 where a case, the suite, the canaries or a model's answers regressed; else 3 where too large a share of
+the comparison could not be decided; else 0.
 
 Worked example: 10 metrics, of which 4 inconclusive and 2 of a case that is gone: 6 / 10 undecided, above 0.5: 3.
 """
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from pytest_npubench.comparison.members import Missing
 from pytest_npubench.comparison.observation import Observation
+from pytest_npubench.comparison.other_answers import campaigns_with_other_answers
 from pytest_npubench.verdict import Verdict, VerdictKind
 
 MOVED = frozenset({VerdictKind.REGRESSED, VerdictKind.IMPROVED})
@@ -30,7 +31,8 @@ class Row:
     """One metric of a case. before and after are the levels that were judged (upgrade._level): after / before is the
     verdict's ratio, after - before where metrics are compared by differences. None where not compared.
 
-    `with_suite` says that it moved, but by no more than the suite did as a whole.
+    `with_suite` says that it moved, but by no more than the suite did as a whole; `other_answers` in words that the
+    model answers otherwise.
     """
 
     definition: Observation
@@ -38,10 +40,16 @@ class Row:
     before: float | None = None
     after: float | None = None
     with_suite: bool = False
+    other_answers: str = ""
 
     @property
     def name(self) -> str:
         return f"{self.definition.case} {self.definition.metric}"
+
+    @property
+    def title(self) -> str:
+        """Its name, behind what has to be known before its figures."""
+        return f"{self.other_answers}: {self.name}" if self.other_answers else self.name
 
     @property
     def kind(self) -> VerdictKind:
@@ -58,13 +66,15 @@ class Described:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """suites: the verdicts of what all cases of a kind of metric did alike, each with the name of the kind."""
+    """suites: the verdicts of what all cases of a kind of metric did alike, each with the name of the kind. answers:
+    the metrics of what models answer, which are a family of their own."""
 
     old: Described
     new: Described
     stack: tuple[str, ...]
     canary: Verdict | None
     canaries: tuple[Row, ...]
+    answers: tuple[Row, ...]
     suites: tuple[tuple[str, Verdict], ...]
     rows: tuple[Row, ...]
     only_old: tuple[Missing, ...]
@@ -77,7 +87,12 @@ class Comparison:
     @property
     def counted(self) -> tuple[Row, ...]:
         """The rows that the share of the undecided is of: the canaries only where nothing else was compared."""
-        return self.rows or self.canaries
+        return (*self.answers, *self.rows) or self.canaries
+
+    @property
+    def other_answers(self) -> tuple[str, ...]:
+        """The campaigns whose model answers otherwise in B."""
+        return tuple(sorted(campaigns_with_other_answers((row.definition, row.verdict) for row in self.answers)))
 
     @property
     def num_compared(self) -> int:
@@ -95,7 +110,7 @@ class Comparison:
 
     @property
     def regressed(self) -> bool:
-        kinds = [row.kind for row in self.rows] + [verdict.kind for _, verdict in self.suites]
+        kinds = [row.kind for row in (*self.answers, *self.rows)] + [verdict.kind for _, verdict in self.suites]
         return VerdictKind.REGRESSED in (*kinds, self.canary.kind if self.canary else None)
 
     def exit_status(self, undecided_share: float) -> int:

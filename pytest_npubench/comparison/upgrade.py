@@ -1,8 +1,10 @@
-"""The upgrade gate: what changed from side A to side B, told apart as what the device, the suite and each case did.
+"""The upgrade gate: what changed from side A to side B, told apart as what the device, the suite and each case did, and
+what models answer.
 
 Canaries are judged among themselves, all other metrics family by family, as in a nightly run. With 3 sessions or more
 on either side a metric is judged by its two samples of nights (two_samples); with fewer in B as a run is judged against
 its baseline: each process of B's sessions counts as a process of that run. Below 3 sessions in A there is no baseline.
+Answers of models need no statistics: the newest of B against the newest of A.
 """
 
 from __future__ import annotations
@@ -13,16 +15,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_npubench.comparison.members import Common, ComparedMetric, common
-from pytest_npubench.comparison.observation import CANARY, is_canary
+from pytest_npubench.comparison.observation import CANARY, Observation, answer_distance, is_canary, judge_alone
 from pytest_npubench.comparison.optimum import moved_optima
+from pytest_npubench.comparison.other_answers import campaigns_with_other_answers, is_of_answers, other_answers
 from pytest_npubench.comparison.outcome import Comparison, Described, Row, canary_verdict, moved_with
 from pytest_npubench.comparison.sides import Side
 from pytest_npubench.comparison.stack_changes import stack_changes
 from pytest_npubench.comparison.two_samples import MIN_SESSIONS, judge_two_samples
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.verdict import Judged, Verdict, VerdictKind, judge_jointly
-from pytest_npubench.verdict.exact import judge_exact
 from pytest_npubench.verdict.observations import Session, UnusableError, session_entries
+from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL
 
 Members = Mapping[str, ComparedMetric]
 JudgeFamily = Callable[[Members, float, float], Iterable[Judged]]
@@ -47,10 +50,7 @@ def weigh(old: Side, new: Side, found: Common, judge: JudgeFamily, margin: float
     families: dict[tuple[str, ...], dict[str, ComparedMetric]] = {}
     for member in found.members:
         families.setdefault(member.family, {})[" ".join(member.key)] = member
-    rows: list[Row] = []
-    canaries: list[Row] = []
-    for definition, verdict in found.incomparable:
-        (canaries if is_canary(definition.case) else rows).append(Row(definition=definition, verdict=verdict))
+    judged_rows = [Row(definition=definition, verdict=verdict) for definition, verdict in found.incomparable]
     suites: list[tuple[str, Verdict]] = []
     together: list[tuple[str, Verdict]] = []  # what many canaries have in common
     for family, members in families.items():
@@ -59,17 +59,26 @@ def weigh(old: Side, new: Side, found: Common, judge: JudgeFamily, margin: float
         for judged in _judged(members, judge, own_margin, q):
             of_canaries = family[0] == CANARY
             suite = None if of_canaries else judged.suite
-            (canaries if of_canaries else rows).extend(
+            judged_rows += [
                 _row(members[name], verdict, suite, own_margin) for name, verdict in judged.verdicts.items()
-            )
+            ]
             if judged.suite is not None:
                 (together if of_canaries else suites).append((family[3], _plainly(judged.suite)))
+    canaries = [row for row in judged_rows if is_canary(row.definition.case)]
+    answers = [row for row in judged_rows if is_of_answers(row.definition)]
+    others = campaigns_with_other_answers((row.definition, row.verdict) for row in answers)
+    rows = [
+        replace(row, other_answers=other_answers(row.definition, row.verdict, others))
+        for row in judged_rows
+        if not (is_canary(row.definition.case) or is_of_answers(row.definition))
+    ]
     return Comparison(
         old=Described(label=old.label, num_sessions=len(old.sessions)),
         new=Described(label=new.label, num_sessions=len(new.sessions)),
         stack=stack_changes(old.sessions, new.sessions),
         canary=canary_verdict(canaries, [verdict for _, verdict in together]),
         canaries=tuple(canaries),
+        answers=tuple(answers),
         suites=tuple(suites),
         rows=tuple(rows),
         only_old=found.only_old,
@@ -79,18 +88,19 @@ def weigh(old: Side, new: Side, found: Common, judge: JudgeFamily, margin: float
 
 
 def _judged(members: Members, judge: JudgeFamily, margin: float, q: float) -> Iterable[Judged]:
-    if next(iter(members.values())).definition.gate != "exact":
+    if next(iter(members.values())).definition.gate in STATISTICAL:
         return judge(members, margin, q)
     verdicts = {
-        name: judge_exact(
-            list(member.old.values()),
-            flat(member.new.values()),
-            better=member.definition.better,
-            margin=member.definition.margin,
-        )
-        for name, member in members.items()
+        name: _plainly(judge_alone(_now(member), list(member.old.values()))) for name, member in members.items()
     }
     return [Judged(verdicts=verdicts, suspects=(), suite=None)]
+
+
+def _now(member: ComparedMetric) -> Observation:
+    """What B's sessions measured of a metric that needs no statistics; of answers the newest."""
+    sessions = list(member.new.values())
+    chosen = sessions[-1:] if member.definition.gate in OF_ANSWERS else sessions
+    return replace(member.definition, processes=tuple(map(tuple, flat(chosen))))
 
 
 def judge_sessions(members: Members, margin: float, q: float) -> Iterable[Judged]:
@@ -136,7 +146,7 @@ def _worded(judged: Judged) -> Judged:
 
 def _plainly(verdict: Verdict) -> Verdict:
     """Nobody accepted these sessions: they are those of A."""
-    return replace(verdict, reason=verdict.reason.replace("accepted ", ""))
+    return replace(verdict, reason=verdict.reason.replace("the accepted ", "A's ").replace("accepted ", ""))
 
 
 def _no_baseline(member: ComparedMetric) -> Verdict:
@@ -148,14 +158,19 @@ def _row(member: ComparedMetric, verdict: Verdict, suite: Verdict | None, margin
     with_suite = moved_with(suite, verdict, member.definition, margin)
     if with_suite:
         verdict = replace(verdict, reason=f"{verdict.reason}; moved with the suite")
-    before = _level(member, member.old.values())
-    return Row(
-        definition=member.definition,
-        verdict=verdict,
-        before=before,
-        after=_moved(member, before, verdict),
-        with_suite=with_suite,
-    )
+    before, after = _levels(member, verdict)
+    return Row(definition=member.definition, verdict=verdict, before=before, after=after, with_suite=with_suite)
+
+
+def _levels(member: ComparedMetric, verdict: Verdict) -> tuple[float | None, float | None]:
+    """Where A and B stand. Two vectors of answers have no levels: B has the distance."""
+    old, new = list(member.old.values()), list(member.new.values())
+    if member.definition.gate == "answers":
+        return None, answer_distance(_now(member), old)
+    if member.definition.gate in OF_ANSWERS:
+        return _level(member, old[-1:]), _level(member, new[-1:])
+    before = _level(member, old)
+    return before, _moved(member, before, verdict)
 
 
 def _level(member: ComparedMetric, sessions: Iterable[Session]) -> float | None:
@@ -164,7 +179,7 @@ def _level(member: ComparedMetric, sessions: Iterable[Session]) -> float | None:
     Worked example: better quartiles of 10 and 10.2 ms are a level of 10.1 ms, whatever the medians are.
     """
     definition, scale = member.definition, member.scale
-    if definition.gate == "exact":
+    if definition.gate not in STATISTICAL:
         return statistics.median(value for session in sessions for samples in session for value in samples)
     try:
         entries = [session_entries(session, scale, definition.better).mean() for session in sessions]

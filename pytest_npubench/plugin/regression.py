@@ -27,6 +27,7 @@ from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict import FAILING, Verdict, VerdictKind
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, Judgement, Metric
+from pytest_npubench.verdict.work import differences
 
 Again = Callable[[Sequence[str], int], Mapping[Key, tuple[float, ...]]]
 NOT_COMPARED = frozenset({VerdictKind.INVALID})
@@ -112,8 +113,19 @@ class Regression:
             for name, found in observations.items()
             if (distance := answer_distance(found, list(histories[name].sessions.values()))) is not None
         }
-        judgements = {case.case: _with_verdicts(case, observations, verdicts, distances) for case in cases}
+        judgements = {
+            case.case: self._with_work(case, _with_verdicts(case, observations, verdicts, distances), key)
+            for case in cases
+        }
         return Compared(judgements=judgements, suites=findings.suites)
+
+    def _with_work(self, case: MeasuredCase, judgement: Judgement, key: FingerprintKey) -> Judgement:
+        """What the case did otherwise than accepted stands beside its verdict."""
+        if not judgement.work:
+            return judgement
+        accepted = self.baselines.work(case.case, key, digest=case.digest, across=self.across)
+        reason = "; ".join([judgement.verdict.reason, *differences(judgement.work, accepted)])
+        return replace(judgement, verdict=replace(judgement.verdict, reason=reason))
 
     def _escalated(self, observation: Observation, verdict: Verdict, key: FingerprintKey) -> Verdict:
         """Inconclusive and worse for so many sessions in a row, since the case's last reset, is a regression."""

@@ -66,6 +66,8 @@ def comparison_json(found: Comparison, status: int) -> dict[str, Any]:
         "stack": list(found.stack),
         "canary": _verdict_json(found.canary) if found.canary else None,
         "canaries": [_row_json(row) for row in found.canaries],
+        "answers": [_row_json(row) for row in found.answers],
+        "other_answers": list(found.other_answers),
         "suites": [{"unit": name, **_verdict_json(verdict)} for name, verdict in found.suites],
         "cases": [_row_json(row) for row in found.rows],
         "only_a": [asdict(item) for item in found.only_old],
@@ -90,6 +92,7 @@ def _print(console: Console, found: Comparison) -> None:
     if not found.suites:
         console.print(cell("   all cases: too few cases or sessions to tell what they have in common"))
     _canaries(console, found.canaries)
+    _answers(console, found.answers)
     for kind, with_suite, title in GROUPS:
         _group(console, title, found.of_kind(kind, with_suite=with_suite))
     _missing(console, "only in A: no longer measured", found.only_old)
@@ -121,6 +124,16 @@ def _canaries(console: Console, rows: Sequence[Row]) -> None:
         console.print(_table(told))
 
 
+def _answers(console: Console, rows: Sequence[Row]) -> None:
+    """What models answer: those that are not the same by name."""
+    if rows:
+        unchanged = sum(row.kind is VerdictKind.UNCHANGED for row in rows)
+        _heading(console, f"answers of models ({unchanged} of {len(rows)} unchanged)")
+        for row in rows:
+            if row.kind is not VerdictKind.UNCHANGED:
+                _verdict_line(console, row.name, row.verdict)
+
+
 def _group(console: Console, title: str, rows: Sequence[Row]) -> None:
     if rows:
         _heading(console, f"{title} ({len(rows)})")
@@ -136,7 +149,9 @@ def _size(row: Row) -> float:
 def _table(rows: Sequence[Row]) -> PlainTable:
     """Figures where there are any; the reason in words where the figures do not tell it."""
     table = PlainTable(box=None, pad_edge=True, header_style="dim")
-    table.add_column("case and metric", overflow="fold", min_width=min(WIDEST_NAME, max(len(row.name) for row in rows)))
+    table.add_column(
+        "case and metric", overflow="fold", min_width=min(WIDEST_NAME, max(len(row.title) for row in rows))
+    )
     if with_figures := any(row.verdict.ratio is not None for row in rows):
         for name in ("A", "B", "B / A", "95 % interval", "detectable"):
             table.add_column(name, justify="right", no_wrap=True)
@@ -144,7 +159,7 @@ def _table(rows: Sequence[Row]) -> PlainTable:
         table.add_column("why", min_width=16)
     for row in rows:
         words = [cell("" if row.verdict.interval else row.verdict.reason)] if with_words else []
-        table.add_row(row.name, *(_figures(row) if with_figures else ()), *words)
+        table.add_row(row.title, *(_figures(row) if with_figures else ()), *words)
     return table
 
 
@@ -181,10 +196,10 @@ def _counts(found: Comparison) -> str:
     kinds = [row.kind for row in found.counted]
     counts = [f"{kinds.count(kind)} {kind.value}" for kind in VerdictKind if kind in kinds]
     gone = [f"{len(found.only_old)} gone"] if found.only_old else []
-    what = "metrics" if found.rows else "canaries and nothing else"
-    return (
-        f"{len(kinds)} {what}: {', '.join([*counts, *gone])}; {found.num_undecided} of {found.num_compared} undecided"
-    )
+    what = "metrics" if found.counted != found.canaries else "canaries and nothing else"
+    not_safe = f"other answers, so not safe: {', '.join(found.other_answers)}; " if found.other_answers else ""
+    undecided = f"{found.num_undecided} of {found.num_compared} undecided"
+    return f"{not_safe}{len(kinds)} {what}: {', '.join([*counts, *gone])}; {undecided}"
 
 
 def _row_json(row: Row) -> dict[str, Any]:
@@ -195,6 +210,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "before": row.before,
         "after": row.after,
         "with_suite": row.with_suite,
+        "other_answers": row.other_answers,
         **_verdict_json(row.verdict),
     }
 

@@ -32,9 +32,13 @@ def comparison_page(found: Comparison) -> str:
             headline=_headline(found, counts),
             tone="bad" if found.regressed else "neutral" if found.num_undecided else "good",
             counts=[(kind.value, tone_of(kind), number) for kind, number in counts.items()],
-            whole=[*([("canary kernels", found.canary)] if found.canary else []), *found.suites],
+            whole=[
+                *((row.name, row.verdict) for row in found.answers if row.kind is VerdictKind.REGRESSED),
+                *([("canary kernels", found.canary)] if found.canary else []),
+                *found.suites,
+            ],
             picture=_picture(found.counted),
-            rows=_rows([*found.canaries, *found.rows]),
+            rows=_rows([*found.canaries, *found.answers, *found.rows]),
             gone=[("only in A: no longer measured", found.only_old), ("only in B: new", found.only_new)],
             draw=draw,
         )
@@ -45,6 +49,8 @@ def comparison_page(found: Comparison) -> str:
 def _headline(found: Comparison, counts: Counter[VerdictKind]) -> str:
     regressed = counts[VerdictKind.REGRESSED]
     undecided = f"{found.num_undecided} of {found.num_compared} undecided"
+    if found.other_answers:
+        return f"Other answers, so not safe; {regressed} of {found.num_compared} regressed, {undecided}"
     if regressed:
         return f"{regressed} of {found.num_compared} regressed, {undecided}"
     return f"{'The suite as a whole regressed' if found.regressed else 'No regression found'}, {undecided}"
@@ -89,7 +95,7 @@ def _rows(rows: Sequence[Row]) -> Table:
         (
             ("case", lambda row: row.definition.case),
             ("metric", lambda row: row.definition.metric),
-            ("verdict", lambda row: f"{row.kind.value}{' as the suite did' if row.with_suite else ''}"),
+            ("verdict", _verdict),
             ("A", lambda row: _figures(row)[0]),
             ("B", lambda row: _figures(row)[1]),
             ("change", lambda row: _change(row, row.verdict.ratio)),
@@ -98,6 +104,11 @@ def _rows(rows: Sequence[Row]) -> Table:
         ),
         rows,
     )
+
+
+def _verdict(row: Row) -> str:
+    kind = f"{row.kind.value}{' as the suite did' if row.with_suite else ''}"
+    return f"{row.other_answers}: {kind}" if row.other_answers else kind
 
 
 def _figures(row: Row) -> list[str]:

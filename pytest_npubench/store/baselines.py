@@ -130,6 +130,11 @@ class Baselines:
         ]
         return max(found, key=lambda one: one[0])[1] if found else None
 
+    def work(self, case: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()) -> Mapping[str, float]:
+        """What the case did, counted, in the newest accepted session that says so; empty where none does."""
+        sessions = [session for one in self.histories(case, key, digest=digest, across=across) for session in one]
+        return next((session.work for session in reversed(sessions) if session.work), {})
+
     def under_other_stack(
         self, case: str, metric: str, key: FingerprintKey, *, digest: str
     ) -> tuple[AcceptedSession, tuple[str, ...]] | None:

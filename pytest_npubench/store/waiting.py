@@ -103,22 +103,22 @@ class Waiting:
     def _improvement(self, record: Record) -> str:
         metrics = record.get("metrics") or {}
         improved = [name for name in metrics if _kind(metrics[name]) == "improved"]
-        accepted = self._accepted(record) if improved else ()
-        doubt = self._doubt(record, accepted) if improved else ""
-        for name in improved if doubt else ():
-            sessions = [session for session in accepted if name in session.metrics][-NUM_WINDOW_SESSIONS:]
+        if not improved or not (doubt := self._doubt(record)):
+            return ""
+        for name in improved:
+            sessions = [session for session in self._accepted(record) if name in session.metrics][-NUM_WINDOW_SESSIONS:]
             if sessions and (by := _unexplained(name, metrics[name], sessions)):
                 options = f"--session {record['session']} --improved {quote(record['case'])} --reason TEXT"
                 return f"{WAITS}: {by}; {doubt}; npubench baseline accept {quote(str(self.journal))} {options}"
         return ""
 
-    def _doubt(self, record: Record, accepted: Sequence[AcceptedSession]) -> str:
+    def _doubt(self, record: Record) -> str:
         """Why an improvement may be none, in words; empty where the model answers and works as accepted."""
-        work = record.get("work") or {}
-        known = next((session.work for session in reversed(accepted) if session.work), {})
-        if told := differences(work, known):
+        key, work = self.key_of(record["fingerprint"]), record.get("work") or {}
+        accepted = self._baselines.work(record["case"], key, digest=record["digest"])
+        if told := differences(work, accepted):
             return ", ".join(told)
-        if not (work and known):
+        if not (work and accepted):
             return "what it did was not counted"
         kinds = {answers["verdict"]["kind"] for answers in self._answers_of(record)}
         return "" if kinds == {"unchanged"} else "its model's answers were not compared"

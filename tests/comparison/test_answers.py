@@ -1,17 +1,25 @@
 """Answers of a model in a comparison: a family of their own, across stacks, before every time of their campaign."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
+import numpy as np
 import pytest
 
 from pytest_npubench.comparison.observation import Observation, accepted_history, judge_families
+from pytest_npubench.comparison.paired_sides import compare_pairs
+from pytest_npubench.comparison.side_sources import load_side
+from pytest_npubench.comparison.upgrade import compare_sides
 from pytest_npubench.core.case import campaign_of
 from pytest_npubench.plugin.regression import MeasuredCase, Regression
+from pytest_npubench.reports.comparison import render_comparison
 from pytest_npubench.store.baselines import Baselines, CaseResult, MetricResult
+from pytest_npubench.store.history import history_series, upload_journal
+from pytest_npubench.store.journal_reader import read_journal
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import Judgement, Metric
 
-from .made_nights import stack
+from .made_nights import metric, stack, write_session
 
 ANSWERS = "buckets/answers/h200-tiny-b4"
 PROFILE = "buckets/profile/h200-tiny-b4-bucket32"
@@ -190,3 +198,123 @@ def test_the_same_answers_are_no_matter_of_times(nights):
         "measured; answer_change: answers unchanged: 0 of 1.6e-05 allowed (rounding)"
     )
     assert "answers" not in found[PROFILE].verdict.reason
+
+
+# -- what a case did
+
+
+def test_what_a_case_did_otherwise_is_told_beside_its_verdict(tmp_path):
+    for number in range(4):
+        accept(tmp_path, number, times(0.01 * (1 + number / 1e4)), case=PROFILE, work={"decode steps": 33.0})
+    run = Regression(baselines=Baselines.load(tmp_path), margin=0.01, q=0.05, across=(), num_again=0)
+
+    def reason(work, tbt_s):
+        metric = Metric(name="tbt_s", unit="s", value=tbt_s, samples=(tbt_s,) * 5)
+        judgement = replace(measured(PROFILE, metric).judgement, work=work)
+        case = MeasuredCase(case=PROFILE, digest="d1", judgement=judgement)
+        return run.judge([case], OLD, lambda cases, index: {}).judgements[PROFILE].verdict.reason
+
+    assert reason({"decode steps": 17.0}, 0.005).endswith("; decode steps: 17 where 33 were accepted")
+    assert "accepted" not in reason({"decode steps": 33.0}, 0.005).rpartition("sessions")[2]
+    assert "where" not in reason({}, 0.005)
+
+
+# -- compare and ab
+
+
+def a_side(root, name, vectors, factor=1.0, fingerprint=None):
+    """A journal of nights: a model's answers, its times and those of another model."""
+    rng = np.random.default_rng(3)
+    path = root / name
+    for samples in vectors:
+        answers = {"answer_change": metric(samples, unit="", value=0.0, gate="answers", margin=LIMIT)}
+        tbt_s = {
+            case: {"tbt_s": metric(0.01 * factor * np.exp(rng.normal(0, 0.002, 5)))} for case in (PROFILE, ELSEWHERE)
+        }
+        write_session(path, {ANSWERS: answers, **tbt_s}, fingerprint or stack())
+    return load_side(str(path))
+
+
+@pytest.mark.parametrize(("factor", "words"), [(0.5, "faster, but other answers"), (2.0, "slower, and other answers")])
+def test_compare_says_that_a_model_answers_otherwise_before_its_times(tmp_path, factor, words):
+    old = a_side(tmp_path, "a", [VECTOR] * 4)
+    found = compare_sides(old, a_side(tmp_path, "b", [VECTOR, VECTOR, OTHER], factor, stack("580.12")))
+    (answers,) = found.answers
+    assert (answers.kind, answers.before) == (VerdictKind.REGRESSED, None)
+    assert answers.after == pytest.approx(0.03, rel=0.2)
+    assert {row.definition.case: row.other_answers for row in found.rows} == {PROFILE: words, ELSEWHERE: ""}
+    assert found.other_answers == ("buckets/h200-tiny-b4",)
+    assert found.exit_status(1.0) == 1
+    text = render_comparison(found, width=200, color=False)
+    assert f"{words}: {PROFILE} tbt_s" in text
+    assert f" {ELSEWHERE} tbt_s" in text
+    assert "other answers, so not safe: buckets/h200-tiny-b4" in text
+    assert "answer_change: regressed; answers changed: 0.0" in text
+
+
+def test_compare_of_the_same_answers_is_safe_and_a_metric_alone_does_not_hide_them(tmp_path):
+    old = a_side(tmp_path, "a", [VECTOR] * 4)
+    same = compare_sides(old, a_side(tmp_path, "b", [VECTOR] * 3), metrics=["tbt_s"])
+    assert [row.kind for row in same.answers] == [VerdictKind.UNCHANGED]
+    assert (same.other_answers, same.exit_status(0.5)) == ((), 0)
+    other = compare_sides(old, a_side(tmp_path, "c", [OTHER] * 3), metrics=["tbt_s"])
+    assert (other.other_answers, other.exit_status(0.5)) == (("buckets/h200-tiny-b4",), 1)
+
+
+def test_ab_holds_the_two_sides_answers_against_each_other(tmp_path):
+    pairs = [
+        (a_side(tmp_path, f"a{number}", [OTHER]), a_side(tmp_path, f"b{number}", [samples]))
+        for number, samples in enumerate((OTHER, OTHER, VECTOR))
+    ]
+    assert compare_pairs(pairs[:2] * 2, labels=("A", "B")).other_answers == ()
+    assert compare_pairs(pairs, labels=("A", "B")).other_answers == ("buckets/h200-tiny-b4",)
+
+
+def test_accepted_nights_against_a_journal(tmp_path):
+    for number in range(3):
+        accept(tmp_path / "baselines", number, vector(VECTOR))
+    nights = a_side(tmp_path, "b", [OTHER])
+    nights = replace(nights, sessions=tuple(with_digest(session, "d1") for session in nights.sessions))
+    (row,) = compare_sides(load_side(str(tmp_path / "baselines")), nights).answers
+    assert row.kind is VerdictKind.REGRESSED
+
+
+def with_digest(session, digest):
+    observations = {key: replace(found, digest=digest) for key, found in session.observations.items()}
+    return replace(session, observations=observations)
+
+
+@pytest.mark.parametrize(
+    ("now", "samples", "words"),
+    [
+        ({"unit": "ms"}, 10.0, "unit s -> ms"),  # the same time
+        ({"unit": "us"}, 0.01, "unit s -> us"),  # the same number
+        ({"better": "higher"}, 0.01, "better lower -> higher"),
+        ({"gate": "exact"}, 0.01, "gate ratio -> exact"),
+    ],
+)
+@pytest.mark.parametrize("source", ["journal", "history"])
+def test_two_quantities_are_never_compared(tmp_path, now, samples, words, source):
+    def side(name, value, **about):
+        for number in range(4):
+            night = {PROFILE: {"tbt_s": metric([value * (1 + number / 1e3)] * 3, **({"gate": "ratio"} | about))}}
+            write_session(tmp_path / name, night, stack())
+        if source == "journal":
+            return load_side(str(tmp_path / name))
+        upload_journal(f"sqlite:///{tmp_path / name}.db", read_journal(tmp_path / name))
+        return load_side(f"history:sqlite:///{tmp_path / name}.db")
+
+    (row,) = compare_sides(side("a", 0.01), side("b", samples, **now)).rows
+    assert row.kind is VerdictKind.INCOMPARABLE
+    assert words in row.verdict.reason
+
+
+def test_a_history_keeps_no_answers_and_says_so(tmp_path):
+    a_side(tmp_path, "a", [VECTOR] * 2)
+    url = f"sqlite:///{tmp_path / 'h.db'}"
+    upload_journal(url, read_journal(tmp_path / "a"))
+    side = load_side(f"history:{url}")
+    assert {metric for session in side.sessions for _, metric in session.observations} == {"tbt_s"}
+    assert side.notes == ("a history keeps no answers: compare journals, or baselines with a journal, for those",)
+    (row, _) = history_series(url, case=ANSWERS)
+    assert (row.value, row.median, row.samples) == (0.0, 0.0, ())

@@ -168,7 +168,7 @@ def test_a_process_that_measures_suspects_again_wants_samples_and_nothing_else(s
 
 
 def test_every_setting_has_an_option(settings):
-    names = {option.name for option in OPTIONS} | {name for name, _ in FLAGS}
+    names = {option.name for option in OPTIONS} | {name.replace("-", "_") for name, _ in FLAGS}
     assert set(Settings.__slots__) - {"is_default_baselines", "remeasuring", "step_summary", "annotates"} == names
 
 

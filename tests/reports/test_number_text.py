@@ -80,6 +80,7 @@ def compared(before: float, after: float) -> Comparison:
         new=Described(label="B", num_sessions=1),
         stack=(),
         canary=None,
+        answers=(),
         canaries=(),
         suites=(),
         rows=(Row(definition=told, verdict=verdict, before=before, after=after),),
