@@ -138,6 +138,11 @@ class JaxRuntime:
             jax.clear_caches()
             jax.extend.backend.clear_backends()
 
+    def peak_memory_bytes(self) -> int | None:
+        """By the allocators' own count, since they took the devices; a CPU has none."""
+        counts = [device.memory_stats() or {} for device in self._devices]
+        return max((count["peak_bytes_in_use"] for count in counts if "peak_bytes_in_use" in count), default=None)
+
     def telemetry(self) -> Telemetry | None:
         """Families whose devices tell their state say how."""
         return None

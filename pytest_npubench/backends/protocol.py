@@ -113,6 +113,16 @@ class Runtime(Protocol):
         """
         ...
 
+    # peak_memory_bytes() -> int | None: the most bytes that this process has had of any of its devices at a time; None
+    # where nothing counts them. A runtime may do without it.
+
+
+def peak_memory_bytes(runtime: Runtime) -> int | None:
+    """Of a runtime; None where it does without."""
+    count = getattr(runtime, "peak_memory_bytes", None)
+    peak_bytes: int | None = None if count is None else count()
+    return peak_bytes
+
 
 class Backend(Protocol):
     """One device family."""

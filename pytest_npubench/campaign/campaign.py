@@ -44,6 +44,15 @@ class CampaignSite:
     limits: DisturbanceLimits = field(default_factory=DisturbanceLimits)
 
 
+def by_name(points: Sequence[CampaignPoint]) -> tuple[CampaignPoint, ...]:
+    """Each once; one without a definition gives way to that of its name which has one."""
+    found: dict[str, CampaignPoint] = {}
+    for point in points:
+        if point.name not in found or found[point.name].definition is None:
+            found[point.name] = point
+    return tuple(found.values())
+
+
 class Records(Protocol):
     """Where records go; each is on the disk when `append` returns."""
 
@@ -70,7 +79,7 @@ class Campaign:
         progress: Progress,
     ) -> None:
         self.plan = plan
-        self.points = tuple(dict.fromkeys(points))
+        self.points = by_name(points)
         self.digest = campaign_digest(plan, self.points)
         self._site = site
         self._make_bench = make_bench

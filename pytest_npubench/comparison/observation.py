@@ -16,7 +16,7 @@ from pytest_npubench.errors import JournalError
 from pytest_npubench.store.accepted_session import NUM_WINDOW_SESSIONS, AcceptedSession, Quantity
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
-from pytest_npubench.verdict import Judged, Verdict, VerdictKind, judge_jointly
+from pytest_npubench.verdict import FAILING, Judged, Verdict, VerdictKind, judge_jointly
 from pytest_npubench.verdict.observations import Session
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, GateKind, Metric
 
@@ -157,6 +157,9 @@ def judge_families(
         keys = dict(zip(map(_name, members), members, strict=True))
         verdicts |= {keys[name]: verdict for name, verdict in judged.verdicts.items()}
         suspects.update(dict.fromkeys(keys[name][0] for name in judged.suspects))
+        for key, alarm in _spread_alarms(members, histories).items():
+            verdicts[key] = _with_alarm(verdicts[key], alarm)
+            suspects[key[0]] = None
         if judged.suite is not None:
             suites[_title(family, families)] = judged.suite
     return Findings(verdicts=verdicts, suspects=tuple(suspects), suites=suites)
@@ -200,6 +203,24 @@ def _judge(members: Mapping[Key, Observation], histories: Mapping[Key, History],
         scale="difference" if one.gate == "difference" else "ratio",
         anchor={_name(key): history.anchor for key, history in found.items()},
     )
+
+
+def _spread_alarms(members: Mapping[Key, Observation], histories: Mapping[Key, History]) -> dict[Key, str]:
+    """What the samples of times and rates tell beside their better quartile."""
+    from pytest_npubench.verdict.spread import spread_alarms
+
+    one = next(iter(members.values()))
+    if one.gate == "difference":
+        return {}
+    accepted = {_name(key): list(histories.get(key, History()).sessions.values()) for key in members}
+    alarms = spread_alarms(accepted, {_name(key): found.processes for key, found in members.items()}, one.better)
+    return {key: alarms[_name(key)] for key in members if _name(key) in alarms}
+
+
+def _with_alarm(verdict: Verdict, alarm: str) -> Verdict:
+    """Regressed also where the better quartile did not move."""
+    reason = f"{alarm}; its better quartile: {verdict.reason}"
+    return verdict if verdict.kind in FAILING else replace(verdict, kind=VerdictKind.REGRESSED, reason=reason)
 
 
 def _name(key: Key) -> str:

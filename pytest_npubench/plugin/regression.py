@@ -41,6 +41,8 @@ WORST_FIRST = (
     VerdictKind.INVALID,  # a metric that nothing can be compared with, such as a time of 0, speaks where no other does
 )
 NUM_NAMED = 3
+BESIDE = frozenset({"compile_s"})
+"""What is no performance of a model that runs: it fails a case where it regressed, and decides nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,21 +239,44 @@ def _judged(
 
 
 def overall(judgement: Judgement) -> Verdict:
-    """The worst of the metrics' verdicts with its reason; that of the absolute limits where none is compared."""
-    found = [(metric.name, metric.verdict) for metric in judgement.metrics if metric.verdict]
-    if not found:
+    """The worst of the performance metrics' verdicts with its reason, or that of a metric BESIDE that regressed; that
+    of the absolute limits where none is compared. What improved, and what stands beside, is named after it."""
+    compared = [(metric, metric.verdict) for metric in judgement.metrics if metric.verdict]
+    if not compared:
         return judgement.verdict
-    kind = next(kind for kind in WORST_FIRST if any(verdict.kind is kind for _, verdict in found))
-    worst = [(name, verdict) for name, verdict in found if verdict.kind is kind]
-    return replace(worst[0][1], reason=_reason(kind, worst, judgement.verdict.reason))
+    deciding = [
+        (metric, verdict)
+        for metric, verdict in compared
+        if metric.name not in BESIDE or verdict.kind is VerdictKind.REGRESSED
+    ] or compared
+    kind = next(kind for kind in WORST_FIRST if any(verdict.kind is kind for _, verdict in deciding))
+    worst = [(metric.name, verdict) for metric, verdict in deciding if verdict.kind is kind]
+    others = [(metric, verdict) for metric, verdict in compared if verdict.kind is not kind]
+    told = [_changed(metric, verdict) for metric, verdict in others if _is_told(metric, verdict)]
+    reason = _reason(kind, worst, judgement.verdict.reason, is_of_all=not others)
+    return replace(worst[0][1], reason="; ".join((reason, *told)))
 
 
-def _reason(kind: VerdictKind, worst: Sequence[tuple[str, Verdict]], limits: str) -> str:
+def _reason(kind: VerdictKind, worst: Sequence[tuple[str, Verdict]], limits: str, *, is_of_all: bool) -> str:
     """Every regression is named, of anything else one metric; what was held against limits goes before."""
-    if kind in (VerdictKind.NO_BASELINE, VerdictKind.INCOMPARABLE):  # the same for all metrics, as a rule
+    if is_of_all and kind in (VerdictKind.NO_BASELINE, VerdictKind.INCOMPARABLE):
         return f"{limits}; {worst[0][1].reason}"
     num_named = NUM_NAMED if kind is VerdictKind.REGRESSED else 1
     named = [f"{name}: {verdict.reason}" for name, verdict in worst[:num_named]]
     more = [f"and {len(worst) - num_named} more"] if len(worst) > num_named else []
     text = "; ".join(named + more)
     return text if kind in FAILING else f"{limits}; {text}"
+
+
+def _is_told(metric: Metric, verdict: Verdict) -> bool:
+    """Whether a case says so of a metric that did not decide it."""
+    return verdict.kind is VerdictKind.IMPROVED or (metric.name in BESIDE and verdict.kind is VerdictKind.INCONCLUSIVE)
+
+
+def _changed(metric: Metric, verdict: Verdict) -> str:
+    """Such as "tbt_s improved (-50 %)"; a difference in its own unit."""
+    if verdict.ratio is None:
+        return f"{metric.name} {verdict.kind.value}"
+    is_difference = metric.gate == "difference"
+    change = f"{verdict.ratio:+.3g}" if is_difference else f"{100 * (verdict.ratio - 1):+.3g} %"
+    return f"{metric.name} {verdict.kind.value} ({change})"

@@ -15,6 +15,7 @@ from pytest_npubench.reports.lanes import Lane, plain_lanes
 from pytest_npubench.reports.overview import row_anchor
 from pytest_npubench.reports.page import CampaignSection, Chart, Parts, Rounds, ShownBy, Table
 from pytest_npubench.reports.plot_parts import BLUE, ORANGE, category_axis, label, spread_axis
+from pytest_npubench.reports.run_rows import FIGURE, RunRow, every_metric
 from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 from pytest_npubench.verdict.result import Metric
@@ -104,15 +105,17 @@ def _left_out(index: int, cases: Cases) -> CampaignSection:
 
 
 def metrics_table(cases: Cases) -> Table | None:
-    """Every metric of every case, also those that no chart knows."""
-    rows = [(record.id, metric) for record in cases.records for metric in record.judgement.metrics]
-    columns: Columns[tuple[str, Metric]] = (
+    """Every metric of every case with its own verdict, also those that no chart knows."""
+    rows = [(record.id, *found) for record in cases.records for found in every_metric(record)]
+    columns: Columns[tuple[str, Metric, RunRow | None]] = (
         ("case", lambda row: row[0]),
         ("metric", lambda row: row[1].name),
         ("value", lambda row: _figures(row[1])[0]),
         ("samples", lambda row: str(len(row[1].samples))),
         ("lowest", lambda row: _figures(row[1])[1]),
         ("highest", lambda row: _figures(row[1])[2]),
+        ("change", lambda row: row[2].change_text if row[2] else ""),
+        ("verdict", lambda row: row[2].kind if row[2] else FIGURE if row[1].gate == "none" else ""),
     )
     return table("All metrics", columns, rows) if rows else None
 

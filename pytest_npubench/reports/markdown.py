@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.plain_text import plain
-from pytest_npubench.reports.run_rows import NOTHING_TO_SAY, WITHOUT_BASELINE, RunRow, run_rows, worst_first
+from pytest_npubench.reports.run_rows import (
+    NOTHING_TO_SAY,
+    WITHOUT_BASELINE,
+    RunRow,
+    metric_rows,
+    run_rows,
+    worst_first,
+)
 from pytest_npubench.reports.terminal import NARROWEST, next_lines, reason_lines, summary_lines
 from pytest_npubench.verdict.case_record import Cases
 
@@ -58,15 +65,12 @@ def _headline(rows: Sequence[RunRow]) -> str:
 
 
 def _line(row: RunRow) -> str:
-    cells = (
-        row.name,
-        row.figure or "",
-        row.value_text,
-        row.change_text,
-        row.interval_text,
-        row.kind,
+    """A case, and below it its metrics where not all have its verdict."""
+    rows = (
+        (shown.name, shown.figure or "", shown.value_text, shown.change_text, shown.interval_text, shown.kind)
+        for shown in (row, *metric_rows(row.record))
     )
-    return f"| {' | '.join(map(escaped, cells))} |\n"
+    return "".join(f"| {' | '.join(map(escaped, cells))} |\n" for cells in rows)
 
 
 def _code(lines: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from pytest_npubench.errors import JournalError
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.page import CaseRow, Overview, Table, tone_of
+from pytest_npubench.reports.run_rows import metric_rows
 from pytest_npubench.stats.error import summarise
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal_reader import Journal, Session
@@ -204,6 +205,10 @@ def _row(record: CaseRecord[Any], anchor: str, picture: str) -> CaseRow:
         tone=tone_of(kind),
         reason=said.verdict.reason,
         did=work_text(said.work),
+        metrics=tuple(
+            (f"{one.figure} {one.value_text} {one.change_text}".rstrip(), one.kind, tone_of(one.verdict.kind))
+            for one in metric_rows(record)
+        ),
     )
 
 

@@ -93,7 +93,8 @@ class RegressionCard:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRow:
     """One row of the summary: what was timed, the four figures by column name, the verdict and its reason, and in words
-    what the case did. `picture` is the anchor of what shows more of the case: its card, or its campaign's section."""
+    what the case did. `picture` is the anchor of what shows more of the case: its card, or its campaign's section.
+    `metrics`: where not all have the case's verdict, each one's figure with its change, its verdict and its tone."""
 
     anchor: str
     picture: str
@@ -104,6 +105,7 @@ class CaseRow:
     tone: str
     reason: str
     did: str = ""
+    metrics: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_npubench.core.short_id import short_ids
@@ -35,6 +35,9 @@ WORST_FIRST = (
     VerdictKind.UNCHANGED,
     VerdictKind.PASSED,
 )
+MOST_METRICS = 4
+"""That have a row of their own below their case's."""
+FIGURE = "a figure, not judged"
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -122,9 +125,27 @@ class RunRow:
 def run_rows(cases: Cases) -> list[RunRow]:
     """One row a case, in the order given, those of one suite, campaign and device together."""
     names = short_ids({record.key: "-".join(_axes(record)) for record in cases.records})
-    rows = [_row(record, names[record.key]) for record in cases.records]
+    rows = [_row(record, names[record.key], judged_metric(record.judgement)) for record in cases.records]
     groups = list(dict.fromkeys(row.group for row in rows))
     return sorted(rows, key=lambda row: groups.index(row.group))
+
+
+def metric_rows(record: CaseRecord[Any]) -> list[RunRow]:
+    """The other metrics of a case, each with its own verdict: none where all say what the case says, whose row then
+    speaks for them; of more than MOST_METRICS those that are not unchanged come first, and the rest are left out."""
+    said = record.judgement
+    decided = judged_metric(said)
+    judged = [(metric, metric.verdict) for metric in said.metrics if metric.verdict and metric is not decided]
+    if all(verdict.kind is said.verdict.kind for _, verdict in judged):
+        return []
+    if len(judged) > MOST_METRICS:
+        judged.sort(key=lambda one: one[1].kind is VerdictKind.UNCHANGED)
+    return [_alone(record, metric, verdict) for metric, verdict in judged[:MOST_METRICS]]
+
+
+def every_metric(record: CaseRecord[Any]) -> list[tuple[Metric, RunRow | None]]:
+    """The metrics of a case, each with its row; None where it has no verdict of its own."""
+    return [(one, _alone(record, one, one.verdict) if one.verdict else None) for one in record.judgement.metrics]
 
 
 def worst_first(kind: VerdictKind) -> int:
@@ -186,9 +207,15 @@ def amount(value: float, unit: str, time_in: number_text.TimeUnit | None = None)
     return f"{number_text.plain(value)} {unit}".strip()
 
 
-def _row(record: CaseRecord[Any], name: str) -> RunRow:
-    said = record.judgement
-    metric, verdict = judged_metric(said), said.verdict
+def _alone(record: CaseRecord[Any], metric: Metric, verdict: Verdict) -> RunRow:
+    """A row about one metric as if it were all of its case, without the case's name."""
+    said = replace(record.judgement, verdict=verdict, measured_s=None, predicted_s=None, is_disturbed=False)
+    return replace(_row(replace(record, judgement=said, resumed=False), "", metric), name="")
+
+
+def _row(record: CaseRecord[Any], name: str, metric: Metric | None) -> RunRow:
+    """The row of a case, whose verdict is about `metric`."""
+    said, verdict = record.judgement, record.judgement.verdict
     if metric is None and said.measured_s is not None:
         metric = Metric(name="measured", unit="s", value=said.measured_s)
     is_difference = metric is not None and metric.gate == "difference"

@@ -1,5 +1,6 @@
-"""A run on a terminal: one line a case, by suite, campaign and device; why, once for all cases that share a reason; and
-what to type next. Each row has one unit of time here, the journal has seconds.
+"""A run on a terminal: one line a case, by suite, campaign and device, and below it one for each metric where not all
+have the case's verdict; why, once for all cases that share a reason; and what to type next. Each row has one unit of
+time here, the journal has seconds.
 
 The same text ends a run and is printed again from its journal (`npubench show`).
 """
@@ -20,7 +21,16 @@ from rich.text import Text
 from pytest_npubench.core.plain_table import cell, plain_console, written
 from pytest_npubench.plain_text import plain
 from pytest_npubench.reports import number_text
-from pytest_npubench.reports.run_rows import WORST_FIRST, RunRow, amount, run_rows, worst_first
+from pytest_npubench.reports.run_rows import (
+    FIGURE,
+    WORST_FIRST,
+    RunRow,
+    amount,
+    every_metric,
+    metric_rows,
+    run_rows,
+    worst_first,
+)
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import Cases
 from pytest_npubench.verdict.result import CallDetail
@@ -75,8 +85,8 @@ def render_run(
 
 
 def render_table(records: Sequence[Mapping[str, Any]], *, width: int, color: bool, verbose: bool = False) -> str:
-    """The table of these case records as text, at least 80 columns wide, one line a case; with terminal colours where
-    asked for. `verbose`: under each case its key, all its figures and its reason."""
+    """The table of these case records as text, at least 80 columns wide, one line a case and those of metric_rows; with
+    terminal colours where asked for. `verbose`: under each case its key, all its metrics and its reason."""
     rows = run_rows(Cases.read(records))
     console = plain_console(max(width, NARROWEST), color=color)
     if not rows:
@@ -86,7 +96,8 @@ def render_table(records: Sequence[Mapping[str, Any]], *, width: int, color: boo
     for heading, found in _groups(rows):
         _print(console, cell(_clipped(heading, console.width), "bold cyan"))
         for row in found:
-            _print(console, _line(columns, _cells(row), STYLES.get(row.verdict.kind, "yellow")))
+            for shown in (row, *(() if verbose else metric_rows(row.record))):
+                _print(console, _line(columns, _cells(shown), STYLES.get(shown.verdict.kind, "yellow")))
             for line in _said(row, console.width) if verbose else ():
                 _print(console, cell(line, "dim"))
     return written(console)
@@ -192,7 +203,7 @@ Column = tuple[str, int, str]
 
 def _columns(rows: Sequence[RunRow], width: int) -> list[Column]:
     """Those that these rows need; the names of the cases get what room they want, and those of the figures the rest."""
-    cells = [_cells(row) for row in rows]
+    cells = [_cells(shown) for row in rows for shown in (row, *metric_rows(row.record))]
     names = [name for name in cells[0] if name in ALWAYS or any(row[name] for row in cells)]
     if width < WIDE:
         names = [name for name in names if name not in WIDE_ONLY]
@@ -245,7 +256,7 @@ def _clipped(text: str, width: int) -> str:
 def _said(row: RunRow, width: int) -> list[str]:
     """What `-v` shows under a row."""
     record, said = row.record, row.record.judgement
-    figures = [f"{metric.name} {amount(metric.value, metric.unit)}" for metric in said.metrics]
+    figures = []
     if said.measured_s is not None:
         figures.append(f"measured {row.measured_text}")
     if said.predicted_s is not None:
@@ -255,8 +266,21 @@ def _said(row: RunRow, width: int) -> list[str]:
     if row.interval is not None:
         figures.append(f"95 % interval {row.interval_text}")
     did = f"did: {work_text(said.work)}" if said.work else ""
-    parts = [f"{record.key}: {row.record.what}", ", ".join(figures), did, said.verdict.reason]
+    parts = [f"{record.key}: {row.record.what}", *_metrics_said(row), ", ".join(figures), did, said.verdict.reason]
     return [f"   {line}" for part in parts if part for line in folded(part, width - 3)]
+
+
+def _metrics_said(row: RunRow) -> list[str]:
+    """Each metric that was compared with its own verdict and reason; in one line those that were not, and why."""
+    compared, others = [], []
+    for metric, alone in every_metric(row.record):
+        if alone is not None and alone.change is not None:
+            figure = f"{metric.name} {alone.value_text} {alone.change_text}"
+            compared.append(f"{figure}: {alone.kind}: {alone.verdict.reason}")
+        else:
+            why = FIGURE if metric.gate == "none" else "" if alone is None else alone.kind
+            others.append(f"{metric.name} {amount(metric.value, metric.unit)}{f' ({why})' if why else ''}")
+    return [*compared, ", ".join(others)]
 
 
 def _counts(cases: Cases) -> str:

@@ -48,10 +48,14 @@ def session_entries(session: Session, scale: Scale, better: Better) -> FloatArra
     return entries
 
 
-def many_entries(sessions: Iterable[Session], scale: Scale, better: Better) -> list[FloatArray | str]:
-    """Of each session its entries, [R], or what is wrong with it; all at once, many times as fast as one by one."""
+def many_entries(
+    sessions: Iterable[Session], scale: Scale, better: Better, level: float | None = None
+) -> list[FloatArray | str]:
+    """Of each session its entries, [R], or what is wrong with it; all at once, many times as fast as one by one.
+    `level`: of another quantile than the entry's own."""
     processes = [_listed(session) for session in sessions]
-    level = BETTER_QUARTILE[better] if scale == "ratio" else 0.5
+    if level is None:
+        level = BETTER_QUARTILE[better] if scale == "ratio" else 0.5
     figures = iter(_figures([process for session in processes for process in session or ()], scale, level))
     return [_turned([next(figures) for _ in session or ()], session is None, scale, better) for session in processes]
 

@@ -36,18 +36,18 @@ class Finding:
 
 def reason(found: Finding, rule: Rule) -> str:
     """For example: "5.1 % worse than 20 accepted sessions (95 % interval 3.2 to 7.0 %), margin 1 %, p 0.0004 ..."."""
-    parts = [f"{_change(found.worse_by)} {_than(found)} (95 % interval {_span(found.low, found.high)})"]
+    parts = [f"{change_text(found.worse_by)} {_than(found)} (95 % interval {_span(found.low, found.high)})"]
     if found.creep is not None:
-        parts.append(f"{_change(found.creep)} than the anchor sessions: it crept")
+        parts.append(f"{change_text(found.creep)} than the anchor sessions: it crept")
     if found.kind in (VerdictKind.REGRESSED, VerdictKind.IMPROVED):
-        parts.append(f"margin {_percent(rule.margin)}, p {found.p:.2g} over {_count(found.num_cases, 'case')}")
+        parts.append(f"margin {percent(rule.margin)}, p {found.p:.2g} over {_count(found.num_cases, 'case')}")
     elif found.disagree is None:
-        parts.append(f"could have seen {_percent(found.mde)}")
+        parts.append(f"could have seen {percent(found.mde)}")
     if found.num_processes > 1 and not found.paired:
-        apart = "" if found.disagree is None else f" that disagree by {_percent(found.disagree)}"
+        apart = "" if found.disagree is None else f" that disagree by {percent(found.disagree)}"
         parts.append(f"measured in {found.num_processes} processes{apart}")
     if found.suite is not None:
-        moved = f"the suite as a whole is {_change(found.suite)}"
+        moved = f"the suite as a whole is {change_text(found.suite)}"
         parts.append(f"{moved}, which is subtracted" if found.taken_off else moved)
     return "; ".join(parts)
 
@@ -64,7 +64,7 @@ def suite_verdict(shift: SuiteShift | None, rule: Rule) -> Verdict | None:
     if shift.moved:
         kind = VerdictKind.REGRESSED if shift.tonight > 0 else VerdictKind.IMPROVED
     low, high = (rule.fraction(end) for end in shift.interval)
-    text = f"{_count(shift.num_cases, 'case')} together are {_change(rule.fraction(shift.tonight))}"
+    text = f"{_count(shift.num_cases, 'case')} together are {change_text(rule.fraction(shift.tonight))}"
     usual = "" if shift.moved else ", no more than accepted nights differ"
     return Verdict(
         kind=kind,
@@ -88,15 +88,15 @@ def _than(found: Finding) -> str:
     return f"than the {mode} of two modes of {sessions}"
 
 
-def _change(worse_by: float) -> str:
-    return f"{_percent(abs(worse_by))} {'worse' if worse_by >= 0 else 'better'}"
+def change_text(worse_by: float) -> str:
+    return f"{percent(abs(worse_by))} {'worse' if worse_by >= 0 else 'better'}"
 
 
 def _span(low: float, high: float) -> str:
     return f"{low * 100:+.1f} to {high * 100:+.1f} %"
 
 
-def _percent(value: float) -> str:
+def percent(value: float) -> str:
     return f"{value * 100:.2g} %" if abs(value) < 0.0995 else f"{value * 100:.0f} %"
 
 

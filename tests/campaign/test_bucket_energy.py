@@ -42,8 +42,8 @@ def test_the_worked_number() -> None:
     found = bucket_energy(measured({ONE.name: [first] * 2, LONG.name: [second] * 2}), ONE, LONG)
     assert (found.prompt_token_j, found.output_token_j, found.power_w) == pytest.approx((0.1, 1.0, 102.0))
     assert [(one.name, one.gate) for one in energy_metrics(found)] == [
-        ("prompt_token_j", "none"),
-        ("output_token_j", "none"),
+        ("prompt_token_j", "ratio"),
+        ("output_token_j", "ratio"),
     ]
 
 

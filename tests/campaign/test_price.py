@@ -12,9 +12,11 @@ from pytest_npubench.suites.buckets.kinds.profile import KIND, PriceDetail
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.price import price_metrics, token_prices
 from pytest_npubench.suites.hardware_files import load_hardware
+from pytest_npubench.verdict.result import Metric
 
 from .conftest import HARDWARE, TBT_S, TTFT_S, cases, measured
 
+TIME = Metric(name="tbt_s", unit="s", value=1.0)
 PRICE = Figure(value=1.2, unit="USD/h", source="the test's own")
 
 
@@ -43,12 +45,17 @@ def test_a_case_says_it_beside_its_latency(plan: BucketPlan) -> None:
         output=pytest.approx(1e6 * second_usd * TBT_S[bucket] / plan.batch_size),
     )
     metrics = {metric.name: (metric.unit, metric.gate) for metric in judgement.metrics}
-    assert metrics["output_tokens_price"] == metrics["prompt_tokens_price"] == ("USD/1M", "none")
+    assert metrics["output_tokens_price"] == metrics["prompt_tokens_price"] == ("USD/1M", "ratio")
+    values = {metric.name: metric for metric in judgement.metrics}
+    of_second = second_usd * 1e6 / plan.batch_size
+    assert values["output_tokens_price"].samples == pytest.approx(
+        [of_second * value for value in values["tbt_s"].samples]
+    )
 
 
 def test_without_a_price_there_is_none(plan: BucketPlan) -> None:
     assert token_prices(plan, 95, ttft_s=0.1, tbt_s=0.1) is None
-    assert price_metrics(None) == ()
+    assert price_metrics(None, TIME, TIME) == ()
 
 
 def test_a_file_states_it(tmp_path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pytest_npubench.campaign.campaign import by_name
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import campaign_digest
 from pytest_npubench.core.buckets import bucket_of
@@ -104,10 +105,8 @@ def measure(
 ) -> Measurement:
     """Rounds of all points. `slow` multiplies points whose name begins so; `failures` are points without samples."""
     cases = [(case_kind(name), axes) for name in KINDS for axes in case_kind(name).axes(plan)]
-    points = tuple(
-        dict.fromkeys(
-            point for kind, axes in cases for point in kind.points(plan.case(kind.suite, kind.name, axes), plan)
-        )
+    points = by_name(
+        [point for kind, axes in cases for point in kind.points(plan.case(kind.suite, kind.name, axes), plan)]
     )
     factors = {
         point.name: next((value for name, value in (slow or {}).items() if point.name.startswith(name)), 1.0)

@@ -178,7 +178,7 @@ def test_all_metrics_are_listed_in_milliseconds(run: Rendered) -> None:
     body = table_of(run.page, "All metrics")[1:]
     assert len(body) == sum(len(record["metrics"]) for record in run.records)
     bucket128 = next(row for row in body if row[0].endswith("bucket128") and row[1] == "ttft_s")
-    assert bucket128[2:] == ["10 ms", "6", "9 ms", "12 ms"]
+    assert bucket128[2:6] == ["10 ms", "6", "9 ms", "12 ms"]
 
 
 def test_devices_stand_side_by_side(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_npubench.core.short_id import named, short_ids
+from pytest_npubench.plugin.regression import overall
 from pytest_npubench.reports.case_csv import case_csv
 from pytest_npubench.reports.case_json import case_json
 from pytest_npubench.reports.markdown import escaped, run_markdown
-from pytest_npubench.reports.run_rows import run_rows
+from pytest_npubench.reports.run_rows import metric_rows, run_rows
 from pytest_npubench.reports.terminal import next_lines, render_run, render_table
 from pytest_npubench.suites import shown
 from pytest_npubench.verdict import Verdict, VerdictKind
@@ -246,3 +248,64 @@ def test_a_row_that_was_compared_shows_what_was_compared() -> None:
         for one in (metric, Metric(name="call_s", unit="s", value=3.0, samples=samples))
     )
     assert (compared.value, alone.value) == (7.0, 3.0)
+
+
+def with_verdicts(*found: tuple[str, VerdictKind, float]) -> Judgement:
+    """A case with these metrics, whose verdict is what the run made of theirs."""
+    metrics = tuple(
+        Metric(name=name, unit="s", value=0.5, verdict=Verdict(kind=kind, reason=f"{name} why", ratio=ratio))
+        for name, kind, ratio in found
+    )
+    judged = Judgement(verdict=Verdict(kind=VerdictKind.PASSED, reason="measured"), metrics=metrics)
+    return replace(judged, verdict=overall(judged))
+
+
+HALVED = (
+    ("ttft_s", VerdictKind.UNCHANGED, 1.001),
+    ("tbt_s", VerdictKind.IMPROVED, 0.5),
+    ("compile_s", VerdictKind.INCONCLUSIVE, 1.52),
+)
+
+
+def test_a_compile_time_in_doubt_does_not_hide_what_improved() -> None:
+    judged = with_verdicts(*HALVED)
+    assert judged.verdict.kind is VerdictKind.IMPROVED
+    assert judged.verdict.reason == "measured; tbt_s: tbt_s why; compile_s inconclusive (+52 %)"
+    worse = with_verdicts(("ttft_s", VerdictKind.INCONCLUSIVE, 1.02), *HALVED[1:])
+    assert worse.verdict.kind is VerdictKind.INCONCLUSIVE
+    assert "; tbt_s improved (-50 %); compile_s" not in worse.verdict.reason
+    assert worse.verdict.reason == "measured; ttft_s: ttft_s why; tbt_s improved (-50 %)"
+
+
+def test_a_compile_time_that_regressed_fails_its_case() -> None:
+    judged = with_verdicts(*HALVED[:2], ("compile_s", VerdictKind.REGRESSED, 1.52))
+    assert judged.verdict.kind is VerdictKind.REGRESSED
+    assert judged.verdict.reason == "compile_s: compile_s why; tbt_s improved (-50 %)"
+
+
+def test_each_metric_has_its_own_verdict_where_they_differ() -> None:
+    """In the table, in Markdown, in a case in full and in JSON; a case whose metrics agree has one row."""
+    alike = with_verdicts(*((name, VerdictKind.UNCHANGED, 1.0) for name, _, _ in HALVED))
+    records = [record_of("s/k/a", with_verdicts(*HALVED)), record_of("s/k/b", alike)]
+    table = render_table(records, width=100, color=False).splitlines()
+    assert [line.split() for line in table[2:]] == [
+        ["k/a", "tbt_s", "500", "ms", "-50.00", "%", "improved"],
+        ["ttft_s", "500", "ms", "+0.10", "%", "unchanged"],
+        ["compile_s", "500", "ms", "+52.00", "%", "inconclusive"],
+        ["k/b", "ttft_s", "500", "ms", "+0.00", "%", "unchanged"],
+    ]
+    assert escaped("|  | compile_s | 500 ms | +52.00 % |  | inconclusive |").replace("\\|", "|") in run_markdown(
+        records, shown, journal=JOURNAL
+    )
+    full = render_run(records[:1], shown, journal=JOURNAL, width=100, color=False, verbosity=1)
+    assert "tbt_s 500 ms -50.00 %: improved: tbt_s why" in full
+    assert "compile_s 500 ms +52.00 %: inconclusive: compile_s why" in full
+    found = [(line["metric"], line["metric_verdict"]) for line in json.loads(case_json(records[:1]))]
+    assert found == [(name, kind.value) for name, kind, _ in HALVED]
+
+
+def test_of_many_metrics_those_that_changed_come_first() -> None:
+    many = [(f"m{index}_s", VerdictKind.UNCHANGED, 1.0) for index in range(9)]
+    judged = with_verdicts(*many, ("tail_s", VerdictKind.REGRESSED, 2.0), ("mean_s", VerdictKind.IMPROVED, 0.5))
+    rows = metric_rows(Cases.read([record_of("s/k/a", judged)]).records[0])
+    assert [row.figure for row in rows] == ["mean_s", "m0_s", "m1_s", "m2_s"]

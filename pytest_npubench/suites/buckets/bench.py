@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pytest_npubench.backends.protocol import Runtime
+from pytest_npubench.backends.protocol import Runtime, peak_memory_bytes
 from pytest_npubench.backends.telemetry import open_telemetry
 from pytest_npubench.backends.telemetry.state import Telemetry
 from pytest_npubench.campaign.points import Measured
@@ -124,7 +124,7 @@ class BucketBench:
 
     def sample(self, point: BucketPoint, round_index: int) -> Visit:
         """One timing, and of a batch what the engine declares of its buckets; of a profile point the joules that it
-        took, by a counter that is read before and behind what is timed."""
+        took, by a counter that is read before and behind what is timed, and the peak of the device's memory."""
         counts = point.pure_bucket is not None
         before_j = self._energy_j() if counts else None
         seconds, ran = self._time(point)
@@ -133,6 +133,7 @@ class BucketBench:
             seconds=seconds,
             declared=tuple(self._engine.declared) if point.requests else (),
             energy_j=None if before_j is None or after_j is None or after_j < before_j else after_j - before_j,
+            peak_bytes=peak_memory_bytes(self._runtime) if counts else None,
             ran=self._unwritten(point, ran),
         )
 

@@ -23,6 +23,7 @@ from pytest_npubench.suites.buckets.kinds.profile import EnergyDetail
 from pytest_npubench.suites.buckets.points import BucketPoint, BucketVisit
 from pytest_npubench.verdict.result import Metric
 
+MARGIN = 0.05  # of a figure that a session has once, out of two means
 LEAST_S = 2.0  # twenty steps of the slowest counter
 
 
@@ -71,7 +72,7 @@ def _untold(measured: Measured) -> str:
 
 def energy_metrics(found: EnergyDetail) -> tuple[Metric, ...]:
     return tuple(
-        Metric(name=name, unit="J", value=value, gate="none")
+        Metric(name=name, unit="J", value=value, margin=MARGIN)
         for name in ("prompt_token_j", "output_token_j")
         if (value := getattr(found, name)) is not None
     )

@@ -13,6 +13,7 @@ from pytest_npubench.core.parts import Part
 DECLARED = "declared"
 ENERGY = "energy_j"
 RAN = "ran/"
+PEAK = "peak_bytes"
 SERVED = "served/"
 PAIR = "pair/"
 PROFILE = re.compile(r"profile/(\d{1,9})/(\d{1,9})")
@@ -55,7 +56,8 @@ class BucketPoint:
 
     `pure_bucket` names the one bucket the batch must stay in; leaving it makes the point fail (LENS, section 4.3).
     `variant` names the engine where a campaign has several. `part` is what runs alone instead of a batch.
-    `beside`: only rivals of LENS rest on it, so it is no part of what the campaign's digest tells.
+    `beside`: neither LENS nor a batch that it is judged on rests on it, so it is no part of what the campaign's digest
+    tells. The same point of another case that is not beside takes its place.
     A round visits the point for about visit_s seconds in all, or once where that takes longer.
     """
 
@@ -109,10 +111,10 @@ def move_name(smaller: int, larger: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketVisit(Visit):
-    """The seconds of a visit, the joules that the device's counter grew by, None where there is none, and the lengths
-    that the engine said it pads prompts to; none where it said nothing. `ran`: how often each binary ran, and the
-    tokens that came back (core.measurement.Run.counts); empty where the visit ran what the one before it had run, and
-    in a visit that is read back: `ran_in` reads it.
+    """The seconds of a visit, the lengths that the engine said it pads prompts to, the joules that the device's counter
+    grew by, and the most bytes of a device that the process has had so far; each of these two None where nothing tells.
+    `ran`: how often each binary ran, and the tokens that came back (core.measurement.Run.counts); empty where the visit
+    ran what the one before it had run, and in a visit that is read back: `ran_in` reads it.
 
     A round holds the seconds under the point's own name, and the lengths of all its visits as one series.
     Worked example: two visits of 0.1 and 0.2 s on buckets (16, 32) are {"": (0.1, 0.2), "declared": (16, 32, 16, 32)};
@@ -122,25 +124,29 @@ class BucketVisit(Visit):
     seconds: float
     declared: tuple[int, ...] = ()
     energy_j: float | None = None
+    peak_bytes: float | None = None
     ran: Mapping[str, int] = field(default_factory=dict)
 
     def columns(self) -> Columns:
         declared = {DECLARED: tuple(map(float, self.declared))} if self.declared else {}
-        energy = {} if self.energy_j is None else {ENERGY: (self.energy_j,)}
+        counted = {name: (value,) for name in (ENERGY, PEAK) if (value := getattr(self, name)) is not None}
         ran = {f"{RAN}{name}": (number,) for name, number in self.ran.items()}
-        return {"": (self.seconds,), **declared, **energy, **ran}
+        return {"": (self.seconds,), **declared, **counted, **ran}
 
     @classmethod
     def of_columns(cls, columns: Columns) -> tuple[BucketVisit, ...]:
         seconds = columns.get("", ())
         declared = by_visit(columns.get(DECLARED, ()), len(seconds), "declared lengths")
-        joules: Sequence[float | None] = columns.get(ENERGY, ())
-        if len(joules) != len(seconds):  # not told of each
-            joules = (None,) * len(seconds)
+        joules, peaks = (_of_each(columns.get(name, ()), len(seconds)) for name in (ENERGY, PEAK))
         return tuple(
-            cls(seconds=value, declared=tuple(map(int, lengths)), energy_j=energy_j)
-            for value, lengths, energy_j in zip(seconds, declared, joules, strict=True)
+            cls(seconds=value, declared=tuple(map(int, lengths)), energy_j=energy_j, peak_bytes=peak_bytes)
+            for value, lengths, energy_j, peak_bytes in zip(seconds, declared, joules, peaks, strict=True)
         )
+
+
+def _of_each(values: Sequence[float], num_visits: int) -> Sequence[float | None]:
+    """None of each visit where not all of a round were told."""
+    return values if len(values) == num_visits else (None,) * num_visits
 
 
 def declared_in(rounds: Iterable[Mapping[str, Sequence[float]]]) -> tuple[int, ...]:
@@ -166,7 +172,10 @@ def seconds_in(row: Round) -> dict[str, tuple[float, ...]]:
         name: values
         for name, values in row.items()
         if not (
-            _is_declared(name) or name.endswith(f"/{ENERGY}") or f"/{RAN}" in name or name.startswith((SERVED, PAIR))
+            _is_declared(name)
+            or name.endswith((f"/{ENERGY}", f"/{PEAK}"))
+            or f"/{RAN}" in name
+            or name.startswith((SERVED, PAIR))
         )
     }
 

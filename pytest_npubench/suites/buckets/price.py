@@ -4,12 +4,15 @@
     prompt token    TTFT_b / l       l the tokens of a profile point's prompt; over N where a batch has one prefill
     output token    TBT_b / N
 
-A bucket that is full, and a device that does nothing else: the least that they cost.
+A bucket that is full, and a device that does nothing else: the least that they cost. Prices are judged as the times
+are that they are made of, sample by sample.
 
 Worked number: four chips at 1.20 USD an hour, 8 rows, TBT 4 ms: 0.5 ms x 4 x 0.000333 USD x 1M = 0.667 USD.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from pytest_npubench.suites.buckets.kinds.profile import PriceDetail
 from pytest_npubench.suites.buckets.plan import BucketPlan
@@ -33,11 +36,13 @@ def token_prices(plan: BucketPlan, input_tokens: int, *, ttft_s: float, tbt_s: f
     )
 
 
-def price_metrics(found: PriceDetail | None) -> tuple[Metric, ...]:
+def price_metrics(found: PriceDetail | None, ttft: Metric, tbt: Metric) -> tuple[Metric, ...]:
     if found is None:
         return ()
-    unit = f"{found.currency}/1M"
-    return tuple(
-        Metric(name=f"{name}_tokens_price", unit=unit, value=getattr(found, name), gate="none")
-        for name in ("prompt", "output")
-    )
+    prices = (("prompt", found.prompt, ttft), ("output", found.output, tbt))
+    return tuple(_priced(time, f"{name}_tokens_price", f"{found.currency}/1M", price) for name, price, time in prices)
+
+
+def _priced(time: Metric, name: str, unit: str, price: float) -> Metric:
+    of_second = price / time.value if time.value else 0.0
+    return replace(time, name=name, unit=unit, value=price, samples=tuple(of_second * value for value in time.samples))

@@ -3,8 +3,9 @@
 On an engine without buckets (vLLM on a CPU) the bucket is nominal: a length at which a slope is sampled, and the case
 says so.
 
-There is no absolute limit on a time: a profile case passes once it is measured, pure and finite. Later sessions are
-judged against accepted ones.
+The case owns the move of the KV cache that leads into its bucket, and that of the largest bucket the campaign's peak of
+device memory, where every bucket was profiled. There is no absolute limit on a time: a profile case passes once it is
+measured, pure and finite. Later sessions are judged against accepted ones.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CacheState, CompileRecord, CostRecord, Phase
 from pytest_npubench.suites.buckets.active import ActiveDetail, active_detail, is_settled
 from pytest_npubench.suites.buckets.plan import BucketPlan, boundaries, continuous_words, is_continuous
-from pytest_npubench.suites.buckets.points import BucketPoint
-from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
+from pytest_npubench.suites.buckets.points import BucketPoint, BucketVisit
+from pytest_npubench.verdict import Verdict, VerdictKind, judge_gates
 from pytest_npubench.verdict.result import GateKind, Judgement, Metric
 
 COMPILE_MARGIN = 0.10  # one compile a session, and compilers search by the clock
+MOVE_MARGIN = 0.05  # a copy of a millisecond, which differs more from process to process than a batch
+PEAK_MARGIN = 0.02  # an allocator rounds up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,7 @@ class ProfileKind:
 
     def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
         bucket = int(case.axis("bucket"))
-        return tuple(plan.profile_point(point) for point in plan.profile_points((bucket,)))
+        return (*_profile(plan, bucket), *(replace(move, beside=True) for move in plan.moves((bucket,))))
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         from pytest_npubench.predictors.compiler import PREDICTOR as COMPILER
@@ -105,7 +108,7 @@ class ProfileKind:
         bucket = int(case.axis("bucket"))
         timing = lens_profile(plan, measured, (bucket,)).buckets[bucket]
         ttft_s, tbt_s = timing.ttft_s or 0.0, timing.tbt_s or 0.0  # both are there: one bucket set for both phases
-        first, second = self.points(case, plan)
+        first, second = _profile(plan, bucket)
         low, high = (measured.samples(point.name) for point in (first, second))
         num_first = first.requests[0].output_tokens - 1
         steps = second.requests[0].output_tokens - 1 - num_first
@@ -118,9 +121,7 @@ class ProfileKind:
         samples = {item: point.samples_s for item, point in zip(planned, (low, high), strict=True)}
         cost = count_cost(binaries, samples, sessions=1)
         num_prefills = 1 if plan.service.prefill_shared else plan.batch_size
-        counted = ("binaries", "points") if plan.service.compiles_buckets else ("points",)
-        gates = tuple(Gate(metric=name, value=getattr(cost, name), limit=2) for name in counted)
-        verdict, continuous = judge_gates(gates), is_continuous(plan, measured)
+        verdict, continuous = judge_gates(()), is_continuous(plan, measured)
         if continuous:
             verdict = replace(verdict, reason=f"{verdict.reason}; {continuous_words(plan)}, bucket {bucket} is nominal")
         energy = bucket_energy(measured, first, second)
@@ -130,25 +131,25 @@ class ProfileKind:
             verdict = replace(verdict, reason=f"{verdict.reason}; {active.words}")
         if reason := impossible_timing(plan, first.requests, timing):
             verdict = Verdict(kind=VerdictKind.INVALID, reason=reason)
+        ttft = Metric(
+            name="ttft_s",
+            unit="s",
+            value=ttft_s,
+            samples=tuple((value - num_first * tbt_s) / num_prefills for value in low.samples_s),
+        )
+        tbt_samples_s = tuple((long - short) / steps for short, long in pairs)
+        tbt = Metric(name="tbt_s", unit="s", value=tbt_s, samples=tbt_samples_s)
         return Judgement(
             verdict=verdict,
             what=f"TTFT of bucket {bucket}",
             metrics=(
-                Metric(
-                    name="ttft_s",
-                    unit="s",
-                    value=ttft_s,
-                    samples=tuple((value - num_first * tbt_s) / num_prefills for value in low.samples_s),
-                ),
-                Metric(
-                    name="tbt_s",
-                    unit="s",
-                    value=tbt_s,
-                    samples=tuple((long - short) / steps for short, long in pairs),
-                ),
+                ttft,
+                tbt,
+                *_move_metric(plan, measured, bucket),
                 *energy_metrics(energy),
-                *price_metrics(price),
+                *price_metrics(price, ttft, tbt),
                 *((_compile_metric(cost.compile_s, binaries),) if plan.service.compiles_buckets else ()),
+                *(_peak_metric(plan, measured) if bucket == plan.buckets[-1] else ()),
             ),
             measured_s=ttft_s,
             repeat_error=_relative(timing.ttft_error_s, ttft_s),
@@ -175,6 +176,36 @@ class ProfileKind:
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
         return is_settled(plan, measured)
+
+
+def _profile(plan: BucketPlan, bucket: int) -> tuple[BucketPoint, ...]:
+    """Its two points, the shorter one first."""
+    return tuple(plan.profile_point(point) for point in plan.profile_points((bucket,)))
+
+
+def _move_metric(plan: BucketPlan, measured: Measured, bucket: int) -> tuple[Metric, ...]:
+    """Of the KV cache from the next smaller bucket; none where no cache moves, and in rounds of before. Raises
+    MeasurementError where it failed."""
+    names = [point.name for point in plan.moves((bucket,))]
+    tried = [name for name in names if name in measured.failures or any(row.get(name) for row in measured.rounds)]
+    samples = [measured.samples(name) for name in tried]
+    return tuple(
+        Metric(name="move_s", unit="s", value=one.median_s, samples=one.samples_s, margin=MOVE_MARGIN)
+        for one in samples
+    )
+
+
+def _peak_metric(plan: BucketPlan, measured: Measured) -> tuple[Metric, ...]:
+    """The most bytes of a device that the campaign had, which repeats as a counter does. None where nothing counts
+    them, or not every bucket was profiled: what else ran decides on it."""
+    points = [point for bucket in plan.buckets for point in _profile(plan, bucket)]
+    if not all(any(row.get(point.name) for row in measured.rounds) for point in points):
+        return ()
+    visits = (visit for row in measured.visits(points[-1].name, BucketVisit) for visit in row)
+    known = [visit.peak_bytes for visit in visits if visit.peak_bytes is not None]
+    if not known:
+        return ()
+    return (Metric(name="peak_memory_bytes", unit="B", value=max(known), gate="exact", margin=PEAK_MARGIN),)
 
 
 def _compile_metric(compile_s: float, binaries: Sequence[CompileRecord]) -> Metric:
