@@ -110,7 +110,7 @@ budget_s = 10
 [offload]
 pair = "host"
 [offload.profile.full]
-experiments = ["pruning"]
+experiments = ["factorial"]
 min_rounds = 5
 max_rounds = 6
 budget_s = 10

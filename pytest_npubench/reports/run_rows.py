@@ -29,6 +29,7 @@ WORST_FIRST = (
     VerdictKind.FAILED,
     VerdictKind.INVALID,
     VerdictKind.INCONCLUSIVE,
+    VerdictKind.UNAVAILABLE,
     VerdictKind.INCOMPARABLE,
     VerdictKind.NO_BASELINE,
     VerdictKind.IMPROVED,

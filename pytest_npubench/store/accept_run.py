@@ -32,7 +32,7 @@ from pytest_npubench.store.json_text import JsonError, take
 from pytest_npubench.store.waiting import WAITS, Allowed, Waiting, answers_changed
 
 # nothing that fails, and nothing that was not measured
-GREEN = frozenset({"passed", "unchanged", "improved", "no-baseline", "inconclusive", "incomparable"})
+GREEN = frozenset({"passed", "unchanged", "improved", "no-baseline", "inconclusive", "incomparable", "unavailable"})
 TESTS_FAILED = 1
 ENDINGS = {2: "interrupted", 3: "an internal error", 4: "a usage error", 5: "no tests"}
 NUM_ON_ONE_LINE = 3

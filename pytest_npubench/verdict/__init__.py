@@ -31,7 +31,8 @@ _PLACES = {"Judged": "judging", "judge": "judging", "judge_jointly": "judging", 
 
 
 class VerdictKind(Enum):
-    """`passed` and `failed` come from absolute limits, the others from comparison with accepted sessions."""
+    """`passed` and `failed` come from absolute limits, `unavailable` is what this device has no instrument for, the
+    others come from comparison with accepted sessions."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -42,6 +43,7 @@ class VerdictKind(Enum):
     INCONCLUSIVE = "inconclusive"
     NO_BASELINE = "no-baseline"
     INCOMPARABLE = "incomparable"
+    UNAVAILABLE = "unavailable"
 
 
 FAILING = frozenset({VerdictKind.FAILED, VerdictKind.REGRESSED, VerdictKind.INVALID})

@@ -137,14 +137,12 @@ def test_nothing_runs_on(together):
 
 
 @pytest.mark.soak
-def test_one_core_alone_makes_its_cases_invalid_and_leaves_the_others(project):
-    """What is computed without units is not touched by it."""
+def test_one_core_alone_makes_its_cases_invalid(project):
     need_two_cores()
-    project.hardware("split", experiments='["sync_cost", "solver"]', offload='["factorial", "pruning"]')
+    project.hardware("split", experiments='["sync_cost", "solver"]', offload='["factorial"]')
     run = project.run("split", "partition", "offload", cores={max(os.sched_getaffinity(0))})
     for part in ("/sync_cost/", "/solver/", "/factorial/"):
         ((kind, reason),) = {(kind, reason.partition(": ")[2]) for kind, reason in run.verdicts(part)}
         assert kind == "invalid"
         assert "a pair of units needs 2 cores; this process may use 1" in reason
-    run.assert_measured("/pruning/")
     assert project.processes() == []

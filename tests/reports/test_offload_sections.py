@@ -11,7 +11,6 @@ import pytest
 
 from pytest_npubench.offload.effects import CellRow, Effect
 from pytest_npubench.offload.out_of_order import OrderOutcome
-from pytest_npubench.offload.pruning import MissOutcome, PruningOutcome
 from pytest_npubench.offload.summaries import ChunkRow, FactorialEffects, ReplayRow, ShadowRow
 from pytest_npubench.reports import html, svg
 from pytest_npubench.reports.terminal import summary_lines
@@ -21,7 +20,6 @@ from pytest_npubench.suites.offload.kinds.chunk_sharing import ChunkSharingDetai
 from pytest_npubench.suites.offload.kinds.contention import ContentionDetail
 from pytest_npubench.suites.offload.kinds.factorial import FactorialDetail
 from pytest_npubench.suites.offload.kinds.out_of_order import OutOfOrderDetail
-from pytest_npubench.suites.offload.kinds.pruning import PruningDetail
 from pytest_npubench.suites.offload.kinds.shadow_outlier import ShadowOutlierDetail
 from pytest_npubench.suites.offload.report.section import lines, parts
 from pytest_npubench.verdict.case_record import Cases
@@ -43,7 +41,7 @@ SPACE = "\u00a0"
 Json = dict[str, Any]
 
 
-MEASURED_FOR = {"pruning": "shadow_outlier", "contention": "out_of_order"}
+MEASURED_FOR = {"contention": "out_of_order"}
 """Cases that the campaign of another experiment measures."""
 
 
@@ -159,7 +157,6 @@ def order(policy: str, num_chunks: int, bubble_fraction: float, over_fifo: float
 
 def offload_records(device: str = "cpu:0") -> list[Json]:
     """One case of every kind."""
-    kept = PruningOutcome(pruned_fraction=0.0, work_fraction=1.0, relative_error=0.00385)
     details = {
         "chunk_sharing": ChunkSharingDetail(
             arms=(chunks("whole", 0.0072), chunks("sharing", 0.0137, (1.9, (1.8, 2.05)))),
@@ -167,19 +164,6 @@ def offload_records(device: str = "cpu:0") -> list[Json]:
             shared_subgraphs={"128": (10, 12), "256": (10, 12)},
         ),
         "shadow_outlier": shadows(),
-        "pruning": PruningDetail(
-            channels=(kept, PruningOutcome(pruned_fraction=0.85, work_fraction=0.111, relative_error=0.793)),
-            layers=(kept,),
-            missed=(
-                MissOutcome(
-                    moved_fraction=0.5,
-                    miss_fraction=0.556,
-                    dropped_error=0.652,
-                    fetched_error=0.00385,
-                    fetched_bytes=20480,
-                ),
-            ),
-        ),
         "out_of_order": OutOfOrderDetail(
             arms=replayed("calm"),
             simulated=(order("fifo", 2, 0.0723, 1.0), order("contribution", 8, 0.0045, 0.905)),
@@ -225,8 +209,6 @@ def test_every_kind_is_shown_and_the_charts_are_whole(page: Element) -> None:
     assert list(found) == [
         "Shadow outliers: error",
         "Shadow outliers: time",
-        "Error by what is pruned",
-        "Error by hot channels that moved",
     ]
     for figure in found.values():
         check_svg(figure)
@@ -279,17 +261,6 @@ def test_synchronisation_as_percent(page: Element) -> None:
         ["8 outliers", "–", "7.65", "–", "20"],
     ]
     assert "Reported (llm.npu, section 3.3: qwen1.5-1.8b; latency 29.7 %; energy 20.1 %)" in page.text
-
-
-def test_what_is_left_out(page: Element) -> None:
-    channels, layers = figures(page)["Error by what is pruned"].series
-    assert (channels.x, channels.y) == ([0, 85], [0.00385, 0.793])
-    assert (layers.name, layers.x) == ("layers", [0])
-    assert body(page, "Error by what is pruned")[2] == ["channels", "85.00", "11.10", "0.793"]
-    dropped, fetched = figures(page)["Error by hot channels that moved"].series
-    assert (dropped.y, fetched.y) == ([0.652], [0.00385])
-    assert body(page, "Error by hot channels that moved")[1] == ["50.00", "55.60", "0.652", "0.00385", "20.48"]
-    assert "85 % of layers pruned" in caption_of(page, "Error by what is pruned")
 
 
 def test_orders_simulated_and_replayed(page: Element) -> None:

@@ -19,7 +19,7 @@ Settings = ChunkSettings | ShadowSettings | ReplaySettings | FactorialSettings
 MODEL = "seeded-decoder"
 KINDS_OF: Mapping[type[Settings], tuple[str, ...]] = {
     ChunkSettings: ("chunk_sharing",),
-    ShadowSettings: ("shadow_outlier", "pruning"),
+    ShadowSettings: ("shadow_outlier",),
     ReplaySettings: ("out_of_order", "contention"),
     FactorialSettings: ("factorial",),
 }

@@ -15,7 +15,7 @@ from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.metrics import summarize
 from pytest_npubench.stats.margin_test import interval
 from pytest_npubench.suites.scheduling.points import ServedPoint
-from pytest_npubench.verdict.result import Metric
+from pytest_npubench.verdict.result import Better, GateKind, Metric
 
 MAX_LOG = 700.0  # exp of more overflows
 
@@ -61,6 +61,21 @@ def ratio_metric(name: str, ratios: Sequence[float]) -> Metric:
     """The geometric mean of ratios, with them as samples. A ratio of two times of one run needs no other machine."""
     mean = math.exp(float(np.mean(np.log(ratios))))
     return Metric(name=name, unit="ratio", value=mean, samples=tuple(ratios))
+
+
+def block_metric(
+    name: str,
+    unit: str,
+    found: Sequence[ServedBlock],
+    figure: Callable[[ServedBlock], float],
+    *,
+    better: Better = "lower",
+    gate: GateKind = "ratio",
+) -> Metric:
+    """The mean of a figure over the blocks, with those of each as samples: what one policy does by itself."""
+    samples = tuple(map(figure, found))
+    value = sum(samples) / len(samples)
+    return Metric(name=name, unit=unit, value=value, better=better, samples=samples, gate=gate)
 
 
 def ratio_bounds(ratios: Sequence[float]) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 from pytest_npubench.offload.chunk_graphs import ChunkFigures
 from pytest_npubench.offload.factorial import FactorialFigures
 from pytest_npubench.offload.replay import ReplayFigures, ReplaySettings
-from pytest_npubench.offload.shadow import ShadowFigures, ShadowSettings
+from pytest_npubench.offload.shadow import ShadowFigures
 from pytest_npubench.store.fingerprint import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.suites import case_kind
@@ -128,15 +128,6 @@ def test_a_complete_campaign_is_taken_over_without_a_pair(campaign):
     pair, again = campaign(earlier=True)
     assert again.measured().rounds == first.rounds
     assert (pair.opened, pair.visits) == ([], [])
-
-
-def test_what_is_computed_needs_no_visit(campaign):
-    """Pruning alone: the pair is opened and closed, and nothing is measured."""
-    plan = offload_plan(ShadowSettings())
-    pair, running = campaign(points=(), plan=plan)
-    assert running.measured().rounds == []
-    assert (pair.visits, pair.num_closed) == ([], 1)
-    assert case_kind("pruning").points(plan.case("offload", "pruning", ()), plan) == ()
 
 
 def test_an_interrupted_campaign_closes_its_pair(campaign):

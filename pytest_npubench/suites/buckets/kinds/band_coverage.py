@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_npubench.stats.coverage import Compared
 
 COVERAGE = 0.9
+HALF_MARGIN = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ class BandCoverageKind:
             what=f"E2E of {len(found)} batches",
             metrics=(
                 Metric(name="covered_fraction", unit="", value=held / len(found), gate="none"),
-                Metric(name="band_half_width", unit="", value=half, gate="none"),
+                Metric(name="band_half_width", unit="", value=half, gate="difference", margin=HALF_MARGIN),
             ),
             measured_s=measured_s,
             predicted_s=predicted_s,

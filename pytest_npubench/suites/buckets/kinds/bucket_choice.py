@@ -20,6 +20,8 @@ from pytest_npubench.suites.buckets.plan import SEARCH_VISIT_S, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, Variant
 from pytest_npubench.verdict.result import Judgement, Metric
 
+GAIN_MARGIN = 0.02
+
 
 class BucketChoiceKind:
     name = "bucket_choice"
@@ -50,7 +52,15 @@ class BucketChoiceKind:
         found = ranked(plan, f"a batch of bucket {bucket}", "buckets", predicted_s, rounds_s, requests)
         chosen = min(predicted_s, key=lambda name: predicted_s[name])
         gains = [1 - one / fit for one, fit in zip(rounds_s[chosen], rounds_s[str(bucket)], strict=True)]
-        gain = Metric(name="gain", unit="", value=fmean(gains), better="higher", gate="none")
+        gain = Metric(
+            name="gain",
+            unit="",
+            value=fmean(gains),
+            better="higher",
+            samples=tuple(gains),
+            gate="difference",
+            margin=GAIN_MARGIN,
+        )
         return replace(found, metrics=(*found.metrics, gain))
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:

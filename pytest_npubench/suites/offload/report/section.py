@@ -16,12 +16,10 @@ from pytest_npubench.suites.offload.kinds.chunk_sharing import ChunkSharingDetai
 from pytest_npubench.suites.offload.kinds.contention import ContentionDetail
 from pytest_npubench.suites.offload.kinds.factorial import FactorialDetail
 from pytest_npubench.suites.offload.kinds.out_of_order import OutOfOrderDetail
-from pytest_npubench.suites.offload.kinds.pruning import PruningDetail
 from pytest_npubench.suites.offload.kinds.shadow_outlier import ShadowOutlierDetail
 from pytest_npubench.suites.offload.report.chunk_sharing import chunk_table
 from pytest_npubench.suites.offload.report.factorial import cell_table, effect_line, effect_table
 from pytest_npubench.suites.offload.report.orders import contention_table, order_line, replayed_table, simulated_table
-from pytest_npubench.suites.offload.report.pruning import miss_chart, pruning_chart
 from pytest_npubench.suites.offload.report.shadow_outlier import error_chart, sync_share_table, time_chart
 from pytest_npubench.verdict.case_record import Cases
 
@@ -35,10 +33,9 @@ HEADLINES = (("abstract", "value"), ("3.3", "share"), ("4.1", "speed_up"), ("het
 def parts(cases: Cases, rounds: Rounds) -> Parts:
     """Every chart and table that these cases on one device have data for; the paper's own figures last."""
     orders = cases.of("out_of_order", OutOfOrderDetail)
-    shadows, pruned = cases.of("shadow_outlier", ShadowOutlierDetail), cases.of("pruning", PruningDetail)
+    shadows = cases.of("shadow_outlier", ShadowOutlierDetail)
     charts = (
         *(chart for make in (error_chart, time_chart) for chart in of_each(make, shadows)),
-        *(chart for make in (pruning_chart, miss_chart) for chart in of_each(make, pruned)),
         drift_chart(pair_rounds(rounds), DRIFT),
     )
     factorials = cases.of("factorial", FactorialDetail)

@@ -65,6 +65,7 @@ class OverlapKind(PartitionExperiment):
             speedup = detail.fast_speedup
             gates.append(Gate(metric=f"{phase}: fast / slow chain", value=1 / speedup, limit=1.0))
             metrics.append(time_metric(f"{phase}_chain_s", [visit.fast_s for visit in visits]))
+            metrics.append(time_metric(f"{phase}_slow_chain_s", [visit.slow_s for visit in visits]))
             metrics.append(
                 Metric(name=f"{phase}_fast_speedup", unit="ratio", value=speedup, better="higher", gate="none")
             )

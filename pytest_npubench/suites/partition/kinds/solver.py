@@ -22,6 +22,8 @@ from pytest_npubench.suites.partition.points import DecisionPoint, OperatorPoint
 from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
+REGRET_MARGIN = 0.10  # of one shape
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolverDetail:
@@ -69,7 +71,7 @@ class SolverKind(PartitionExperiment):
             metrics=(
                 time_metric("decided_s", samples),
                 Metric(name="speedup", unit="ratio", value=speedup, better="higher", gate="none"),
-                Metric(name="regret", unit="", value=found.regret, gate="none"),
+                Metric(name="regret", unit="", value=found.regret, gate="difference", margin=REGRET_MARGIN),
             ),
             measured_s=found.decided_s,
             predicted_s=found.predicted_s,

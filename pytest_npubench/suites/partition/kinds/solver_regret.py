@@ -19,6 +19,7 @@ from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 MEDIAN, P90 = 0.05, 0.15
+MARGIN, P90_MARGIN = 0.02, 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +56,15 @@ class SolverRegretKind(PartitionExperiment):
             verdict=judge_gates(gates),
             what=f"regret over {summary.num} shapes",
             metrics=(
-                Metric(name="median_regret", unit="", value=summary.median_regret, gate="none"),
-                Metric(name="p90_regret", unit="", value=summary.p90_regret, gate="none"),
-                Metric(name="median_prediction_error", unit="", value=summary.median_error, gate="none"),
+                Metric(name="median_regret", unit="", value=summary.median_regret, gate="difference", margin=MARGIN),
+                Metric(name="p90_regret", unit="", value=summary.p90_regret, gate="difference", margin=P90_MARGIN),
+                Metric(
+                    name="median_prediction_error",
+                    unit="",
+                    value=summary.median_error,
+                    gate="difference",
+                    margin=MARGIN,
+                ),
             ),
             detail=SolverRegretDetail(
                 num_shapes=summary.num,

@@ -2,7 +2,8 @@
 
 Round trips by every mechanism of the pair, and the model's smallest operator, one token, with its rows halved: the
 fastest mechanism decides whether such a split can be worth anything. The paper's slow one takes about 400 us, its fast
-one a few. The case fails where the fastest mechanism's median trip is slower than the slowest one's.
+one a few. The case fails where the fastest mechanism's median trip is slower than the slowest one's;
+what each takes is compared with accepted sessions as well, where both may have become slower alike.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 TRIPS = RoundTripPoint()
+TRIP_MARGIN = 0.10  # a few microseconds on cores that others use too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,7 @@ class SyncCostKind(PartitionExperiment):
                 fast,
                 slow,
                 *(
-                    Metric(name=f"{cost.mechanism}_round_trip_s", unit="s", value=cost.p50_s, gate="none")
+                    Metric(name=f"{cost.mechanism}_round_trip_s", unit="s", value=cost.p50_s, margin=TRIP_MARGIN)
                     for cost in costs
                 ),
             ),

@@ -14,7 +14,14 @@ from pytest_npubench.campaign.served_block import ServedBlock, pooled
 from pytest_npubench.core.case import Case
 from pytest_npubench.serving.arrivals import realised
 from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
-from pytest_npubench.suites.scheduling.figures import blocks, mean_ttft_s, metrics_of, paired_ratios, ratio_metric
+from pytest_npubench.suites.scheduling.figures import (
+    block_metric,
+    blocks,
+    mean_ttft_s,
+    metrics_of,
+    paired_ratios,
+    ratio_metric,
+)
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import layered_and_chunked
@@ -60,7 +67,11 @@ class BurstinessKind(LoadExperiment):
         return Judgement(
             verdict=judge_gates((Gate(metric="mean TTFT, layered / chunked", value=ttft.value, limit=1.0),)),
             what=f"bursty arrivals, CV {CV}, {layered[0].rate_per_s:.3g} req/s",
-            metrics=(ttft,),
+            metrics=(
+                ttft,
+                block_metric("layered_ttft_s", "s", layered, mean_ttft_s),
+                block_metric("chunked_ttft_s", "s", chunked, mean_ttft_s),
+            ),
             detail=BurstinessDetail(
                 rate_per_s=layered[0].rate_per_s,
                 cv=CV,

@@ -8,7 +8,7 @@ above it is a further figure under its own name:
     above idle = (J - idle power x seconds of the block) / (prompt + output tokens)
 
 Worked example: 600 J for a block of 4 s and 10,000 tokens are 60 mJ a token, and with 50 W idle 40 mJ above idle.
-Where no energy counter can be read the case is inconclusive and says which path, and why.
+Where no energy counter can be read the case is unavailable and says which path, and why.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.core.case import Case
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
-from pytest_npubench.suites.scheduling.figures import blocks, paired_ratios, ratio_metric
+from pytest_npubench.suites.scheduling.figures import block_metric, blocks, paired_ratios, ratio_metric
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import IdlePoint, IdleVisit, ServedPoint
 from pytest_npubench.suites.scheduling.policies import layered_and_chunked
@@ -53,7 +53,7 @@ class EnergyKind(LoadExperiment):
         what = f"energy, layered / chunked, {layered[0].rate_per_s:.3g} req/s"
         detail = EnergyDetail(rate_per_s=layered[0].rate_per_s, num_blocks=len(layered))
         if any(not block.energy_j for block in (*layered, *chunked)):
-            verdict = Verdict(kind=VerdictKind.INCONCLUSIVE, reason=f"energy {_why_unknown(measured)}")
+            verdict = Verdict(kind=VerdictKind.UNAVAILABLE, reason=f"energy {_why_unknown(measured)}")
             return Judgement(verdict=verdict, what=what, detail=detail)
         idle_w = _idle_w(measured)
         return Judgement(
@@ -101,24 +101,25 @@ def _power_w(found: tuple[ServedBlock, ...]) -> float:
 
 def _per_token(policy: str, found: tuple[ServedBlock, ...]) -> tuple[Metric, Metric]:
     """mJ a token, by both denominators."""
-    of_all = [1e3 * _joules(block) / block.num_tokens for block in found]
-    of_output = [1e3 * _joules(block) / block.num_output_tokens for block in found]
     return (
-        _mean(f"{policy}_mj_per_prompt_and_output_token", of_all),
-        _mean(f"{policy}_mj_per_output_token", of_output),
+        block_metric(f"{policy}_mj_per_prompt_and_output_token", "mJ", found, lambda one: _mj(one) / one.num_tokens),
+        block_metric(f"{policy}_mj_per_output_token", "mJ", found, lambda one: _mj(one) / one.num_output_tokens),
     )
 
 
 def _above_idle(policy: str, found: tuple[ServedBlock, ...], idle_w: float) -> Metric:
     """Held against nothing: a difference of two measurements, below 0 where the device drew less than at rest."""
-    above_j = [_joules(block) - idle_w * block.duration_s for block in found]
-    values = [1e3 * joules / block.num_tokens for joules, block in zip(above_j, found, strict=True)]
-    name = f"{policy}_mj_above_idle_per_prompt_and_output_token"
-    return Metric(name=name, unit="mJ", value=sum(values) / len(values), samples=tuple(values), gate="none")
+    return block_metric(
+        f"{policy}_mj_above_idle_per_prompt_and_output_token",
+        "mJ",
+        found,
+        lambda one: (_mj(one) - 1e3 * idle_w * one.duration_s) / one.num_tokens,
+        gate="none",
+    )
 
 
-def _mean(name: str, values: list[float]) -> Metric:
-    return Metric(name=name, unit="mJ", value=sum(values) / len(values), samples=tuple(values))
+def _mj(block: ServedBlock) -> float:
+    return 1e3 * _joules(block)
 
 
 KIND = EnergyKind()

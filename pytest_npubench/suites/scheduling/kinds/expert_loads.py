@@ -16,6 +16,7 @@ from pytest_npubench.core.case import Case
 from pytest_npubench.serving.metrics import slo_attainment
 from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
 from pytest_npubench.suites.scheduling.figures import (
+    block_metric,
     blocks,
     loaded_bytes,
     mean_e2e_s,
@@ -59,7 +60,12 @@ class ExpertLoadsKind(LoadExperiment):
         return Judgement(
             verdict=judge_gates((Gate(metric="expert bytes, layered / chunked", value=loads.value, limit=1.0),)),
             what=f"expert bytes, layered / chunked, {layered[0].rate_per_s:.3g} req/s",
-            metrics=(loads, *ratios),
+            metrics=(
+                loads,
+                *ratios,
+                block_metric("layered_expert_bytes", "B", layered, loaded_bytes),
+                block_metric("chunked_expert_bytes", "B", chunked, loaded_bytes),
+            ),
             detail=ExpertLoadsDetail(
                 reduction=1 - loads.value,
                 rate_per_s=layered[0].rate_per_s,

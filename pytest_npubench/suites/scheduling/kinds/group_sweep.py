@@ -13,7 +13,14 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.serving.settings import MERGE_CHUNKS
 from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
-from pytest_npubench.suites.scheduling.figures import blocks, mean_ttft_s, paired_ratios, ratio_metric, worst_tbt_s
+from pytest_npubench.suites.scheduling.figures import (
+    block_metric,
+    blocks,
+    mean_ttft_s,
+    paired_ratios,
+    ratio_metric,
+    worst_tbt_s,
+)
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.verdict import Gate, judge_gates
@@ -63,7 +70,15 @@ class GroupSweepKind(LoadExperiment):
                 )
             ),
             what=f"layer groups {groups[0]} to {groups[-1]}, {served[0][0].rate_per_s:.3g} req/s",
-            metrics=(ttft, tail),
+            metrics=(
+                ttft,
+                tail,
+                *(
+                    block_metric(f"{which}_groups_{name}", "s", found, figure)
+                    for which, found in (("fewest", served[0]), ("most", served[-1]))
+                    for name, figure in (("ttft_s", mean_ttft_s), ("worst_tbt_s", worst_tbt_s))
+                ),
+            ),
             detail=GroupSweepDetail(
                 rate_per_s=served[0][0].rate_per_s,
                 groups=groups,

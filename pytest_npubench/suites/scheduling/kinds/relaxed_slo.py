@@ -7,21 +7,26 @@ serves at least as many tokens a second as chunked prefill; its lead with the la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.core.case import Case
 from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
-from pytest_npubench.suites.scheduling.figures import blocks, output_tokens_per_s, paired_ratios, ratio_metric
+from pytest_npubench.suites.scheduling.figures import (
+    block_metric,
+    blocks,
+    output_tokens_per_s,
+    paired_ratios,
+    ratio_metric,
+)
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import layered_and_chunked
 from pytest_npubench.verdict import Gate, judge_gates
-from pytest_npubench.verdict.result import Judgement, Metric
+from pytest_npubench.verdict.result import Judgement
 
 RELAXED = 4
+SPEED = "tokens/s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +58,14 @@ class RelaxedSloKind(LoadExperiment):
             metrics=(
                 strict,
                 relaxed,
-                _speed("layered_output_tokens_per_s", layered),
-                _speed("chunked_output_tokens_per_s", chunked),
-                _speed("relaxed_layered_output_tokens_per_s", wide_layered),
-                _speed("relaxed_chunked_output_tokens_per_s", wide_chunked),
+                block_metric("layered_output_tokens_per_s", SPEED, layered, output_tokens_per_s, better="higher"),
+                block_metric("chunked_output_tokens_per_s", SPEED, chunked, output_tokens_per_s, better="higher"),
+                block_metric(
+                    "relaxed_layered_output_tokens_per_s", SPEED, wide_layered, output_tokens_per_s, better="higher"
+                ),
+                block_metric(
+                    "relaxed_chunked_output_tokens_per_s", SPEED, wide_chunked, output_tokens_per_s, better="higher"
+                ),
             ),
             detail=RelaxedSloDetail(
                 workload=plan.load(case).workload,
@@ -65,12 +74,6 @@ class RelaxedSloKind(LoadExperiment):
                 published="Layered Prefill, section 5.9: 315.36 / 391.59 = 0.805 offline; alike when relaxed",
             ),
         )
-
-
-def _speed(name: str, found: Sequence[ServedBlock]) -> Metric:
-    speeds = [output_tokens_per_s(block) for block in found]
-    value = sum(speeds) / len(speeds)
-    return Metric(name=name, unit="tokens/s", value=value, better="higher", samples=tuple(speeds))
 
 
 def _times(point: ServedPoint, factor: int) -> tuple[tuple[str, int | None], ...]:

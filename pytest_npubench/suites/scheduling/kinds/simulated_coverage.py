@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 COVERAGE = 0.9
 MEAN_ERROR, P99_ERROR = 0.05, 0.10
+HALF_MARGIN = 0.02
 CERTAIN = 2.0
 ROUNDS = 6
 LEAST_ROUNDS = 3  # two to calibrate on, or nothing tells the spread between rounds
@@ -207,7 +208,7 @@ def _metrics(name: str, own: Sequence[Figure]) -> tuple[Metric, ...]:
     half_width = fmean(one.half_width for one in own)
     return (
         Metric(name=f"{name}_covered_fraction", unit="", value=fmean(one.is_covered for one in own), gate="none"),
-        Metric(name=f"{name}_band_half_width", unit="", value=half_width, gate="none"),
+        Metric(name=f"{name}_band_half_width", unit="", value=half_width, gate="difference", margin=HALF_MARGIN),
     )
 
 
