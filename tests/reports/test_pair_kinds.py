@@ -211,8 +211,6 @@ def test_offload_finds_every_chart_and_figure(offloaded: list[dict[str, Any]]) -
     assert [title for title in figures(page) if not title.startswith("Distribution")] == [
         "Shadow outliers: error",
         "Shadow outliers: time",
-        "Error by what is pruned",
-        "Error by hot channels that moved",
     ]
     for caption, compared in (
         ("Chunk-sharing graphs", "whole"),

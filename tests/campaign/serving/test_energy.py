@@ -98,7 +98,7 @@ def test_where_nothing_can_be_read_the_case_says_why_and_nobody_waits(make):
     watched = Watched(state=RoundState(duration_s=1.0, energy_unknown=WHY))
     resumed = Watched.from_json(watched.to_json())
     judgement = KIND.judge(CASE, PLAN, Measured(rounds=found, watched=[Watched(), resumed]))
-    assert judgement.verdict.kind is VerdictKind.INCONCLUSIVE
+    assert judgement.verdict.kind is VerdictKind.UNAVAILABLE
     assert judgement.verdict.reason == f"energy {WHY}"
     assert judgement.metrics == ()
 
