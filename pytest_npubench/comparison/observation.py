@@ -210,7 +210,7 @@ def _spread_alarms(members: Mapping[Key, Observation], histories: Mapping[Key, H
     from pytest_npubench.verdict.spread import spread_alarms
 
     one = next(iter(members.values()))
-    if one.gate == "difference":
+    if one.gate not in ("ratio", None):
         return {}
     accepted = {_name(key): list(histories.get(key, History()).sessions.values()) for key in members}
     alarms = spread_alarms(accepted, {_name(key): found.processes for key, found in members.items()}, one.better)

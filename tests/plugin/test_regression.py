@@ -132,6 +132,30 @@ def test_only_the_suspect_is_measured_again_and_its_record_has_all_three_process
     assert metrics["compile_s"]["verdict"]["kind"] == "unchanged"
 
 
+def test_a_move_that_takes_five_times_as_long_fails_the_larger_bucket_alone(nights, tmp_path):
+    """No batch of a profile case moves: all else is as it was."""
+    moved = """
+import fake_device
+
+
+def slow_move(engine, small, large):
+    factor = 5 if large == 32 else 1
+    return fake_device.Move(from_bucket=small, to_bucket=large, duration_s=factor * 1e-6 * large)
+
+
+fake_device.FakeEngine.time_move = slow_move
+"""
+    project = nights.after(tmp_path / "project", moved)
+    result = project.run(*COMPARED)
+    assert [line.partition(" - ")[0] for line in failed(result)] == [SLOW_TEST]
+    metrics = project.cases()[SLOW_CASE]["metrics"]
+    assert metrics["move_s"]["verdict"]["ratio"] == pytest.approx(5, rel=0.05)
+    assert {name: one["verdict"]["kind"] for name, one in metrics.items() if name != "move_s"} == {
+        name: "unchanged" for name in ("ttft_s", "tbt_s", "compile_s")
+    }
+    assert f"move_s: {metrics['move_s']['verdict']['reason']}" in project.cases()[SLOW_CASE]["verdict"]["reason"]
+
+
 def test_junit_has_a_failure_with_the_verdict(slow):
     project, _ = slow
     cases = {case.get("name"): case for case in ElementTree.parse(project.root / "junit.xml").iter("testcase")}
