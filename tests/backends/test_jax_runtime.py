@@ -18,7 +18,7 @@ import pytest
 
 from pytest_npubench.backends import backend, jax_runtime
 from pytest_npubench.backends.jax_runtime import JaxRuntime
-from pytest_npubench.backends.protocol import Device
+from pytest_npubench.backends.protocol import Device, peak_memory_bytes
 from pytest_npubench.backends.telemetry import open_telemetry
 from pytest_npubench.backends.telemetry.cpu import clock_policy, microcode, share_of_machine
 from pytest_npubench.core import families
@@ -47,6 +47,18 @@ def test_a_compile_without_a_cache_is_cold_each_time(runtime: JaxRuntime) -> Non
 def test_a_compiled_function_computes(runtime: JaxRuntime) -> None:
     double = runtime.compile("double", lambda x: x * 2, VECTOR)
     np.testing.assert_array_equal(double(np.arange(4, dtype=np.float32)), [0, 2, 4, 6])
+
+
+def test_the_peak_of_memory_is_the_fullest_device_s_and_unknown_on_a_processor(runtime: JaxRuntime) -> None:
+    assert peak_memory_bytes(runtime) is None
+    told: tuple[dict[str, int] | None, ...] = (
+        {"peak_bytes_in_use": 5, "bytes_in_use": 9},
+        None,
+        {"peak_bytes_in_use": 8},
+    )
+    runtime._devices = [SimpleNamespace(memory_stats=lambda own=own: own) for own in told]
+    assert peak_memory_bytes(runtime) == 8
+    assert peak_memory_bytes(SimpleNamespace()) is None  # type: ignore[arg-type]
 
 
 def test_compiles_are_kept_apart_by_runtime(runtime: JaxRuntime) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -124,11 +125,15 @@ def test_the_counter_is_read_around_what_is_timed_and_not_at_all_where_there_is_
             log.append("ended")
 
     monkeypatch.setattr(bench_module, "open_telemetry", lambda _: Counter(log, tells))
-    bench = BucketBench(None, plan, lambda *_: Engine())  # type: ignore[arg-type, return-value]
+    runtime = SimpleNamespace(peak_memory_bytes=lambda: 7) if tells else None
+    bench = BucketBench(runtime, plan, lambda *_: Engine())  # type: ignore[arg-type, return-value]
     monkeypatch.setattr(bench, "_time", lambda _: log.append("timed") or (0.5, {}))
     visits = [bench.sample(one, 0) for one in (ONE, replace(ONE, pure_bucket=None), LONG)]
     bench.close()
     joules = [visit.energy_j for visit in visits if isinstance(visit, BucketVisit)]
+    assert [visit.peak_bytes for visit in visits if isinstance(visit, BucketVisit)] == (
+        [7, None, 7] if tells else [None] * 3
+    )
     if tells:
         assert joules == [1.0, None, 1.0]
         assert log == ["read", "timed", "read", "timed", "read", "timed", "read", "closed", "ended"]

@@ -49,7 +49,7 @@ def test_what_an_engine_declares_comes_back_with_each_visit(times_s: list[float]
 
 @given(st.lists(st.tuples(seconds, st.floats(0, 1e6)), min_size=1, max_size=6))
 def test_joules_come_back_with_each_visit_and_are_no_seconds(told: list[tuple[float, float]]) -> None:
-    visits = [BucketVisit(seconds=value, declared=(8,), energy_j=joules) for value, joules in told]
+    visits = [BucketVisit(seconds=value, declared=(8,), energy_j=joules, peak_bytes=3e9) for value, joules in told]
     row = in_a_round("profile/16/1", visits)
     assert Measured(rounds=[row]).visits("profile/16/1", BucketVisit) == (tuple(visits),)
     assert seconds_in(row) == {"profile/16/1": tuple(value for value, _ in told)}
