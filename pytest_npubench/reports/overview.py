@@ -160,6 +160,7 @@ def _against(cases: Cases, num_unjudged: int, before: Sequence[int]) -> str:
         f"{compared} against accepted sessions{sessions}" if compared else "",
         f"{limits} against absolute limits" if limits else "",
         f"{kinds[VerdictKind.INVALID]} could not be measured" if kinds[VerdictKind.INVALID] else "",
+        f"{kinds[VerdictKind.UNAVAILABLE]} unavailable on this device" if kinds[VerdictKind.UNAVAILABLE] else "",
         f"{num_unjudged} against nothing: too few sessions are accepted yet" if num_unjudged else "",
     ]
     return f"{'; '.join(part for part in parts if part) or 'Nothing was judged'}."
