@@ -8,8 +8,8 @@ max(3, min_rounds) of them it is not: with min_rounds clean ones the campaign en
 and a reason why its cases are invalid. A resumed campaign counts its disturbed rounds from
 nought.
 
-A case that fails when the budget is spent is measured on, up to half the budget again: few rounds on a machine that
-drifts put noise beyond a limit that the model keeps.
+A case that fails when the budget is spent, or of which it is not known whether it does, is measured on, up to half the
+budget again: few rounds on a machine that drifts put noise beyond a limit that the model keeps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pytest_npubench.store.journal import Journal
 
 MIN_DISTURBED_ROUNDS = 3
 OVERTIME = 1.5
-"""Of the budget, while a case fails its limits."""
+"""Of the budget, while a case fails its limits or is in doubt of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,8 @@ class Records(Protocol):
 class Campaign:
     """Measures once, on the first demand.
 
-    `settled` says whether more rounds would tell its cases nothing new, `failing` whether one fails its limits so far.
+    `settled` says whether more rounds would tell its cases nothing new, `failing` whether one fails its limits so far
+    or may.
     """
 
     def __init__(

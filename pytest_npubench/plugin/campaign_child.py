@@ -24,6 +24,7 @@ from pytest_npubench.processes.owner import Owner
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.suites.protocol import Site
+from pytest_npubench.verdict import VerdictKind
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
@@ -102,7 +103,7 @@ def _measured(session: BenchSession, items: Sequence[pytest.Item], task: Campaig
             ),
             make_bench=lambda runtime: suite.bench(runtime, plan, Site(folder=settings.journal.parent, frozen=frozen)),
             settled=lambda measured: measured.measure_s >= task.at_least_s and _settled(cases, measured),
-            failing=lambda measured: not task.again and any(_fails(case, measured) for case in cases),
+            failing=lambda measured: not task.again and any(_needs_more(case, measured) for case in cases),
             journal=told,
             earlier=read_journal(settings.journal) if task.resume else None,
             progress=told,
@@ -142,8 +143,11 @@ def _settled(cases: Sequence[ExpandedCase], measured: Measured) -> bool:
         return True
 
 
-def _fails(expanded: ExpandedCase, measured: Measured) -> bool:
+def _needs_more(expanded: ExpandedCase, measured: Measured) -> bool:
+    """Whether the case fails its limits so far, or is in doubt of them and not settled."""
     try:
-        return expanded.kind.judge(expanded.case, expanded.plan, measured).verdict.failing
+        verdict = expanded.kind.judge(expanded.case, expanded.plan, measured).verdict
+        in_doubt = verdict.kind is VerdictKind.INCONCLUSIVE
+        return verdict.failing or (in_doubt and not expanded.kind.settled(expanded.case, expanded.plan, measured))
     except NpubenchError:  # likewise
         return False

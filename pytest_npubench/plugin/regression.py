@@ -240,7 +240,8 @@ def _judged(
 
 def overall(judgement: Judgement) -> Verdict:
     """The worst of the performance metrics' verdicts with its reason, or that of a metric BESIDE that regressed; that
-    of the absolute limits where none is compared. What improved, and what stands beside, is named after it."""
+    of the absolute limits where none is compared, or where it is in doubt of them and no metric regressed. What
+    improved, and what stands beside, is named after it."""
     compared = [(metric, metric.verdict) for metric in judgement.metrics if metric.verdict]
     if not compared:
         return judgement.verdict
@@ -254,7 +255,8 @@ def overall(judgement: Judgement) -> Verdict:
     others = [(metric, verdict) for metric, verdict in compared if verdict.kind is not kind]
     told = [_changed(metric, verdict) for metric, verdict in others if _is_told(metric, verdict)]
     reason = _reason(kind, worst, judgement.verdict.reason, is_of_all=not others)
-    return replace(worst[0][1], reason="; ".join((reason, *told)))
+    is_in_doubt = judgement.verdict.kind is VerdictKind.INCONCLUSIVE and kind is not VerdictKind.REGRESSED
+    return replace(judgement.verdict if is_in_doubt else worst[0][1], reason="; ".join((reason, *told)))
 
 
 def _reason(kind: VerdictKind, worst: Sequence[tuple[str, Verdict]], limits: str, *, is_of_all: bool) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_npubench.core.buckets import BucketKeys, IntArray, Spans, check_fits, check_lengths, last_kv_tokens
-from pytest_npubench.core.measurement import CostRecord, Request
+from pytest_npubench.core.measurement import CostRecord, Phase, Request
 from pytest_npubench.errors import ConfigError, LengthError
 from pytest_npubench.predictors.band import Band, half_width_s, influences
 from pytest_npubench.predictors.prediction import Prediction
@@ -110,7 +110,7 @@ class LensPredictor:
         Raises LengthError as predict does and for a padded batch that outgrows the largest bucket, ConfigError for an
         empty batch, one larger than batch_size, or an unknown word.
         """
-        seconds = self._seconds(self._batch_work(requests, attention, finished))
+        seconds = self._seconds(self.batch_work(requests, attention, finished))
         return Prediction(prefill_s=float(seconds.prefill_s), decode_s=float(seconds.decode_s))
 
     @overload
@@ -142,7 +142,7 @@ class LensPredictor:
         coverage: float = 0.9,
     ) -> Band[float]:
         """The interval of predict_batch's E2E latency; errors as in predict_batch and band."""
-        low_s, high_s = self._interval(self._batch_work(requests, attention, finished), coverage)
+        low_s, high_s = self._interval(self.batch_work(requests, attention, finished), coverage)
         return Band(low_s=float(low_s), high_s=float(high_s), coverage=coverage)
 
     def error_shares(
@@ -150,7 +150,7 @@ class LensPredictor:
     ) -> dict[object, Share]:
         """What each measured point adds to the error of predict_batch, by bucket and place in it; errors as in
         band_batch."""
-        work = self._batch_work(requests, attention, finished)
+        work = self.batch_work(requests, attention, finished)
         return {
             key: Share(float(influence), error.variance_s2, error.num_samples - 1)
             for key, (influence, error) in influences(self.profile.buckets, work).items()
@@ -182,8 +182,8 @@ class LensPredictor:
         last_kv = last_kv_tokens(self._decode.edges, inputs, steps)
         return replace(work, decode_moves_s=self._transitions.decode_moves_s(inputs, last_kv))
 
-    def _batch_work(self, requests: Sequence[tuple[int, int]], attention: Attention, finished: Finished) -> BucketWork:
-        """One batch, arrays of shape (): Eq. 7, and 8 to 10 or 12 and 13."""
+    def batch_work(self, requests: Sequence[tuple[int, int]], attention: Attention, finished: Finished) -> BucketWork:
+        """What predict_batch adds up, arrays of shape (): Eq. 7, and 8 to 10 or 12 and 13."""
         _check_word("attention", attention, Attention)
         _check_word("finished", finished, Finished)
         inputs, steps = self._checked(*_pairs(requests, self.profile.batch_size))
@@ -221,8 +221,13 @@ class FittedLens:
     finished: Finished
 
     def predict(self, batch: Sequence[Request]) -> float:
-        lengths = [(item.input_tokens, item.output_tokens) for item in batch]
-        return self.lens.predict_batch(lengths, finished=self.finished).e2e_s
+        return self.lens.predict_batch(_lengths(batch), finished=self.finished).e2e_s
+
+    def counts(self, batch: Sequence[Request]) -> dict[str, float]:
+        """The prefills and decode steps that it adds up, by the names of core.measurement.Run.counts."""
+        work = self.lens.batch_work(_lengths(batch), "padded", self.finished)
+        phases = ((Phase.PREFILL, work.prefills), (Phase.DECODE, work.steps))
+        return {f"{phase.value}-{bucket}": float(num) for phase, own in phases for bucket, num in own.items() if num}
 
 
 class Lens(Predictor):
@@ -252,6 +257,10 @@ class Lens(Predictor):
 
 
 PREDICTOR = Lens()
+
+
+def _lengths(batch: Sequence[Request]) -> list[tuple[int, int]]:
+    return [(item.input_tokens, item.output_tokens) for item in batch]
 
 
 def _times(spans: Spans, name: str, known: Mapping[int, float | None]) -> dict[int, float]:

@@ -12,12 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import stdev
 
 import numpy as np
 import numpy.typing as npt
 
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.stats.checks import FloatArray, fraction, row
+
+MIN_JACKKNIFE_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,24 @@ def repeat_error(samples_s: Sequence[float]) -> float | None:
     if samples.size < 2:
         return None
     return float(samples.std(ddof=1)) / (math.sqrt(samples.size) * mean)
+
+
+def jackknife_half_width(left_out: Sequence[float]) -> float | None:
+    """Half the 95 % interval of an estimate from n rounds, by what it is with each of them left out (Tukey 1958); None
+    below three rounds.
+
+    The standard error is sqrt((n - 1) / n sum (x_i - mean)^2), the quantile Student's at n - 1 degrees of freedom.
+    Leaving out whole rounds keeps what interleaving achieved: drift that a round's points share cancels in a ratio of
+    them, so it does not widen the interval.
+
+    Worked number: the mean of (9, 10, 11) is 10.5, 10, 9.5 with one left out: 4.303 sqrt(2 / 3 0.5) = 2.484, which is
+    4.303 / sqrt(3), as for any mean.
+    """
+    num = len(left_out)
+    if num < MIN_JACKKNIFE_ROUNDS:
+        return None
+    standard_error = (num - 1) / math.sqrt(num) * stdev(left_out)
+    return float(student_quantile(0.975, num - 1)) * standard_error
 
 
 def t_half_width(variances: FloatArray, degrees_of_freedom: FloatArray, coverage: float) -> FloatArray:

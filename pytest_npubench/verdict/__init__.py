@@ -64,22 +64,48 @@ class Verdict:
         return self.kind in FAILING
 
 
+FAR = 0.5
+"""Of a limit: what lies within it is in doubt where its interval reaches that far beyond."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A metric held against an absolute limit: passes where value <= limit. A fraction with unit "%" reads so."""
+    """A metric held against an absolute limit: passes where value <= limit. A fraction with unit "%" reads so.
+
+    half_width is half the value's 95 % interval, None where the value is exact or its interval unknown. A value over
+    its limit is in doubt where the interval holds the limit; one within it where the interval ends beyond 1.5 times the
+    limit.
+    Worked example, limit 10 %: 13.8 % with ±28.6 % is in doubt, ±2 % fails; 6 % with ±12 % is in doubt, ±8 % passes.
+    """
 
     metric: str
     value: float
     limit: float
     unit: str = ""
+    half_width: float | None = None
 
     @property
     def passed(self) -> bool:
         return self.value <= self.limit  # a NaN compares false, so it never passes
 
+    @property
+    def in_doubt(self) -> bool:
+        if self.half_width is None:
+            return False
+        if self.passed:
+            return self.value + self.half_width > (1 + FAR) * self.limit
+        return self.value - self.half_width <= self.limit
+
     def __str__(self) -> str:
         value, limit = self._text(self.value), self._text(self.limit)
-        return f"{self.metric} {value} {'<=' if self.passed else '>'} {limit}"
+        held = f"{value} {'<=' if self.passed else '>'} {limit}"
+        if self.half_width is None:
+            return f"{self.metric} {held}"
+        low, high = self._text(max(0.0, self.value - self.half_width)), self._text(self.value + self.half_width)
+        interval = f"(95 % interval {low} to {high})"
+        if self.in_doubt:
+            return f"{self.metric} {value} {interval}, limit {limit}: not known well enough"
+        return f"{self.metric} {held} {interval}"
 
     def _text(self, number: float) -> str:
         if self.unit == "%":
@@ -88,10 +114,14 @@ class Gate:
 
 
 def judge_gates(gates: tuple[Gate, ...]) -> Verdict:
-    """Failed if any gate is over its limit, naming those; passed otherwise, naming all."""
-    over = [str(gate) for gate in gates if not gate.passed]
+    """Failed if any gate is over its limit, naming those; else inconclusive if one is in doubt, naming those; passed
+    otherwise, naming all."""
+    over = [str(gate) for gate in gates if not gate.passed and not gate.in_doubt]
     if over:
         return Verdict(kind=VerdictKind.FAILED, reason="; ".join(over))
+    doubtful = [str(gate) for gate in gates if gate.in_doubt]
+    if doubtful:
+        return Verdict(kind=VerdictKind.INCONCLUSIVE, reason="; ".join(doubtful))
     return Verdict(kind=VerdictKind.PASSED, reason="; ".join(map(str, gates)) or "measured")
 
 

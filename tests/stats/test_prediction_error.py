@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_npubench.errors import ConfigError, MeasurementError
-from pytest_npubench.stats.error import case_error, repeat_error, summarise, t_half_width
+from pytest_npubench.stats.error import case_error, jackknife_half_width, repeat_error, summarise, t_half_width
 
 pairs = st.lists(st.tuples(st.floats(0, 100), st.floats(0.01, 100)), min_size=1, max_size=20)
 
@@ -97,3 +97,12 @@ def test_half_width_takes_columns_and_zero_variance():
     assert half.tolist() == pytest.approx([2.0 * stats.t.ppf(0.95, 7), 0.0])
     with pytest.raises(ConfigError, match=r"coverage is 1.0"):
         t_half_width(np.array([4.0]), np.array([7.0]), 1.0)
+
+
+def test_the_jackknife_of_a_mean_is_the_interval_of_the_mean():
+    """scipy's own t interval; of two rounds there is none."""
+    values = np.array([9.0, 10.0, 11.5, 8.0, 10.2])
+    left_out = [float(np.delete(values, index).mean()) for index in range(len(values))]
+    low, high = stats.t.interval(0.95, len(values) - 1, loc=values.mean(), scale=stats.sem(values))
+    assert jackknife_half_width(left_out) == pytest.approx((high - low) / 2)
+    assert jackknife_half_width([1.0, 2.0]) is None

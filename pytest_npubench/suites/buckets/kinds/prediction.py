@@ -1,7 +1,12 @@
 """LENS against the measured end-to-end time of batches drawn from a workload (LENS, section 5.2).
 
 The prediction comes from the profile points alone; the batches it is judged on are other samples of the same rounds.
-The error of a case is the larger of |sum P - sum M| / sum M and the mean of |P - M| / M over its batches.
+The error of a case is the larger of |sum P - sum M| / sum M and the mean of |P - M| / M over its batches. It is known
+within an interval, by the jackknife over rounds, and a case whose interval says neither is inconclusive (verdict.Gate).
+
+What LENS computes is held to what is known exactly, so that its arithmetic fails without a baseline and however noisy
+the device is: the prefills and decode steps that it counts for a drawn batch to those that the engine ran, and what it
+predicts of the profile points to these points, two a bucket for two unknowns.
 
 Rivals that a run asks for (--npubench-predictors) are fitted on the same profile points and held against the same
 batches; their errors stand beside LENS's, and no case is held to them.
@@ -13,20 +18,22 @@ LENS interpolates between them (predictors/ragged.py). The limit is the same.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.visits import Round
 from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.core.measurement import CostRecord
+from pytest_npubench.core.measurement import CostRecord, Phase
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.predictors import predictor
 from pytest_npubench.suites.buckets.active import is_settled
 from pytest_npubench.suites.buckets.plan import BucketPlan, is_continuous, many_requests, nominal_words
-from pytest_npubench.suites.buckets.points import BucketPoint
-from pytest_npubench.verdict import Gate, Verdict, judge_gates
+from pytest_npubench.suites.buckets.points import BucketPoint, ran_in
+from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 if TYPE_CHECKING:
@@ -34,20 +41,30 @@ if TYPE_CHECKING:
     from pytest_npubench.stats.error import CaseError
 
 SETTLED_HALF_WIDTH = 0.01
-MIN_JACKKNIFE_ROUNDS = 3
+ROUNDING = 1e-9
 
 RivalT = TypeVar("RivalT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionError:
-    """Predicted and measured seconds of a workload's batches, and the 95 % half width of the error of their sum."""
+    """Predicted and measured seconds of a workload's batches. left_out: the error without each of the rounds."""
 
     predicted_s: tuple[float, ...]
     measured_s: tuple[float, ...]
     error: CaseError
-    half_width: float | None
+    left_out: tuple[CaseError, ...]
     repeat_error: float | None
+
+    @property
+    def half_width(self) -> float | None:
+        """Of the 95 % interval of the error of the sum."""
+        return _half_width([one.sum_error for one in self.left_out])
+
+    @property
+    def gate_half_width(self) -> float | None:
+        """Of that of the error that the case is held to."""
+        return _half_width([one.gate_value for one in self.left_out])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +125,21 @@ class PredictionKind:
         error, half = found.error, found.half_width
         total_s = sum(found.measured_s)
         rounds = zip(*(measured.round_means_s(point.name) for point in plan.draws(workload)), strict=False)
-        gate = Gate(metric="prediction error", value=error.gate_value, limit=plan.case_error, unit="%")
+        gate = Gate(
+            metric="prediction error",
+            value=error.gate_value,
+            limit=plan.case_error,
+            unit="%",
+            half_width=found.gate_half_width,
+        )
         padding, sample = _padding(plan, measured, workload), plan.sample(workload)
         continuous = is_continuous(plan, measured)
         return Judgement(
-            verdict=_explained(judge_gates((gate,)), found, nominal_words(plan) if continuous else ""),
+            verdict=explained(
+                judge_gates((gate, *_arithmetic(plan, measured, workload))),
+                found.repeat_error,
+                nominal_words(plan) if continuous else "",
+            ),
             what=f"E2E of {len(found.measured_s)} batches",
             metrics=(
                 Metric(name="e2e_s", unit="s", value=total_s, samples=tuple(sum(row) for row in rounds)),
@@ -150,15 +177,11 @@ class PredictionKind:
         return half_width is not None and half_width <= SETTLED_HALF_WIDTH and is_settled(plan, measured)
 
 
-def _explained(verdict: Verdict, found: PredictionError, nominal: str) -> Verdict:
-    """A failing verdict also says how well the error is known, so that noise is not taken for a wrong model, and a
-    nominal bucket not for a real one."""
-    parts = []
-    if found.half_width is not None and found.repeat_error is not None:
-        parts.append(f"95 % interval ±{found.half_width:.1%}, repeat error {found.repeat_error:.1%}")
-    if nominal:
-        parts.append(nominal)
-    if not verdict.failing or not parts:
+def explained(verdict: Verdict, repeat: float | None, nominal: str) -> Verdict:
+    """Of an error that is not within its limit also how well the measured side repeats, so that noise is not taken for
+    a wrong model, and a nominal bucket not for a real one."""
+    parts = [*([] if repeat is None else [f"repeat error {repeat:.1%}"]), *([nominal] if nominal else [])]
+    if verdict.kind is VerdictKind.PASSED or not parts:
         return verdict
     return replace(verdict, reason=f"{verdict.reason} ({'; '.join(parts)})")
 
@@ -192,7 +215,10 @@ def prediction_error(
         predicted_s=predicted_s,
         measured_s=measured_s,
         error=case_error(predicted_s, measured_s),
-        half_width=_half_width(plan, measured, workload, of),
+        left_out=tuple(
+            case_error(*_seconds(plan, replace(measured, rounds=rounds), workload, of))
+            for rounds in _left_out(measured.rounds)
+        ),
         repeat_error=math.hypot(*known) / sum(measured_s) if len(known) == len(repeats) else None,
     )
 
@@ -230,23 +256,58 @@ def _seconds(
     )
 
 
-def _half_width(plan: BucketPlan, measured: Measured, workload: str, of: Predictor) -> float | None:
-    """Half the 95 % interval of the error of the sum, by the jackknife over rounds (Tukey 1958); None below 3 rounds.
+def _half_width(left_out: Sequence[float]) -> float | None:
+    from pytest_npubench.stats.error import jackknife_half_width
 
-    Leaving out whole rounds keeps what the interleaving achieved: drift that a round's points share cancels in the
-    error, so it does not widen the interval.
-    """
-    from pytest_npubench.stats.error import case_error, student_quantile
+    return jackknife_half_width(left_out)
 
-    num_rounds = len(measured.rounds)
-    if num_rounds < MIN_JACKKNIFE_ROUNDS:
-        return None
-    errors = []
-    for left_out in range(num_rounds):
-        rounds = [row for index, row in enumerate(measured.rounds) if index != left_out]
-        errors.append(case_error(*_seconds(plan, replace(measured, rounds=rounds), workload, of)).sum_error)
-    standard_error = (num_rounds - 1) / math.sqrt(num_rounds) * stdev(errors)
-    return float(student_quantile(0.975, num_rounds - 1)) * standard_error
+
+def _left_out(rounds: Sequence[Round]) -> list[list[Round]]:
+    """The others, for each of the rounds; nothing where these would be too few for an interval."""
+    from pytest_npubench.stats.error import MIN_JACKKNIFE_ROUNDS
+
+    if len(rounds) < MIN_JACKKNIFE_ROUNDS:
+        return []
+    return [[*rounds[:index], *rounds[index + 1 :]] for index in range(len(rounds))]
+
+
+def _arithmetic(plan: BucketPlan, measured: Measured, workload: str) -> tuple[Gate, ...]:
+    """What LENS computes against what is exact; nothing where lengths are not padded, so that it interpolates."""
+    from pytest_npubench.predictors.lens import PREDICTOR as LENS
+    from pytest_npubench.suites.buckets.profile_samples import profile_samples
+
+    if is_continuous(plan, measured):
+        return ()
+    batches = plan.draws(workload)
+    samples = profile_samples(plan, measured, plan.profiled(batches))
+    fitted = LENS.fit_padded(samples)
+    wrong = [
+        point
+        for point, own in samples.samples_s.items()
+        if not math.isclose(fitted.predict(plan.profile_point(point).requests), fmean(own), rel_tol=ROUNDING)
+    ]
+    gates = [Gate(metric="profile points that LENS does not give back", value=len(wrong), limit=0)]
+    ran = {batch: _by_phase(plan, ran_in(measured.rounds, batch.name)) for batch in batches}
+    if any(ran.values()):
+        num = sum(_num_apart(_by_phase(plan, fitted.counts(batch.requests)), own) for batch, own in ran.items())
+        gates.append(Gate(metric="prefills and steps that LENS counts and the engine does not run", value=num, limit=0))
+    return tuple(gates)
+
+
+def _by_phase(plan: BucketPlan, counts: Mapping[str, float]) -> dict[str, float]:
+    """Prefills and decode steps by bucket, or in all where the engine's buckets are its own; no prefills where a batch
+    has one, which some engines count as its prompts."""
+    service, found = plan.service, Counter[str]()
+    for phase in (Phase.DECODE,) if service.prefill_shared else Phase:
+        by_bucket = phase in service.pure_phases and not service.pads_as_it_will
+        for name, number in counts.items():
+            if name.startswith(f"{phase.value}-"):
+                found[name if by_bucket else phase.value] += number  # type: ignore[assignment]
+    return dict(found)
+
+
+def _num_apart(left: Mapping[str, float], right: Mapping[str, float]) -> float:
+    return sum(abs(left.get(name, 0.0) - right.get(name, 0.0)) for name in left.keys() | right.keys())
 
 
 def _padding(plan: BucketPlan, measured: Measured, workload: str) -> dict[str, float]:
