@@ -33,13 +33,12 @@ def measure_round(
     `sampler(point, seed)` visits a point once. `visits`: how often, of points that do not say it themselves.
     Returns the samples by name, the reason of each point that failed, and the seconds the round took.
     """
-    order = [point for point in points for _ in range(num_visits(point, durations_s, visits))]
-    random.Random(seed).shuffle(order)
+    order = _order([num_visits(point, durations_s, visits) for point in points], random.Random(seed))
     samples: dict[str, dict[str, list[float]]] = {}
     failures: dict[str, str] = {}
     started_s = perf_counter()
     with no_collection():
-        for point in order:
+        for point in map(points.__getitem__, order):
             if point.name not in failures:
                 try:
                     for column, values in sampler(point, seed).columns().items():
@@ -52,6 +51,13 @@ def measure_round(
             on_sample()
     by_name = {name: tuple(values) for found in samples.values() for name, values in found.items()}
     return by_name, failures, perf_counter() - started_s
+
+
+def _order(nums: Sequence[int], places: random.Random) -> list[int]:
+    """Which point each visit of a round is of, by its index. The k-th of n visits of a point has a random place between
+    (k - 1) / n and k / n of the round, so that no point has all of them in what may be a slow second."""
+    turns = [((turn + places.random()) / num, index) for index, num in enumerate(nums) for turn in range(num)]
+    return [index for _, index in sorted(turns)]
 
 
 def num_visits(point: CampaignPoint, durations_s: Mapping[str, float], visits: Mapping[str, int]) -> int:

@@ -99,6 +99,26 @@ def next_repeats(
     return tuple(chosen.tolist())
 
 
+def shared_visits(weights: FloatArray, costs_s: FloatArray, round_s: float) -> FloatArray:
+    """How often a round of so many seconds visits each point, a number that need not be whole: once, or as Neyman has
+    it, in proportion to w_i / sqrt(t_i), where w_i is the root of sum_k g_ki^2 s_i^2 over the predictions and t_i what
+    a visit costs. That makes the sum of the predictions' variances least. A round too short for it has each once.
+
+    Worked number: w = (2, 1), t = (1, 1) s, 9 s: 6 and 3 visits; t = (1, 4) s, 8 s: 4 and 1.
+    """
+    shares = weights / np.sqrt(costs_s)
+    order = np.argsort(shares)  # those with the smallest share are visited once, as long as it would be less
+    for num_once in range(len(order)):
+        once, rest = order[:num_once], order[num_once:]
+        left_s = round_s - costs_s[once].sum()
+        scale = left_s / (shares[rest] * costs_s[rest]).sum() if shares[rest].any() else 0.0
+        if scale * shares[rest].min() >= 1:
+            visits = np.ones(len(order))
+            visits[rest] = scale * shares[rest]
+            return visits
+    return np.ones(len(order))
+
+
 def _nums(points: Sequence[Repeats]) -> FloatArray:
     return np.array([point.num for point in points], dtype=np.float64)
 

@@ -149,17 +149,18 @@ def active_detail(plan: BucketPlan, measured: Measured, names: Sequence[str]) ->
     )
 
 
-def _gradient(plan: BucketPlan, samples: Samples, workload: str) -> dict[str, float]:
-    """Weight of each point's mean in a workload's prediction, over that prediction; empty where a point has no
-    samples."""
+def prediction_weights(
+    plan: BucketPlan, samples: Samples, batches: Sequence[BucketPoint]
+) -> tuple[float, dict[str, float]]:
+    """Predicted seconds of these batches together, without moves, and the weight of each profile point's mean in them;
+    no weights where a point has no samples. Raises MeasurementError where a TTFT or TBT comes out at 0 or below."""
     from pytest_npubench.predictors.lens import LensPredictor
     from pytest_npubench.predictors.two_point import fit
 
-    batches = plan.draws(workload)
     buckets = plan.touched(batches)
     planned = {point: plan.profile_point(point).name for point in plan.profile_points(buckets)}
     if not samples.keys() >= set(planned.values()):
-        return {}
+        return 0.0, {}
     profile = fit(
         {point: samples[name] for point, name in planned.items()},
         batch_size=plan.batch_size,
@@ -174,4 +175,11 @@ def _gradient(plan: BucketPlan, samples: Samples, workload: str) -> dict[str, fl
             weights[place] += share.weight
     first = {point.bucket: point for point in reversed(planned)}  # of its bucket, in the plan as in the fit
     places = {name: (point.bucket, int(point != first[point.bucket])) for point, name in planned.items()}
-    return {name: weights[place] / total_s for name, place in places.items()}
+    return total_s, {name: weights[place] for name, place in places.items()}
+
+
+def _gradient(plan: BucketPlan, samples: Samples, workload: str) -> dict[str, float]:
+    """Weight of each point's mean in a workload's prediction, over that prediction; empty where a point has no
+    samples."""
+    total_s, weights = prediction_weights(plan, samples, plan.draws(workload))
+    return {name: weight / total_s for name, weight in weights.items()}

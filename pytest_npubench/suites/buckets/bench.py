@@ -15,10 +15,10 @@ from pytest_npubench.engines.protocol import Canaries, Engine, Parts
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.predictors.compiler import PREDICTOR as COMPILER
 from pytest_npubench.predictors.two_point import check_pure
-from pytest_npubench.suites.buckets.active import active_visits
 from pytest_npubench.suites.buckets.estimated_binaries import estimated
 from pytest_npubench.suites.buckets.plan import BucketPlan, mismatch
 from pytest_npubench.suites.buckets.points import BucketPoint, BucketVisit
+from pytest_npubench.suites.buckets.shared_visits import round_visits
 
 # XLA's status, and what allocators say
 OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "allocate memory")
@@ -119,8 +119,8 @@ class BucketBench:
     def visits(
         self, points: Sequence[BucketPoint], measured: Measured, durations_s: Mapping[str, float]
     ) -> Mapping[str, int]:
-        """Of profile points that are repeated as their bands need it."""
-        return active_visits(self._plan, points, measured, durations_s)
+        """Of what predictions rest on and are judged by."""
+        return round_visits(self._plan, points, measured, durations_s)
 
     def sample(self, point: BucketPoint, round_index: int) -> Visit:
         """One timing, and of a batch what the engine declares of its buckets; of a profile point the joules that it

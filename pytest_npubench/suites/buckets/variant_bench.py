@@ -10,10 +10,10 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.engines.protocol import Engine
-from pytest_npubench.suites.buckets.active import active_visits
 from pytest_npubench.suites.buckets.bench import BucketBench
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, Variant
+from pytest_npubench.suites.buckets.shared_visits import round_visits
 
 
 class VariantBench:
@@ -59,7 +59,7 @@ class VariantBench:
     def visits(
         self, points: Sequence[BucketPoint], measured: Measured, durations_s: Mapping[str, float]
     ) -> Mapping[str, int]:
-        return active_visits(self._plan, points, measured, durations_s)
+        return round_visits(self._plan, points, measured, durations_s)
 
     def sample(self, point: BucketPoint, round_index: int) -> Visit:
         return self._benches[point.variant].sample(point, round_index)

@@ -35,7 +35,7 @@ from pytest_npubench.verdict.result import Judgement, Metric
 
 TOLERANCE = 0.10
 CONFIDENCE = 0.99
-STEP_VISIT_S = 0.05  # a jump of the usual size shows in few samples; predictions need the time more
+STEP_VISIT_S = 0.01  # a jump of the usual size shows in few samples; predictions need the time more
 
 
 class Jump(Enum):
