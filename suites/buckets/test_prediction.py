@@ -7,13 +7,14 @@ pytestmark = pytest.mark.buckets
 
 @pytest.mark.npubench_cases("prediction")
 def test_prediction(npubench_case):
-    """Fails where the prediction error of a workload is over the hardware file's limits.case_error."""
+    """Fails where the prediction error of a workload is over the hardware file's limits.case_error for sure, or LENS
+    counts other steps than the engine ran."""
     npubench_case.run()
 
 
 @pytest.mark.npubench_cases("mean_error")
 def test_mean_error(npubench_case):
-    """Fails where the mean over the workloads is over limits.mean_error."""
+    """Fails where the mean over the workloads is over limits.mean_error for sure."""
     npubench_case.run()
 
 

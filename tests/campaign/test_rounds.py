@@ -79,6 +79,15 @@ def test_each_point_comes_first_equally_often():
     assert all(abs(first[name] - 200) < 51 for name in "abcde")
 
 
+def test_visits_of_a_point_are_spread_over_the_round():
+    """Six of each of five points: half of a round has three of each, give or take the one that lies about its middle. A
+    plain shuffle has a point with one or none of them there in one of twenty-five rounds."""
+    for seed in range(50):
+        order = run(POINTS, dict.fromkeys("abcde", 0.01), lambda point: 0.01, seed)[2]
+        assert all(2 <= num <= 4 for num in Counter(order[:15]).values())
+        assert set(order[:15]) == set("abcde")
+
+
 def test_a_point_that_fails_is_not_visited_again_and_keeps_no_samples():
     calls = Counter()
 

@@ -48,6 +48,19 @@ def test_the_end_of_a_run_has_a_line_of_errors_and_one_of_costs_for_each(run) ->
     assert nobody.startswith(f"nobody predicted nothing in {len(figures)} cases: no predictor 'nobody'; known: lens")
 
 
+def test_the_mean_error_of_all_campaigns_says_how_well_it_is_known(run) -> None:
+    """2.2 % ±1.2 % and 1.2 % ±0.5 % over three workloads each: (2.2 + 1.2) / 2, and the root of (1.2^2 + 0.5^2) / 4."""
+    (own,) = (record for record in run[0] if record["case"].startswith("buckets/mean_error/"))
+    both = [
+        {**own, "error_interval": [max(0.0, mean - half), mean + half], "detail": {**own["detail"], **figures}}
+        for mean, half in ((0.022, 0.012), (0.012, 0.005))
+        for figures in ({"mean": mean, "num_cases": 3},)
+    ]
+    assert "mean of 6 prediction errors: 1.70% ±0.65% (95 % interval, from the rounds)" in lines(Cases.read(both))
+    both[0]["error_interval"] = None
+    assert not any(line.startswith("mean of") for line in lines(Cases.read(both)))
+
+
 def test_without_rivals_nothing_else_is_said_or_shown(run) -> None:
     records, _ = run
     for record in records:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.stats.allocation import MIN_REPEATS, Repeats, half_widths, next_repeats
+from pytest_npubench.stats.allocation import MIN_REPEATS, Repeats, half_widths, next_repeats, shared_visits
 from pytest_npubench.stats.error import t_half_width
 
 
@@ -152,3 +152,34 @@ def test_the_band_at_the_stop_still_covers(noise, limit):
         off = np.abs(gradients @ np.array([np.mean(values) for values in samples]) - 1.0)
         held.extend(off <= half)
     assert np.mean(held) >= 0.85
+
+
+@pytest.mark.parametrize(
+    ("weights", "costs_s", "round_s", "expected"),
+    [
+        ((2.0, 1.0), (1.0, 1.0), 9.0, (6.0, 3.0)),
+        ((2.0, 1.0), (1.0, 4.0), 8.0, (4.0, 1.0)),
+        ((2.0, 0.0), (1.0, 4.0), 8.0, (4.0, 1.0)),
+        ((0.0, 0.0), (1.0, 1.0), 9.0, (1.0, 1.0)),
+        ((2.0, 1.0), (1.0, 4.0), 3.0, (1.0, 1.0)),
+    ],
+)
+def test_shared_visits_by_hand(weights, costs_s, round_s, expected):
+    assert shared_visits(np.array(weights), np.array(costs_s), round_s).tolist() == pytest.approx(expected)
+
+
+def test_no_seconds_moved_from_one_point_to_another_make_the_variances_less():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        weights, costs_s = rng.exponential(size=8), rng.exponential(size=8)
+        round_s = costs_s.sum() * rng.uniform(1.0, 6.0)
+        visits = shared_visits(weights, costs_s, round_s)
+        assert visits.min() >= 1
+        assert visits @ costs_s == pytest.approx(round_s)
+        least = (weights**2 / visits).sum()
+        for giver, taker in product(range(8), range(8)):
+            moved_s = 0.01 * costs_s.min()
+            other = visits.copy()
+            other[giver] -= moved_s / costs_s[giver]
+            other[taker] += moved_s / costs_s[taker]
+            assert other[giver] < 1 or (weights**2 / other).sum() >= least - 1e-12

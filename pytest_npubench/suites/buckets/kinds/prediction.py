@@ -287,7 +287,8 @@ def _arithmetic(plan: BucketPlan, measured: Measured, workload: str) -> tuple[Ga
         if not math.isclose(fitted.predict(plan.profile_point(point).requests), fmean(own), rel_tol=ROUNDING)
     ]
     gates = [Gate(metric="profile points that LENS does not give back", value=len(wrong), limit=0)]
-    ran = {batch: _by_phase(plan, ran_in(measured.rounds, batch.name)) for batch in batches}
+    rounds = (*measured.rounds, *measured.disturbed_rounds)  # counts stand in the first round that has them
+    ran = {batch: _by_phase(plan, ran_in(rounds, batch.name)) for batch in batches}
     if any(ran.values()):
         num = sum(_num_apart(_by_phase(plan, fitted.counts(batch.requests)), own) for batch, own in ran.items())
         gates.append(Gate(metric="prefills and steps that LENS counts and the engine does not run", value=num, limit=0))

@@ -33,7 +33,7 @@ from pytest_npubench.reports.plot_parts import (
 )
 from pytest_npubench.stats.error import summarise
 from pytest_npubench.suites.buckets.kinds.band_coverage import CoverageDetail
-from pytest_npubench.suites.buckets.kinds.mean_error import RivalErrors
+from pytest_npubench.suites.buckets.kinds.mean_error import MeanErrorDetail, RivalErrors
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail, RivalDetail
 from pytest_npubench.suites.buckets.report.profile import cost_words, session
 from pytest_npubench.verdict.case_record import CaseRecord
@@ -129,6 +129,23 @@ def error_lines(found: Sequence[JudgedWorkload]) -> list[str]:
     repeats = [item.repeat_error for item in found if item.repeat_error is not None]
     repeated = f"repeat error of the measured side (standard error): mean {sum(repeats) / max(1, len(repeats)):.2%}"
     return [_error_line("LENS", [item.gated_error for item in found]), *([repeated] if repeats else [])]
+
+
+def mean_error_lines(found: Sequence[CaseRecord[MeanErrorDetail]]) -> list[str]:
+    """The mean error over the workloads of all campaigns, with its interval: campaigns are measured one by one, so that
+    the squares of their own half widths add up. Worked example: 2.2 % ±1.2 % and 1.2 % ±0.5 % over three workloads
+    each are 1.7 % ±0.65 %."""
+    known = [
+        (case.detail.num_cases, case.detail.mean, case.judgement.error_interval[1] - case.detail.mean)
+        for case in found
+        if case.judgement.error_interval is not None
+    ]
+    if not known or len(known) < len(found):
+        return []
+    num_cases = sum(number for number, _, _ in known)
+    mean = sum(number * error for number, error, _ in known) / num_cases
+    half = math.hypot(*(number * half for number, _, half in known)) / num_cases
+    return [f"mean of {num_cases} prediction errors: {mean:.2%} ±{half:.2%} (95 % interval, from the rounds)"]
 
 
 def coverage_lines(found: Sequence[CaseRecord[CoverageDetail]]) -> list[str]:

@@ -27,6 +27,7 @@ from pytest_npubench.suites.buckets.report.prediction import (
     coverage_lines,
     error_lines,
     judged,
+    mean_error_lines,
     padding_lines,
     prediction_charts,
     rival_lines,
@@ -98,6 +99,7 @@ def lines(cases: Cases) -> list[str]:
     found = cases.of("prediction", PredictionDetail)
     return [
         *error_lines(judged(found)),
+        *mean_error_lines(cases.of("mean_error", MeanErrorDetail)),
         *online_lines(cases.of("online", OnlineDetail)),
         *coverage_lines(cases.of("band_coverage", CoverageDetail)),
         *_searches(cases),
