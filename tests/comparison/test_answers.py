@@ -1,5 +1,6 @@
 """Answers of a model in a comparison: a family of their own, across stacks, before every time of their campaign."""
 
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
@@ -13,8 +14,10 @@ from pytest_npubench.comparison.upgrade import compare_sides
 from pytest_npubench.core.case import campaign_of
 from pytest_npubench.plugin.regression import MeasuredCase, Regression
 from pytest_npubench.reports.comparison import render_comparison
+from pytest_npubench.store.baseline_merge import merge
 from pytest_npubench.store.baselines import Baselines, CaseResult, MetricResult
 from pytest_npubench.store.history import history_series, upload_journal
+from pytest_npubench.store.history.trend import series_of
 from pytest_npubench.store.journal_reader import read_journal
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import Judgement, Metric
@@ -122,6 +125,17 @@ def test_a_session_of_nothing_but_answers_goes_when_the_next_comes(tmp_path):
     assert [session.session for session in file.cases[ANSWERS].sessions] == ["s2"]
 
 
+def test_two_folders_that_hold_one_session_with_and_without_its_vector_are_merged(tmp_path):
+    exact = MetricResult(name="inconsistent_pairs", unit="", better="lower", gate="exact", processes=((0.0,),))
+    one, other = tmp_path / "one", tmp_path / "other"
+    for number in range(3):
+        accept(one, number, vector([value + number for value in VECTOR]), exact)
+    accept(other, 0, vector(VECTOR), exact)
+    merge(other, one)
+    (file,) = Baselines.load(other).files
+    assert ["answer_change" in session.metrics for session in file.cases[ANSWERS].sessions] == [False, False, True]
+
+
 @pytest.mark.parametrize(
     ("now", "words"),
     [
@@ -183,7 +197,7 @@ def test_other_answers_stand_before_every_time_of_their_campaign(nights, tbt_s, 
     found = a_run(nights, OTHER, tbt_s)
     answers = found[ANSWERS]
     assert answers.verdict.kind is VerdictKind.REGRESSED
-    assert answers.verdict.reason.startswith("answer_change: answers changed: 0.0")
+    assert re.fullmatch(r"answer_change: answers changed: 0\.0\d+ \(limit 1\.6e-05\)", answers.verdict.reason)
     assert answers.metrics[0].value == pytest.approx(0.03, rel=0.2)
     assert answers.metrics[0].again == ()
     assert found[PROFILE].verdict.kind is kind
@@ -307,6 +321,15 @@ def test_two_quantities_are_never_compared(tmp_path, now, samples, words, source
     (row,) = compare_sides(side("a", 0.01), side("b", samples, **now)).rows
     assert row.kind is VerdictKind.INCOMPARABLE
     assert words in row.verdict.reason
+
+
+def test_a_trend_has_a_series_for_each_unit(tmp_path):
+    for value, unit in ((0.01, "s"), (10.0, "ms")):
+        write_session(tmp_path / "j", {PROFILE: {"tbt_s": metric([value], unit=unit)}}, stack())
+    url = f"sqlite:///{tmp_path / 'h.db'}"
+    upload_journal(url, read_journal(tmp_path / "j"))
+    found = series_of(history_series(url))
+    assert {series.unit: [point.median for point in series.points] for series in found} == {"s": [0.01], "ms": [10.0]}
 
 
 def test_a_history_keeps_no_answers_and_says_so(tmp_path):

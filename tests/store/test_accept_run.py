@@ -466,7 +466,7 @@ def test_a_person_lets_it_in_by_name_and_from_then_on_its_level_is_known(write, 
     assert [session.reason for session in file.cases[CASE].sessions] == ["", "", "", "fused kernel, issue 71"]
     assert [session.reason for session in file.cases[OTHER].sessions] == [""]
     assert left_out(path, directory) == {}  # the same run again
-    write(improved(0.00495))
+    write(improved(0.0049))
     assert left_out(path, directory) == {}
     write(improved(0.0045))
     assert "waits for a person" in left_out(path, directory)[""]
