@@ -67,6 +67,8 @@ def _accept(journal: Journal, run: Sequence[Session], directory: Path) -> Accept
         held = _held(directory, ids)
     except RunNotAcceptedError as error:
         why = " ".join(str(error).split())
+        for text in error.waiting:  # the summary has them one by one
+            why = why.replace(text, text.partition(":")[0])
         said = f"nothing accepted of {sum(expected.values())} green cases: {why}"
         return replace(_outcome(ids, said, settled=True), waiting=error.waiting)
     except StoreError as error:

@@ -128,7 +128,7 @@ def _step(
 ) -> Step:
     lost = [name for one in done for name in one.lost]
     waiting = [text for one in done for text in one.waiting]
-    lines = [*waiting, *(f"{', '.join(one.sessions)}: {one.said}" for one in done)] or [
+    lines = [*_counted(waiting), *(f"{', '.join(one.sessions)}: {one.said}" for one in done)] or [
         "every session was settled before"
     ]
     is_new = any(one.is_new for one in done)
@@ -136,6 +136,7 @@ def _step(
         "num_accepted": sum(one.num_accepted for one in done if one.is_new),
         "num_judgeable": sum(one.num_judgeable for one in done),
         "where": where,
+        "waiting": waiting,
     }
     lines.append(f"baselines are in {where}")
     outcome = "failed" if lost else "warning" if waiting else "done"
@@ -152,3 +153,9 @@ def _step(
         if opened.url is None and outcome == "done":
             outcome = "warning"
     return Step(name="promote", outcome=outcome, lines=tuple(lines), facts=facts)
+
+
+def _counted(waiting: Sequence[str]) -> list[str]:
+    """The summary has them one by one."""
+    number = len(waiting)
+    return [f"{number} case{'s wait' if number > 1 else ' waits'} for a person"] if waiting else []

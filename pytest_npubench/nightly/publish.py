@@ -123,6 +123,8 @@ def _summary(
         ]
         if len(red) > NUM_ROWS:
             lines.append(f"| {len(red) - NUM_ROWS} more | | see the report |")
+    if waiting := steps["promote"].facts.get("waiting") if "promote" in steps else ():
+        lines += ["", "Waiting for a person:", "", *(f"- {cell(text)}" for text in waiting)]
     there = [f"`{name}`" for name in ARTIFACTS if name == "summary.md" or (night.out / name).exists()]
     return "\n".join([*lines, "", f"In `{night.out.name}/`: {', '.join(there)}.", ""])
 

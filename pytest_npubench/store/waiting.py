@@ -168,5 +168,5 @@ def _unexplained(name: str, metric: Mapping[str, Any], accepted: Sequence[Accept
     named = [level for level, session in zip(before, accepted, strict=True) if session.reason]
     if gain <= max(enough, differ) or any(level - now <= enough for level in named):
         return ""
-    by, apart = (f"{size:.3g}" if is_difference else f"{-math.expm1(-size):.0%}" for size in (gain, differ))
+    by, apart = (f"{size:.3g}" if is_difference else f"{-100 * math.expm1(-size):.2g} %" for size in (gain, differ))
     return f"{name} is {by} better, where accepted sessions differ by {apart}"

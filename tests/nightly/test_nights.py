@@ -10,6 +10,7 @@ from pathlib import Path
 
 from plugin.project import wait_for
 
+from pytest_npubench.cli.main import main
 from pytest_npubench.nightly import state as state_module
 from pytest_npubench.store.history import history_sessions
 from pytest_npubench.store.journal import read_journal
@@ -68,6 +69,24 @@ def test_a_slow_night_is_red_named_and_keeps_the_accepted_ones(nights: Nights, t
     again = runner.night()
     assert again.status == 0, again.out + again.err
     assert {len(sessions) for sessions in runner.remote.sessions(tmp_path / "later").values()} == {5}
+
+
+def test_a_night_in_half_the_time_waits_for_a_person(nights: Nights, tmp_path: Path, capsys) -> None:
+    runner = nights.copy(tmp_path)
+    before = nights.remote.sessions(tmp_path / "before")
+    done = runner.night(env={"FAKE_FACTOR": "0.5"})
+    assert done.status == 0, done.out + done.err
+    assert f"{CASES} improved" in done.out
+    assert runner.remote.sessions(tmp_path / "after") == before
+    summary = (runner.out / "summary.md").read_text(encoding="utf-8")
+    assert f"| promote | warning | {CASES} cases wait for a person; " in summary
+    assert summary.count(" waits for a person: ttft\\_s is 50 % better, where accepted sessions differ by ") == CASES
+    (journal, baselines) = (str(runner.out / "journal.jsonl"), str(runner.state.baselines))
+    named = ("--improved", "*bucket32", "--reason", "a fused kernel")
+    assert main(["baseline", "accept", journal, "--baselines", baselines, *named]) == 0
+    said = capsys.readouterr().out
+    assert f"accepted 1 of {CASES} cases into " in said
+    assert said.count("waits for a person: ") == CASES - 1
 
 
 def test_a_new_driver_that_makes_all_incomparable_is_not_green(nights: Nights, tmp_path: Path) -> None:

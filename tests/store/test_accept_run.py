@@ -424,9 +424,7 @@ def test_an_improvement_beyond_what_sessions_differ_by_waits(write, accepted, pa
     assert num_sessions(directory) == (3 if waits else 4)
     if waits:
         command = f"npubench baseline accept {path} --session {session} --improved {CASE} --reason TEXT"
-        assert found[""].startswith(
-            f"{CASE} waits for a person: tbt_s is {1 - tbt_s / 0.01:.0%} better, where accepted"
-        )
+        assert found[""].startswith(f"{CASE} waits for a person: tbt_s is {100 - tbt_s * 1e4:.2g} % better, where ")
         assert found[""].endswith(f"; what it did was not counted; {command}")
 
 
