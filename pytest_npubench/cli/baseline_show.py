@@ -97,6 +97,7 @@ def _keys(loaded: Baselines, case: str) -> list[dict[str, Any]]:
             metrics = {
                 metric: {**quantity.to_json(), "sessions": _rows(metric, history)}
                 for metric, quantity in sorted(quantities.items())
+                if quantity.gate != "answers"  # a vector, of which a median says nothing
             }
             found.append((history[0].accepted_time, about | {"metrics": metrics}))
     return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
@@ -123,6 +124,7 @@ def _row(session: AcceptedSession, kept: KeptSamples, anchor: Sequence[float]) -
         "accepted_at": session.accepted_at,
         "git_revision": session.git_revision,
         "anchor": session.anchor,
+        "reason": session.reason,
         "num_processes": len(kept.processes),
         "median": median,
         "spread": spread(kept),
@@ -177,7 +179,7 @@ def _metric_lines(name: str, unit: str, sessions: Sequence[dict[str, Any]]) -> l
             f"{session['median']:.4g} {unit}".rstrip(),
             _percent(session["spread"]),
             _percent(session["change"], sign="+"),
-            "anchor" if session["anchor"] else "",
+            ", ".join(filter(None, ("anchor" if session["anchor"] else "", session["reason"]))),
         )
         for session in sessions
     ]

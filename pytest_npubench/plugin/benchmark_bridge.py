@@ -82,7 +82,7 @@ def mirror(request: pytest.FixtureRequest, judged: JudgedCase) -> None:
     if _CLOCK not in request.node.stash or "benchmark" not in request.node.fixturenames:
         return
     benchmark = request.getfixturevalue("benchmark")
-    samples_s = next((metric.samples for metric in judged.judgement.metrics if metric.samples), ())
+    samples_s = next((metric.value_samples for metric in judged.judgement.metrics if metric.value_samples), ())
     if not samples_s:
         benchmark.disabled = True  # a case without samples shows no statistics rather than invented ones
     detail = judged.judgement.detail

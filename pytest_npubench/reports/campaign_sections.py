@@ -111,7 +111,7 @@ def metrics_table(cases: Cases) -> Table | None:
         ("case", lambda row: row[0]),
         ("metric", lambda row: row[1].name),
         ("value", lambda row: _figures(row[1])[0]),
-        ("samples", lambda row: str(len(row[1].samples))),
+        ("samples", lambda row: str(len(row[1].value_samples))),
         ("lowest", lambda row: _figures(row[1])[1]),
         ("highest", lambda row: _figures(row[1])[2]),
         ("change", lambda row: row[2].change_text if row[2] else ""),
@@ -264,7 +264,7 @@ def _failures(rounds: Rounds) -> Table | None:
 
 def _figures(metric: Metric) -> list[str]:
     """Its value, lowest and highest sample; times in one unit."""
-    values = (metric.value, min(metric.samples, default=None), max(metric.samples, default=None))
+    values = (metric.value, min(metric.value_samples, default=None), max(metric.value_samples, default=None))
     return [_figure(metric, value, number_text.time_unit(*values)) for value in values]
 
 

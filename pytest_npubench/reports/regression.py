@@ -98,6 +98,8 @@ def card(record: CaseRecord[Any], anchor: str, row: str, known: Before) -> Regre
 
 def changed(metric: Metric, known: Before) -> str:
     """By how much a metric changed, against what, and what change nobody minds."""
+    if metric.gate == "answers":
+        return f"{metric.name}: {metric.verdict.reason if metric.verdict else number_text.plain(metric.value)}."
     old = known.samples(metric.name)
     level = judged_level(metric)
     was_at = [judged_at(session.metrics[metric.name].processes, level) for session, _ in old]
@@ -128,6 +130,8 @@ def _size(metric: Metric) -> str:
 
 
 def _charts(metric: Metric, known: Before) -> tuple[Chart | None, ...]:
+    if metric.gate == "answers":  # a vector scatters about nothing
+        return ()
     found = [value for process in metric.processes for value in process]
     time_in = number_text.time_unit(quantile(found, 0.5) if found else None)
     factor, unit = (time_in.per_s, time_in.name) if metric.unit == "s" else (1.0, metric.unit)

@@ -45,6 +45,11 @@ class Metric:
         """Samples by process, this one's first; the value itself where it is derived."""
         return (self.samples or (self.value,), *self.again)
 
+    @property
+    def value_samples(self) -> tuple[float, ...]:
+        """The samples that the value is a figure of: none of a vector of answers."""
+        return () if self.gate == "answers" else self.samples
+
     def __post_init__(self) -> None:
         """Raises MeasurementError where a value is not finite, so that the case becomes invalid and says why."""
         for value in (self.value, *self.samples):

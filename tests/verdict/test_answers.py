@@ -7,6 +7,7 @@ import pytest
 
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.answers import distance, judge_accuracy, judge_answers, judge_identical
+from pytest_npubench.verdict.result import Metric
 
 RNG = np.random.default_rng(7)
 THEN = RNG.normal(3.0, 2.0, (21, 16))
@@ -97,3 +98,9 @@ def test_one_bit_of_a_check_sum_is_regressed():
     found = judge_identical(4_000_000_001.0, 4_000_000_000.0)
     assert found.kind is VerdictKind.REGRESSED
     assert "4000000001, accepted 4000000000" in found.reason
+
+
+def test_a_vector_is_no_sample_of_its_value():
+    about = {"name": "answer_change", "unit": "", "value": 0.0, "samples": (1.0, -2.0)}
+    assert Metric(gate="answers", **about).value_samples == ()
+    assert Metric(gate="accuracy", **about).value_samples == (1.0, -2.0)
