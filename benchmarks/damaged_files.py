@@ -98,7 +98,13 @@ def _records(digest: str, num_cases: int) -> list[Mapping[str, Any]]:
         }
         for index in range(3)
     ]
-    return [compiled, *rounds, *(_case(digest, number) for number in range(num_cases))]
+    cases = [_case(digest, number) for number in range(num_cases)]
+    return [compiled, *rounds, *cases, *map(_outcome, range(num_cases))]
+
+
+def _outcome(number: int) -> Mapping[str, Any]:
+    case = f"buckets/profile/h200-tiny-b4-bucket{number}"
+    return {"record": "outcome", "case": case, "device": "cuda:0", "outcome": "passed"}
 
 
 def _case(digest: str, number: int) -> Mapping[str, Any]:

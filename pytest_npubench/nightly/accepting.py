@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_npubench.errors import RunNotAcceptedError, StoreError
-from pytest_npubench.nightly.measure import latest_cases
+from pytest_npubench.nightly.measure import counted_cases
 from pytest_npubench.store.accept_run import GREEN, accept_run, waiting_texts
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal_reader import Journal, Session
@@ -109,7 +109,7 @@ def _judgeable(run: Sequence[Session]) -> Counter[str]:
     """The green cases that were measured and have a gated metric, by name; one on two devices counts twice."""
     return Counter(
         str(record["case"])
-        for record in latest_cases(run)
+        for record in counted_cases(run)
         if record["verdict"]["kind"] in GREEN and not record.get("resumed", False) and _is_gated(record["metrics"])
     )
 

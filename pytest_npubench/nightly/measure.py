@@ -22,6 +22,7 @@ from pytest_npubench.nightly.session_lines import write_sessions
 from pytest_npubench.processes.guarded import Guarded, ending
 from pytest_npubench.store.journal_format import RUN, new_id
 from pytest_npubench.store.journal_reader import Record, Session, read_journal
+from pytest_npubench.store.journal_runs import worse
 
 SECRETS = (*TOKENS, "NPUBENCH_HISTORY")
 KEPT_BACK = (*SECRETS, "GITHUB_STEP_SUMMARY")
@@ -60,7 +61,7 @@ def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, st
     ids = [session.id for session in new]
     if ids:
         write_sessions(night.state.journal, ids, night.out / "journal.jsonl")
-    records = latest_cases(new)
+    records = counted_cases(new)
     share = JudgedShare.of(records)
     kinds: dict[str, int] = {}
     for record in records:
@@ -79,15 +80,15 @@ def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, st
     return night.record(Step(name="measure", outcome=outcome, lines=tuple(lines), facts=facts))
 
 
-def latest_cases(sessions: Sequence[Session]) -> list[Record]:
-    """The case records of these sessions, of a case that was repeated the latest."""
-    latest: dict[tuple[object, ...], Record] = {}
+def counted_cases(sessions: Sequence[Session]) -> list[Record]:
+    """The case records of a run's sessions, of a case that was tried several times the worst."""
+    counted: dict[tuple[object, ...], Record] = {}
     for session in sessions:
         for record in session.records:
             if record["record"] == "case":
-                place = (session.id, record["case"], record["digest"], record["fingerprint"], record.get("device"))
-                latest[place] = record
-    return list(latest.values())
+                place = (record["case"], record["digest"], record["fingerprint"], record.get("device"))
+                counted[place] = worse(counted.get(place), record)
+    return list(counted.values())
 
 
 def _sessions(night: Night, run: str) -> tuple[Sequence[Session], str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pytest_npubench.errors import StoreError
 from pytest_npubench.nightly.markdown import cell, code_cell
-from pytest_npubench.nightly.measure import latest_cases
+from pytest_npubench.nightly.measure import counted_cases
 from pytest_npubench.nightly.night import STEPS, Night, Step
 from pytest_npubench.plain_text import plain, plain_lines
 from pytest_npubench.store.accept_run import GREEN
@@ -74,7 +74,7 @@ def _records(night: Night) -> tuple[list[Record], str]:
         journal = read_journal(night.out / "journal.jsonl")
     except StoreError:  # the night did not get so far, as the missing step says
         return [], ""
-    return latest_cases(journal.sessions), journal.left_out if journal.damage else ""
+    return counted_cases(journal.sessions), journal.left_out if journal.damage else ""
 
 
 def _of_steps(steps: Mapping[str, Step], missing: Sequence[str]) -> list[Annotation]:

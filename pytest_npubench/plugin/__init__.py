@@ -46,19 +46,39 @@ class _Collector:
 
     def __init__(self, config: pytest.Config, records: list[Record], notes: list[str]) -> None:
         self._config, self._records, self._notes = config, records, notes
+        self._rows: dict[tuple[str, object], int] = {}
         self.usage_error = ""
         self.has_other_failures = False
         """A test failed that is no case, or a case that is not invalid."""
+        self.has_failed_try = False
+        """A case was over a limit or worse, and its test was tried again."""
+        self.ended_early = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         record = getattr(report, "npubench", None)
         if record:
             from pytest_npubench.plugin.campaign_time import show
+            from pytest_npubench.store.journal_runs import RED
 
-            self._records.append(record)
+            self._add(report.nodeid, record)
             show(self._config.pluginmanager.getplugin("terminalreporter"), report)
+            self.has_failed_try |= str(report.outcome) == "rerun" and record["verdict"]["kind"] in RED
+        if _SESSION in self._config.stash:
+            self._config.stash[_SESSION].tests.see(report)
+            self._config.stash[_SESSION].tests.end(report)
         if report.failed and (not record or record["verdict"]["kind"] != "invalid"):
             self.has_other_failures = True
+
+    def _add(self, node: str, record: Record) -> None:
+        """One row a case and stack, that of its worst try."""
+        from pytest_npubench.store.journal_runs import worse
+
+        row = self._rows.setdefault((node, record["fingerprint"]), len(self._records))
+        self._records[row:] = [worse(next(iter(self._records[row:]), None), record), *self._records[row + 1 :]]
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Of pytest.exit too, whatever status it asks for."""
+        self.ended_early = True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         self.has_other_failures |= report.failed
@@ -183,7 +203,7 @@ def pytest_configure_node(node: Any) -> None:
     hand_on(node.config, node.workerinput)
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if _SESSION in item.config.stash:
@@ -204,18 +224,24 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def _finish(session: BenchSession, exit_status: int, records: list[Record]) -> int:
-    """Close the journal, accept and report. Returns the exit status to set, 0 for none."""
-    session.stores.close(exit_status, records)
+    """Close the journal, accept and report. Returns the exit status to set, 0 for none.
+
+    A run that pytest.exit ended early is an interrupted one to the journal, also where it asked for another status.
+    """
+    collector: Any = session.config.pluginmanager.getplugin("npubench-collector")
+    passing = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+    as_ended = int(pytest.ExitCode.INTERRUPTED) if collector.ended_early and exit_status in passing else exit_status
+    session.stores.close(as_ended, records)
     failure = 0
     if session.has_outcome:
         from pytest_npubench.plugin.outcome import publish
 
-        failure = publish(session, exit_status, records)
+        failure = publish(session, as_ended, records)
     if failure in (pytest.ExitCode.OK, exit_status) and records:
         from pytest_npubench.plugin.exit_status import exit_status as told_apart
 
-        collector: Any = session.config.pluginmanager.getplugin("npubench-collector")
-        told = told_apart(exit_status, records, has_other_failures=collector.has_other_failures)
+        status = exit_status or int(collector.has_failed_try)
+        told = told_apart(status, records, has_other_failures=collector.has_other_failures or collector.has_failed_try)
         return failure if told == exit_status else told
     return failure
 

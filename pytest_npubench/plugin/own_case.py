@@ -102,6 +102,7 @@ class Measure:
         through.
         """
         if self._used:
+            self._session.tests.fault(self._request.node.nodeid, "failed", "called npubench twice")
             raise ConfigError(f"{self._request.node.nodeid}: npubench was called twice; measure one thing a test")
         self._used = True
         started_s = perf_counter()

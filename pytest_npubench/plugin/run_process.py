@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import Any
 
 import pytest
@@ -12,15 +13,25 @@ _ID = pytest.StashKey[str]()
 
 
 def run_id(config: pytest.Config) -> str:
-    """The same for all processes of a run that write the journal."""
+    """The same for all processes of a run that write the journal, and for all runs of one process, as pytest.main makes
+    them: they share what that process is like, so they are one session of a baseline."""
     if hasattr(config, "workerinput"):
         given: str = config.workerinput[_INPUT]
         return given
-    from pytest_npubench.store.journal_format import RUN, new_id
+    from pytest_npubench.store.journal_format import RUN
 
     if _ID not in config.stash:
-        config.stash[_ID] = os.environ.pop(RUN, "") or new_id()  # a pytest started from here is another run
+        given_id = os.environ.pop(RUN, "")  # a pytest started from here is another run
+        config.stash[_ID] = given_id or _id_of_process(os.getpid())
     return config.stash[_ID]
+
+
+@cache
+def _id_of_process(_number: int) -> str:
+    """`_number` tells a process from those that it forks."""
+    from pytest_npubench.store.journal_format import new_id
+
+    return new_id()
 
 
 def hand_on(config: pytest.Config, workerinput: dict[str, Any]) -> None:

@@ -30,12 +30,13 @@ if TYPE_CHECKING:
     from pytest_npubench.engines.descriptor import EngineDescriptor
     from pytest_npubench.plugin.campaigns import BusyDevices, Campaigns
     from pytest_npubench.plugin.items import ExpandedCase
+    from pytest_npubench.plugin.measuring_tests import MeasuringTests
     from pytest_npubench.plugin.open_devices import OpenDevices
     from pytest_npubench.plugin.progress import CaseProgress
     from pytest_npubench.plugin.selection import Selection
     from pytest_npubench.verdict.result import JudgedCase
 
-RECORD = pytest.StashKey[dict[str, Any]]()
+RECORD = pytest.StashKey[Mapping[str, Any]]()
 SIBLING_WAIT_S = 3600.0
 
 
@@ -71,6 +72,12 @@ class BenchSession:
         from pytest_npubench.plugin.progress import progress_for
 
         return progress_for(self.config, lambda: (self.num_done, self.num_cases), lambda: self.campaigns.remaining_s)
+
+    @cached_property
+    def tests(self) -> MeasuringTests:
+        from pytest_npubench.plugin.measuring_tests import MeasuringTests
+
+        return MeasuringTests(lambda record: self.stores.journal.append(record), self.notes.append)
 
     @cached_property
     def devices(self) -> OpenDevices:
@@ -230,19 +237,23 @@ class BenchSession:
         self.notes.append(text)
 
     def record(self, item: pytest.Item, judged: JudgedCase) -> None:
-        """Put a judged case on disk, then hand it to the reports."""
+        """Put a judged case on disk, then hand it to the reports; of a test that is tried again, the worst try."""
         from pytest_npubench.plugin.campaign_time import CAMPAIGN_TIME
+        from pytest_npubench.store.journal_runs import worse
 
         record = {**judged.to_json(), "session": self.stores.journal.session}
         self.stores.journal.append({"record": "case", **record})
-        item.stash[RECORD] = record
+        self.tests.measured(item.nodeid, record)
+        item.stash[RECORD] = counted = worse(item.stash.get(RECORD, None), record)
         self.num_done += 1
-        item.user_properties.extend(properties(record))
+        others = [pair for pair in item.user_properties if not pair[0].startswith("npubench.")]
+        item.user_properties[:] = [*others, *properties(counted)]
         if CAMPAIGN_TIME in item.stash:
             item.user_properties.append(("npubench.campaign_s", item.stash[CAMPAIGN_TIME].seconds))
 
     def attach(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """The record travels on the report of the call phase, across processes too."""
+        self.tests.see(report)
         if report.when == "call" and RECORD in item.stash:
             from pytest_npubench.plugin.campaign_time import CAMPAIGN_TIME, take_off
 

@@ -1,10 +1,14 @@
 """Accepting a finished run, case by case: what its sessions left in a journal becomes baseline sessions.
 
-Every green case enters that was measured and has a metric to judge by; every other is named with its reason: it is
-failed, invalid (also one that was throttled or shared its device) or regressed, nothing is judged by its metrics (gate
-"none"), its session was rejected, it was reset since, an earlier run measured it, or it waits for a person (waiting). A
-run that was killed, interrupted or ended by an internal error enters not at all, and neither does one that failed while
-each of its cases is green: something else is wrong with it.
+Every green case enters that was measured by a test that passed and has a metric to judge by; every other is named with
+its reason: it is failed, invalid (also one that was throttled or shared its device) or regressed, its test failed after
+measuring or at its end, was skipped or marked xfail, nothing is judged by its metrics (gate "none"), its session was
+rejected, it was reset since, an earlier run measured it, or it waits for a person (waiting). A run that was killed,
+interrupted or ended by an internal error enters not at all, and neither does one that failed while each of its cases
+and their tests are green: something else is wrong with it.
+
+A case that a run measured several times, because its test was tried again or several workers ran it, counts once, by
+its worst try; of tries that are all green the first.
 
 A baseline session is named as the journal's session that measured it; where that session measured on several devices,
 or with several stacks on one, SESSION@DEVICE. So the same run is recognised however often, and by whatever part, it is
@@ -38,6 +42,7 @@ ENDINGS = {2: "interrupted", 3: "an internal error", 4: "a usage error", 5: "no 
 NUM_ON_ONE_LINE = 3
 RESUMED = "was taken over from an earlier run"
 NOT_JUDGEABLE = "has no metric to judge by"
+NO_OUTCOME = "was measured by a test whose outcome is not on record"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,17 +111,18 @@ def accept_run(
     without a word.
     """
     _check_ended(journal, sessions, exit_status)
-    records = _latest(journal, (record for session in sessions for record in session.records if _is_case(record)))
-    run = [record for session in sessions for member in run_of(journal, session) for record in member.records]
+    run = _whole_run(journal, sessions)
+    faults = _faults(run)
+    records = _counted(journal, sessions, faults)
     waiting = Waiting(
-        records=_latest(journal, filter(_is_case, run)),
+        records=_counted(journal, run, faults),
         directory=directory,
         journal=journal.path,
         key_of=cache(lambda digest: journal.fingerprint(digest).key()),
         allowed=allowed or Allowed(),
     )
     waiting.allowed.check(records)
-    found = _sorted_out(journal, records, waiting)
+    found = _sorted_out(journal, records, faults, waiting)
     groups = tuple(
         SessionResults(
             session=name, key=key, git_revision=fingerprint.host.git_revision, results=tuple(results.values())
@@ -153,7 +159,7 @@ def _is_case(record: Record) -> bool:
 def _check_ended(journal: Journal, sessions: Iterable[Session], exit_status: int | None) -> None:
     """A worker that was killed or interrupted, or whose session is damaged, keeps the whole run out, also where another
     worker's is accepted."""
-    run = list({member.id: member for chosen in sessions for member in run_of(journal, chosen)}.values())
+    run = _whole_run(journal, sessions)
     try:
         check_whole(journal, run)
     except JournalError as error:
@@ -169,8 +175,12 @@ def _check_ended(journal: Journal, sessions: Iterable[Session], exit_status: int
             raise RunNotAcceptedError(f"{who} ended with exit status {status}{why}")
     cases = [record for session in run for record in session.records if _is_case(record)]
     failed = [who for who, status in ends if status == TESTS_FAILED]
-    if failed and all(map(_is_green, cases)):
+    if failed and all(map(_is_green, cases)) and not any(_faults(run).values()):
         raise RunNotAcceptedError(f"{failed[0]} ended with exit status 1, and no case is red: something else failed")
+
+
+def _whole_run(journal: Journal, sessions: Iterable[Session]) -> list[Session]:
+    return list({member.id: member for chosen in sessions for member in run_of(journal, chosen)}.values())
 
 
 def _is_green(record: Record) -> bool:
@@ -197,26 +207,51 @@ def _listed(left_out: Sequence[LeftOut]) -> str:
     return "".join(f"\n  {found}" for found in left_out)
 
 
-def _latest(journal: Journal, records: Iterable[Record]) -> list[Record]:
-    """A case that a session repeated on a device counts once for each key, with its latest record. One whose device
-    could not be opened at first, and could then, counts with what came of it."""
+Faults = Mapping[tuple[str, object, str], str]
+"""What the tests of cases did other than pass, by session, device and case; empty where they passed."""
+
+
+def _counted(journal: Journal, sessions: Iterable[Session], faults: Faults) -> list[Record]:
+    """Each case once for each device and key, by its worst try. A try whose device could not be opened has no key: it
+    counts with the others of its case."""
     key_of = cache(lambda digest: journal.fingerprint(digest).key())
-    latest: dict[tuple[Any, ...], Record] = {}
-    for record in records:
-        about = (record["session"], record.get("device"), record["case"])
-        latest.pop((*about, None), None)
-        place = (*about, None if record["fingerprint"] is None else key_of(record["fingerprint"]))
-        latest.pop(place, None)
-        latest[place] = record
-    return list(latest.values())
+    tries: dict[tuple[object, str], list[tuple[FingerprintKey | None, Record]]] = {}
+    for record in (record for session in sessions for record in session.records if _is_case(record)):
+        key = None if record["fingerprint"] is None else key_of(record["fingerprint"])
+        tries.setdefault((record.get("device"), record["case"]), []).append((key, record))
+    return [
+        max((record for key, record in of_case if key in (wanted, None)), key=lambda record: _how_bad(record, faults))
+        for of_case in tries.values()
+        for wanted in dict.fromkeys(key for key, _ in of_case if key is not None) or (None,)
+    ]
 
 
-def _sorted_out(journal: Journal, records: Sequence[Record], waiting: Waiting) -> _Sorted:
+def _how_bad(record: Record, faults: Faults) -> int:
+    if record.get("resumed", False):
+        return 0
+    return 1 if _is_green(record) and not _fault(record, faults) else 2
+
+
+def _faults(sessions: Iterable[Session]) -> Faults:
+    faults: dict[tuple[str, object, str], str] = {}
+    for record in (record for session in sessions for record in session.records if record["record"] == "outcome"):
+        about = (record["session"], record["device"], record["case"])
+        passed = record["outcome"] == "passed"
+        what = "" if passed else f"was measured by a test that {record.get('reason') or record['outcome']}"
+        faults[about] = faults.get(about) or what
+    return faults
+
+
+def _fault(record: Record, faults: Faults) -> str:
+    return faults.get((record["session"], record.get("device"), record["case"]), NO_OUTCOME)
+
+
+def _sorted_out(journal: Journal, records: Sequence[Record], faults: Faults, waiting: Waiting) -> _Sorted:
     found = _Sorted({}, [])
     names = _session_names(records)
     fingerprint_of = cache(journal.fingerprint)
     for record in records:
-        reason = RESUMED if record.get("resumed", False) else _against(record, waiting)
+        reason = _against(record, faults, waiting)
         if reason is None:
             try:
                 place, result = _place(record), _result(record, waiting.reason(record))
@@ -233,10 +268,15 @@ def _sorted_out(journal: Journal, records: Sequence[Record], waiting: Waiting) -
     return found
 
 
-def _against(record: Record, waiting: Waiting) -> str | None:
-    """What is against accepting a case: that it is red, or waits for a person."""
-    if not _is_green(record) and not answers_changed(record):
-        return _red(record)
+def _against(record: Record, faults: Faults, waiting: Waiting) -> str | None:
+    """What is against accepting a case. The test of answers that changed failed for that alone, as a rule."""
+    if record.get("resumed", False):
+        return RESUMED
+    if not answers_changed(record):
+        if not _is_green(record):
+            return _red(record)
+        if fault := _fault(record, faults):
+            return fault
     return waiting.why(record) or None
 
 

@@ -197,6 +197,16 @@ class CaseEntry:
 
 
 @dataclass(kw_only=True)
+class OutcomeEntry:
+    """What became of the test that measured a case on a device. `reason` says what it did where it did not pass."""
+
+    case: str
+    device: str | None
+    outcome: Literal["passed", "failed", "skipped", "xfailed", "xpassed"]
+    reason: str | None = None
+
+
+@dataclass(kw_only=True)
 class NoteEntry:
     text: str
 
@@ -223,6 +233,7 @@ KINDS: Mapping[str, type] = {
     "compile": CompileEntry,
     "round": RoundEntry,
     "case": CaseEntry,
+    "outcome": OutcomeEntry,
     "note": NoteEntry,
     "torn": TornEntry,
     "salvaged": SalvagedEntry,

@@ -1,4 +1,4 @@
-"""Which sessions of a journal are one run, and whether all of it can be used.
+"""Which sessions of a journal are one run, whether all of it can be used, and which of a case's tries counts.
 
 Under pytest-xdist each worker writes a session of its own; all sessions of a run bear its id. In version 1 they bore
 none: there the sessions of workers whose records lie between each other's are taken as one run.
@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_npubench.errors import JournalError, did_you_mean
-from pytest_npubench.store.journal_reader import DamagedSession, Journal, Session
+from pytest_npubench.store.journal_reader import DamagedSession, Journal, Record, Session
+from pytest_npubench.verdict import FAILING
+
+RED = frozenset(kind.value for kind in FAILING)
 
 
 def chosen_sessions(journal: Journal, wanted: str | None) -> tuple[Session, ...]:
@@ -39,6 +42,15 @@ def sessions_of(journal: Journal, run: str) -> tuple[Session, ...]:
     if not found:
         raise JournalError(f"journal {journal.path}: the run {run} has no cases in it")
     return found
+
+
+def worse(earlier: Record | None, later: Record) -> Record:
+    """Of two tries of a case in one run the one that counts: the first that failed, else the first."""
+    return later if earlier is None or (_is_red(later) and not _is_red(earlier)) else earlier
+
+
+def _is_red(record: Record) -> bool:
+    return record["verdict"]["kind"] in RED
 
 
 def run_of(journal: Journal, session: Session) -> tuple[Session, ...]:

@@ -27,7 +27,7 @@ from pytest_npubench.store.accepted_session import NUM_WINDOW_SESSIONS, Accepted
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.journal_reader import Record
-from pytest_npubench.verdict import FAILING
+from pytest_npubench.store.journal_runs import RED
 from pytest_npubench.verdict.result import OF_ANSWERS
 from pytest_npubench.verdict.work import differences
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 EXPLAINED = 0.05  # by a newer driver or compiler
 WAITS = "waits for a person"
 OTHER_ANSWERS = "other answers: pass --accept-answers"
-RED = frozenset(kind.value for kind in FAILING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

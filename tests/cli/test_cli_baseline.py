@@ -39,6 +39,7 @@ def write_run(path: Path, value: float, *, cases: tuple[str, ...] = (CASE, OTHER
                     },
                 }
             )
+            journal.append({"record": "outcome", "case": case, "device": "cuda:0", "outcome": "passed"})
         journal.append({"record": "end", "exit_status": 0, "counts": {}})
         return journal.session
 

@@ -80,7 +80,9 @@ def write_session(path: Path, metrics, fingerprint=None, *, ends=True, worker=No
     with JournalWriter.open(path, host=fingerprint.host, settings={"profile": "quick"}, worker=worker) as journal:
         digest = journal.device(fingerprint)
         for case, own in metrics.items():
-            journal.append(case_record(digest, case, own, **changes))
+            record = case_record(digest, case, own, **changes)
+            journal.append(record)
+            journal.append({"record": "outcome", "case": case, "device": record["device"], "outcome": "passed"})
         if ends:
             journal.append({"record": "end", "exit_status": 0, "counts": {}})
         return journal.session

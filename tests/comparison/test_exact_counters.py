@@ -40,6 +40,6 @@ def test_the_least_change_is_one(tmp_path, better, kind):
         write_session(path, {CASES[0]: {name: metric([value], gate="exact", unit="", better=better)}})
     journal = read_journal(path)
     accept_run(journal, journal.sessions[:1], tmp_path / "baselines")
-    (again,) = of_record(journal.sessions[1].records[-2])
+    (again,) = of_record(journal.sessions[1].records[-3])
     history = accepted_history(Baselines.load(tmp_path / "baselines"), again, stack().key())
     assert judge_families([again], {again.key: history}).verdicts[again.key].kind is kind

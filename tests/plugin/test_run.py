@@ -47,7 +47,7 @@ def test_the_journal_tells_the_run_in_order(green):
     journal = green.project.journal()
     session = journal.sessions[0]
     kinds = [kind for kind, _ in groupby(record["record"] for record in session.records)]
-    assert kinds == ["device", "compile", "round", "case", "end"]
+    assert kinds == ["device", "compile", "round", *["case", "outcome"] * len(CASES), "end"]
     assert [record["round"] for record in green.records("round")] == [0, 1]
     assert [record["complete"] for record in green.records("round")] == [False, True]
     assert green.cases().keys() == CASES

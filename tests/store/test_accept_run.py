@@ -51,6 +51,19 @@ def case(digest, *, key=CASE, kind="passed", device="cuda:0", metrics=None, **ab
     }
 
 
+def outcome(record, did="passed", reason=None):
+    """What became of the test that measured the case of this record."""
+    about = {name: record[name] for name in ("case", "device")}
+    return {"record": "outcome", **about, "outcome": did, "reason": reason}
+
+
+def append(journal, *records):
+    """Cases whose tests passed."""
+    for record in records:
+        journal.append(record)
+        journal.append(outcome(record))
+
+
 END = {"record": "end", "exit_status": 0, "counts": {}}
 
 
@@ -66,8 +79,7 @@ def write(open_journal, fingerprint):
     def write(*cases, end=END):
         with open_journal() as journal:
             digest = journal.device(fingerprint)
-            for made in cases:
-                journal.append(made(digest))
+            append(journal, *(made(digest) for made in cases))
             if end:
                 journal.append(end)
             return journal.session
@@ -138,7 +150,8 @@ def test_an_invalid_case_that_never_reached_a_device_is_named(write, path, direc
     done = accept(path, directory)
     assert (done.num_cases, [one.case for one in done.left_out]) == (1, [OTHER])
     write(lambda digest: case(None, kind="invalid"), case)  # tried again in the same session, and then it ran
-    assert accept(path, directory).left_out == ()
+    with pytest.raises(RunNotAcceptedError, match=f"^{CASE} is invalid"):
+        accept(path, directory)
 
 
 def test_where_no_case_can_be_accepted_all_are_named(write, path, directory):
@@ -194,10 +207,54 @@ def test_a_run_without_anything_to_judge_by(write, path, directory):
     assert str(accept(path, directory)).endswith(f": {CASE} has no metric to judge by")
 
 
-def test_a_repeated_case_counts_once_with_its_latest_record(write, path, directory, key):
-    write(lambda digest: case(digest, kind="failed"), lambda digest: case(digest, metrics={"tbt_s": metric(3.0)}))
-    accept(path, directory)
-    assert found(directory, key) == [[[3.0]]]
+def test_a_case_counts_once_by_its_worst_try(write, path, directory, key):
+    slow = {"tbt_s": metric(3.0)}
+    write(lambda digest: case(digest, kind="failed"), lambda digest: case(digest, metrics=slow))
+    with pytest.raises(RunNotAcceptedError, match=f"^{CASE} is failed"):
+        accept(path, directory)
+    write(case, lambda digest: case(digest, metrics=slow))
+    assert accept(path, directory).num_cases == 1
+    assert found(directory, key) == [[[0.5, 0.25]]]
+
+
+@pytest.mark.parametrize("status", [0, 1])
+@pytest.mark.parametrize("did", ["failed", "skipped", "xfailed", "xpassed"])
+def test_a_case_whose_test_did_not_pass_is_named_and_keeps_no_other_out(
+    open_journal, path, directory, fingerprint, key, did, status
+):
+    with open_journal() as journal:
+        digest = journal.device(fingerprint)
+        append(journal, case(digest))
+        record = case(digest, key=OTHER)
+        journal.append(record)
+        journal.append(outcome(record, did, "was so (a reason)"))
+        journal.append(outcome(record))  # a later try of the test
+        journal.append({**END, "exit_status": status})
+    done = accept(path, directory)
+    (file,) = directory.rglob("*.json")
+    assert str(done) == f"accepted 1 of 2 cases into {file}: {OTHER} was measured by a test that was so (a reason)"
+    assert (found(directory, key), found(directory, key, of=OTHER)) == ([[[0.5, 0.25]]], [])
+
+
+def test_a_case_without_an_outcome_of_its_test_is_not_accepted(open_journal, path, directory, fingerprint):
+    with open_journal() as journal:
+        journal.append(case(journal.device(fingerprint)))
+        journal.append(END)
+    with pytest.raises(RunNotAcceptedError, match=f"^{CASE} was measured by a test whose outcome is not on record$"):
+        accept(path, directory)
+
+
+def test_workers_that_each_measure_all_cases_are_one_session(open_journal, path, directory, fingerprint, key):
+    run = new_id()
+    with open_journal("gw0", run) as one, open_journal("gw1", run) as other:
+        digests = [worker.device(fingerprint) for worker in (one, other)]
+        append(one, case(digests[0]), case(digests[0], key=OTHER))
+        append(other, case(digests[1]), case(digests[1], key=OTHER, kind="regressed"))
+        one.append(END)
+        other.append({**END, "exit_status": 1})
+    done = accept(path, directory)
+    assert (done.num_cases, done.sessions, [one.case for one in done.left_out]) == (1, (one.session,), [OTHER])
+    assert (found(directory, key), found(directory, key, of=OTHER)) == ([[[0.5, 0.25]]], [])
 
 
 def test_each_device_is_a_session_of_its_own(open_journal, path, directory, fingerprint, key):
@@ -205,7 +262,7 @@ def test_each_device_is_a_session_of_its_own(open_journal, path, directory, fing
         for index in (0, 1):
             device = replace(fingerprint.device, extra=(("devices", f"GPU-{index}"),))
             digest = journal.device(replace(fingerprint, device=device))
-            journal.append(case(digest, device=f"cuda:{index}", metrics={"tbt_s": metric(1.0 + index)}))
+            append(journal, case(digest, device=f"cuda:{index}", metrics={"tbt_s": metric(1.0 + index)}))
         journal.append(END)
     assert accept(path, directory).sessions == (f"{journal.session}@cuda:0", f"{journal.session}@cuda:1")
     assert found(directory, key) == [[[1.0]], [[2.0]]]
@@ -217,8 +274,7 @@ def test_two_stacks_on_one_device_lose_no_case_and_are_recognised(open_journal, 
     with open_journal() as journal:
         for stack in (fingerprint, torch):
             digest = journal.device(stack)
-            journal.append(case(digest))
-            journal.append(case(digest, key=f"scheduling/policy/{stack.device.runtime[:3]}"))
+            append(journal, case(digest), case(digest, key=f"scheduling/policy/{stack.device.runtime[:3]}"))
         journal.append(END)
     done = accept(path, directory)
     assert (done.num_cases, len(done.paths), done.left_out) == (4, 4, ())
@@ -243,7 +299,8 @@ def test_a_case_that_would_be_lost_without_a_word_is_an_error(write, path, direc
     """Whatever a later change makes of the grouping: what is neither accepted nor named is noticed."""
     module = sys.modules[accept_run.__module__]
     write(case, lambda digest: case(digest, key=OTHER))
-    monkeypatch.setattr(module, "_latest", lambda journal, records: [*records] * 2)
+    counted = module._counted
+    monkeypatch.setattr(module, "_counted", lambda journal, sessions: counted(journal, sessions) * 2)
     with pytest.raises(BaselineError, match="of 4 cases 2 can be accepted and 0 are left out"):
         accept(path, directory)
 
@@ -276,9 +333,9 @@ def test_the_workers_of_one_run_enter_together_and_one_interrupted_worker_keeps_
         run = new_id()
         with open_journal("gw0", run) as left, open_journal("gw1", run) as right:
             digests = [worker.device(fingerprint) for worker in (left, right)]
-            left.append(case(digests[0]))
+            append(left, case(digests[0]))
             if with_case:
-                right.append(case(digests[1], key=OTHER))
+                append(right, case(digests[1], key=OTHER))
             left.append(END)
             right.append({**END, "exit_status": status})
             return left.session, right.session

@@ -1,0 +1,85 @@
+"""What became of the tests that measure cases: set-up, call, tear-down and every try of them together.
+
+A case may become a baseline only where its test passed (store/accept_run.py). When the last phase of a test is reported
+its outcome goes to the journal. A test that was tried several times, as by pytest-rerunfailures, has the outcome of its
+worst try: the first fault that was seen stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from pytest_npubench.errors import JournalError
+from pytest_npubench.plain_text import plain
+
+Record = Mapping[str, Any]
+Fault = tuple[str, str]
+"""An outcome that is not "passed", and what the test did, as words that follow "a test that"."""
+MOST_CHARACTERS = 200
+WHEN = {"setup": " at set-up", "call": "", "teardown": " at tear-down"}
+
+
+class MeasuringTests:
+    """By node id. `append` writes a record to the journal; `note` says that this failed."""
+
+    def __init__(self, append: Callable[[Record], None], note: Callable[[str], None]) -> None:
+        self._append = append
+        self._note = note
+        self._faults: dict[str, Fault] = {}
+        self._measured: dict[str, dict[tuple[str, str], None]] = {}
+
+    def measured(self, node: str, record: Record) -> None:
+        """A test measured the case of this record."""
+        self._measured.setdefault(node, {})[record["case"], record["device"]] = None
+
+    def fault(self, node: str, outcome: str, what: str) -> None:
+        self._faults.setdefault(node, (outcome, what))
+
+    def see(self, report: pytest.TestReport) -> None:
+        """The report of a phase, as it was made or as it is shown: some plugins change it in between."""
+        if _is_rerun(report):
+            self._faults[report.nodeid] = "failed", f"failed at a try{_why(report)}: the worst try counts"
+        elif (fault := _fault_of(report)) is not None:
+            self.fault(report.nodeid, *fault)
+
+    def end(self, report: pytest.TestReport) -> None:
+        """Write the test's outcome once nothing more comes of it."""
+        if report.when != "teardown" or _is_rerun(report):
+            return
+        outcome, reason = self._faults.get(report.nodeid, ("passed", None))
+        for case, device in self._measured.pop(report.nodeid, ()):
+            try:
+                self._append(
+                    {"record": "outcome", "case": case, "device": device, "outcome": outcome, "reason": reason}
+                )
+            except JournalError as error:  # without it the case is accepted by nobody
+                self._note(f"error: {error}")
+
+
+def _fault_of(report: pytest.TestReport) -> Fault | None:
+    expected = getattr(report, "wasxfail", None)
+    if report.failed:
+        return "failed", f"failed{WHEN.get(report.when, '')}{_why(report)}"
+    if expected is not None:
+        marked = f"(xfail{f': {expected}' if expected else ''})"
+        as_expected = "xfailed", f"failed as expected {marked}"
+        return as_expected if report.skipped else ("xpassed", f"passed and was to fail {marked}")
+    return ("skipped", f"was skipped{_why(report)}") if report.skipped else None
+
+
+def _is_rerun(report: pytest.TestReport) -> bool:
+    """Whether pytest-rerunfailures tries the test again after this phase."""
+    return str(report.outcome) == "rerun"
+
+
+def _why(report: pytest.TestReport) -> str:
+    reason: Any = report.longrepr
+    if isinstance(reason, tuple):
+        reason = reason[2]
+    elif crash := getattr(reason, "reprcrash", None):
+        reason = crash.message
+    first_line = next(iter(str(reason or "").splitlines()), "").strip()
+    return f" ({plain(first_line)[:MOST_CHARACTERS]})" if first_line else ""
