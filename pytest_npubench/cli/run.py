@@ -1,6 +1,6 @@
 """`npubench run`: pytest on the suites of the checkout around the current folder, or else on the shipped ones.
 
-    npubench run buckets -m cpu     in a checkout:  python -m pytest suites/buckets -m cpu
+    npubench run buckets -m cpu     in a checkout:  python -m pytest --rootdir=. suites/buckets -m cpu
                                     elsewhere:      python -m pytest --pyargs npubench_suites.buckets -m cpu
 
 pytest takes the place of this process, so its exit status is pytest's, and a signal meets pytest.
@@ -40,14 +40,15 @@ class Suites:
         return tuple(sorted(path.parent.name for path in self.folder.glob("*/__init__.py")))
 
     def targets(self, names: Sequence[str]) -> list[str]:
-        """What pytest is told to run these suites, or all of them."""
+        """What pytest is told to run these suites, or all of them; in a checkout under its root."""
         if self.package is not None:
             return (
                 ["--pyargs", *(".".join([self.package, name]) for name in names)]
                 if names
                 else ["--pyargs", self.package]
             )
-        return [os.path.relpath(self.folder / name) for name in names or (".",)]
+        root = f"--rootdir={os.path.relpath(self.folder.parent)}"
+        return [root, *(os.path.relpath(self.folder / name) for name in names or (".",))]
 
 
 def add_parser(commands: Commands, about: str) -> None:

@@ -113,6 +113,16 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(newhooks)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    given = [*config.invocation_params.args, *os.environ.get("PYTEST_ADDOPTS", "").split()]
+    if not any(word.startswith("--npubench-") and "=" not in word for word in given) or hasattr(config, "workerinput"):
+        return None
+    from pytest_npubench.plugin.guessed_root import begin_anew
+
+    return begin_anew(config)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     register_markers(config)
     config.stash[_RECORDS], config.stash[_NOTES] = [], []

@@ -1,0 +1,57 @@
+"""The root that pytest guesses must not depend on the values of our options.
+
+pytest looks for its root and its ini file before it knows the options of plugins. It takes a value that follows one of
+ours after a blank for a test path, as soon as that path exists:
+
+    pytest --npubench-journal /var/nights/journal.jsonl        the second night's root is /var/nights, or /
+
+Root and ini would be others, and with them the baselines, the journal and the keys of own cases. So where the guess
+comes out otherwise without these values, the run begins once more with an equals sign in place of each blank.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+
+import pytest
+from _pytest.config.findpaths import determine_setup
+
+from pytest_npubench.plugin.options import OPTIONS
+
+ADDOPTS = "PYTEST_ADDOPTS"
+
+
+def begin_anew(config: pytest.Config) -> int | None:
+    """Run pytest under the root of the test paths alone; returns its exit status, None where the root is that."""
+    if not _is_moved(config):
+        return None
+    if ADDOPTS in os.environ:
+        os.environ[ADDOPTS] = shlex.join(joined(shlex.split(os.environ[ADDOPTS])))
+    given = config.invocation_params
+    return int(pytest.main(list(joined(given.args)), plugins=given.plugins))
+
+
+def joined(arguments: Sequence[str]) -> Iterator[str]:
+    """The arguments with each of our options and its value as one: "--npubench-profile=full"."""
+    flags = {option.flag for option in OPTIONS}
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--":
+            yield from (argument, *rest)
+        elif argument in flags and (value := next(rest, None)) is not None:
+            yield f"{argument}={value}"
+        else:
+            yield argument
+
+
+def _is_moved(config: pytest.Config) -> bool:
+    found = determine_setup(
+        inifile=config.option.inifilename,
+        override_ini=config.option.override_ini,
+        args=config.option.file_or_dir,
+        rootdir_cmd_arg=config.option.rootdir or None,
+        invocation_dir=config.invocation_params.dir,
+    )
+    return found[:2] != (config.rootpath, config.inipath)
