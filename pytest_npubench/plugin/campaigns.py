@@ -82,12 +82,14 @@ class CampaignMember:
 class Workbench:
     """What campaigns use of a run. `release()` closes the devices that this process has open. `visible(devices,
     framework)`: the environment in which a process sees these devices alone. `note(text)`: about the run as a whole.
+    `resume`: what the journal held before may be taken over.
     lock_timeout_s: for a device that is in use, below 0 for ever; `busy`: those that were waited for in vain."""
 
     config: pytest.Config
     settings: Settings
     release: Callable[[], None]
     journal: JournalWriter
+    resume: bool
     regression: Regression
     progress: CaseProgress
     lock_timeout_s: float
@@ -193,7 +195,7 @@ class Campaigns:
             environment=bench.visible(devices, engine),
             lock_timeout_s=bench.lock_timeout_s,
             at_least_s=0.0 if again is None else REMEASURE_S,
-            resume=bench.settings.resume and again is None,
+            resume=bench.resume and again is None,
             again=again is not None,
         )
         heard = Heard(fingerprint=on_fingerprint, record=on_record, note=bench.note, progress=bench.progress, plan=plan)

@@ -73,6 +73,11 @@ class RunStores:
         if not self._settings.journal.exists():  # a run that was killed before its first line
             self._notes.append(f"nothing to resume: no journal {self._settings.journal}")
             return None
+        from pytest_npubench.store.fingerprint import why_no_revision
+
+        if why := why_no_revision(self._config.rootpath):  # what is unknown then and now may have changed
+            self._notes.append(f"nothing is resumed, all is measured anew: the commit is not known ({why})")
+            return None
         return self._read_before()
 
     @property

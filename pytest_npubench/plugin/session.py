@@ -202,6 +202,7 @@ class BenchSession:
                 settings=self.settings,
                 release=self.release,
                 journal=self.stores.journal,
+                resume=self.stores.earlier is not None,
                 regression=self.stores.regression,
                 progress=self.progress,
                 lock_timeout_s=self.lock_timeout_s,

@@ -131,17 +131,39 @@ def git_revision(rootdir: Path) -> str | None:
     return revision if changes is None else f"{revision}.{hashlib.sha256(changes).hexdigest()[:6]}"
 
 
+def why_no_revision(rootdir: Path) -> str:
+    """Why it is unknown which commit the checkout is at, and what mends that; empty where it is known."""
+    revision = git_revision(rootdir)
+    if revision is not None and not revision.endswith("-dirty"):
+        return ""
+    if revision is not None:
+        return f"git took more than {DIFF_TIMEOUT_S} s over what differs from the commit: commit it"
+    try:
+        done = _run_git(rootdir, GIT_TIMEOUT_S, "rev-parse", "HEAD")
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"git does not answer: {error}"
+    said = next(iter(done.stderr.decode(errors="replace").splitlines()), "no commit").removeprefix("fatal: ")
+    if "ownership" in said:
+        return f"{said}: git config --global --add safe.directory {rootdir}"
+    return f"{said}: put the folder under git, with a commit"
+
+
 def _git(rootdir: Path, timeout_s: float, *arguments: str) -> bytes | None:
     """What git prints; None where there is no git, or it fails or takes too long."""
+    try:
+        done = _run_git(rootdir, timeout_s, *arguments)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return None if done.returncode else done.stdout
+
+
+def _run_git(rootdir: Path, timeout_s: float, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Raises OSError, subprocess.SubprocessError."""
     command = ["git", "-C", str(rootdir), *arguments]
     # inside a git hook GIT_DIR names the hook's repository; optional locks would get in the way of a commit going on
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=timeout_s, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout
+    return subprocess.run(command, env=environment, capture_output=True, timeout=timeout_s, check=False)
 
 
 LATER_PARTS = ("firmware", "clock_policy")  # absent from what the first versions wrote

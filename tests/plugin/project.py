@@ -207,10 +207,18 @@ def make_project(root: Path) -> Project:
         shutil.copy(path, root)
     shutil.copy(FAKE, root)
     project.write("pytest.ini", "[pytest]\n")
+    put_under_git(root)
     project.write("lengths.csv", LENGTHS)
     project.write("conftest.py", OWN_HARDWARE + SHAPES)
     project.hardware("mini")
     return project
+
+
+def put_under_git(root: Path) -> None:
+    """A repository with an empty commit: what is resumed has to be of a known one."""
+    for words in ("init --quiet --initial-branch=main", "commit --quiet --allow-empty -m empty"):
+        command = ["git", "-c", "user.name=a person", "-c", "user.email=person@localhost", *words.split()]
+        subprocess.run(command, cwd=root, check=True)
 
 
 def run_until(

@@ -1,5 +1,6 @@
 """Runs that are interrupted or killed, and what --npubench-resume makes of their journal."""
 
+import shutil
 import signal
 
 import pytest
@@ -153,3 +154,16 @@ def test_a_torn_line_is_dropped_and_said(project):
     result.stdout.fnmatch_lines(["*: 23 bytes without a line end; their writer was killed"])
     assert [record["num_bytes"] for record in project.records("torn")] == [23]
     assert len(project.journal().sessions) == 2
+
+
+def test_where_the_commit_is_not_known_all_is_measured_anew(project):
+    """Unknown then and unknown now may be two commits."""
+    project.fake()
+    shutil.rmtree(project.root / ".git")
+    select = ("-k", "fake and profile and bucket16")
+    assert project.run(*select).ret == 0
+    result = project.run(*select, "--npubench-resume")
+    assert result.ret == 0
+    assert not any(record["resumed"] for record in project.records("case"))
+    assert round_indices(project) == [0, 1]
+    result.stdout.fnmatch_lines(["nothing is resumed, all is measured anew: the commit is not known (not a git*"])

@@ -16,7 +16,7 @@ from campaign.server.stand_in import TOKEN, StandIn, after, refuses, sometimes, 
 
 from pytest_npubench.engines.http.known_answer import KnownAnswer
 
-from .project import OWN_HARDWARE, Project
+from .project import OWN_HARDWARE, Project, put_under_git
 
 SUITE = Path(__file__).parents[2] / "suites" / "server" / "test_open_load.py"
 KEY = "sk-0123456789-abcdefghijklmnop"
@@ -58,6 +58,7 @@ def project(tmp_path: Path) -> Project:
     project = Project(tmp_path)
     shutil.copy(SUITE, tmp_path)
     project.write("pytest.ini", "[pytest]\n")
+    put_under_git(tmp_path)
     project.write("lengths.csv", LENGTHS)
     project.write("conftest.py", OWN_HARDWARE + CONFTEST.format(share=1e6))
     write_hardware(project)

@@ -23,6 +23,7 @@ from pytest_npubench.store.fingerprint import (
     cpu_model,
     git_revision,
     installed,
+    why_no_revision,
 )
 
 TEXT = st.text(max_size=8)
@@ -228,6 +229,30 @@ def test_differences_that_take_too_long_are_left_out(repository, monkeypatch):
     (rootdir / "a.txt").write_text("2\n")
     monkeypatch.setattr("pytest_npubench.store.fingerprint.DIFF_TIMEOUT_S", 0)
     assert git_revision(rootdir) == f"{git('rev-parse', '--short=12', 'HEAD')}-dirty"
+
+
+def test_why_the_commit_is_unknown_and_what_mends_it(repository, tmp_path_factory, monkeypatch):
+    rootdir, git = repository
+    outside = tmp_path_factory.mktemp("outside")
+    assert why_no_revision(outside).startswith("not a git repository")
+    assert why_no_revision(rootdir).endswith(": put the folder under git, with a commit")
+    git("commit", "-q", "--allow-empty", "-m", "first")
+    assert why_no_revision(rootdir) == ""
+    monkeypatch.setattr("pytest_npubench.store.fingerprint.git_revision", lambda rootdir: "0123456789ab-dirty")
+    assert why_no_revision(rootdir).endswith("what differs from the commit: commit it")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_checkout_of_another_user_is_not_known_until_it_is_safe(repository, monkeypatch, tmp_path_factory):
+    rootdir, git = repository
+    git("commit", "-q", "--allow-empty", "-m", "first")
+    for path in (rootdir, *rootdir.rglob("*")):
+        os.chown(path, 65534, 65534)
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(home))
+    assert why_no_revision(rootdir).endswith(f": git config --global --add safe.directory {rootdir}")
+    (home / ".gitconfig").write_text(f"[safe]\n\tdirectory = {rootdir}\n")
+    assert why_no_revision(rootdir) == ""
 
 
 def test_git_revision_without_git(tmp_path, monkeypatch):
