@@ -11,7 +11,6 @@ import gc
 import os
 from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
-from time import perf_counter
 from typing import Any
 
 import jax
@@ -20,6 +19,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from pytest_npubench.backends.protocol import Device, Stack
 from pytest_npubench.backends.telemetry.state import Telemetry
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.families import declared
 from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
 from typing import Any
 
 import openvino as ov
@@ -20,6 +19,7 @@ import openvino as ov
 from pytest_npubench.backends.protocol import Device, Stack
 from pytest_npubench.backends.telemetry.cpu import CpuTelemetry, clock_policy, microcode, share_of_machine
 from pytest_npubench.backends.telemetry.state import Telemetry
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 import io
 import json
 import socket
-import time
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import urlsplit
 
 from pytest_npubench.backends.server_address import MODEL, ServerAddress
+from pytest_npubench.core.clock import monotonic
 from pytest_npubench.core.server_access import redirected_to, shown
 from pytest_npubench.errors import AccessRefusedError, DeviceUnavailableError
 from pytest_npubench.processes.file_limit import ran_out
@@ -88,7 +88,7 @@ class _Reply:
 def ask_server(address: ServerAddress, timeout_s: float) -> ServerFacts:
     """Raises DeviceUnavailableError where nobody answers in timeout_s or the answer is no list of models,
     AccessRefusedError where the server wants another key, ConfigError on a key or certificates that cannot be used."""
-    deadline_s = time.monotonic() + timeout_s
+    deadline_s = monotonic() + timeout_s
     listed = _get(address, f"{address.url.rstrip('/')}/models", deadline_s)
     if listed.status in (401, 403):
         whose = f"the key in {address.key_variable}" if address.key_variable else "a client without a key"
@@ -215,7 +215,7 @@ class _Timed(io.RawIOBase):
 
 def _left_s(deadline_s: float) -> float:
     """Raises TimeoutError where nothing is."""
-    left_s = deadline_s - time.monotonic()
+    left_s = deadline_s - monotonic()
     if left_s <= 0:
         raise TimeoutError("timed out")
     return left_s

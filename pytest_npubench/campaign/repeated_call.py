@@ -11,10 +11,10 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from itertools import pairwise, repeat
-from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import MeasurementError
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
 from types import MappingProxyType
 
 from pytest_npubench.campaign.protocol import CampaignPoint
 from pytest_npubench.campaign.visits import Visit
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.measurement import check_samples
 from pytest_npubench.engines.no_collection import no_collection
 from pytest_npubench.errors import MeasurementError, NpubenchError

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from math import isfinite
@@ -38,6 +37,7 @@ from pytest_npubench.cli.system_options import (
     system_of,
     uncalibrated_cost,
 )
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import ConfigError, NpubenchError
 
 if TYPE_CHECKING:
@@ -266,9 +266,9 @@ def _run(
 ) -> tuple[dict[str, Any], ServingResult]:
     from pytest_npubench.cli.simulation import simulate
 
-    started_s = time.perf_counter()
+    started_s = perf_counter()
     result = simulate(system, policy, settings, requests)
-    took_s = time.perf_counter() - started_s
+    took_s = perf_counter() - started_s
     metrics = _metrics(system, result, slo)
     found = {metric.name: metric.value for metric in metrics}
     served_s = result.ended_s - result.started_s

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.engines.fusion_kernels import fusion_call
 from pytest_npubench.engines.protocol import Compiler
 from pytest_npubench.errors import MeasurementError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import perf_counter
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.measurement import Move, Phase, Run, Segment
 
 

@@ -13,10 +13,10 @@ per_chunk 4 graphs, weights 4 times.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.engines.quantization import Floats, relative_error
 from pytest_npubench.offload.chunk_layout import ARMS, ChunkLayout
 from pytest_npubench.offload.decoder import DYNAMIC_STAGES, STAGES, DecoderSize, make_prompt, reference
@@ -109,10 +109,10 @@ class ChunkGraphBench:
         length = int(point.setting.split()[0])
         arena = self._units.arena
         self._units.static.arm()
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         self._units.static.submit([name])
         static_s = self._units.static.wait()[0]
-        total_s = time.perf_counter() - began_s
+        total_s = perf_counter() - began_s
         num_graphs, weight_bytes, executable_bytes, compile_s = arena.view(f"{name}/facts").tolist()
         return ChunkFigures(
             num_graphs=num_graphs,

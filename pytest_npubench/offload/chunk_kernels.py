@@ -6,7 +6,6 @@ NPU bakes them in; so the bytes of serialised executables show what is there twi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.engines.quantization import Floats
 from pytest_npubench.offload.chunk_layout import ChunkLayout
 from pytest_npubench.offload.decoder import NORM_EPSILON, DecoderSize, Layer, make_layers
@@ -49,9 +49,9 @@ class _ChunkBook:
 
     def compile(self, graph: Graph, *shapes: tuple[int, ...], weights: Sequence[Floats]) -> Graph:
         arguments = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         compiled = jax.jit(graph).lower(*arguments).compile()
-        self.compile_s += time.perf_counter() - began_s
+        self.compile_s += perf_counter() - began_s
         self.num_graphs += 1
         self.weight_bytes += sum(weight.nbytes for weight in weights)
         self.executable_bytes += len(compiled.runtime_executable().serialize())

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.offload.graph import SubgraphDag
 from pytest_npubench.offload.schedules import IN_ORDER, ReadyQueue, make_policy
@@ -84,17 +85,17 @@ def run_unit(
 
 
 def _run(line: _DispatchLine, board: Board, work: Mapping[int, Callable[[], None]], check: Callable[[], None]) -> None:
-    waits_since_s = time.perf_counter()
+    waits_since_s = perf_counter()
     while line.left:
         chosen = line.choose(board.done)
         if chosen is None:
-            _check(board, time.perf_counter() - waits_since_s, check)
+            _check(board, perf_counter() - waits_since_s, check)
             continue
         if board.stall_s[chosen] > 0:
             time.sleep(board.stall_s[chosen])
-        board.started_s[chosen] = time.perf_counter()
+        board.started_s[chosen] = perf_counter()
         work[chosen]()
-        board.ended_s[chosen] = waits_since_s = time.perf_counter()
+        board.ended_s[chosen] = waits_since_s = perf_counter()
         fence()
         board.done[chosen] = 1
 

@@ -8,7 +8,6 @@ with one they are clipped, and what the clamp left over is multiplied here, in f
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.engines.quantization import LEVELS, Floats, calibrate, max_min_scale, relative_error
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.offload.decoder import NORM_EPSILON, DecoderSize, make_layers, make_prompt, trace
@@ -114,7 +114,7 @@ class Pipeline:
         board.stall_s[:] = 0.0 if stalls_s is None else stalls_s
         arena.view("h")[:] = self._prompt
         self._units.static.arm()
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         self._units.static.submit([f"{variant.name}/{policy}"])
         self._run_here(variant, policy)
         self._units.static.wait()

@@ -6,7 +6,6 @@ without it every chunk has its own.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -15,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.engines.quantization import Floats
 from pytest_npubench.offload.decoder import DecoderSize, make_layers
 from pytest_npubench.offload.dispatch import Board, run_unit
@@ -97,9 +97,9 @@ class _PipelineBook:
         else:
             graph = lambda h, *parts: h + product(jax.nn.silu(sum(parts)))  # noqa: E731 (one of four forms)
             shapes = [hidden, wide, wide] if self._spec["shadow"] else [hidden, wide]
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         compiled = jax.jit(graph).lower(*(jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes)).compile()
-        self.compile_s += time.perf_counter() - began_s
+        self.compile_s += perf_counter() - began_s
         self.num_graphs += 1
         self.weight_bytes += weight.size  # INT8
         self.executable_bytes += len(compiled.runtime_executable().serialize())

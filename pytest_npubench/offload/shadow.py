@@ -18,13 +18,13 @@ Worked number: total 5.0 ms, static 4.0, dynamic 1.5: sync (5.0 - 4.0) / 5.0 = 0
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.engines.outliers import OutlierCase, activation, weight
 from pytest_npubench.engines.quantization import ActivationCalibration, Floats, calibrate, max_min_scale, relative_error
 from pytest_npubench.errors import ConfigError
@@ -133,9 +133,9 @@ class ShadowBench:
             self._units.static.build(f"{count}/{key}", spec)
 
     def _alone(self, arm: str, count: int) -> _Ran:
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         static_s = self._static(arm, count)
-        return _Ran(time.perf_counter() - began_s, static_s, 0.0, 0)
+        return _Ran(perf_counter() - began_s, static_s, 0.0, 0)
 
     def _static(self, key: str, count: int) -> float:
         self._units.static.submit([f"{count}/{key}"], mechanism=FAST)
@@ -146,7 +146,7 @@ class ShadowBench:
         arena, known = self._units.arena, self._calibrations[count]
         product = _torch_residual(arena.view(f"{count}/x"), arena.view(f"{count}/w"), known)
         bulk, output = arena.view(f"{count}/bulk"), arena.view(f"{count}/y")
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         if arm == "serial":
             static_s = self._static("bulk", count)
             rest, num_found, dynamic_s = product()
@@ -155,7 +155,7 @@ class ShadowBench:
             rest, num_found, dynamic_s = product()
             static_s = self._units.static.wait()[0]
         dynamic_s += _add(bulk, rest, output)
-        return _Ran(time.perf_counter() - began_s, static_s, dynamic_s, num_found)
+        return _Ran(perf_counter() - began_s, static_s, dynamic_s, num_found)
 
 
 class _Ran(NamedTuple):
@@ -190,25 +190,25 @@ def _torch_residual(x: Floats, w: Floats, known: ActivationCalibration) -> Calla
     activations, weights, limit = torch.from_numpy(x), torch.from_numpy(w), known.limit
 
     def product() -> tuple[Any, int, float]:
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         found = (activations.abs().amax(dim=0) > limit).nonzero().flatten()
         rest = None
         if len(found):
             some = activations[:, found]
             rest = (some - some.clamp(-limit, limit)) @ weights[found]
-        return rest, len(found), time.perf_counter() - began_s
+        return rest, len(found), perf_counter() - began_s
 
     return product
 
 
 def _add(bulk: Floats, rest: Any, output: Floats) -> float:
     """The sum of both units' results; seconds."""
-    began_s = time.perf_counter()
+    began_s = perf_counter()
     if rest is None:
         np.copyto(output, bulk)
     else:
         np.add(bulk, rest.numpy(), out=output)
-    return time.perf_counter() - began_s
+    return perf_counter() - began_s
 
 
 def sync_fraction(total_s: float, static_s: float, dynamic_s: float, *, serial: bool = False) -> float:

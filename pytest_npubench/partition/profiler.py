@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import PartitionError
 from pytest_npubench.partition.descriptors import fit_sync
 from pytest_npubench.partition.matmul import NPU

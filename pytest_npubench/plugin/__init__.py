@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_npubench.core import clock  # noqa: F401 - before a test can put another clock in its place
 from pytest_npubench.plugin.options import add_options, register_markers
 from pytest_npubench.processes import CHILD
 

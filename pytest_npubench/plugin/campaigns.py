@@ -20,6 +20,7 @@ from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPlan, FrozenWorkload
 from pytest_npubench.comparison.observation import Key
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import DeviceBusyError, JournalError, MeasurementError, NpubenchError
 from pytest_npubench.plugin import fresh_process
@@ -165,7 +166,7 @@ class Campaigns:
     ) -> Measured:
         """Measure these members' cases in a child, or have it tell the fingerprint and end. `again`: what workloads
         were held to when these cases, suspects by now, were measured first."""
-        bench, started_s = self._workbench, time.perf_counter()
+        bench, started_s = self._workbench, perf_counter()
         bench.release()  # a test of the user's own may have opened them
         engine = members[0].expanded.engine
         locked = devices if engine is None or engine.has_devices else ()
@@ -205,7 +206,7 @@ class Campaigns:
             bench.busy.note(devices, error)
             raise
         finally:
-            self.spent_s += time.perf_counter() - started_s
+            self.spent_s += perf_counter() - started_s
 
     def _held_to(self, member: CampaignMember, devices: Devices, key: FingerprintKey) -> Mapping[str, Any]:
         """What was frozen for the workloads of a member's campaign; the run notes what is of another stack."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +19,7 @@ from pytest_npubench.campaign.callable_timing import CallTiming, time_callable
 from pytest_npubench.campaign.watch import Watch
 from pytest_npubench.comparison.observation import Key
 from pytest_npubench.core.case import Case
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.families import declared
 from pytest_npubench.core.measurement import Samples
 from pytest_npubench.errors import ConfigError, DeviceError, MeasurementError

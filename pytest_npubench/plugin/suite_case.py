@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import BrokenEntryError, JournalError, NpubenchError
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.benchmark_bridge import mirror

@@ -9,6 +9,7 @@ import math
 import time
 from typing import Protocol
 
+from pytest_npubench.core.clock import monotonic
 from pytest_npubench.errors import MeasurementError
 
 
@@ -36,13 +37,13 @@ class WallClock:
     name = "wall"
 
     def __init__(self) -> None:
-        self._zero_s = time.monotonic()
+        self._zero_s = monotonic()
 
     def start(self) -> None:
-        self._zero_s = time.monotonic()
+        self._zero_s = monotonic()
 
     def now_s(self) -> float:
-        return time.monotonic() - self._zero_s
+        return monotonic() - self._zero_s
 
     def advance(self, duration_s: float | None) -> float:
         """Raises MeasurementError for modelled seconds: they belong on a virtual clock."""

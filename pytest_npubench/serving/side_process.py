@@ -12,11 +12,11 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Collection
 from multiprocessing.connection import Connection
 from typing import Any
 
+from pytest_npubench.core.clock import monotonic
 from pytest_npubench.errors import ConfigError, DeviceError, DeviceUnavailableError, MeasurementError
 from pytest_npubench.processes.owner import Owner
 from pytest_npubench.serving.iteration import IterationPlan
@@ -78,9 +78,9 @@ class _Served:
             commands[name](*arguments)
 
     def _run(self, plan: IterationPlan) -> None:
-        start_s = time.monotonic()
+        start_s = monotonic()
         outcome = self._executor.run(plan)
-        self._reply("ran", outcome, start_s, time.monotonic())
+        self._reply("ran", outcome, start_s, monotonic())
 
     def _export(self, request: int) -> None:
         self._kv_pipe.send((request, *self._executor.export_kv(request)))
@@ -96,7 +96,7 @@ class _Served:
             except (EOFError, OSError):
                 return  # the prefill process has stopped, or was killed while it sent
             self._arrived[request] = kv
-            self._reply("arrived", num_bytes, time.monotonic())
+            self._reply("arrived", num_bytes, monotonic())
 
     def _reply(self, *message: object) -> None:
         with self._sending:

@@ -8,12 +8,12 @@ leaves nothing behind.
 from __future__ import annotations
 
 import multiprocessing
-import time
 from collections.abc import Callable, Collection, Sequence
 from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Any
 
+from pytest_npubench.core.clock import monotonic
 from pytest_npubench.errors import UnitLostError
 from pytest_npubench.processes.child import END_S, Child, named_error, python_child
 from pytest_npubench.serving.iteration import IterationPlan
@@ -84,10 +84,10 @@ class ProcessPair:
         return self._shapes[ServingSide.PREFILL], self._shapes[ServingSide.DECODE]
 
     def start(self) -> None:
-        self._zero_s = time.monotonic()
+        self._zero_s = monotonic()
 
     def now_s(self) -> float:
-        return time.monotonic() - self._zero_s
+        return monotonic() - self._zero_s
 
     def begin(self, request: ServingRequest) -> None:
         self._send(ServingSide.PREFILL, "begin", request.id, request.prompt_tokens, request.output_tokens)

@@ -15,12 +15,12 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from shutil import which
-from time import monotonic
 from typing import Any
 
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.backends.telemetry import linux
 from pytest_npubench.backends.telemetry.state import DeviceState
+from pytest_npubench.core.clock import monotonic
 from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.processes import guarded
 

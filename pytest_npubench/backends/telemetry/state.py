@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeVar
 
+from pytest_npubench.core.clock import monotonic
+
 T = TypeVar("T")
 
 
@@ -54,7 +56,7 @@ class DeviceState:
     @classmethod
     def now(cls, **known: Any) -> DeviceState:
         """A state of this instant with these fields."""
-        return cls(taken_at_s=time.monotonic(), wall_at_s=time.time(), **known)
+        return cls(taken_at_s=monotonic(), wall_at_s=time.time(), **known)
 
     def known(self) -> dict[str, Any]:
         """The fields that are known, but for the two clocks, as plain data."""

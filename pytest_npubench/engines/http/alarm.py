@@ -11,9 +11,10 @@ import ctypes
 import os
 import struct
 import sys
-import time
 from functools import cache
 from types import TracebackType
+
+from pytest_npubench.core.clock import monotonic
 
 SPIN_S = 0.0015
 CLOCK_MONOTONIC, TFD_TIMER_ABSTIME = 1, 1  # of <time.h> and <sys/timerfd.h>
@@ -41,12 +42,12 @@ class Alarm:
     async def until(self, due_s: float) -> None:
         """Seconds of time.monotonic(); at once where they are over, and never before."""
         if self._file is None:
-            if (wait_s := due_s - time.monotonic() - SPIN_S) > 0:
+            if (wait_s := due_s - monotonic() - SPIN_S) > 0:
                 await asyncio.sleep(wait_s)
-            while time.monotonic() < due_s:
+            while monotonic() < due_s:
                 await asyncio.sleep(0)
             return
-        while time.monotonic() < due_s:
+        while monotonic() < due_s:
             self._rung = self._loop.create_future()
             _set_timer(self._file, due_s)
             await self._rung

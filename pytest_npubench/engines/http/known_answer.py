@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +21,8 @@ from heapq import heappop, heappush
 from itertools import count
 
 from aiohttp import web
+
+from pytest_npubench.core.clock import monotonic
 
 SPIN_S = 0.0015
 
@@ -55,7 +56,7 @@ class Pacer:
         """An event loop's timers are rounded up to milliseconds: the rest is spent giving way to others."""
         while True:
             self._new.clear()
-            early_s = self._waiting[0][0] - time.monotonic() if self._waiting else None
+            early_s = self._waiting[0][0] - monotonic() if self._waiting else None
             if early_s is None or early_s > SPIN_S:
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._new.wait(), None if early_s is None else early_s - SPIN_S)
@@ -99,7 +100,7 @@ async def _sent(request: web.Request) -> web.Response:
 
 
 async def _answer(request: web.Request) -> web.StreamResponse:
-    came_s = time.monotonic()
+    came_s = monotonic()
     known: KnownAnswer = request.app[KNOWN]
     asked = await request.json()
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -111,7 +112,7 @@ async def _answer(request: web.Request) -> web.StreamResponse:
         stop = min(first + known.merge, total)
         event = _event(known, "messages" in asked, first, stop, total)
         await request.app[PACER].until(came_s + known.ttft_s + (stop - 1) * known.itl_s)
-        sent_s.extend([time.monotonic()] * (stop - first))
+        sent_s.extend([monotonic()] * (stop - first))
         await response.write(event)
     if known.usage == "last":
         await response.write(_data({"choices": [], "usage": {"completion_tokens": total}}))

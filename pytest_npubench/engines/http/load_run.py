@@ -7,13 +7,13 @@ stalled client times its own slowness. Both belong beside every figure it measur
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from pytest_npubench.core.clock import monotonic
 from pytest_npubench.engines.http.alarm import Alarm
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.arrived import Unread
@@ -117,15 +117,15 @@ class _Sent:
 
 async def _send_all(endpoint: Endpoint, requests: Sequence[HttpRequest], starts_at_s: float | None) -> _Sent:
     backlog = Backlog()
-    started_s = time.monotonic()
+    started_s = monotonic()
 
     def now_s() -> float:
-        return time.monotonic() - started_s
+        return monotonic() - started_s
 
     async with Connections(endpoint, now_s) as connections:
         with Alarm() as alarm, no_collection():
             # behind the collection, which would put the first requests off
-            started_s = time.monotonic() if starts_at_s is None else starts_at_s
+            started_s = monotonic() if starts_at_s is None else starts_at_s
 
             async def asked(place: int, request: HttpRequest, message: bytes) -> None:
                 ended = await ask(connections, endpoint, request, message, now_s=now_s, unread=backlog.unread)
@@ -152,6 +152,6 @@ async def _send_all(endpoint: Endpoint, requests: Sequence[HttpRequest], starts_
 
 async def _watch(stalls: list[float]) -> None:
     while True:
-        before_s = time.monotonic()
+        before_s = monotonic()
         await asyncio.sleep(STALL_TICK_S)
-        stalls.append(time.monotonic() - before_s - STALL_TICK_S)
+        stalls.append(monotonic() - before_s - STALL_TICK_S)

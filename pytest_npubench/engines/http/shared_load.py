@@ -9,11 +9,11 @@ Worked example: of requests 0 to 4 in two processes the first sends 0, 2 and 4, 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from pytest_npubench.core.clock import monotonic
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.client import answer_limits
 from pytest_npubench.engines.http.endpoint import Endpoint
@@ -54,7 +54,7 @@ def _run(endpoint: Endpoint, requests: Sequence[HttpRequest], parts: Sequence[Ch
     stalls: list[float] = []
     lost: list[str] = []
     ended_s = 0.0
-    starts_at_s = time.monotonic() + BEFORE_S
+    starts_at_s = monotonic() + BEFORE_S
     for child in parts:
         child.send("run", (starts_at_s,), {})
     for index, child in enumerate(parts):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 
 import numpy as np
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.core.parts import Part
 from pytest_npubench.engines.jax_dense.kernel_trace import kernels_s

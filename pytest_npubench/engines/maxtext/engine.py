@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from pytest_npubench.core.buckets import SmallestBucket
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.measurement import CacheState, CompileRecord, Move, Phase, Request, Run
 from pytest_npubench.engines.maxtext.interface import MaxEngine, ResultTokens
 from pytest_npubench.engines.protocol import Engine, Finished

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.engines.nxd import PACKAGE, why_missing
 from pytest_npubench.engines.nxd.interface import NeuronModel

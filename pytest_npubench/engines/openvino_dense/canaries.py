@@ -11,13 +11,13 @@ Sizes are fixed for each device, as there. Worked number: matmul of 512 in fp32 
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.engines.canary_kernels import FLOAT_BYTES, HOST_SIZES, NUM_LAUNCHES, Sizes
 from pytest_npubench.engines.protocol import Compiler
 

@@ -7,9 +7,9 @@ that is vLLM's must not hang on what else is installed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.engines.canary_kernels import FLOAT_BYTES, KERNELS, NUM_LAUNCHES, sizes
 from pytest_npubench.engines.vllm.vllm_errors import named_errors
 from pytest_npubench.errors import MeasurementError

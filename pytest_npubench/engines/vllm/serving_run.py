@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
 
+from pytest_npubench.core.clock import monotonic
 from pytest_npubench.engines.no_collection import no_collection
 from pytest_npubench.engines.vllm.answer import Iteration, NewTokens, VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.schedule_watch import Scheduled
@@ -76,7 +77,7 @@ def serve(
     requests: Sequence[VllmRequest],
     *,
     count_experts: Callable[[], int] | None = None,
-    now_s: Callable[[], float] = time.monotonic,
+    now_s: Callable[[], float] = monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> VllmRun:
     """Serve them all. `count_experts` gives the distinct experts since it was last asked. `now_s` is the clock that

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import time
 from typing import Any
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import UnitLostError
 from pytest_npubench.partition.units.signals import EVENT, FLAG, poll_word
 
@@ -79,18 +79,18 @@ class CudaStream:
     def round_trips_s(self, mechanism: str, num_trips: int) -> tuple[float, ...]:
         trips = []
         for _ in range(num_trips):
-            began_s = time.perf_counter()
+            began_s = perf_counter()
             self.tell(mechanism)
             self.wait(mechanism)
-            trips.append(time.perf_counter() - began_s)
+            trips.append(perf_counter() - began_s)
         return tuple(trips)
 
     def _poll(self) -> None:
-        until_s = time.perf_counter() + self._timeout_s
+        until_s = perf_counter() + self._timeout_s
 
         def check() -> None:
             self.stream.query()  # raises where the device failed
-            if time.perf_counter() > until_s:
+            if perf_counter() > until_s:
                 raise UnitLostError(f"{self.device} gave no answer within {self._timeout_s:g} s")
 
         poll_word(self._word, 0, self._num_told, check)

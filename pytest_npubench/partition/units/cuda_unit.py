@@ -6,12 +6,12 @@ to pinned memory, all on the stream; once the stream is waited for, the result i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import PartitionError
 from pytest_npubench.partition.units.arena import SharedArena
 from pytest_npubench.partition.units.cuda_stream import CUDA_MECHANISMS, CudaStream
@@ -65,15 +65,15 @@ class CudaUnit:
         """runs: what `prepare` returned."""
         if not runs:
             return None
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         for run in runs:
             run()
         self._stream.tell(mechanism)
         self._stream.wait(mechanism)
-        copying_s = time.perf_counter()
+        copying_s = perf_counter()
         for run in runs:
             cast(CudaProduct, run).deliver()
-        ended_s = time.perf_counter()
+        ended_s = perf_counter()
         self.copy_s = ended_s - copying_s
         return ended_s - began_s
 
@@ -106,7 +106,7 @@ class CudaGraphUnit:
             self._arena.view(spec["activation"])[first : first + padded],
             self._arena.view(spec["output"])[rows, first : first + spec["num_tokens"]],
         )
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         product()  # a capture may not allocate the library's workspace
         self._stream.stream.synchronize()
         graph = self._torch.cuda.CUDAGraph()
@@ -114,7 +114,7 @@ class CudaGraphUnit:
             product.work()
         self._stream.stream.synchronize()
         self._graphs[key] = graph, product
-        return time.perf_counter() - began_s
+        return perf_counter() - began_s
 
     def forget(self) -> None:
         self._graphs.clear()
@@ -148,6 +148,6 @@ class CudaGraphUnit:
         return self._stream.round_trips_s(mechanism, num_trips)
 
     def _deliver(self, key: str) -> float:
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         self._graphs[key][1].deliver()
-        return time.perf_counter() - began_s
+        return perf_counter() - began_s

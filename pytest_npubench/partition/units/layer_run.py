@@ -6,10 +6,10 @@ torch on the dynamic unit, read one and write the next.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import PartitionError
 from pytest_npubench.partition.layer import OUTPUT, STAGES, LayerShape, LayerTiming, stages_of
 from pytest_npubench.partition.matmul import GPU, Matmul, Part, Split
@@ -80,7 +80,7 @@ class LayerRun:
         return self._pass(self._alone_work, FLAG)
 
     def _pass(self, works: tuple[Prepared, ...], mechanism: str) -> LayerTiming:
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         self._norm(self._hidden, self._norm_weights[0], self._inputs[0])
         stages = [self._units.run_prepared(works[0], mechanism)]
         self._attention(self._inputs[1])
@@ -92,7 +92,7 @@ class LayerRun:
         self._inputs[3].copy_((gate * self._outputs["ffn_up"]).T)
         stages.append(self._units.run_prepared(works[3], mechanism))
         self._torch.add(hidden, self._outputs["ffn_down"].T, out=self._output)
-        return LayerTiming(total_s=time.perf_counter() - began_s, stages=tuple(stages))
+        return LayerTiming(total_s=perf_counter() - began_s, stages=tuple(stages))
 
     def _norm(self, hidden: Any, weight: Any, into: Any) -> None:
         """hidden [T, H] -> into [T, H]"""

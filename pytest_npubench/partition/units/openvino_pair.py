@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13 as op
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, PartitionError
 from pytest_npubench.partition.matmul import GPU, NPU, ROLES, Matmul, Part, Split, check_split
 from pytest_npubench.partition.unit import SplitTiming, UnitFacts

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import RegistryError
 
 FLAG, PIPE, EVENT = "flag", "pipe", "event"
@@ -43,7 +44,7 @@ def fence() -> None:
 
 def sleep_until(at_s: float) -> None:
     """Sleep until shortly before time.perf_counter() reaches at_s; returns at once where that is near or past."""
-    rest_s = at_s - time.perf_counter() - POLLED_S
+    rest_s = at_s - perf_counter() - POLLED_S
     if rest_s > 0:
         time.sleep(rest_s)
 

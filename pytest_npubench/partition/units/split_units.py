@@ -10,12 +10,12 @@ before (XlaWorker, CudaGraphUnit).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import PartitionError
 from pytest_npubench.partition.matmul import GPU, NPU, Matmul, Part, Split, check_split
 from pytest_npubench.partition.unit import SplitTiming, UnitFacts
@@ -127,14 +127,14 @@ class SplitUnits:
         told_by = mechanism if mechanism in self._npu.mechanisms else FLAG
         if work.keys:
             self._npu.arm(told_by)
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         self._compile_online(work)
-        compiled_s = time.perf_counter()
+        compiled_s = perf_counter()
         if work.keys:
             self._npu.submit(work.keys, mechanism=told_by)
         gpu_s = self._gpu.run(work.gpu_runs, mechanism)
         npu_s = sum(self._npu.wait()) if work.keys else None
-        total_s = time.perf_counter() - began_s
+        total_s = perf_counter() - began_s
         compile_s = compiled_s - began_s if work.online else 0.0
         return SplitTiming(
             total_s=total_s,
@@ -155,9 +155,9 @@ class SplitUnits:
     ) -> tuple[float, tuple[SplitTiming, ...]]:
         """The split num_times over, each after the one before is whole: seconds of all, and each one's."""
         work = self.prepared(matmul, split)
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         each = tuple(self.run_prepared(work, mechanism) for _ in range(num_times))
-        return time.perf_counter() - began_s, each
+        return perf_counter() - began_s, each
 
     def output_name(self, matmul: Matmul) -> str:
         return self._named(matmul).output

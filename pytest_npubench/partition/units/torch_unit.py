@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.partition.units.operands import Array
 
@@ -32,10 +32,10 @@ class TorchUnit:
         """Seconds of all, None where there is nothing to do."""
         if not runs:
             return None
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         for run in runs:
             run()
-        return time.perf_counter() - began_s
+        return perf_counter() - began_s
 
     def round_trips_s(self, mechanism: str, num_trips: int) -> tuple[float, ...]:
         raise AssertionError("nothing waits for a unit that computes in the caller's thread")

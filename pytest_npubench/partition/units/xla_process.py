@@ -13,11 +13,11 @@ import json
 import os
 import select
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.partition.units import xla_channel as words
 from pytest_npubench.partition.units.arena import SharedArena
@@ -61,12 +61,12 @@ class XlaProcess:
         and the owner looks at STATE after it wrote GO, so that no submission is missed."""
         channel = self._channel.words
         channel[words.STATE] = words.POLLING
-        until_s = time.perf_counter() + LINGER_S
-        while self._polls and time.perf_counter() < until_s:
+        until_s = perf_counter() + LINGER_S
+        while self._polls and perf_counter() < until_s:
             for _ in range(_SPINS):
                 if channel[words.GO] > self._num_seen:
                     self._run_submission()
-                    until_s = time.perf_counter() + LINGER_S
+                    until_s = perf_counter() + LINGER_S
                     break
             else:
                 self._take(self._waits.poll(0))
@@ -95,9 +95,9 @@ class XlaProcess:
 
     def _on_build(self, number: int, spec: Mapping[str, object]) -> None:
         self._jax.clear_caches()
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         self._runs[number] = self._kernels.build(spec, self._arena)
-        self._owner.answer(time.perf_counter() - began_s)
+        self._owner.answer(perf_counter() - began_s)
 
     def _on_forget(self) -> None:
         self._runs.clear()
@@ -149,9 +149,9 @@ class XlaProcess:
 
     def _run_key(self, place: int) -> None:
         run = self._runs[int(self._channel.keys[place])]
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         copy_s = run()
-        self._channel.seconds[0, place] = time.perf_counter() - began_s
+        self._channel.seconds[0, place] = perf_counter() - began_s
         self._channel.seconds[1, place] = copy_s or 0.0
         fence()
         self._channel.words[words.PROGRESS] = place + 1

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
 from collections.abc import Mapping, Sequence
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import MeasurementError, PartitionError, UnitLostError
 from pytest_npubench.partition.units import xla_channel as words
 from pytest_npubench.partition.units.arena import SharedArena
@@ -148,14 +148,14 @@ class XlaWorker:
         self._child.call("echo", mechanism, num_trips)
         trips = []
         for _ in range(num_trips):
-            self._submitted_at_s = began_s = time.perf_counter()
+            self._submitted_at_s = began_s = perf_counter()
             channel[words.GO] += 1
             if mechanism == FLAG:
                 poll_word(channel, words.DONE, channel[words.GO], self._check)
             else:
                 self._go[mechanism].ring()
                 self._done[mechanism].wait(self._check)
-            trips.append(time.perf_counter() - began_s)
+            trips.append(perf_counter() - began_s)
         self._child.answer()
         return tuple(trips)
 
@@ -193,7 +193,7 @@ class XlaWorker:
         fence()
 
     def _ring(self, mechanism: str) -> None:
-        self._submitted_at_s = time.perf_counter()
+        self._submitted_at_s = perf_counter()
         self._channel.words[words.GO] += 1
         if mechanism != FLAG:
             self._go[mechanism].ring()
@@ -216,5 +216,5 @@ class XlaWorker:
 
     def _check(self) -> None:
         self.check()
-        if time.perf_counter() - self._submitted_at_s > self._child.timeout_s:
+        if perf_counter() - self._submitted_at_s > self._child.timeout_s:
             raise self._child.hung(self._child.timeout_s)

@@ -7,13 +7,13 @@ steps is part of both.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.campaign.served_load import block
 from pytest_npubench.campaign.visits import Round, Visit
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.measurement import TOKENS, Request
 from pytest_npubench.engines.slot_executor import SlotExecutor
 from pytest_npubench.engines.static_buckets import StaticBuckets

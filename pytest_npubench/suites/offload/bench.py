@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.lost_unit import LastWords
 from pytest_npubench.campaign.visits import Round, Visit
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.offload.pair import OffloadPair
 from pytest_npubench.suites.offload.plan import OffloadPlan

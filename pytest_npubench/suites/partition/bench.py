@@ -6,7 +6,6 @@ Every split's output is compared with what the GPU alone makes of the operator, 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.lost_unit import LastWords
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.visits import Round, Visit
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import MeasurementError, PartitionError
 from pytest_npubench.partition.matmul import GPU, Matmul, Split
 from pytest_npubench.partition.model_shapes import operators

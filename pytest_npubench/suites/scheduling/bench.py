@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from time import perf_counter, sleep
+from time import sleep
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.telemetry import open_telemetry
@@ -21,6 +21,7 @@ from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.served_block import Calibration, ServedBlock, failures_of
 from pytest_npubench.campaign.served_load import block, lengths
 from pytest_npubench.campaign.visits import Round, Visit
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.hardware import SloSpec
 from pytest_npubench.errors import ConfigError, MeasurementError
 from pytest_npubench.serving.clock import WallClock

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from itertools import count
-from time import perf_counter
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.serving.iteration import Executor, IterationPlan, LayerGroup, LayerPass, PrefillRow
 from pytest_npubench.suites.scheduling.points import DecodeSteps
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from time import perf_counter
 
 import numpy as np
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.engines.vllm.answer import Iteration, VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.model_directory import write_model_directory
 from pytest_npubench.engines.vllm.process import VllmProcess, VllmProcesses

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from time import perf_counter
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.server import ServerRuntime
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.visits import Round
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import ConfigError, WorkloadError
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.serving.request import ServingRequest
