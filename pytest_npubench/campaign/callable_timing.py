@@ -23,6 +23,7 @@ from typing import Any
 
 from pytest_npubench.backends.telemetry.round_state import RoundState
 from pytest_npubench.campaign.repeated_call import RepeatedCall, Synchronize, clock_step_s
+from pytest_npubench.campaign.slowed_process import check_not_slowed
 from pytest_npubench.campaign.warmup import warm_up
 from pytest_npubench.campaign.watch import Watch, Watched
 from pytest_npubench.engines.no_collection import no_collection
@@ -71,7 +72,8 @@ def time_callable(
     """Time `rounds` samples of function(*arguments, **keywords), each call waited for, after at most max_warmup calls.
 
     `iterations` calls make a sample; None: as many as the clock needs, found after the warm-up. Raises MeasurementError
-    where the callable returns what has done nothing yet; with a watch, DeviceUnavailableError where the device is lost.
+    where the callable returns what has done nothing yet, or something slows this process; with a watch,
+    DeviceUnavailableError where the device is lost.
     """
     with RepeatedCall(function, arguments, keywords, synchronize) as call:
         first_s = call.first_s()
@@ -80,6 +82,7 @@ def time_callable(
             num_calls = iterations or _iterations(call, latest_s)
             compiles_before = count_compiles()
             samples_s, watched = _attempts(lambda: _samples(call, num_calls, rounds), watch)
+            check_not_slowed()
             return CallTiming(
                 samples_s=samples_s,
                 steady=steady,

@@ -15,3 +15,5 @@ perf_counter = partial(time.perf_counter)
 """Seconds, for what took how long."""
 monotonic = partial(time.monotonic)
 """Seconds, on Linux the same for all processes of a machine."""
+wall_s = partial(time.time)
+"""Seconds since 1970, which jump where somebody sets the machine's clock."""

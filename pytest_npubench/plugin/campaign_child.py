@@ -12,10 +12,12 @@ import pytest
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
+from pytest_npubench.campaign.callable_timing import no_instrumentation
 from pytest_npubench.campaign.campaign import Campaign, CampaignSite
 from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPlan, Progress
+from pytest_npubench.campaign.slowed_process import check_not_slowed
 from pytest_npubench.errors import MeasurementError, NpubenchError
 from pytest_npubench.plugin.fresh_process import CampaignTask
 from pytest_npubench.plugin.items import ExpandedCase, expanded_case
@@ -84,6 +86,7 @@ class _Told(Progress):
 
 def _measured(session: BenchSession, items: Sequence[pytest.Item], task: CampaignTask, told: _Told) -> Measured:
     cases = _cases(items, task)
+    check_not_slowed()
     told("waiting")
     with device_lock(task.locked, task.lock_timeout_s):
         told("locked")
@@ -108,7 +111,8 @@ def _measured(session: BenchSession, items: Sequence[pytest.Item], task: Campaig
             earlier=read_journal(settings.journal) if task.resume else None,
             progress=told,
         )
-        measured = campaign.measured()
+        with no_instrumentation():
+            measured = campaign.measured()
         for line in () if task.again else suite.remarks(plan, campaign.points):
             told("note", line)
         return measured

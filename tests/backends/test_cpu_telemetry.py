@@ -200,8 +200,12 @@ def test_clock_policy(host: Host, files: dict[str, str], words: str | None) -> N
 
 
 def test_the_share_of_the_machine(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
     monkeypatch.setattr(cpu, "usable_cpus", lambda: (3,))
-    assert cpu.share_of_machine(host.proc, host.sys) == "1 core"
+    assert cpu.share_of_machine(host.proc, host.sys) == "1 core of 12: 3"  # and not that of another night
+    monkeypatch.setattr(cpu, "usable_cpus", lambda: (0, 1, 2, 5, 8, 9))
+    assert cpu.share_of_machine(host.proc, host.sys) == "6 cores of 12: 0-2,5,8-9"
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     host.write("proc/self/cgroup", "0::/")
     host.write("sys/fs/cgroup/cpu.stat", "throttled_usec 0")
     host.write("sys/fs/cgroup/cpu.max", "150000 100000")

@@ -104,11 +104,22 @@ def clock_policy(sys: Path = SYS) -> str | None:
 
 
 def share_of_machine(proc: Path = PROC, sys: Path = SYS) -> str:
-    """How much of the machine is ours: "2 cores", and a cgroup's limit where there is one."""
-    number = len(usable_cpus())
+    """How much of the machine is ours: "2 cores", which where that is not all of them ("1 core of 2: 0"), and a
+    cgroup's limit where there is one."""
+    cpus, num_cpus = usable_cpus(), os.cpu_count() or 1
     limit = linux.cgroup_cores(linux.cgroup_folders(proc, sys))
-    cores = f"{number} core{'s' if number > 1 else ''}"
+    cores = f"{len(cpus)} core{'s' if len(cpus) > 1 else ''}"
+    if len(cpus) < num_cpus:
+        cores = f"{cores} of {num_cpus}: {_ranges(cpus)}"
     return cores if limit is None else f"{cores}, cgroup limit {limit:g}"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers as the kernel writes them: "0-3,8"."""
+    first_ones = [number for number in numbers if number - 1 not in numbers]
+    last_ones = [number for number in numbers if number + 1 not in numbers]
+    pairs = zip(first_ones, last_ones, strict=True)
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in pairs)
 
 
 def nominal_clock_hz(proc: Path = PROC) -> float | None:

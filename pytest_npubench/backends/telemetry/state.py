@@ -6,12 +6,11 @@ that the vendor chose: only the difference of two states means anything (round_s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeVar
 
-from pytest_npubench.core.clock import monotonic
+from pytest_npubench.core.clock import monotonic, wall_s
 
 T = TypeVar("T")
 
@@ -56,7 +55,7 @@ class DeviceState:
     @classmethod
     def now(cls, **known: Any) -> DeviceState:
         """A state of this instant with these fields."""
-        return cls(taken_at_s=monotonic(), wall_at_s=time.time(), **known)
+        return cls(taken_at_s=monotonic(), wall_at_s=wall_s(), **known)
 
     def known(self) -> dict[str, Any]:
         """The fields that are known, but for the two clocks, as plain data."""
