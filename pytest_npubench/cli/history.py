@@ -181,13 +181,12 @@ def _rows(arguments: argparse.Namespace) -> tuple[SeriesRow, ...]:
 
 def _trend(series: Series, changes: Sequence[TrendChange], since: str) -> str:
     from pytest_npubench.reports.number_text import figures
-    from pytest_npubench.store.history.trend import stack_changes
 
     levels = {change.session: change for change in changes}
     rows = []
     medians = figures([point.median for point in series.points], series.unit)
-    for index, (point, median) in enumerate(zip(series.points, medians, strict=True)):
-        notes = list(stack_changes(series.points[index - 1], point)) if index else []
+    for point, median in zip(series.points, medians, strict=True):
+        notes = list(point.stack)
         if point.session in levels:
             notes.insert(0, f"CHANGE {_level(levels[point.session])}")
         if point.started_at >= since:

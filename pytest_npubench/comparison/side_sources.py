@@ -18,7 +18,15 @@ from urllib.parse import parse_qsl, urlencode
 
 from pytest_npubench.comparison.journal_sessions import journal_sessions
 from pytest_npubench.comparison.observation import Key, Observation
-from pytest_npubench.comparison.sides import ANY_DIGEST, UNKNOWN, Side, SideSession, key_facts, make_side
+from pytest_npubench.comparison.sides import (
+    ANY_DIGEST,
+    UNKNOWN,
+    Side,
+    SideSession,
+    fingerprint_facts,
+    key_facts,
+    make_side,
+)
 from pytest_npubench.errors import BaselineError, ConfigError, HistoryError
 from pytest_npubench.store.accepted_session import BETTER, GATES
 from pytest_npubench.store.aliases import Aliases
@@ -66,6 +74,7 @@ class _OpenSource:
 
     started_at: str
     facts: dict[str, str]
+    whole: bool
     observations: dict[Key, Observation] = field(default_factory=dict)
 
     def closed(self, name: str, ids: Iterable[str]) -> SideSession:
@@ -74,7 +83,7 @@ class _OpenSource:
             ids=frozenset(ids),
             started_at=self.started_at,
             facts=self.facts,
-            whole=False,
+            whole=self.whole,
             observations=self.observations,
             invalid={},
         )
@@ -91,7 +100,10 @@ def _baselines_side(label: str, directory: Path) -> Side:
             for session in case.sessions:
                 began = session.accepted_time.astimezone(timezone.utc).isoformat(timespec="seconds")
                 facts = {**key_facts(file.key), "git_revision": session.git_revision or UNKNOWN}
-                own = found.setdefault((session.session, file.key), _OpenSource(started_at=began, facts=facts))
+                if stack := file.stacks.get(session.session):
+                    facts = fingerprint_facts(stack.fingerprint, stack.device)
+                new = _OpenSource(started_at=began, facts=facts, whole=stack is not None)
+                own = found.setdefault((session.session, file.key), new)
                 for metric, kept in session.metrics.items():
                     quantity = case.metrics[metric]
                     own.observations[current, metric] = Observation(
@@ -121,10 +133,8 @@ def _history_side(text: str) -> Side:
     found: dict[tuple[str, str, FingerprintKey], _OpenSource] = {}
     for row in rows:
         if row.session in ended and row.gate not in ("none", "answers"):
-            facts = _row_facts(row)
-            own = found.setdefault(
-                (row.session, row.device, row.key), _OpenSource(started_at=row.started_at, facts=facts)
-            )
+            new = _OpenSource(started_at=row.started_at, facts=_row_facts(row), whole=row.fingerprint is not None)
+            own = found.setdefault((row.session, row.device, row.key), new)
             own.observations[row.case, row.metric] = _row_observation(row)
     places = [session for session, _, _ in found]
     num_running = len({row.session for row in rows} - ended)
@@ -155,6 +165,8 @@ def _names(session: str, device: str, *, several: bool) -> tuple[str, tuple[str,
 
 
 def _row_facts(row: SeriesRow) -> dict[str, str]:
+    if row.fingerprint is not None:
+        return fingerprint_facts(row.fingerprint, row.device)
     return {
         **key_facts(row.key),
         "git_revision": row.git_revision or UNKNOWN,

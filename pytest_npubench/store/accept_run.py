@@ -27,9 +27,9 @@ from pytest_npubench.core.record_reader import JSON, WrongEntryError
 from pytest_npubench.errors import BaselineError, JournalError, RunNotAcceptedError
 from pytest_npubench.plain_text import plain
 from pytest_npubench.store.acceptance import CaseResult, MetricResult, SessionResults
-from pytest_npubench.store.accepted_session import BETTER, GATES, JUDGED
+from pytest_npubench.store.accepted_session import BETTER, GATES, JUDGED, AcceptedStack
 from pytest_npubench.store.baselines import Baselines
-from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
+from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.journal_reader import Journal, Record, Session
 from pytest_npubench.store.journal_runs import check_whole, run_of
 from pytest_npubench.store.json_text import JsonError, take
@@ -91,7 +91,7 @@ class _Place:
 class _Sorted:
     """The records of a run: results by baseline session and key, and what is left out before anything is written."""
 
-    groups: dict[tuple[str, FingerprintKey], tuple[Fingerprint, dict[str, CaseResult]]]
+    groups: dict[tuple[str, FingerprintKey], tuple[AcceptedStack, dict[str, CaseResult]]]
     left_out: list[LeftOut]
 
 
@@ -125,9 +125,13 @@ def accept_run(
     found = _sorted_out(journal, records, faults, waiting)
     groups = tuple(
         SessionResults(
-            session=name, key=key, git_revision=fingerprint.host.git_revision, results=tuple(results.values())
+            session=name,
+            key=key,
+            git_revision=stack.fingerprint.host.git_revision,
+            results=tuple(results.values()),
+            stack=stack,
         )
-        for (name, key), (fingerprint, results) in found.groups.items()
+        for (name, key), (stack, results) in found.groups.items()
         if results
     )
     num_green = sum(len(group.results) for group in groups)
@@ -257,8 +261,8 @@ def _sorted_out(journal: Journal, records: Sequence[Record], faults: Faults, wai
                 place, result = _place(record), _result(record, waiting.reason(record))
             except JsonError as error:
                 raise JournalError(f"journal {journal.path}: case record {record['case']}: {error}") from None
-            fingerprint = fingerprint_of(place.fingerprint)
-            _, results = found.groups.setdefault((names[place], fingerprint.key()), (fingerprint, {}))
+            stack = AcceptedStack(device=place.device, fingerprint=fingerprint_of(place.fingerprint))
+            _, results = found.groups.setdefault((names[place], stack.fingerprint.key()), (stack, {}))
             if result.metrics:
                 results[result.case] = result
             else:

@@ -23,6 +23,7 @@ from pytest_npubench.store.accepted_session import (
     BETTER,
     JUDGED,
     AcceptedSession,
+    AcceptedStack,
     Frozen,
     KeptSamples,
     Quantity,
@@ -77,12 +78,13 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionResults:
-    """What one baseline session measured under one key, and the git revision of its suite."""
+    """What one baseline session measured under one key, the git revision of its suite, and what measured it."""
 
     session: str
     key: FingerprintKey
     git_revision: str | None
     results: tuple[CaseResult, ...]
+    stack: AcceptedStack | None = None
 
 
 def is_case_key(case: str) -> bool:
@@ -102,11 +104,13 @@ def check_results(results: Iterable[CaseResult]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
-    """The session that is accepted: its name, when (ISO 8601 with an offset), and the git revision of its suite."""
+    """The session that is accepted: its name, when (ISO 8601 with an offset), the git revision of its suite, and what
+    measured it."""
 
     session: str
     accepted_at: str
     git_revision: str | None
+    stack: AcceptedStack | None = None
 
     @property
     def began_at(self) -> datetime:

@@ -32,7 +32,9 @@ import msgspec
 from msgspec import Meta
 
 from pytest_npubench.core.record_reader import JSON, WrongEntryError, check_keys, listed
-from pytest_npubench.store.json_text import Time, check_sum, verify_sum
+from pytest_npubench.errors import StoreError
+from pytest_npubench.store.fingerprint import Fingerprint
+from pytest_npubench.store.json_text import JsonError, Time, check_sum, take, verify_sum
 from pytest_npubench.verdict.result import Better, GateKind
 
 
@@ -124,6 +126,28 @@ class KeptSamples:
             number < len(samples) for number, samples in zip(self.num_measured, self.processes, strict=True)
         ):
             raise WrongEntryError("num_measured", "want one count a process, none below the samples kept")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedStack:
+    """What measured an accepted session: the run's own name for the device, such as "cuda:0", and the whole
+    fingerprint, of which the file's key is a part."""
+
+    device: str
+    fingerprint: Fingerprint
+
+    def to_json(self) -> dict[str, Any]:
+        return {"device": self.device, "fingerprint": self.fingerprint.to_json()}
+
+    @classmethod
+    def from_json(cls, content: Any, place: str) -> AcceptedStack:
+        """Raises JsonError, WrongEntryError naming the place."""
+        check_keys(place, JSON.table(content, place), ("device", "fingerprint"))
+        try:
+            found = Fingerprint.from_json(content["fingerprint"], f"{place}.fingerprint")
+        except StoreError as error:
+            raise JsonError(str(error)) from None
+        return cls(device=take(content, "device", (str,), place), fingerprint=found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

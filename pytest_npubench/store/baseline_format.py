@@ -27,7 +27,7 @@ from pytest_npubench.core.record_reader import JSON, WrongEntryError, check_keys
 from pytest_npubench.core.regular_file import read_bytes
 from pytest_npubench.errors import BaselineError, FormatVersionError
 from pytest_npubench.store import aliases, baseline_format
-from pytest_npubench.store.accepted_session import AcceptedSession, Frozen, Quantity
+from pytest_npubench.store.accepted_session import AcceptedSession, AcceptedStack, Frozen, Quantity
 from pytest_npubench.store.aliases import Aliases, alias_path
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.json_text import JsonError, Time, decode, layout, take
@@ -109,8 +109,8 @@ class BaselineCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineFile:
-    """One suite on one hardware under one key: case key -> case; rejected session -> when and why; and case key -> when
-    and why it last began anew, also where nothing was accepted for it since."""
+    """One suite on one hardware under one key: case key -> case; rejected session -> when and why; case key -> when and
+    why it last began anew, also where nothing was accepted for it since; and session -> what measured it."""
 
     hardware: str
     suite: str
@@ -118,6 +118,7 @@ class BaselineFile:
     cases: Mapping[str, BaselineCase]
     rejected: Mapping[str, Rejection] = field(default_factory=dict)
     resets: Mapping[str, Reset] = field(default_factory=dict)
+    stacks: Mapping[str, AcceptedStack] = field(default_factory=dict)
 
     @property
     def relative_path(self) -> Path:
@@ -129,11 +130,13 @@ class BaselineFile:
 
     def to_json(self) -> dict[str, Any]:
         about = {"format": FORMAT, "version": VERSION, "hardware": self.hardware, "suite": self.suite}
+        stacks = {name: stack.to_json() for name, stack in self.stacks.items() if name in self.session_names}
         return about | {
             "key": self.key.to_json(),
             "cases": {name: case.to_json(name) for name, case in self.cases.items()},
             "rejected": msgspec.to_builtins(self.rejected),
             "resets": msgspec.to_builtins(self.resets),
+            **({"stacks": stacks} if stacks else {}),
         }
 
     @classmethod
@@ -141,11 +144,12 @@ class BaselineFile:
         """Expects format and version to be checked. Raises JsonError and WrongEntryError naming the place."""
         version = take(content, "version", (int,))
         since_2 = () if version == 1 else ("rejected",)
-        since_3 = ("resets",) if version >= 3 else ()
+        since_3 = ("resets", *(["stacks"] if "stacks" in content else [])) if version >= 3 else ()
         check_keys("", content, ("format", "version", "hardware", "suite", "key", "cases", *since_2, *since_3))
         suite, cases = take(content, "suite", (str,)), take(content, "cases", (dict,))
         rejected = take(content, "rejected", (dict,)) if since_2 else {}
         resets = take(content, "resets", (dict,)) if since_3 else {}
+        stacks = take(content, "stacks", (dict,)) if "stacks" in since_3 else {}
         for place, names in (("cases", cases), ("resets", resets)):
             if foreign := [name for name in names if not name.startswith(f"{suite}/")]:
                 raise JsonError(f"{place}.{foreign[0]}: not a case of the suite {suite!r}")
@@ -156,6 +160,7 @@ class BaselineFile:
             cases={name: BaselineCase.from_json(cases[name], name, version) for name in cases},
             rejected=JSON.value(Mapping[str, Rejection], rejected, "rejected"),
             resets=JSON.value(Mapping[str, Reset], resets, "resets"),
+            stacks={name: AcceptedStack.from_json(stacks[name], f"stacks.{name}") for name in stacks},
         )
         if both := read.session_names & read.rejected.keys():
             raise JsonError(f"rejected.{min(both)}: a case holds this session; want it accepted or rejected, not both")

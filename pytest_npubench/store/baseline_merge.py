@@ -71,6 +71,7 @@ def _merged_file(one: BaselineFile, other: BaselineFile) -> BaselineFile:
         cases=_merged(one.cases, other.cases, _merged_case),
         rejected=_merged(one.rejected, other.rejected, _first_rejection),
         resets=_merged(one.resets, other.resets, _last_reset),
+        stacks={**other.stacks, **one.stacks},
     )
 
 

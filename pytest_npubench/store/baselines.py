@@ -234,7 +234,12 @@ class Baselines:
             JSON.value(Time, accepted_at, "accepted_at")
             changed, refused = current, []
             for group in groups:
-                acceptance = Acceptance(session=group.session, accepted_at=accepted_at, git_revision=group.git_revision)
+                acceptance = Acceptance(
+                    session=group.session,
+                    accepted_at=accepted_at,
+                    git_revision=group.git_revision,
+                    stack=group.stack,
+                )
                 for result in group.results:
                     try:
                         changed = changed._with_result(result, acceptance, group.key)
@@ -291,7 +296,9 @@ class Baselines:
         file = bound.file_of(result.hardware, result.suite, key)
         history = tuple(s for one in bound.histories(result.case, key, digest=result.digest) for s in one)
         case = with_result(file.cases.get(result.case), result, acceptance, history=history)
-        return bound.with_files(replace(file, cases={**file.cases, result.case: case}))
+        stacks = {acceptance.session: acceptance.stack} if acceptance.stack else {}
+        cases = {**file.cases, result.case: case}
+        return bound.with_files(replace(file, cases=cases, stacks={**file.stacks, **stacks}))
 
 
 def _nearness(key: FingerprintKey, wanted: FingerprintKey, across: Collection[str]) -> int:

@@ -1,5 +1,6 @@
 """Journals, baselines and histories as sides."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from pytest_npubench.comparison.side_sources import load_side
 from pytest_npubench.comparison.sides import apart
+from pytest_npubench.comparison.stack_changes import stack_changes
 from pytest_npubench.errors import ConfigError, HistoryError, JournalError, StoreError
 from pytest_npubench.store.accept_run import accept_run
 from pytest_npubench.store.baseline_renaming import rename
@@ -101,12 +103,32 @@ def test_baselines_know_the_key_and_are_found_again_in_their_journal(path, tmp_p
     side = load_side(str(tmp_path / "baselines"))
     (found,) = side.sessions
     assert (found.name, found.facts["driver"], found.facts["git_revision"]) == (session, "570.86", "0123456789ab")
-    assert "jaxlib" not in found.facts
+    assert (found.facts["jaxlib"], found.facts["python"], found.whole) == ("0.10.2", "CPython 3.11.9", True)
     (original,) = load_side(str(path)).sessions
     for key, observation in original.observations.items():
         assert found.observations[key].processes == pytest.approx(np.array(observation.processes), rel=1e-5)
     with pytest.raises(ConfigError, match="hold the same sessions"):
         apart(side, load_side(str(path)))
+
+
+def test_baselines_and_history_know_all_of_the_stack(path, tmp_path):
+    """What changed since the accepted night is named, whichever part of the stack it is."""
+    before, later = stack(extra=(("uuid", "GPU-1"),)), stack(extra=(("uuid", "GPU-2"),))
+    later = replace(later, host=replace(later.host, python="CPython 3.13.1", plugin_version="0.2.0", num_cores=4))
+    write_session(path, some(), fingerprint=before)
+    journal = read_journal(path)
+    accept_run(journal, journal.sessions, tmp_path / "baselines")
+    write_session(path.with_name("later.jsonl"), some(), fingerprint=later)
+    new = load_side(str(path.with_name("later.jsonl"))).sessions
+    url = f"sqlite:///{tmp_path / 'history.db'}"
+    upload_journal(url, journal)
+    for source in (str(tmp_path / "baselines"), f"history:{url}", str(path)):
+        assert set(stack_changes(load_side(source).sessions, new)) == {
+            "pytest-npubench 0.1.0 -> 0.2.0",
+            "python CPython 3.11.9 -> CPython 3.13.1",
+            "num_cores 8 -> 4",
+            "device uuid GPU-1 -> GPU-2",
+        }
 
 
 def test_a_renamed_case_is_found_under_its_new_name(path, tmp_path):

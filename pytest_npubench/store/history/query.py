@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, exists, func, or_, select
 
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.store.history import schema
 from pytest_npubench.store.history.address import Address, parse_address
 from pytest_npubench.store.history.database import read
@@ -42,6 +42,7 @@ def series(
             sessions.git_revision,
             schema.cases.c.hardware,
             schema.cases.c.verdict,
+            schema.cases.c.fingerprint.label("stack"),
             *(schema.devices.c[name] for name in schema.KEY_PARTS),
         )
     )
@@ -57,7 +58,9 @@ def series(
 
     def work(connection: Connection) -> tuple[SeriesRow, ...]:
         schema.check(connection, address.shown)
-        return tuple(_series_row(row) for row in connection.execute(query).mappings())
+        rows = connection.execute(query).mappings().all()
+        stacks = _fingerprints(connection)
+        return tuple(_series_row(row, stacks[row["stack"]]) for row in rows)
 
     return read(address, work)
 
@@ -129,12 +132,18 @@ def _key(row: RowMapping) -> FingerprintKey:
     return FingerprintKey(**{name: row[name] for name in FingerprintKey.__slots__})
 
 
-def _series_row(row: RowMapping) -> SeriesRow:
+def _fingerprints(connection: Connection) -> dict[str, Fingerprint | None]:
+    """By digest. Raises StoreError where the history was altered."""
+    found = connection.execute(select(schema.devices.c.digest, schema.devices.c.fingerprint))
+    return {digest: None if content is None else Fingerprint.from_json(content) for digest, content in found}
+
+
+def _series_row(row: RowMapping, fingerprint: Fingerprint | None) -> SeriesRow:
     names = SeriesRow.__slots__
-    plain = {name: row[name] for name in names if name not in ("key", "samples", "processes")}
+    plain = {name: row[name] for name in names if name not in ("key", "samples", "processes", "fingerprint")}
     samples = tuple(row["samples"] or ())
     processes = tuple(map(tuple, row["processes"] or [samples or [row["value"]]]))
-    return SeriesRow(key=_key(row), samples=samples, processes=processes, **plain)
+    return SeriesRow(key=_key(row), samples=samples, processes=processes, fingerprint=fingerprint, **plain)
 
 
 def _session_row(connection: Connection, row: RowMapping) -> SessionRow:

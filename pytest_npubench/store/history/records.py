@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,8 @@ class SeriesRow:
     it is derived; better is "lower" or "higher".
 
     gate and margin are those of result.Metric, gate None where an upload of schema version 1 did not say. processes are
-    the samples of each process that measured it, this row's first, or the value alone."""
+    the samples of each process that measured it, this row's first, or the value alone. fingerprint is the whole of
+    what measured it, None where the history does not hold it."""
 
     session: str
     started_at: str
@@ -69,3 +70,4 @@ class SeriesRow:
     gate: str | None
     margin: float | None
     processes: tuple[tuple[float, ...], ...]
+    fingerprint: Fingerprint | None

@@ -23,7 +23,8 @@ from pytest_npubench.store.history.records import SeriesRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One session of a series. median is in the metric's unit; num_samples counts the raw samples behind it."""
+    """One session of a series. median is in the metric's unit; num_samples counts the raw samples behind it; stack is
+    what changed with it, compared with the session before."""
 
     session: str
     started_at: str
@@ -32,6 +33,7 @@ class Point:
     key: FingerprintKey
     median: float
     num_samples: int
+    stack: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,14 +80,11 @@ def series_of(rows: Iterable[SeriesRow]) -> tuple[Series, ...]:
     return tuple(_series(list(sessions.values())) for _, sessions in sorted(grouped.items()))
 
 
-def stack_changes(before: Point, after: Point) -> tuple[str, ...]:
-    """What differs: the parts of the key, the host, and the revision of what was run."""
-    parts = list(before.key.differences(after.key))
-    for name in ("host", "git_revision"):
-        old, new = getattr(before, name) or "unknown", getattr(after, name) or "unknown"
-        if old != new:
-            parts.append(f"{name} {old} -> {new}")
-    return tuple(parts)
+def _stack_changes(before: SeriesRow, after: SeriesRow) -> tuple[str, ...]:
+    """Everything that differs, parts of the key first; these alone where the history holds no more."""
+    if before.fingerprint is None or after.fingerprint is None:
+        return before.key.differences(after.key)
+    return before.fingerprint.differences(after.fingerprint)
 
 
 def changes_of(series: Series) -> tuple[TrendChange, ...]:
@@ -97,8 +96,7 @@ def changes_of(series: Series) -> tuple[TrendChange, ...]:
     edges = [0, *begins, len(points)]
     levels = [statistics.median(point.median for point in points[i:j]) for i, j in pairwise(edges)]
     return tuple(
-        _change(series, points[at - 1], points[at], before, after)
-        for at, (before, after) in zip(begins, pairwise(levels), strict=True)
+        _change(series, points[at], before, after) for at, (before, after) in zip(begins, pairwise(levels), strict=True)
     )
 
 
@@ -111,11 +109,11 @@ def _series(sessions: list[list[SeriesRow]]) -> Series:
         device_class=last.key.device_class,
         unit=last.unit,
         better=last.better,
-        points=tuple(map(_point, sessions)),
+        points=tuple(_point(before, rows) for before, rows in zip([None, *sessions], sessions, strict=False)),
     )
 
 
-def _point(rows: list[SeriesRow]) -> Point:
+def _point(before: list[SeriesRow] | None, rows: list[SeriesRow]) -> Point:
     medians = [row.median for row in rows]
     positive = min(medians) > 0
     middle = math.exp(statistics.median(map(math.log, medians))) if positive else statistics.median(medians)
@@ -128,10 +126,11 @@ def _point(rows: list[SeriesRow]) -> Point:
         key=first.key,
         median=medians[0] if len(rows) == 1 else middle,
         num_samples=sum(len(row.samples) for row in rows),
+        stack=() if before is None else _stack_changes(before[0], first),
     )
 
 
-def _change(series: Series, last: Point, first: Point, before: float, after: float) -> TrendChange:
+def _change(series: Series, first: Point, before: float, after: float) -> TrendChange:
     return TrendChange(
         case=series.case,
         digest=series.digest,
@@ -144,5 +143,5 @@ def _change(series: Series, last: Point, first: Point, before: float, after: flo
         after=after,
         ratio=after / before,
         worse=(after > before) == (series.better == "lower"),
-        stack=stack_changes(last, first),
+        stack=first.stack,
     )

@@ -8,7 +8,7 @@ import pytest
 from made_journals import case_record, redated, stack, write_session
 
 from pytest_npubench.store.history import history_series, upload_journal
-from pytest_npubench.store.history.trend import changes_of, series_of, stack_changes
+from pytest_npubench.store.history.trend import changes_of, series_of
 from pytest_npubench.store.journal import JournalWriter, read_journal
 
 CASE = "buckets/profile/h200-tiny-b4-bucket0"
@@ -54,7 +54,7 @@ def test_the_worked_example(nights):
 
 def test_stack_changes_stand_where_they_happened(nights):
     (series,) = series_of(history_series(nights, CASE, "tbt_s"))
-    found = [stack_changes(before, after) for before, after in zip(series.points, series.points[1:], strict=False)]
+    found = [point.stack for point in series.points[1:]]
     assert [bool(changes) for changes in found] == [index == 9 for index in range(19)]
 
 
@@ -108,3 +108,22 @@ def test_a_row_has_the_journals_value_and_a_point_the_median_of_its_samples(tmp_
     assert (row.value, list(row.samples)) == (kept["value"], kept["samples"]) == (mean, samples)
     ((point,),) = (series.points for series in series_of([row]))
     assert point.median == 0.1001 != row.value
+
+
+def test_every_part_of_the_stack_is_named(tmp_path):
+    path, url = tmp_path / "journal.jsonl", f"sqlite:///{tmp_path / 'history.db'}"
+    before = stack()
+    device = replace(before.device, extra=(("uuid", "GPU-2"),))
+    later = replace(before, device=device, host=replace(before.host, python="CPython 3.13.1", num_cores=4))
+    for found in (before, later):
+        with JournalWriter.open(path, host=found.host, settings={}) as journal:
+            journal.append(case_record(journal.device(found)))
+    redated(path, [f"2026-11-0{day}T02:00:00+00:00" for day in (1, 2)])
+    upload_journal(url, read_journal(path))
+    (series,) = series_of(history_series(url, CASE, "tbt_s"))
+    assert series.points[0].stack == ()
+    assert {text.partition(" ->")[0].rpartition(" ")[0] for text in series.points[1].stack} == {
+        "device uuid",
+        "num_cores",
+        "python CPython",
+    }
