@@ -5,6 +5,8 @@ import signal
 
 import pytest
 
+from pytest_npubench.suites.buckets.points import seconds_in
+
 from .project import Project, interrupt_after_a_round, make_project, wait_for
 
 OWN_FIRST = """
@@ -140,7 +142,7 @@ def test_another_profile_takes_over_what_it_left_alone(killed, resumed):
     path.write_text(text)
     assert round_indices(killed) == [0, 1]
     assert not any(record["resumed"] for record in killed.records("case"))
-    assert all(name.endswith(("/1", "/8")) for name in killed.records("round")[0]["points"])
+    assert all(name.endswith(("/1", "/8")) for name in seconds_in(killed.records("round")[0]["points"]))
 
 
 def test_a_torn_line_is_dropped_and_said(project):
