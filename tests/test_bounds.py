@@ -33,6 +33,11 @@ def test_a_cache_of_unknown_size_leaves_the_flop_alone() -> None:
     assert peaks_of(replace(SPECS["nvidia-h100"], family="cpu"), "bf16").bytes_per_s is None
 
 
+def test_a_peak_of_fp32_alone_does_not_bound_what_may_run_in_fewer_bits() -> None:
+    assert list(SPECS["jetson-orin"].peak.flops_per_s) == ["fp32", "int8"]
+    assert peaks_of(SPECS["jetson-orin"], "fp32").flops_per_s is None
+
+
 def test_a_processor_has_the_peak_that_none_exceeds() -> None:
     """Of all cores of the machine, for it is where the file is read that the times were taken."""
     flops_per_s = peaks_of(SPECS["cpu"], "fp32").flops_per_s

@@ -27,8 +27,8 @@ from pytest_npubench.core.hardware import HardwareSpec
 FASTEST = 0.9
 ON_CHIP_BYTES = 256 * 2**20
 COMPUTED_IN = {"fp32": ("fp32", "tf32", "bf16", "fp16"), "tf32": ("tf32", "bf16", "fp16")}
-"""By dtype the types in which its products may run: XLA's default is tf32 on GPUs and bf16 on TPUs. Of all others
-their own alone."""
+"""By dtype the types in which its products may run: XLA's default for fp32 is tf32 on GPUs and bf16 on TPUs, OpenVINO's
+fp16. Of all others their own alone."""
 CPU_CORE_FLOPS_PER_S = 64 * 6.5e9
 CAUSE = "work was left out, the clock is wrong or the hardware file is"
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
@@ -59,10 +59,12 @@ class Bound:
 
 
 def peaks_of(spec: HardwareSpec, dtype: str) -> Peaks:
-    """For products of that dtype, on as many chips as the hardware file puts together."""
+    """For products of that dtype, on as many chips as the hardware file puts together. A file of a device that has a
+    peak of fp32 alone does not tell how fast it may be in fewer bits."""
     num_chips = spec.tensor_parallel / spec.devices_per_chip
-    figures = (spec.peak.flops_per_s.get(name) for name in COMPUTED_IN.get(dtype, (dtype,)))
-    flops_per_s = max((figure.value for figure in figures if figure is not None), default=None)
+    stated = [name for name in COMPUTED_IN.get(dtype, (dtype,)) if name in spec.peak.flops_per_s]
+    is_told = spec.family == "cpu" or stated != ["fp32"]
+    flops_per_s = max((spec.peak.flops_per_s[name].value for name in stated if is_told), default=None)
     if flops_per_s is None and (spec.family, dtype) == ("cpu", "fp32"):
         flops_per_s = CPU_CORE_FLOPS_PER_S * (os.cpu_count() or 1)
     bandwidth = spec.peak.memory_bandwidth_bytes_per_s

@@ -19,7 +19,7 @@ def fast_clock(requests, run):
 
 """
 PEAK = """
-[peak.flops_per_s.fp32]
+[peak.flops_per_s.fp16]
 value = 1e9
 unit = "FLOP/s"
 source = "the test's own"

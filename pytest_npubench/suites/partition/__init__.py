@@ -9,6 +9,7 @@ from pytest_npubench.suites.protocol import Choice, Site, Suite
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.campaign.points import Measured
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
     from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
@@ -37,6 +38,11 @@ class Partition(Suite):
         from pytest_npubench.suites.partition.bench import PartitionBench
 
         return PartitionBench(runtime, plan)
+
+    def impossible(self, plan: Any, points: Sequence[Any], measured: Measured) -> str:
+        from pytest_npubench.suites.partition.work import impossible
+
+        return impossible(plan, points, measured)
 
     def parts(self, cases: Cases, rounds: Rounds) -> Parts:
         from pytest_npubench.suites.partition.report.section import parts
