@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pytest_npubench.reports import html
+from pytest_npubench.reports.case_json import case_json
 from pytest_npubench.reports.terminal import render_run
 from pytest_npubench.store.journal_reader import read_journal
 from pytest_npubench.store.journal_runs import chosen_sessions
@@ -51,6 +54,20 @@ def test_the_other_forms_have_every_case(journal: Path, call: Run) -> None:
 )
 def test_a_case_that_is_not_there_or_not_one(journal: Path, call: Run, wanted: str, said: str) -> None:
     assert said in call("show", journal, "--case", wanted).error
+
+
+def test_what_a_case_did_is_shown_in_full_views(journal: Path) -> None:
+    found = read_journal(journal)
+    first, *others = [record for record in found.records if record["record"] == "case"]
+    records = [{**first, "work": {"decode steps": 33, "FLOP": 1.25e12}}, *others]
+    words = "decode steps 33, FLOP 1.25e+12"
+    brief, full = (
+        render_run(records, shown, journal=journal, width=160, color=False, verbosity=number) for number in (0, 1)
+    )
+    assert words not in brief
+    assert full.count(f"did: {words}") == full.count("did:") == 1
+    assert next(row["work"] for row in json.loads(case_json(records)) if row["case"] == first["case"]) == words
+    assert html.render_html(records, found, shown).count(f"<summary>did</summary>{words}</details>") == 1
 
 
 def test_no_colour_reaches_a_pipe(journal: Path, call: Run) -> None:
