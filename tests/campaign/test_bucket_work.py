@@ -167,6 +167,15 @@ def test_without_peaks_no_time_is_impossible(plan: BucketPlan) -> None:
     assert impossible(plan, [BATCH], rounds([replace(RAN, e2e_s=1e-9)])) == ""
 
 
+@pytest.mark.parametrize("unknown", ["model", "dtype"])
+def test_work_that_cannot_be_counted_has_no_bound(plan: BucketPlan, unknown: str) -> None:
+    """Other engines have models without a shape of ours, and types that the decoder does not compute in."""
+    plan = on_device(plan, 1.0)
+    plan = replace(plan, model="theirs") if unknown == "model" else replace(plan, spec=replace(plan.spec, dtype="int8"))
+    assert impossible(plan, [BATCH], rounds([RAN])) == ""
+    assert impossible_timing(plan, BATCH.requests, BucketTiming(ttft_s=1e-9, tbt_s=1e-9)) == ""
+
+
 def test_tokens_that_never_came_are_invalid_without_any_peak(plan: BucketPlan) -> None:
     assert impossible(plan, [BATCH], rounds([RAN, replace(RAN, num_tokens=9)])) == (
         "9 tokens came back where 17 were asked for: work was left out (batch/short/0)"

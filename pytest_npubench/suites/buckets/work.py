@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.bounds import Bound, Peaks, bound, peaks_of, too_fast
 from pytest_npubench.core.measurement import TOKENS, CompileRecord, Phase, Request
+from pytest_npubench.errors import NpubenchError
 from pytest_npubench.predictors.profile import BucketTiming
 from pytest_npubench.suites.buckets.binding import decode_work, prefill_work
 from pytest_npubench.suites.buckets.plan import BucketPlan
@@ -55,7 +56,8 @@ def impossible(plan: BucketPlan, points: Sequence[object], measured: Measured) -
 def impossible_timing(plan: BucketPlan, requests: Sequence[Request], timing: BucketTiming) -> str:
     """The same of TTFT and TBT that were derived from batches of these requests. Of a time that is known within an
     error its upper end counts."""
-    peaks = peaks_of(plan.spec, plan.spec.dtype)
+    if (peaks := _peaks(plan)) is None:
+        return ""
     num_prefills = 1 if plan.service.prefill_shared else len(requests)
     prefill = least_prefill(plan, requests[:1] if num_prefills > 1 else requests, peaks)
     step = least_decode(plan, [Request(input_tokens=one.input_tokens, output_tokens=2) for one in requests], peaks)
@@ -108,6 +110,19 @@ def _binary(compiles: Iterable[CompileRecord], prefix: str, name: str) -> Compil
     return next((record for record in own if record.name.endswith(f"-{buckets}")), None)
 
 
+def _peaks(plan: BucketPlan) -> Peaks | None:
+    """None where the work cannot be counted: of a model that no dense shape has, or in another engine's dtype."""
+    from pytest_npubench.engines.jax_dense.memory import dtype_bytes
+    from pytest_npubench.engines.shapes import dense_shape
+
+    try:
+        dense_shape(plan.model)
+        dtype_bytes(plan.spec.dtype)
+    except NpubenchError:
+        return None
+    return peaks_of(plan.spec, plan.spec.dtype)
+
+
 def _impossible(plan: BucketPlan, point: BucketPoint, measured: Measured) -> str:
     times_s = [value for row in measured.rounds for value in row.get(point.name, ())]
     if not point.requests or not times_s:
@@ -116,7 +131,8 @@ def _impossible(plan: BucketPlan, point: BucketPoint, measured: Measured) -> str
     if (came := _ran(point, measured).get(TOKENS, wanted)) < wanted:
         return f"{came} tokens came back where {wanted} were asked for: work was left out ({point.name})"
     plan, requests = plan if point.variant is None else plan.of(point.variant), point.requests
-    peaks = peaks_of(plan.spec, plan.spec.dtype)
+    if (peaks := _peaks(plan)) is None:
+        return ""
     least = least_prefill(plan, requests, peaks) + least_decode(plan, requests, peaks)
     reason = too_fast(min(times_s), least, peaks)
     return reason and f"{reason} ({point.name})"
