@@ -85,7 +85,10 @@ class BenchSession:
         from pytest_npubench.plugin.open_devices import OpenDevices
 
         return OpenDevices(
-            self.config.rootpath, self.settings.compile_cache, lambda found: self.stores.journal.device(found)
+            self.config.rootpath,
+            self.settings.compile_cache,
+            lambda found: self.stores.journal.device(found),
+            runs_python=True,
         )
 
     @cached_property
