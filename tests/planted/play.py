@@ -1,0 +1,138 @@
+"""Plays a fault or a harmless change on a copy of the accepted nights, through the entry points that users have."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nightly.runner import SCRIPT
+from plugin.project import OWN_HARDWARE, SHAPES, Project, make_project
+from plugin.test_own_cases import CLOCK
+
+from pytest_npubench.errors import BaselineError
+from pytest_npubench.store.baselines import Baselines
+
+from .catalogue import OWN, PREDICTION, PROFILE, STEPS, Fault, Harmless
+
+HERE = Path(__file__).parent
+CONFTEST = """
+import planted_device
+
+
+def pytest_npubench_backends():
+    return [planted_device.install()]
+"""
+FILES = (PROFILE, PREDICTION, STEPS)
+COPIED = {"planted_device.py": "planted_device.py", "own_cases.py": OWN}
+ACCEPT = ("--npubench-accept", "--npubench-remeasure=1", "-p", "no:benchmark")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """A run that is over: its exit status and output, its case records, and the cases that were accepted of it, with
+    the number of sessions that stand beside it there."""
+
+    result: pytest.RunResult
+    records: Mapping[str, Mapping[str, Any]]
+    accepted: Mapping[str, int]
+
+    @property
+    def output(self) -> str:
+        return self.result.stdout.str() + self.result.stderr.str()
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Case -> its verdict."""
+        return {case: record["verdict"]["kind"] for case, record in self.records.items()}
+
+
+def first_night(root: Path) -> Project:
+    """The project before anything was accepted: three buckets, LENS on them, and tests of a user's own."""
+    root.mkdir(parents=True)
+    project = make_project(root)
+    project.fake(case_error=0.10, mean_error=0.05)
+    (project.root / "hw" / "mini.toml").unlink()
+    for path in project.root.glob("test_*.py"):
+        if path.name not in FILES:
+            path.unlink()
+    for name, copied in COPIED.items():
+        project.write(copied, (HERE / name).read_text(encoding="utf-8"))
+    project.write("clock.py", CLOCK)
+    project.write("conftest.py", OWN_HARDWARE + CONFTEST + SHAPES)
+    return project
+
+
+def play(project: Project, row: Fault | Harmless) -> Played:
+    """The row's night, accepted as far as the gate lets it."""
+    played: Played = globals()[row.play](project, row)
+    return played
+
+
+def night(project: Project, row: Fault | Harmless, *options: str) -> Played:
+    before = sessions_of(project)
+    num_before = len(project.journal().sessions) if project.journal_path.exists() else 0
+    result = project.run(*row.files, *(options or ACCEPT), *row.options, env={"PLANTED": row.plant})
+    sessions = project.journal().sessions[num_before:] if project.journal_path.exists() else ()
+    cases = [record for session in sessions for record in session.records if record["record"] == "case"]
+    return Played(
+        result=result,
+        records={record["case"]: record for record in cases},
+        accepted=accepted(before, sessions_of(project)),
+    )
+
+
+def without_accepting(project: Project, row: Fault | Harmless) -> Played:
+    return night(project, row, "--npubench-remeasure=1")
+
+
+def with_longer_points(project: Project, row: Fault | Harmless) -> Played:
+    """Profile points of 13 tokens, where those of 9 were accepted."""
+    path = project.root / "hw" / "fake.toml"
+    path.write_text(path.read_text().replace("profile_output_tokens = 9", "profile_output_tokens = 13"))
+    return night(project, row)
+
+
+def with_an_edited_baseline(project: Project, row: Fault | Harmless) -> Played:
+    (path,) = (project.root / "baselines" / "fake").glob("buckets-*.json")
+    text = path.read_text()
+    path.write_text(text.replace("0.003", "0.004", 1))
+    assert path.read_text() != text
+    return night(project, row)
+
+
+def resumed(project: Project, row: Fault | Harmless) -> Played:
+    night(project, row, "--npubench-remeasure=1")
+    return night(project, row, *ACCEPT, "--npubench-resume")
+
+
+def accepted_twice(project: Project, row: Fault | Harmless) -> Played:
+    """What the second acceptance adds."""
+    played = night(project, row)
+    assert played.accepted
+    before = sessions_of(project)
+    command = [sys.executable, "-c", SCRIPT, "baseline", "accept", str(project.journal_path)]
+    subprocess.run(command, cwd=project.root, env=project.environment(), capture_output=True, check=True)
+    return replace(played, accepted=accepted(before, sessions_of(project)))
+
+
+def sessions_of(project: Project) -> dict[str, list[str]]:
+    """The sessions of each entry that the baselines hold, by case and key; nothing where they cannot be read."""
+    try:
+        files = Baselines.load(project.root / "baselines", missing_ok=True).files
+    except BaselineError:
+        return {}
+    return {
+        f"{name} {file.key}": [one.session.partition("@")[0] for one in case.sessions]
+        for file in files
+        for name, case in file.cases.items()
+    }
+
+
+def accepted(before: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """The cases that a run put into the baselines, and how many sessions now stand beside its own."""
+    return {name.partition(" ")[0]: len(held) - 1 for name, held in after.items() if held != before.get(name)}
