@@ -2,12 +2,13 @@
 
 What is planted is named by `plant`: a function of planted_device.py, or a word that own_cases.py or play.py knows. It
 is planted on night number `first_night`: on the first night there is no baseline, and on the fourth three nights were
-accepted.
+accepted. `python tests/planted/catalogue.py` writes the page anew.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 PROFILE, PREDICTION, STEPS, OWN = "test_profile.py", "test_prediction.py", "test_steps.py", "test_own.py"
 PROFILES = "buckets/profile/"
@@ -565,3 +566,41 @@ HARMLESS = (
     Harmless(title="one case selected", options=("-k", "bucket32")),
     Harmless(title="a user's own callables", files=(OWN,)),
 )
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "trust.md"
+BEGIN, END = "<!-- catalogue: begin -->", "<!-- catalogue: end -->"
+
+
+def table() -> str:
+    """The catalogue as Markdown: what is found, what passes, and what waits to be found."""
+    found = [row for row in FAULTS if not row.waits_for]
+    kinds = dict.fromkeys(row.kind for row in found)
+    lines = ["| fault | found by | verdict | first night |", "|---|---|---|---|"]
+    for kind in kinds:
+        lines.append(f"| **{kind}** | | | |")
+        lines += [_line(row) for row in found if row.kind == kind]
+    lines += ["", f"{len(found)} faults. These changes are passed and accepted:", ""]
+    lines += [f"- {row.title}" for row in HARMLESS if not row.waits_for]
+    if missed := [row for row in (*FAULTS, *HARMLESS) if row.waits_for]:
+        lines += [
+            "",
+            "These do not end as they should yet:",
+            "",
+            *(f"- {one.title}: {one.waits_for}" for one in missed),
+        ]
+    return "\n".join(lines)
+
+
+def _line(row: Fault) -> str:
+    return f"| {row.title} | {row.found_by} | `{row.verdict}` | {row.first_night} |"
+
+
+def page() -> str:
+    """docs/trust.md with the table of now."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    return f"{before}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from plugin.project import Project
 
-from .catalogue import FAULTS, HARMLESS, REFUSED, Fault, Harmless
+from .catalogue import FAULTS, HARMLESS, PAGE, REFUSED, Fault, Harmless, page
 from .play import ACCEPT, first_night, play
 
 RED = frozenset({"regressed", "failed", "invalid"})
@@ -77,3 +77,7 @@ def test_a_harmless_change_is_passed_and_accepted(change: Harmless, nights: Nigh
     assert played.records
     assert set(played.kinds.values()) <= set(change.verdicts), played.output
     assert played.accepted.keys() == played.records.keys()
+
+
+def test_the_page_is_that_of_the_catalogue() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "python tests/planted/catalogue.py writes docs/trust.md anew"
