@@ -23,6 +23,7 @@ COMMANDS = {
     "run": "run the suites with pytest",
     "preflight": "compile the bucket suite for devices that are not here",
     "probe": "say which devices are found, or why none is",
+    "selfcheck": "plant faults on your own device, and say whether the gate finds them",
     "hardware": "list, show or check hardware files",
     "workloads": "list workloads, or show the statistics of one",
     "profile": "write the bucket profile that a campaign measured",
@@ -47,7 +48,7 @@ exit status:
   0    done
   1    an error, in one line on stderr; compare and ab: a regression; load: too
        few requests attain their SLO; search: no setting does; journal check and hardware --check: a
-       fault was found; nightly: not green
+       fault was found; nightly: not green; selfcheck: a planted fault was missed
   2    a command line that cannot be understood; a simulation or load that
        cannot be run
   3    compare, ab: too much could not be decided

@@ -21,6 +21,7 @@ NAMES = (
     "run",
     "preflight",
     "probe",
+    "selfcheck",
     "hardware",
     "workloads",
     "profile",

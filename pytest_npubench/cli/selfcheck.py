@@ -1,0 +1,195 @@
+"""`npubench selfcheck`: faults planted on your own device, and whether this installation's gate finds them.
+
+Real sessions in a temporary folder: some nights of a small callable are measured and accepted, then one night for each
+fault and one without any. A fault is found where its case has the verdict that it should have, or its test fails, and
+where it does not enter the baselines; without a fault everything has to be passed and accepted.
+
+Exit status: 0 all found, 1 a fault was missed, a false alarm, or the device is absent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest_npubench
+from pytest_npubench.cli.arguments import add_command, columns, say, whole_number
+from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
+from pytest_npubench.processes import guarded
+
+if TYPE_CHECKING:
+    from pytest_npubench.cli.arguments import Commands
+
+EXAMPLE = "npubench selfcheck -m tpu"
+TESTS = Path(pytest_npubench.__file__).parent / "plugin" / "selfcheck_tests.py"
+NUM_NIGHTS, MIN_NIGHTS = 5, 3
+LIMIT_S = 3600.0
+TEST = "test_selfcheck.py"
+PLANTED = "NPUBENCH_PLANTED"
+FOUND, PASSED = "found", "passed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planted:
+    """A fault: `name` as selfcheck_tests.py knows it; the tests that are run, of which it is planted in the first; and
+    what finds it: the verdict that the case should have, None where the test itself fails."""
+
+    name: str
+    title: str
+    verdict: str | None
+    tests: tuple[str, ...] = ("test_work",)
+
+
+FAULTS = (
+    Planted(name="slower", title="10 % more work in every call", verdict="regressed"),
+    Planted(name="tail", title="five times the work in one call of eight", verdict="regressed"),
+    Planted(name="half", title="half of the work left out", verdict="improved"),
+    Planted(name="clock", title="half more work, and clocks that stand still", verdict="regressed"),
+    Planted(
+        name="answer",
+        title="a wrong answer, beside another red case",
+        verdict=None,
+        tests=("test_answer", "test_limit"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A night that was measured: its case records by key, and those of its cases that were accepted."""
+
+    records: Mapping[str, Mapping[str, Any]]
+    accepted: frozenset[str]
+
+    def of(self, test: str) -> dict[str, Mapping[str, Any]]:
+        """The records of a test: one for each device."""
+        return {case: record for case, record in self.records.items() if f"::{test}" in case}
+
+
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "selfcheck", about, EXAMPLE)
+    parser.add_argument(
+        "-m", dest="marker", metavar="EXPRESSION", required=True, help="the devices, as pytest's -m: cpu, cuda, tpu"
+    )
+    parser.add_argument(
+        "--nights",
+        metavar="N",
+        type=whole_number(50),
+        default=NUM_NIGHTS,
+        help=f"accept so many first (default {NUM_NIGHTS}, at least {MIN_NIGHTS}): more show smaller changes",
+    )
+    parser.add_argument("arguments", metavar="ARGUMENT", nargs="*", help="after --: further options of pytest")
+    parser.set_defaults(run=lambda arguments: run(parser, arguments))
+
+
+def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    """Raises MeasurementError where nothing can be measured though the device is there."""
+    if arguments.nights < MIN_NIGHTS:
+        parser.error(f"--nights {arguments.nights}: want at least {MIN_NIGHTS}")
+    with tempfile.TemporaryDirectory(prefix="npubench-selfcheck-") as name:
+        stage = _Stage(Path(name), arguments.marker, arguments.arguments)
+        try:
+            for night in range(arguments.nights):
+                _say(f"night {night + 1} of {arguments.nights}")
+                stage.measure()
+        except DeviceUnavailableError as error:
+            say(f"unavailable: {error}")
+            return 1
+        rows = [_unplanted(stage), *(_planted(stage, fault) for fault in FAULTS)]
+    print(columns([("planted", "", "verdict"), *rows]))
+    return int(any(row[1] not in (PASSED, FOUND) for row in rows))
+
+
+def _unplanted(stage: _Stage) -> tuple[str, str, str]:
+    _say("a night without a fault")
+    session = stage.measure("nothing")
+    is_passed = session.accepted == session.records.keys()
+    return "nothing", PASSED if is_passed else "FALSE ALARM", _words(session.records)
+
+
+def _planted(stage: _Stage, fault: Planted) -> tuple[str, str, str]:
+    _say(f"a night with {fault.title}")
+    session = stage.measure(fault.name, fault.tests)
+    cases = session.of(fault.tests[0])
+    kinds = {record["verdict"]["kind"] for record in cases.values()}
+    is_seen = kinds == {fault.verdict} if fault.verdict else bool(kinds)
+    entered = not session.accepted.isdisjoint(cases)
+    said = _words(cases) if fault.verdict else "its test failed after it was measured"
+    found = FOUND if is_seen and not entered else "MISSED"
+    return fault.title, found, f"{said}; {'accepted' if entered else 'not accepted'}"
+
+
+def _words(records: Mapping[str, Mapping[str, Any]]) -> str:
+    """The verdicts, each with the reason of one of its cases."""
+    verdicts = {record["verdict"]["kind"]: record["verdict"]["reason"] for record in records.values()}
+    return "; ".join(f"{kind}: {reason}" for kind, reason in verdicts.items())
+
+
+class _Stage:
+    """A folder with the tests, its journal and baselines. What follows the accepted nights has a copy of these."""
+
+    def __init__(self, folder: Path, marker: str, options: Sequence[str]) -> None:
+        self._folder, self._marker, self._options = folder, marker, options
+        self._journal = folder / "journal.jsonl"
+        shutil.copy(TESTS, folder / TEST)
+        (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+
+    def measure(self, planted: str = "", tests: Sequence[str] = ()) -> Session:
+        """Of these tests, or of all. Raises DeviceUnavailableError with the reason where no device of the marker is
+        here, MeasurementError where pytest ends otherwise before it measures."""
+        baselines = self._folder / "baselines"
+        if planted:
+            baselines = shutil.copytree(baselines, self._folder / planted)
+        places = (f"--npubench-journal={self._journal}", f"--npubench-baselines={baselines}", "--npubench-accept")
+        config = (f"--rootdir={self._folder}", f"--config-file={self._folder / 'pytest.ini'}", "-p", "no:cacheprovider")
+        chosen = [f"{TEST}::{test}" for test in tests] or [TEST]
+        done = guarded.run(
+            [sys.executable, "-m", "pytest", *chosen, "-m", self._marker, "-rs", *config, *places, *self._options],
+            limit_s=LIMIT_S,
+            env={**os.environ, PLANTED: planted},
+            folder=self._folder,
+        )
+        records = self._records()
+        if not records:
+            raise _why_not(done.stdout + done.stderr, self._marker)
+        return Session(records=records, accepted=_accepted(baselines, {one["session"] for one in records.values()}))
+
+    def _records(self) -> dict[str, Mapping[str, Any]]:
+        from pytest_npubench.store.journal_reader import read_journal
+
+        sessions = read_journal(self._journal).sessions[-1:] if self._journal.exists() else ()
+        return {
+            record["case"]: record for session in sessions for record in session.records if record["record"] == "case"
+        }
+
+
+def _accepted(baselines: Path, sessions: Collection[str]) -> frozenset[str]:
+    from pytest_npubench.store.baselines import Baselines
+
+    return frozenset(
+        name
+        for file in Baselines.load(baselines, missing_ok=True).files
+        for name, case in file.cases.items()
+        if any(one.session.partition("@")[0] in sessions for one in case.sessions)
+    )
+
+
+def _why_not(output: str, marker: str) -> DeviceUnavailableError | MeasurementError:
+    """In the words of the tests that were skipped, else by the last line."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    skipped = [line.partition(": ")[2].partition(": ")[2] or line for line in lines if line.startswith("SKIPPED ")]
+    if skipped:
+        return DeviceUnavailableError("; ".join(dict.fromkeys(skipped)))
+    return MeasurementError(f"-m {marker!r} measured nothing: {lines[-1] if lines else 'pytest printed nothing'}")
+
+
+def _say(text: str) -> None:
+    """Beside the table, which goes to stdout."""
+    print(text, file=sys.stderr, flush=True)
