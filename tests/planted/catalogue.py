@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROFILE, PREDICTION, STEPS, OWN = "test_profile.py", "test_prediction.py", "test_steps.py", "test_own.py"
+SERVING, PAIR = "serving", "pair"
 PROFILES = "buckets/profile/"
 BUCKET = PROFILES + ".*bucket{}$"
 PREDICTIONS = "buckets/(prediction|mean_error)/"
@@ -192,6 +193,57 @@ TIMING = (
         reason="jumps inside bucket 32",
         first_night=1,
         files=(STEPS,),
+    ),
+)
+SUITES = (
+    Fault(
+        title="iterations under one policy take half as long again",
+        kind="timing",
+        plant="one_policy",
+        found_by="the times of its policy case",
+        verdict="regressed",
+        cases="scheduling/policy/.*layered-layered-",
+        also_red="scheduling/expert_loads/",
+        files=(SERVING,),
+    ),
+    Fault(
+        title="experts load 0.45 % more bytes (int8 weights and their scales)",
+        kind="counters",
+        plant="more_bytes_of_experts",
+        found_by="the exact counter",
+        verdict="regressed",
+        cases="scheduling/chunk_sweep/",
+        reason="expert_load",
+        files=(SERVING,),
+    ),
+    Fault(
+        title="the static unit of a pair takes 5 % longer",
+        kind="timing",
+        plant="static_unit_slower",
+        found_by="`largest_s` of that unit alone",
+        verdict="regressed",
+        cases="partition/npu_stage/",
+        files=(PAIR,),
+    ),
+    Fault(
+        title="the dynamic unit of a pair takes 5 % longer",
+        kind="timing",
+        plant="dynamic_unit_slower",
+        found_by="the times of that unit alone",
+        verdict="regressed",
+        cases="partition/gpu_linear/",
+        files=(PAIR,),
+    ),
+    Fault(
+        title="one unit of a pair computes something else",
+        kind="answers",
+        plant="static_unit_wrong",
+        found_by="its output against the other unit's",
+        verdict="invalid",
+        cases="partition/npu_stage/",
+        reason="its output is off",
+        first_night=1,
+        files=(PAIR,),
     ),
 )
 WORK = (
@@ -544,7 +596,7 @@ OUTCOMES = tuple(
         ("measured_twice", "a test that measures twice"),
     )
 )
-FAULTS = (*TIMING, *WORK, *PREDICTOR, *GROUND, *BASELINES, *OUTCOMES)
+FAULTS = (*TIMING, *SUITES, *WORK, *PREDICTOR, *GROUND, *BASELINES, *OUTCOMES)
 HARMLESS = (
     Harmless(title="a night like the others"),
     Harmless(title="a night like the others, every suite", files=()),
@@ -558,6 +610,8 @@ HARMLESS = (
     Harmless(title="cases run on two workers", options=("-n2",)),
     Harmless(title="one case selected", options=("-k", "bucket32")),
     Harmless(title="a user's own callables", files=(OWN,)),
+    Harmless(title="a night like the others, policies served", files=(SERVING,)),
+    Harmless(title="a night like the others, pairs of units", files=(PAIR,)),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,13 +12,13 @@ from typing import Any
 
 import pytest
 from nightly.runner import SCRIPT
-from plugin.project import OWN_HARDWARE, SHAPES, Project, make_project
+from plugin.project import OWN_HARDWARE, SHAPES, SUITE, Project, make_project
 from plugin.test_own_cases import CLOCK
 
 from pytest_npubench.errors import BaselineError
 from pytest_npubench.store.baselines import Baselines
 
-from .catalogue import OWN, PREDICTION, PROFILE, STEPS, Fault, Harmless
+from .catalogue import OWN, PAIR, PREDICTION, PROFILE, SERVING, STEPS, Fault, Harmless
 
 HERE = Path(__file__).parent
 CONFTEST = """
@@ -34,8 +35,50 @@ unit = "FLOP/s"
 source = "the test's own"
 """
 """By which a prefill of 64 tokens takes 2.6 of the fake's 6.4 ms at least."""
+SECTIONS = """
+[serving]
+models = ["small-gpt-oss"]
+dtype = "bf16"
+max_batch_size = 8
+kv_capacity_tokens = 2048
+tokens_per_iteration = 32
+[[serving.load]]
+model = "small-gpt-oss"
+workload = "layered-arxiv-div64"
+utilisation = 0.5
+[serving.profile.quick]
+experiments = ["policy", "expert_loads", "chunk_sweep"]
+policies = ["chunked", "layered"]
+num_requests = 4
+min_rounds = 2
+max_rounds = 2
+budget_s = 1
+[[slo]]
+model = "*"
+workload = "*"
+ttft_s = 600
+tbt_s = 600
+source = "none: a regression of what is served is what these nights are about"
+[partition]
+pair = "host"
+models = ["tiny-split"]
+standard_sizes = [16, 64]
+tile = 8
+decode_shares = [0.5]
+prefill_shares = [0.5]
+[partition.profile.quick]
+experiments = ["npu_stage", "gpu_linear"]
+lengths = [1, 20]
+min_rounds = 2
+max_rounds = 2
+budget_s = 1
+"""
+FOLDERS = {
+    SERVING: ("scheduling", "planted_serving", ("test_policy.py", "test_expert_loads.py", "test_chunk_sweep.py")),
+    PAIR: ("partition", "planted_pair", ("test_npu_stage.py", "test_gpu_linear.py")),
+}
+"""Of the project, with the suite, what is planted in it, and its tests."""
 FILES = (PROFILE, PREDICTION, STEPS)
-COPIED = {"planted_device.py": "planted_device.py", "own_cases.py": OWN}
 ACCEPT = ("--npubench-accept", "--npubench-remeasure=1", "-p", "no:benchmark")
 
 
@@ -65,12 +108,15 @@ def first_night(root: Path) -> Project:
     project.fake(case_error=0.10, mean_error=0.05)
     (project.root / "hw" / "mini.toml").unlink()
     with (project.root / "hw" / "fake.toml").open("a", encoding="utf-8") as file:
-        file.write(PEAK)
+        file.write(PEAK + SECTIONS)
     for path in project.root.glob("test_*.py"):
         if path.name not in FILES:
             path.unlink()
-    for name, copied in COPIED.items():
-        project.write(copied, (HERE / name).read_text(encoding="utf-8"))
+    project.write(OWN, (HERE / "own_cases.py").read_text(encoding="utf-8"))
+    for folder, (suite, stand_in, tests) in FOLDERS.items():
+        project.write(f"{folder}/conftest.py", f"import {stand_in}\n\n{stand_in}.install()\n")
+        for test in tests:
+            project.write(f"{folder}/{test}", (SUITE.parent / suite / test).read_text(encoding="utf-8"))
     project.write("clock.py", CLOCK)
     project.write("conftest.py", OWN_HARDWARE + CONFTEST + SHAPES)
     return project
@@ -82,10 +128,15 @@ def play(project: Project, row: Fault | Harmless) -> Played:
     return played
 
 
+def environment(plant: str = "") -> dict[str, str]:
+    """Of a run with this planted; stand-ins of other tests are imported from here."""
+    return {"PLANTED": plant, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])}
+
+
 def night(project: Project, row: Fault | Harmless, *options: str) -> Played:
     before = sessions_of(project)
     num_before = len(project.journal().sessions) if project.journal_path.exists() else 0
-    result = project.run(*row.files, *(options or ACCEPT), *row.options, env={"PLANTED": row.plant})
+    result = project.run(*row.files, *(options or ACCEPT), *row.options, env=environment(row.plant))
     sessions = project.journal().sessions[num_before:] if project.journal_path.exists() else ()
     cases = [record for session in sessions for record in session.records if record["record"] == "case"]
     return Played(

@@ -9,7 +9,7 @@ import pytest
 from plugin.project import Project
 
 from .catalogue import FAULTS, HARMLESS, PAGE, REFUSED, Fault, Harmless, page
-from .play import ACCEPT, first_night, play
+from .play import ACCEPT, environment, first_night, play
 
 RED = frozenset({"regressed", "failed", "invalid"})
 NUM_NIGHTS = 3
@@ -25,7 +25,7 @@ class Nights:
         """The project on a night, the first of which is 1."""
         while len(self._projects) < number:
             project = self._projects[-1].copy(self._projects[0].root.with_name(f"night{len(self._projects) + 1}"))
-            result = project.run(*ACCEPT)
+            result = project.run(*ACCEPT, env=environment())
             assert result.ret == 0, result.stdout.str()
             self._projects.append(project)
         return self._projects[number - 1].copy(folder)
