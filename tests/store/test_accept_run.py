@@ -3,11 +3,14 @@
 import json
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from accepted_results import CASE, OTHER
 
+from pytest_npubench.cli.main import main
 from pytest_npubench.errors import BaselineError, JournalError, RunNotAcceptedError
+from pytest_npubench.plugin.outcome import accept_results
 from pytest_npubench.store.accept_run import GREEN, accept_run
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal import JournalWriter, read_journal
@@ -443,6 +446,17 @@ def test_other_answers_keep_their_whole_campaign_out(write, path, directory):
     assert accept(path, directory, allowed=Allowed(answers=True)).left_out == ()
     (file,) = Baselines.load(directory).files
     assert file.cases[ANSWERS].sessions[0].metrics["answer_change"].processes == (tuple(VECTOR),)
+
+
+def test_a_run_and_the_command_line_pass_on_that_other_answers_are_meant(write, path, directory, capsys):
+    write(case, answers("regressed"), end={**END, "exit_status": 1})
+    (session,) = read_journal(path).sessions
+    for is_meant, said in ((False, "nothing accepted: "), (True, "accepted 2 cases")):
+        settings = SimpleNamespace(journal=path, baselines=directory, accept_answers=is_meant)
+        assert accept_results(settings, 1, session.run).startswith(said)
+    elsewhere = ["baseline", "accept", str(path), "--baselines", str(directory.parent / "elsewhere")]
+    assert (main(elsewhere), main([*elsewhere, "--accept-answers"])) == (1, 0)
+    assert "other answers: pass --accept-answers" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["failed", "invalid"])
