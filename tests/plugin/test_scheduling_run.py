@@ -110,6 +110,8 @@ def test_every_policy_is_measured_and_a_workload_that_is_not_there_fails_alone(s
         assert record["metrics"]["ttft_mean_s"]["value"] > 0
         assert len(record["metrics"]["ttft_mean_s"]["samples"]) == 2
         assert record["detail"]["clock"] == "wall"
+        shares = ("prefilled / prompt tokens", "decoded / asked", "answered / asked")
+        assert record["work"] == {"requests": 3, **dict.fromkeys(shares, 1)}
 
 
 def test_the_stack_of_these_cases_is_torch(served, folder):
