@@ -11,7 +11,7 @@ import pytest
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import measure_round
 from pytest_npubench.core.bounds import peaks_of
-from pytest_npubench.core.hardware import Figure, Peak
+from pytest_npubench.core.hardware import Figure, Peak, default_directory
 from pytest_npubench.core.measurement import CacheState, CompileRecord, Move, Phase, Request, Run, Segment
 from pytest_npubench.predictors.profile import BucketTiming, PointError
 from pytest_npubench.suites.buckets.bench import BucketBench
@@ -19,6 +19,7 @@ from pytest_npubench.suites.buckets.kinds.profile import KIND
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, Variant, ran_in
 from pytest_npubench.suites.buckets.work import impossible, impossible_timing, least_decode, least_prefill, work_of
+from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import cases, measured
@@ -174,6 +175,20 @@ def test_work_that_cannot_be_counted_has_no_bound(plan: BucketPlan, unknown: str
     plan = replace(plan, model="theirs") if unknown == "model" else replace(plan, spec=replace(plan.spec, dtype="int8"))
     assert impossible(plan, [BATCH], rounds([RAN])) == ""
     assert impossible_timing(plan, BATCH.requests, BucketTiming(ttft_s=1e-9, tbt_s=1e-9)) == ""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "least_s"),
+    [("matmul", 2 * 8192**3 / 989.4e12), ("copy", (2 * 2**30 - 2**28) / 3.35e12), ("dispatch", 0.0)],
+)
+def test_a_canary_kernel_is_no_faster_than_one_chip(plan: BucketPlan, kernel: str, least_s: float) -> None:
+    """It runs whole on each of two, so it finds a wrong figure of the file in any run."""
+    h100 = load_all([default_directory()])["nvidia-h100"]
+    plan = replace(plan, spec=replace(h100, tensor_parallel=2))
+    point = BucketPoint(name=f"canary/{kernel}", kernel=kernel)
+    assert impossible(plan, [point], Measured(rounds=[{point.name: (1.05 * least_s + 1e-9,)}])) == ""
+    reason = impossible(plan, [point], Measured(rounds=[{point.name: (0.8 * least_s + 1e-12,)}]))
+    assert reason.startswith("faster than the device can be (0.8 of the time") is (kernel != "dispatch")
 
 
 def test_tokens_that_never_came_are_invalid_without_any_peak(plan: BucketPlan) -> None:

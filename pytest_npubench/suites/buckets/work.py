@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.bounds import Bound, Peaks, bound, peaks_of, too_fast
@@ -123,8 +124,24 @@ def _peaks(plan: BucketPlan) -> Peaks | None:
     return peaks_of(plan.spec, plan.spec.dtype)
 
 
+def _least_of_kernel(plan: BucketPlan, kernel: str) -> tuple[Bound, Peaks]:
+    """Of a canary kernel, which every device runs whole. OpenVINO's have sizes of their own; others are not counted."""
+    from pytest_npubench.engines.canary_kernels import sizes
+
+    family = plan.spec.family
+    size, dtype = sizes(family), "fp32" if family == "cpu" else "bf16"
+    peaks = peaks_of(replace(plan.spec, tensor_parallel=1), dtype)
+    if family == "openvino":
+        return Bound(), peaks
+    work = {"matmul": (2.0 * size.matmul_rows**3, 0.0), "copy": (0.0, 2.0 * size.copy_bytes)}
+    return bound(*work.get(kernel, (0.0, 0.0)), peaks), peaks
+
+
 def _impossible(plan: BucketPlan, point: BucketPoint, measured: Measured) -> str:
     times_s = [value for row in measured.rounds for value in row.get(point.name, ())]
+    if point.kernel and times_s:
+        reason = too_fast(min(times_s), *_least_of_kernel(plan, point.kernel))
+        return reason and f"{reason} ({point.name})"
     if not point.requests or not times_s:
         return ""
     wanted = sum(request.output_tokens for request in point.requests)
