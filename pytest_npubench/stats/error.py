@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import stdev
+from statistics import fmean, stdev
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +25,19 @@ MIN_JACKKNIFE_ROUNDS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseError:
-    """The error of one case: signed relative error of the sum, and mean absolute relative error over its requests."""
+    """The error of one case: signed relative error of the sum and of each request, and the mean of the latter's
+    absolute values."""
 
-    num_requests: int
     sum_error: float
-    mape: float
+    errors: tuple[float, ...]
+
+    @property
+    def num_requests(self) -> int:
+        return len(self.errors)
+
+    @property
+    def mape(self) -> float:
+        return fmean(map(abs, self.errors))
 
     @property
     def gate_value(self) -> float:
@@ -62,9 +70,8 @@ def case_error(predicted_s: npt.ArrayLike, measured_s: npt.ArrayLike) -> CaseErr
         index = int(measured.argmin())
         raise MeasurementError(f"measured_s: value {index} is {measured[index]}; want more than 0 seconds")
     return CaseError(
-        num_requests=measured.size,
         sum_error=float(predicted.sum() / measured.sum() - 1.0),
-        mape=float(np.mean(np.abs(predicted - measured) / measured)),
+        errors=tuple(((predicted - measured) / measured).tolist()),
     )
 
 
@@ -97,22 +104,40 @@ def repeat_error(samples_s: Sequence[float]) -> float | None:
     return float(samples.std(ddof=1)) / (math.sqrt(samples.size) * mean)
 
 
-def jackknife_half_width(left_out: Sequence[float]) -> float | None:
-    """Half the 95 % interval of an estimate from n rounds, by what it is with each of them left out (Tukey 1958); None
-    below three rounds.
+def jackknife_error(left_out: Sequence[float]) -> float:
+    """The standard error of an estimate from n rounds, by what it is with each of them left out (Tukey 1958):
+    sqrt((n - 1) / n sum (x_i - mean)^2).
 
-    The standard error is sqrt((n - 1) / n sum (x_i - mean)^2), the quantile Student's at n - 1 degrees of freedom.
     Leaving out whole rounds keeps what interleaving achieved: drift that a round's points share cancels in a ratio of
     them, so it does not widen the interval.
 
-    Worked number: the mean of (9, 10, 11) is 10.5, 10, 9.5 with one left out: 4.303 sqrt(2 / 3 0.5) = 2.484, which is
-    4.303 / sqrt(3), as for any mean.
+    Worked number: the mean of (9, 10, 11) is 10.5, 10, 9.5 with one left out: sqrt(2 / 3 0.5) = 0.577 = 1 / sqrt(3).
     """
+    return (len(left_out) - 1) / math.sqrt(len(left_out)) * stdev(left_out)
+
+
+def jackknife_half_width(left_out: Sequence[float]) -> float | None:
+    """Half the 95 % interval, with Student's quantile at n - 1 degrees of freedom; None below three rounds."""
     num = len(left_out)
     if num < MIN_JACKKNIFE_ROUNDS:
         return None
-    standard_error = (num - 1) / math.sqrt(num) * stdev(left_out)
-    return float(student_quantile(0.975, num - 1)) * standard_error
+    return float(student_quantile(0.975, num - 1)) * jackknife_error(left_out)
+
+
+def noise_in_gate(error: CaseError, left_out: Sequence[CaseError]) -> float:
+    """How much of a case's gate value is noise: an absolute value grows by it, E e^2 = true^2 + s^2, and a mean of many
+    absolute values does not lose that. So the gate value is compared with that of roots of max(0, e^2 - s^2).
+
+    Worked number: two requests off by 0.05 and -0.05, whose errors are known to 0.03: the mean of |e| is 0.05, of which
+    0.05 - sqrt(0.05^2 - 0.03^2) = 0.01 is noise; known to 0.06, all of it.
+    """
+    each = zip(*(one.errors for one in left_out), strict=True)
+    requests = [_without_noise(own, without) for own, without in zip(error.errors, each, strict=True)]
+    return error.gate_value - max(_without_noise(error.sum_error, [one.sum_error for one in left_out]), fmean(requests))
+
+
+def _without_noise(error: float, left_out: Sequence[float]) -> float:
+    return math.sqrt(max(0.0, error**2 - jackknife_error(left_out) ** 2))
 
 
 def t_half_width(variances: FloatArray, degrees_of_freedom: FloatArray, coverage: float) -> FloatArray:

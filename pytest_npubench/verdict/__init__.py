@@ -72,17 +72,18 @@ FAR = 0.5
 class Gate:
     """A metric held against an absolute limit: passes where value <= limit. A fraction with unit "%" reads so.
 
-    half_width is half the value's 95 % interval, None where the value is exact or its interval unknown. A value over
-    its limit is in doubt where the interval holds the limit; one within it where the interval ends beyond 1.5 times the
-    limit.
-    Worked example, limit 10 %: 13.8 % with ±28.6 % is in doubt, ±2 % fails; 6 % with ±12 % is in doubt, ±8 % passes.
+    interval is the 95 % interval of what is held to the limit, None where the value is exact or its interval unknown.
+    A value over its limit is in doubt where the interval holds the limit; one within it where the interval ends beyond
+    1.5 times the limit.
+    Worked example, limit 10 %: 13.8 % is in doubt with 0 to 42 % and fails with 12 to 16 %; 6 % is in doubt with 0 to
+    18 % and passes with 0 to 14 %.
     """
 
     metric: str
     value: float
     limit: float
     unit: str = ""
-    half_width: float | None = None
+    interval: tuple[float, float] | None = None
 
     @property
     def passed(self) -> bool:
@@ -90,18 +91,17 @@ class Gate:
 
     @property
     def in_doubt(self) -> bool:
-        if self.half_width is None:
+        if self.interval is None:
             return False
-        if self.passed:
-            return self.value + self.half_width > (1 + FAR) * self.limit
-        return self.value - self.half_width <= self.limit
+        low, high = self.interval
+        return high > (1 + FAR) * self.limit if self.passed else low <= self.limit
 
     def __str__(self) -> str:
         value, limit = self._text(self.value), self._text(self.limit)
         held = f"{value} {'<=' if self.passed else '>'} {limit}"
-        if self.half_width is None:
+        if self.interval is None:
             return f"{self.metric} {held}"
-        low, high = self._text(max(0.0, self.value - self.half_width)), self._text(self.value + self.half_width)
+        low, high = map(self._text, self.interval)
         interval = f"(95 % interval {low} to {high})"
         if self.in_doubt:
             return f"{self.metric} {value} {interval}, limit {limit}: not known well enough"

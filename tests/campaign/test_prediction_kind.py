@@ -218,6 +218,17 @@ def test_the_interval_of_the_mean_error_covers_it(plan):
     assert fmean(held) >= 0.84
 
 
+def test_noise_alone_fails_nothing(plan):
+    """30 campaigns of 24 batches whose visits scatter by 25 %, of a device that keeps to its buckets: their absolute
+    errors are 8 % on average, and none of that is LENS's."""
+    rng, many = np.random.default_rng(9), with_size(plan, num_draws=12)
+    (case,) = cases(many, "mean_error")
+    points = MEAN_ERROR.points(case, many)
+    found = [MEAN_ERROR.judge(case, many, noisy(points, many, rng, 6, noise=0.25)) for _ in range(30)]
+    assert fmean(one.error for one in found) > plan.mean_error
+    assert sum(one.verdict.failing for one in found) <= 1
+
+
 def test_settled_once_the_interval_is_narrow(plan):
     rng = np.random.default_rng(5)
     case = of_workload(plan, "long")

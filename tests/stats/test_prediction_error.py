@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_npubench.errors import ConfigError, MeasurementError
-from pytest_npubench.stats.error import case_error, jackknife_half_width, repeat_error, summarise, t_half_width
+from pytest_npubench.stats.error import (
+    case_error,
+    jackknife_half_width,
+    noise_in_gate,
+    repeat_error,
+    summarise,
+    t_half_width,
+)
 
 pairs = st.lists(st.tuples(st.floats(0, 100), st.floats(0.01, 100)), min_size=1, max_size=20)
 
@@ -106,3 +113,11 @@ def test_the_jackknife_of_a_mean_is_the_interval_of_the_mean():
     low, high = stats.t.interval(0.95, len(values) - 1, loc=values.mean(), scale=stats.sem(values))
     assert jackknife_half_width(left_out) == pytest.approx((high - low) / 2)
     assert jackknife_half_width([1.0, 2.0]) is None
+
+
+@pytest.mark.parametrize(("known_to", "noise"), [(0.03, 0.01), (0.06, 0.05), (0.0, 0.0)])
+def test_noise_in_a_mean_of_absolute_errors_by_hand(known_to, noise):
+    """Errors of 0.05 and -0.05; two values d apart, each the other's round left out, have a standard error of d / 2."""
+    error = case_error([1.05, 0.95], [1.0, 1.0])
+    left_out = [case_error([1.05 + side, 0.95 - side], [1.0, 1.0]) for side in (known_to, -known_to)]
+    assert noise_in_gate(error, left_out) == pytest.approx(noise, abs=1e-12)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.suites.buckets.kinds.prediction import KIND as PREDICTION
-from pytest_npubench.suites.buckets.kinds.prediction import PredictionError, beside, explained, prediction_error
+from pytest_npubench.suites.buckets.kinds.prediction import (
+    PredictionError,
+    beside,
+    explained,
+    gate_interval,
+    prediction_error,
+)
 from pytest_npubench.suites.buckets.plan import BucketPlan, is_continuous, nominal_words
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.verdict import Gate, VerdictKind, judge_gates
@@ -69,9 +74,9 @@ class MeanErrorKind:
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         found = [prediction_error(plan, measured, workload) for workload in plan.size.workloads]
-        summary, half = _summary(found), _half_width(found)
+        summary, interval = _summary(found), gate_interval(found)
         gate = Gate(
-            metric="mean prediction error", value=summary.mean, limit=plan.mean_error, unit="%", half_width=half
+            metric="mean prediction error", value=summary.mean, limit=plan.mean_error, unit="%", interval=interval
         )
         continuous = is_continuous(plan, measured)
         return Judgement(
@@ -81,7 +86,7 @@ class MeanErrorKind:
             measured_s=sum(sum(item.measured_s) for item in found),
             predicted_s=sum(sum(item.predicted_s) for item in found),
             error=summary.mean,
-            error_interval=None if half is None else (max(0.0, summary.mean - half), summary.mean + half),
+            error_interval=interval,
             detail=MeanErrorDetail(
                 **asdict(summary),
                 continuous=continuous,
@@ -96,14 +101,6 @@ class MeanErrorKind:
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
         """Whether it is known on which side of the limit the error is."""
         return self.judge(case, plan, measured).verdict.kind is not VerdictKind.INCONCLUSIVE
-
-
-def _half_width(found: Sequence[PredictionError]) -> float | None:
-    """Of the 95 % interval of the mean, by the jackknife over the rounds that all workloads share."""
-    from pytest_npubench.stats.error import jackknife_half_width
-
-    without = zip(*(item.left_out for item in found), strict=True)
-    return jackknife_half_width([fmean(error.gate_value for error in errors) for errors in without])
 
 
 def _summary(found: Iterable[PredictionError]) -> ErrorSummary:

@@ -59,12 +59,23 @@ class PredictionError:
     @property
     def half_width(self) -> float | None:
         """Of the 95 % interval of the error of the sum."""
-        return _half_width([one.sum_error for one in self.left_out])
+        from pytest_npubench.stats.error import jackknife_half_width
 
-    @property
-    def gate_half_width(self) -> float | None:
-        """Of that of the error that the case is held to."""
-        return _half_width([one.gate_value for one in self.left_out])
+        return jackknife_half_width([one.sum_error for one in self.left_out])
+
+
+def gate_interval(found: Sequence[PredictionError]) -> tuple[float, float] | None:
+    """The 95 % interval of the mean of what these cases of one campaign are held to, by the jackknife over the rounds
+    that they share; None where these are too few. What noise alone adds to absolute values is off its lower end."""
+    from pytest_npubench.stats.error import jackknife_half_width, noise_in_gate
+
+    without = zip(*(item.left_out for item in found), strict=True)
+    half = jackknife_half_width([fmean(error.gate_value for error in errors) for errors in without])
+    if half is None:
+        return None
+    mean = fmean(item.error.gate_value for item in found)
+    noise = fmean(noise_in_gate(item.error, item.left_out) for item in found)
+    return max(0.0, mean - noise - half), mean + half
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +141,7 @@ class PredictionKind:
             value=error.gate_value,
             limit=plan.case_error,
             unit="%",
-            half_width=found.gate_half_width,
+            interval=gate_interval([found]),
         )
         padding, sample = _padding(plan, measured, workload), plan.sample(workload)
         continuous = is_continuous(plan, measured)
@@ -254,12 +265,6 @@ def _seconds(
         tuple(float(fitted.predict(batch.requests)) for batch in batches),
         tuple(measured.samples(batch.name).mean_s for batch in batches),
     )
-
-
-def _half_width(left_out: Sequence[float]) -> float | None:
-    from pytest_npubench.stats.error import jackknife_half_width
-
-    return jackknife_half_width(left_out)
 
 
 def _left_out(rounds: Sequence[Round]) -> list[list[Round]]:
