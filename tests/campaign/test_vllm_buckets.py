@@ -94,7 +94,7 @@ def test_an_engine_that_is_neither_is_over_the_same_limit(on_vllm: BucketPlan) -
     mean = judge(on_vllm, "mean_error", measured).verdict
     assert mean.kind is VerdictKind.FAILED
     assert mean.reason.endswith(
-        "% (vLLM has no buckets here: latency is continuous, so LENS takes what it measured for a slope)"
+        "(vLLM has no buckets here: latency is continuous, so LENS takes what it measured for a slope)"
     )
 
 

@@ -135,10 +135,12 @@ def test_a_prediction_is_judged_by_the_limit_of_any_device(plan: BucketPlan, mea
     (axes,) = kind.axes(plan)
     judgement = kind.judge(plan.case(kind.suite, kind.name, axes), plan, measured)
     over = judgement.detail.gate_error > plan.case_error
-    assert judgement.verdict.kind is (VerdictKind.FAILED if over else VerdictKind.PASSED)
+    sure = VerdictKind.FAILED if over else VerdictKind.PASSED
+    assert judgement.verdict.kind in (sure, VerdictKind.INCONCLUSIVE)
     assert judgement.predicted_s is not None
     assert judgement.predicted_s > 0
-    assert ("vLLM has no buckets here" in judgement.verdict.reason) is over
+    passed = judgement.verdict.kind is VerdictKind.PASSED
+    assert ("vLLM has no buckets here" in judgement.verdict.reason) is not passed
 
 
 def test_canaries_ran_in_vllms_process(plan: BucketPlan, measured: Measured) -> None:
