@@ -9,7 +9,13 @@ import pytest
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.suites.buckets.kinds.mean_error import KIND as MEAN_ERROR
 from pytest_npubench.suites.buckets.kinds.prediction import prediction_error
-from pytest_npubench.suites.buckets.shared_visits import NUM_ROUNDS, OWN_SQUARE, _squared_shares, round_visits
+from pytest_npubench.suites.buckets.shared_visits import (
+    MOST_VISITS,
+    NUM_ROUNDS,
+    OWN_SQUARE,
+    _squared_shares,
+    round_visits,
+)
 
 from .conftest import cases, measured, seconds, with_size
 
@@ -71,6 +77,11 @@ def test_what_scatters_is_visited_more_once_that_is_seen(plan, points):
     own = often(lambda name: 0.2 if name == noisy else 0.05)
     assert own[noisy] > 1.5 * alike[noisy]
     assert own[quiet] <= alike[quiet]
+
+
+def test_a_point_that_takes_next_to_nothing_is_not_visited_without_end(plan, points):
+    times_s = {**durations_s(points, plan), "batch/short/2": 1e-7}
+    assert round_visits(with_size(plan, budget_s=1e3), points, Measured(), times_s)["batch/short/2"] == MOST_VISITS
 
 
 def test_where_nothing_is_predicted_or_requests_are_served_points_say_it_themselves(plan, points):

@@ -34,6 +34,7 @@ from pytest_npubench.suites.buckets.points import BucketPoint
 
 NUM_ROUNDS = 16
 PRIOR_VISITS = 4
+MOST_VISITS = 24  # of a point in a round: a journal keeps each
 OWN_SQUARE = 0.05  # of a profile point, for its own case: 0.22 of what a batch's own visits count
 LEAST_S = 1e-6  # of a visit, by a clock that saw none
 
@@ -59,7 +60,8 @@ def round_visits(
     weights = np.array([squares[name] ** 0.5 for name in own]) * _scatter(tuple(seen_s.values()))
     alike_s = _alike_s(own.values(), durations_s)
     others_s = _alike_s((point for point in points if point.name not in own), durations_s)
-    visits = shared_visits(weights, costs_s, min(alike_s, plan.size.budget_s / NUM_ROUNDS - others_s))
+    shared = shared_visits(weights, costs_s, min(alike_s, plan.size.budget_s / NUM_ROUNDS - others_s))
+    visits = np.minimum(shared, MOST_VISITS)
     index = len(measured.rounds)
     return {name: floor(num * (index + 1)) - floor(num * index) for name, num in zip(own, visits, strict=True)}
 
