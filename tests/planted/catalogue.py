@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROFILE, PREDICTION, STEPS, OWN = "test_profile.py", "test_prediction.py", "test_steps.py", "test_own.py"
+ANSWERS = "test_answers.py"
 SERVING, PAIR = "serving", "pair"
+REFERENCE = "the float64 reference"
+PAIRS = "pairs of answers, and the float64 reference"
+NO_ANSWERS = "no case asks for answers yet"
 PROFILES = "buckets/profile/"
 BUCKET = PROFILES + ".*bucket{}$"
 PREDICTIONS = "buckets/(prediction|mean_error)/"
@@ -27,7 +31,7 @@ class Fault:
     `cases`: a regular expression of the cases that end as `verdict` says; no other is red, but those of `also_red`.
     None of them may be accepted. `metric`: the one of theirs that has that verdict itself. `reason`: a regular
     expression of what is said, of each case or of the run. `files`: those of the project that are run, with `options`.
-    `waits_for`: why it is not found yet.
+    `project`: of play.py, the one that it is planted in. `waits_for`: why it is not found yet.
     """
 
     title: str
@@ -43,6 +47,8 @@ class Fault:
     files: tuple[str, ...] = (PROFILE,)
     options: tuple[str, ...] = ()
     play: str = "night"
+    project: str = "first_night"
+    is_soak: bool = False
     waits_for: str = ""
 
 
@@ -56,6 +62,10 @@ class Harmless:
     files: tuple[str, ...] = (PROFILE,)
     options: tuple[str, ...] = ()
     play: str = "night"
+    first_night: int = 4
+    project: str = "first_night"
+    environ: tuple[tuple[str, str], ...] = ()
+    is_soak: bool = False
     waits_for: str = ""
 
 
@@ -520,6 +530,54 @@ GROUND = (
 )
 BASELINES = (
     Fault(
+        title="everything 20 % longer, with a journal elsewhere whose path follows a blank",
+        kind="stale baseline",
+        plant="everything",
+        found_by="the project's root, which no option's value moves",
+        verdict="regressed",
+        cases=PROFILES,
+        play="with_a_journal_elsewhere",
+    ),
+    Fault(
+        title="a run that `pytest.exit` ends half-way with status 0",
+        kind="outcome of the test",
+        plant="ended_half_way",
+        found_by="the end of the run",
+        verdict="unchanged",
+        cases=PROFILES,
+        reason="nothing accepted",
+        play="ended_half_way",
+    ),
+    Fault(
+        title="a test that fails after measuring, and passes when it is run again",
+        kind="outcome of the test",
+        plant="wrong_at_first",
+        found_by="the worst try",
+        verdict="unchanged",
+        cases=CALL,
+        files=(OWN,),
+        play="run_again",
+    ),
+    Fault(
+        title="the same cases on each of two workers (`--dist each`)",
+        kind="double session",
+        plant="on_each_worker",
+        found_by="the run's name",
+        verdict="unchanged",
+        cases=PROFILES,
+        options=("-n2", "--dist=each"),
+        play="counted_twice",
+    ),
+    Fault(
+        title="a call takes two and a half times as long, while Python's clocks stand still",
+        kind="wrong clock",
+        plant="standing_clock",
+        found_by="the machine's own clock",
+        verdict="regressed",
+        cases="test_real.py::test_sleep$",
+        files=("test_real.py",),
+    ),
+    Fault(
         title="a baseline of another definition of the case",
         kind="stale baseline",
         plant="another_definition",
@@ -589,7 +647,42 @@ OUTCOMES = tuple(
         ("measured_twice", "a test that measures twice"),
     )
 )
-FAULTS = (*TIMING, *SUITES, *WORK, *PREDICTOR, *GROUND, *BASELINES, *OUTCOMES)
+ANSWERED = tuple(
+    Fault(
+        title=title,
+        kind="answers",
+        plant=title,
+        found_by=found_by,
+        verdict=verdict,
+        cases="buckets/answers/",
+        reason="answers",
+        first_night=1,
+        files=(ANSWERS,),
+        project="answering",
+        is_soak=is_soak,
+        waits_for=NO_ANSWERS,
+    )
+    for title, found_by, verdict, is_soak in (
+        ("all matrices zero", "logits that are all alike", "invalid", False),
+        ("a layer skipped", REFERENCE, "failed", False),
+        ("the last layer adds no attention", REFERENCE, "failed", True),
+        ("weights of int8, per channel", REFERENCE, "failed", False),
+        ("weights of fp16", REFERENCE, "failed", True),
+        ("gate and up swapped", REFERENCE, "failed", True),
+        ("another key-value head", REFERENCE, "failed", True),
+        ("a lost shard of the vocabulary", REFERENCE, "failed", True),
+        ("rotation of twice the base", REFERENCE, "failed", True),
+        ("no causal mask", PAIRS, "failed", False),
+        ("a mask that shows the next token", PAIRS, "failed", True),
+        ("a window of 8 tokens in prefill", PAIRS, "failed", True),
+        ("a step does not see its own key", PAIRS, "failed", True),
+        ("keys written one place late", PAIRS, "failed", False),
+        ("a step at the wrong position", PAIRS, "failed", True),
+        ("rows swapped in a step", PAIRS, "failed", False),
+        ("a move that forgets the values", PAIRS, "failed", False),
+    )
+)
+FAULTS = (*TIMING, *SUITES, *WORK, *ANSWERED, *PREDICTOR, *GROUND, *BASELINES, *OUTCOMES)
 HARMLESS = (
     Harmless(title="a night like the others"),
     Harmless(title="a night like the others, every suite", files=()),
@@ -605,6 +698,24 @@ HARMLESS = (
     Harmless(title="a user's own callables", files=(OWN,)),
     Harmless(title="a night like the others, policies served", files=(SERVING,)),
     Harmless(title="a night like the others, pairs of units", files=(PAIR,)),
+    *(
+        Harmless(
+            title=f"answers: {title}",
+            plant=plant,
+            files=(ANSWERS,),
+            verdicts=("unchanged", "no-baseline"),
+            first_night=2,
+            project="answering",
+            environ=environ,
+            waits_for=NO_ANSWERS,
+        )
+        for title, plant, environ in (
+            ("a night like the others", "", ()),
+            ("sums in another order", "sums in another order", ()),
+            ("another optimisation of the compiler", "", (("XLA_FLAGS", "--xla_backend_optimization_level=2"),)),
+            ("one thread", "", (("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false"),)),
+        )
+    ),
 )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from itertools import cycle
+from pathlib import Path
 
 import clock
 import pytest
 
 PLANTED = os.environ.get("PLANTED", "")
 ENDINGS = ("wrong_answer", "teardown_error", "strict_xpass", "skipped_at_its_end", "measured_twice")
+FIRST_TRY = Path("first_try.txt")
 TIMES = {
     "slower_call": (1.1,),
     "most_calls_slower": (3, 3, 1),
@@ -37,7 +39,8 @@ def call() -> object:
 @pytest.mark.xfail(PLANTED == "strict_xpass", reason="known to be broken", strict=True)
 def test_call(npubench, after):
     npubench(call)
-    if PLANTED == "wrong_answer":
+    if PLANTED == "wrong_answer" or (PLANTED == "wrong_at_first" and not FIRST_TRY.exists()):
+        FIRST_TRY.touch()
         assert 1 + 1 == 3
     if PLANTED == "skipped_at_its_end":
         pytest.skip("no good")

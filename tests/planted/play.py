@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,8 +18,10 @@ from plugin.test_own_cases import CLOCK
 
 from pytest_npubench.errors import BaselineError
 from pytest_npubench.store.baselines import Baselines
+from pytest_npubench.store.journal import read_journal
+from pytest_npubench.store.journal_reader import Session
 
-from .catalogue import OWN, PAIR, PREDICTION, PROFILE, SERVING, STEPS, Fault, Harmless
+from .catalogue import ANSWERS, OWN, PAIR, PREDICTION, PROFILE, SERVING, STEPS, Fault, Harmless
 
 HERE = Path(__file__).parent
 CONFTEST = """
@@ -77,6 +80,34 @@ FOLDERS = {
     PAIR: ("partition", "planted_pair", ("test_npu_stage.py", "test_gpu_linear.py")),
 }
 """Of the project, with the suite, what is planted in it, and its tests."""
+ENDING = """
+
+def pytest_runtest_logfinish():
+    import pytest
+
+    pytest.exit("seen enough", returncode=0)
+
+"""
+RERUNNING = """
+
+def pytest_runtest_protocol(item):
+    from _pytest.runner import runtestprotocol
+
+    for number in (1, 2):
+        item.execution_count = number
+        item._initrequest()
+        reports = runtestprotocol(item, log=False)
+        if number == 1 and any(report.failed for report in reports):
+            for report in reports:
+                report.outcome = "rerun" if report.failed else report.outcome
+                item.ihook.pytest_runtest_logreport(report=report)
+            continue
+        for report in reports:
+            item.ihook.pytest_runtest_logreport(report=report)
+        return True
+
+"""
+"""As pytest-rerunfailures runs a test that failed once more."""
 FILES = (PROFILE, PREDICTION, STEPS)
 ACCEPT = ("--npubench-accept", "--npubench-remeasure=1", "-p", "no:benchmark")
 
@@ -111,6 +142,7 @@ def first_night(root: Path) -> Project:
     for path in project.root.glob("test_*.py"):
         if path.name not in FILES:
             path.unlink()
+    project.write("test_real.py", (HERE / "real_case.py").read_text(encoding="utf-8"))
     project.write(OWN, (HERE / "own_cases.py").read_text(encoding="utf-8"))
     for folder, (suite, stand_in, tests) in FOLDERS.items():
         project.write(f"{folder}/conftest.py", f"import {stand_in}\n\n{stand_in}.install()\n")
@@ -121,27 +153,54 @@ def first_night(root: Path) -> Project:
     return project
 
 
+def answering(root: Path) -> Project:
+    """A project with a real engine: the jax decoder on this machine's processors, and the case of its answers."""
+    root.mkdir(parents=True)
+    project = make_project(root)
+    project.hardware("mini", buckets=[32, 64])
+    path = project.root / "hw" / "mini.toml"
+    path.write_text(path.read_text(encoding="utf-8").replace("mini-llama", "answering"), encoding="utf-8")
+    for path in project.root.glob("test_*.py"):
+        if path.name != ANSWERS:
+            path.unlink()
+    project.write(
+        "conftest.py",
+        OWN_HARDWARE + "from planted_answers import install, pytest_npubench_shapes\n\ninstall()\n",
+    )
+    return project
+
+
 def play(project: Project, row: Fault | Harmless) -> Played:
     """The row's night, accepted as far as the gate lets it."""
     played: Played = globals()[row.play](project, row)
     return played
 
 
-def environment(plant: str = "") -> dict[str, str]:
+def environment(plant: str = "", more: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
     """Of a run with this planted; stand-ins of other tests are imported from here."""
-    return {"PLANTED": plant, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])}
+    return {**dict(more), "PLANTED": plant, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])}
 
 
 def night(project: Project, row: Fault | Harmless, *options: str) -> Played:
     before = sessions_of(project)
     num_before = len(project.journal().sessions) if project.journal_path.exists() else 0
-    result = project.run(*row.files, *(options or ACCEPT), *row.options, env=environment(row.plant))
+    more = row.environ if isinstance(row, Harmless) else ()
+    result = project.run(*row.files, *(options or ACCEPT), *row.options, env=environment(row.plant, more))
     sessions = project.journal().sessions[num_before:] if project.journal_path.exists() else ()
+    return played_of(result, sessions, before, sessions_of(project))
+
+
+def played_of(
+    result: pytest.RunResult,
+    sessions: Sequence[Session],
+    before: Mapping[str, Sequence[str]],
+    after: Mapping[str, Sequence[str]],
+) -> Played:
     cases = [record for session in sessions for record in session.records if record["record"] == "case"]
     return Played(
         result=result,
         records={record["case"]: record for record in cases},
-        accepted=accepted(before, sessions_of(project)),
+        accepted=accepted(before, after),
     )
 
 
@@ -167,6 +226,36 @@ def with_an_edited_baseline(project: Project, row: Fault | Harmless) -> Played:
 def resumed(project: Project, row: Fault | Harmless) -> Played:
     night(project, row, "--npubench-remeasure=1")
     return night(project, row, *ACCEPT, "--npubench-resume")
+
+
+def with_a_journal_elsewhere(project: Project, row: Fault | Harmless) -> Played:
+    """It exists already, so that pytest could take its path for a test's; what it holds is read where it lies."""
+    elsewhere = project.root.parent / "elsewhere" / "journal.jsonl"
+    elsewhere.parent.mkdir()
+    shutil.copy(project.journal_path, elsewhere)
+    row = replace(row, options=("--npubench-journal", str(elsewhere)))
+    before, num_before = sessions_of(project), len(project.journal().sessions)
+    result = project.run(*row.files, *ACCEPT, *row.options, env=environment(row.plant))
+    return played_of(result, read_journal(elsewhere).sessions[num_before:], before, sessions_of(project))
+
+
+def ended_half_way(project: Project, row: Fault | Harmless) -> Played:
+    project.in_front(ENDING)
+    return night(project, row)
+
+
+def run_again(project: Project, row: Fault | Harmless) -> Played:
+    project.in_front(RERUNNING)
+    return night(project, row)
+
+
+def counted_twice(project: Project, row: Fault | Harmless) -> Played:
+    """The cases that have two sessions of the run."""
+    before = sessions_of(project)
+    played = night(project, row)
+    after = sessions_of(project)
+    twice = {name: held for name, held in after.items() if len(held) > len(before.get(name, ())) + 1}
+    return replace(played, accepted=accepted(before, twice))
 
 
 def accepted_twice(project: Project, row: Fault | Harmless) -> Played:

@@ -3,53 +3,59 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
 from plugin.project import Project
 
+from . import play
 from .catalogue import FAULTS, HARMLESS, PAGE, REFUSED, Fault, Harmless, page
-from .play import ACCEPT, environment, first_night, play
 
 RED = frozenset({"regressed", "failed", "invalid"})
-NUM_NIGHTS = 3
 
 
 class Nights:
-    """The project on each of its first nights, those before it accepted."""
+    """Each project on its first nights, those before it accepted."""
 
     def __init__(self, folder: Path) -> None:
-        self._projects = [first_night(folder)]
+        self._folder = folder
 
-    def copy(self, number: int, folder: Path) -> Project:
-        """The project on a night, the first of which is 1."""
-        while len(self._projects) < number:
-            project = self._projects[-1].copy(self._projects[0].root.with_name(f"night{len(self._projects) + 1}"))
-            result = project.run(*ACCEPT, env=environment())
-            assert result.ret == 0, result.stdout.str()
-            self._projects.append(project)
-        return self._projects[number - 1].copy(folder)
+    def copy(self, row: Fault | Harmless, folder: Path) -> Project:
+        """A row's project on its night."""
+        return self._before(row.project, row.first_night).copy(folder)
+
+    @cache  # noqa: B019 - a module's
+    def _before(self, name: str, number: int) -> Project:
+        root = self._folder / f"{name}-{number}"
+        if number == 1:
+            return getattr(play, name)(root)
+        project = self._before(name, number - 1).copy(root)
+        result = project.run(*play.ACCEPT, env=play.environment())
+        assert result.ret == 0, result.stdout.str()
+        return project
 
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory: pytest.TempPathFactory) -> Nights:
-    return Nights(tmp_path_factory.mktemp("planted") / "night1")
+    return Nights(tmp_path_factory.mktemp("planted"))
 
 
-def rows(table: tuple[Fault, ...] | tuple[Harmless, ...]) -> list[object]:
-    return [
-        pytest.param(
-            row,
-            id=row.plant or row.title,
-            marks=[pytest.mark.xfail(reason=row.waits_for, strict=True)] if row.waits_for else [],
-        )
-        for row in table
-    ]
+def rows(table: Sequence[Fault] | Sequence[Harmless]) -> list[object]:
+    return [pytest.param(row, id=row.plant or row.title, marks=list(_marks(row))) for row in table]
+
+
+def _marks(row: Fault | Harmless) -> Iterator[pytest.MarkDecorator]:
+    if row.waits_for:
+        yield pytest.mark.xfail(reason=row.waits_for, strict=True)
+    if row.is_soak:
+        yield pytest.mark.soak
 
 
 @pytest.mark.parametrize("fault", rows(FAULTS))
 def test_a_fault_is_found_and_not_accepted(fault: Fault, nights: Nights, tmp_path: Path) -> None:
-    played = play(nights.copy(fault.first_night, tmp_path / "project"), fault)
+    played = play.play(nights.copy(fault, tmp_path / "project"), fault)
     if fault.verdict == REFUSED:
         assert (played.result.ret, played.records) == (pytest.ExitCode.USAGE_ERROR, {})
         assert re.search(fault.reason, played.output)
@@ -72,7 +78,7 @@ def test_a_fault_is_found_and_not_accepted(fault: Fault, nights: Nights, tmp_pat
 
 @pytest.mark.parametrize("change", rows(HARMLESS))
 def test_a_harmless_change_is_passed_and_accepted(change: Harmless, nights: Nights, tmp_path: Path) -> None:
-    played = play(nights.copy(NUM_NIGHTS + 1, tmp_path / "project"), change)
+    played = play.play(nights.copy(change, tmp_path / "project"), change)
     assert played.result.ret == 0, played.output
     assert played.records
     assert set(played.kinds.values()) <= set(change.verdicts), played.output
