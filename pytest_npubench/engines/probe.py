@@ -1,0 +1,229 @@
+"""Weights and prompts by which an engine's answers are checked: the same bits on every machine, in every version.
+
+A decoder of tied random embeddings repeats its last token for ever, whatever is broken inside. Probe weights answer by
+the whole context: an embedding of spread 1/sqrt(hidden), so that layers and not the token fill the hidden state; twice
+the usual queries and keys (scores of spread 4), so that attention looks somewhere; norms of 1 +- 0.2, so that a lost
+one shows; and one matrix entry in 64 eight times as large, as trained models have them, so that 8 bits show.
+
+numpy's PCG64 gives 16 bits an entry, and a table makes them a normal quantile. A tensor of more than BLOCK entries
+repeats its first BLOCK: a prime, so no two rows begin at the same place of it.
+
+Two texts serve all prompts: prompt i is the head of text i % 2, and the tokens behind it are what it is forced to go on
+with. So the reference decoder runs two texts and not eight, and neighbours in a batch never share their text.
+
+Worked number: with the heavy entries a matrix has mean square (63 + 64) / 64 = 1.984; the table is divided by its root.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from statistics import NormalDist
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_npubench.engines.request_batch import Prompt
+from pytest_npubench.engines.shapes import DecoderShape
+
+RECIPE = 1
+"""Raised with every change of weights or prompts: answers of different recipes are not compared."""
+BLOCK = 2**20 - 3
+LEVELS = 2**16
+HEAVY_EVERY, HEAVY = 64, 8.0
+NORM_SPREAD = 0.2
+SHARP = 2.0  # queries and keys, or their norms
+BIAS_SPREAD = 0.5
+NUM_FIXED = 16
+NUM_PROMPTS = 8
+NUM_TEXTS = 2
+NUM_FORCED = 12
+EDGE = 8  # tokens before a bucket's edge: some steps run in the bucket, the rest behind the move
+
+Floats = npt.NDArray[np.float32]
+Place = Callable[[tuple[str | int, ...], Floats], Any]
+"""Puts one tensor where an engine keeps it: its path in the tree, and its float32 values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbePrompts:
+    """Prompt i is the first lengths[i] tokens of texts[i % NUM_TEXTS], and goes on with that text's next num_forced
+    tokens. `junk` is a token that no text has: what pads may hold without changing an answer."""
+
+    texts: tuple[Prompt, ...]
+    lengths: tuple[int, ...]
+    num_forced: int
+    junk: int
+
+    @property
+    def num_positions(self) -> int:
+        """Logits of a prompt: those that its prefill ends in, and one for each forced token."""
+        return self.num_forced + 1
+
+    def prompt(self, index: int) -> Prompt:
+        return self.texts[index % NUM_TEXTS][: self.lengths[index]]
+
+    def forced(self, index: int) -> Prompt:
+        length = self.lengths[index]
+        return self.texts[index % NUM_TEXTS][length : length + self.num_forced]
+
+
+def probe_prompts(vocab_size: int, buckets: Sequence[int]) -> ProbePrompts:
+    """Prompts of lengths around the edges of these buckets, at most NUM_PROMPTS, shortest first.
+
+    Worked example: buckets 128 and 256 give lengths 5, 120, 128, 129 and 244.
+    """
+    largest = buckets[-1]
+    num_forced = min(NUM_FORCED, largest // 2)
+    before = [bucket - EDGE if bucket > 2 * EDGE else bucket // 2 for bucket in buckets[:-1]]
+    behind = [bucket + 1 for bucket in buckets[:-1]]
+    wanted = dict.fromkeys((*before, largest - num_forced, 5, *behind, *buckets))
+    lengths = [length for length in wanted if 1 <= length <= largest - num_forced][:NUM_PROMPTS]
+    texts = tuple(
+        (_words(f"text{index}", largest) % np.uint64(vocab_size - 1)).astype(np.int32) for index in range(NUM_TEXTS)
+    )
+    return ProbePrompts(texts=texts, lengths=tuple(sorted(lengths)), num_forced=num_forced, junk=vocab_size - 1)
+
+
+def fixed_tokens(vocab_size: int) -> tuple[int, ...]:
+    """The NUM_FIXED vocabulary entries whose logits are told: evenly spread, so that no shard is left out."""
+    return tuple(index * vocab_size // NUM_FIXED for index in range(NUM_FIXED))
+
+
+def probe_weights(shape: DecoderShape, dtype: str, place: Place = lambda path, values: values) -> Any:
+    """The tree of all weights, one tensor at a time: {"embedding", "final_norm", "layers": [{...}], "head"}.
+
+    `place` takes each tensor's path and its values, float32 that `dtype` (fp32, bf16, fp16) holds exactly, and returns
+    what the tree shall hold. Matrices are [in, out], experts' [experts, in, out], embedding and head [vocab, hidden].
+    """
+    tables = ("embedding",) if shape.tied_embeddings else ("embedding", "head")
+    dims = (shape.vocab_size, shape.hidden)
+    spread = 1 / math.sqrt(shape.hidden)
+    tree: dict[str, Any] = {name: place((name,), _matrix(name, dims, spread, dtype)) for name in tables}
+    tree["final_norm"] = place(("final_norm",), _norm("final_norm", shape.hidden, 1.0, dtype))
+    tree["layers"] = [
+        {name: place(("layers", index, name), values()) for name, values in _layer(shape, index, dtype).items()}
+        for index in range(shape.num_layers)
+    ]
+    return tree
+
+
+def probe_layer(shape: DecoderShape, index: int, dtype: str) -> dict[str, Floats]:
+    """The tensors of one layer by name."""
+    return {name: values() for name, values in _layer(shape, index, dtype).items()}
+
+
+def probe_rows(shape: DecoderShape, table: str, rows: npt.ArrayLike, dtype: str) -> Floats:
+    """Rows of the embedding or the head alone: [len(rows), hidden]."""
+    columns = np.arange(shape.hidden, dtype=np.int64)
+    places = np.asarray(rows, np.int64)[:, None] * shape.hidden + columns
+    size = min(BLOCK, shape.vocab_size * shape.hidden)
+    found: Floats = _entries(table, size, 1 / math.sqrt(shape.hidden), dtype)[places % size]
+    return found
+
+
+def probe_final_norm(shape: DecoderShape, dtype: str) -> Floats:
+    return _norm("final_norm", shape.hidden, 1.0, dtype)
+
+
+def weights_bits(arrays: Iterable[npt.NDArray[Any]]) -> int:
+    """A checksum of the bits of all weights, each of two or four bytes: their sum as whole numbers, modulo 2^32. No
+    order and no split over devices changes it."""
+    total = 0
+    for array in arrays:
+        whole = np.uint16 if array.dtype.itemsize == 2 else np.uint32
+        total += int(np.ascontiguousarray(array).view(whole).sum(dtype=np.uint64))
+    return total % 2**32
+
+
+def rounded(values: Floats, dtype: str) -> Floats:
+    """The nearest numbers that the dtype has, as float32."""
+    if dtype == "fp16":
+        return values.astype(np.float16).astype(np.float32)
+    if dtype != "bf16":
+        return values
+    bits = values.view(np.uint32)
+    even: Floats = ((bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+    return even
+
+
+def _layer(shape: DecoderShape, index: int, dtype: str) -> dict[str, Callable[[], Floats]]:
+    """What makes each tensor of a layer; those of gpt-oss included."""
+    hidden, width, experts = shape.hidden, shape.intermediate, shape.num_experts
+    query, key = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+    is_gpt_oss, sharp = shape.architecture == "gpt-oss", 1.0 if shape.qk_norm else SHARP
+    each = () if shape.is_dense else (experts,)
+    norms = {"attention_norm": (hidden, 1.0), "ffn_norm": (hidden, 1.0)}
+    matrices = {
+        "wq": ((hidden, query), sharp),
+        "wk": ((hidden, key), sharp),
+        "wv": ((hidden, key), 1.0),
+        "wo": ((query, hidden), 1.0),
+        "w_gate": ((*each, hidden, width), 1.0),
+        "w_up": ((*each, hidden, width), 1.0),
+        "w_down": ((*each, width, hidden), 1.0),
+    }
+    biases: dict[str, tuple[int, ...]] = {}
+    if shape.qk_norm:
+        norms |= {"q_norm": (shape.head_dim, SHARP), "k_norm": (shape.head_dim, SHARP)}
+    if not shape.is_dense:
+        matrices["router"] = ((hidden, experts), 1.0)
+    if shape.qkv_bias or is_gpt_oss:
+        biases |= {"bq": (query,), "bk": (key,), "bv": (key,)}
+    if is_gpt_oss:
+        biases |= {"bo": (hidden,), "sinks": (shape.num_heads,), "b_gate": (*each, width), "b_up": (*each, width)}
+        biases |= {"b_down": (*each, hidden), "router_bias": (experts,)}
+
+    def stream(name: str) -> str:
+        return f"layer{index}.{name}"
+
+    return {
+        **{name: partial(_norm, stream(name), size, scale, dtype) for name, (size, scale) in norms.items()},
+        **{
+            name: partial(_matrix, stream(name), dims, scale / math.sqrt(dims[-2]), dtype)
+            for name, (dims, scale) in matrices.items()
+        },
+        **{name: partial(_matrix, stream(name), dims, BIAS_SPREAD, dtype) for name, dims in biases.items()},
+    }
+
+
+def _norm(stream: str, size: int, scale: float, dtype: str) -> Floats:
+    return rounded((scale * (1 + NORM_SPREAD * _quantiles()[_raw(stream, size)])).astype(np.float32), dtype)
+
+
+def _matrix(stream: str, dims: tuple[int, ...], spread: float, dtype: str) -> Floats:
+    size = math.prod(dims)
+    return np.resize(_entries(stream, min(BLOCK, size), spread, dtype), dims)
+
+
+def _entries(stream: str, size: int, spread: float, dtype: str) -> Floats:
+    return rounded((spread * _heavy_quantiles())[_raw(stream, size)].astype(np.float32), dtype)
+
+
+def _raw(stream: str, size: int) -> npt.NDArray[np.uint16]:
+    """16 random bits each [size]."""
+    return _words(stream, -(-size // 4)).astype("<u8").view("<u2")[:size]
+
+
+def _words(stream: str, size: int) -> npt.NDArray[np.uint64]:
+    """64 random bits each [size], of a stream by its name."""
+    return np.random.PCG64((RECIPE, crc32(stream.encode()))).random_raw(size)
+
+
+@cache
+def _quantiles() -> npt.NDArray[np.float64]:
+    """Of the normal distribution, at the middles of LEVELS equal parts."""
+    inverse = NormalDist().inv_cdf
+    return np.array([inverse((level + 0.5) / LEVELS) for level in range(LEVELS)])
+
+
+@cache
+def _heavy_quantiles() -> npt.NDArray[np.float64]:
+    scale = np.where(np.arange(LEVELS) % HEAVY_EVERY == 0, HEAVY, 1.0)
+    values = _quantiles() * scale
+    spread_one: npt.NDArray[np.float64] = values / np.sqrt(np.mean(values**2))
+    return spread_one

@@ -1,0 +1,220 @@
+"""The float64 reference of probe weights beside transformers' models, and the facts of the recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_npubench.engines.answer_reference import affordable_prompts, answer_reference
+from pytest_npubench.engines.answers import distances
+from pytest_npubench.engines.probe import (
+    BLOCK,
+    fixed_tokens,
+    probe_prompts,
+    probe_rows,
+    probe_weights,
+    rounded,
+    weights_bits,
+)
+from pytest_npubench.engines.shapes import SHAPES, DecoderShape, ExpertShape, RopeScaling
+
+WO_BITS = 224624175
+ROUNDED = 2e-5  # transformers norms, turns and takes softmax in float32, whatever its weights are
+
+LLAMA = DecoderShape(
+    name="reference-llama",
+    source="a test",
+    vocab_size=97,
+    hidden=64,
+    num_layers=2,
+    num_heads=8,
+    num_kv_heads=2,
+    head_dim=8,
+    intermediate=96,
+    rope_theta=500_000.0,
+    rms_eps=1e-5,
+    tied_embeddings=True,
+    rope_scaling=RopeScaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=32),
+)
+QWEN3 = dataclasses.replace(
+    LLAMA, name="reference-qwen3", num_kv_heads=8, tied_embeddings=False, rope_scaling=None, qk_norm=True
+)
+QWEN2 = dataclasses.replace(LLAMA, name="reference-qwen2", rope_scaling=None, qkv_bias=True)
+MOE = dataclasses.replace(
+    QWEN3, name="reference-moe", intermediate=48, experts=ExpertShape(num_experts=6, experts_per_token=2)
+)
+PROMPTS = probe_prompts(97, (32, 64))
+
+
+@pytest.mark.parametrize("shape", [LLAMA, QWEN3, QWEN2, MOE], ids=lambda shape: shape.name)
+def test_the_reference_is_that_of_transformers_in_float64(shape: DecoderShape) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    model = _model(transformers, torch, shape)
+    reference = answer_reference(shape, "bf16", PROMPTS)
+    assert reference.num_prompts == len(PROMPTS.lengths)
+    for index, length in enumerate(PROMPTS.lengths):
+        sequence = np.concatenate([PROMPTS.prompt(index), PROMPTS.forced(index)])
+        with torch.no_grad():
+            logits = model(torch.tensor(sequence[None].astype(np.int64))).logits[0].numpy()
+        expected = logits[length - 1 :][:, fixed_tokens(shape.vocab_size)]
+        np.testing.assert_allclose(reference.logits[index], expected, rtol=0, atol=ROUNDED)
+
+
+@pytest.mark.parametrize("shape", [LLAMA, QWEN3], ids=lambda shape: shape.name)
+def test_the_reference_is_exact_to_float64(shape: DecoderShape) -> None:
+    """Beside the oracle of these tests, which runs one head at a time and turns complex numbers."""
+    pytest.importorskip("jax", reason="the oracle's module imports jax")
+    from . import oracle
+
+    weights = probe_weights(shape, "fp32", lambda path, values: np.asarray(values, np.float64))
+    reference = answer_reference(shape, "fp32", PROMPTS)
+    for index in (1, len(PROMPTS.lengths) - 1):
+        sequence = [*PROMPTS.prompt(index), *PROMPTS.forced(index)]
+        expected = oracle.last_logits(shape, weights, sequence)[list(fixed_tokens(shape.vocab_size))]
+        np.testing.assert_allclose(reference.logits[index, -1], expected, rtol=0, atol=1e-12)
+
+
+def test_a_reference_is_kept_and_read_back(tmp_path: Path) -> None:
+    made = answer_reference(LLAMA, "fp32", PROMPTS, tmp_path)
+    (file,) = tmp_path.iterdir()
+    np.savez(file, logits=made.logits + 1, rounding=1.0, largest=2.0)
+    again = answer_reference(LLAMA, "fp32", PROMPTS, tmp_path)
+    assert (again.rounding, again.largest) == (1.0, 2.0)
+    np.testing.assert_array_equal(again.logits, made.logits + 1)
+    file.write_bytes(b"half of i")
+    np.testing.assert_array_equal(answer_reference(LLAMA, "fp32", PROMPTS, tmp_path).logits, made.logits)
+    assert answer_reference(LLAMA, "bf16", PROMPTS, tmp_path).rounding > 1000 * made.rounding
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_a_reference_costs_decides_who_has_one() -> None:
+    lengths = (128, 256, 512, 1024, 2048, 4096)
+    covered = {
+        name: affordable_prompts(SHAPES[name], probe_prompts(SHAPES[name].vocab_size, lengths))
+        for name in ("tiny-llama", "llama-3.2-1b", "qwen3-14b", "gpt-oss-20b")
+    }
+    assert covered["tiny-llama"] >= 6
+    assert 2 <= covered["llama-3.2-1b"] < covered["tiny-llama"]
+    assert covered["qwen3-14b"] == covered["gpt-oss-20b"] == 0
+    wide = SHAPES["qwen3-14b"]
+    none = answer_reference(wide, "bf16", probe_prompts(wide.vocab_size, lengths))
+    assert none.num_prompts == 0
+    assert 0.01 < none.rounding < 0.3
+
+
+def test_prompts_lie_around_the_edges_and_neighbours_share_no_text() -> None:
+    prompts = probe_prompts(1000, (128, 256))
+    assert prompts.lengths == (5, 120, 128, 129, 244)
+    assert max(prompts.lengths) + prompts.num_forced == 256
+    for index in range(len(prompts.lengths) - 1):
+        assert (prompts.prompt(index)[:5] != prompts.prompt(index + 1)[:5]).any()
+        assert len(prompts.forced(index)) == prompts.num_forced
+    assert all(prompts.junk not in text and text.max() < 999 for text in prompts.texts)
+    assert len(probe_prompts(1000, (128, 256, 512, 1024, 2048)).lengths) == 8
+
+
+def test_weights_are_the_recipe_s_on_every_machine() -> None:
+    """The first entries of two tensors as this recipe made them once: another numpy or machine makes the same."""
+    shape = dataclasses.replace(LLAMA, hidden=1024, vocab_size=2048)
+    tree = probe_weights(shape, "fp32")
+    assert tree["embedding"].size > BLOCK
+    np.testing.assert_array_equal(
+        tree["embedding"].ravel()[BLOCK : BLOCK + 9], tree["embedding"].ravel()[:9], "a repeat of the block"
+    )
+    np.testing.assert_array_equal(probe_rows(shape, "embedding", [3, 2047], "fp32"), tree["embedding"][[3, 2047]])
+    assert float(np.std(tree["embedding"])) == pytest.approx(1 / 32, rel=0.01)
+    assert float(np.mean(np.abs(tree["layers"][0]["wq"]) > 5 * np.std(tree["layers"][0]["wq"]))) > 0.003
+    assert weights_bits([tree["layers"][1]["wo"]]) == WO_BITS
+    assert weights_bits([tree["layers"][1]["wo"].T]) == WO_BITS
+
+
+def test_rounding_to_a_dtype_is_torch_s() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    values = np.random.default_rng(0).standard_normal(10_000).astype(np.float32)
+    for dtype, theirs in (("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)):
+        expected = torch.tensor(values).to(theirs).to(torch.float32).numpy()
+        np.testing.assert_array_equal(rounded(values, dtype), expected)
+
+
+def test_a_distance_is_of_what_logits_say_apart_from_their_common_part() -> None:
+    assert distances([1.0, 3.0], [0.0, 4.0]) == pytest.approx(0.5)
+    assert distances(np.array([[1.0, 3.0]]) + 7, [[1.0, 3.0]]) == pytest.approx([0.0])
+    assert np.isnan(distances([1.0, 1.0], [2.0, 2.0]))
+
+
+def _model(transformers: Any, torch: Any, shape: DecoderShape) -> Any:
+    """transformers' model of the shape in float64 with the probe weights as bf16 holds them."""
+    settings: dict[str, Any] = {
+        "vocab_size": shape.vocab_size,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_hidden_layers": shape.num_layers,
+        "num_attention_heads": shape.num_heads,
+        "num_key_value_heads": shape.num_kv_heads,
+        "head_dim": shape.head_dim,
+        "rms_norm_eps": shape.rms_eps,
+        "tie_word_embeddings": shape.tied_embeddings,
+        "rope_parameters": {"rope_type": "default", "rope_theta": shape.rope_theta},
+    }
+    if shape.rope_scaling is not None:
+        scaling = dataclasses.asdict(shape.rope_scaling)
+        scaling["original_max_position_embeddings"] = scaling.pop("original_context")
+        settings["rope_parameters"] |= {"rope_type": "llama3", **scaling}
+    family = "Qwen3" if shape.qk_norm else "Qwen2" if shape.qkv_bias else "Llama"
+    if shape.experts is not None:
+        family = "Qwen3Moe"
+        settings |= {
+            "num_experts": shape.num_experts,
+            "num_experts_per_tok": shape.experts_per_token,
+            "moe_intermediate_size": shape.intermediate,
+            "norm_topk_prob": True,
+        }
+    config = getattr(transformers, f"{family}Config")(**settings)
+    config._experts_implementation = "eager"  # the others have no float64
+    made = getattr(transformers, f"{family}ForCausalLM")(config)
+    model = made.to(torch.float64).eval()
+    model.load_state_dict(_state(torch, shape, model.state_dict()), strict=True)
+    return model
+
+
+def _state(torch: Any, shape: DecoderShape, wanted: Any) -> dict[str, Any]:
+    """The probe weights by transformers' names, its matrices being ours transposed."""
+    tree = probe_weights(shape, "bf16")
+    names = {
+        "self_attn.q_proj.weight": "wq",
+        "self_attn.k_proj.weight": "wk",
+        "self_attn.v_proj.weight": "wv",
+        "self_attn.o_proj.weight": "wo",
+        "self_attn.q_proj.bias": "bq",
+        "self_attn.k_proj.bias": "bk",
+        "self_attn.v_proj.bias": "bv",
+        "self_attn.q_norm.weight": "q_norm",
+        "self_attn.k_norm.weight": "k_norm",
+        "mlp.gate_proj.weight": "w_gate",
+        "mlp.up_proj.weight": "w_up",
+        "mlp.down_proj.weight": "w_down",
+        "mlp.gate.weight": "router",
+        "input_layernorm.weight": "attention_norm",
+        "post_attention_layernorm.weight": "ffn_norm",
+    }
+    state = {
+        "model.embed_tokens.weight": tree["embedding"],
+        "model.norm.weight": tree["final_norm"],
+        "lm_head.weight": tree.get("head", tree["embedding"]),
+    }
+    for index, layer in enumerate(tree["layers"]):
+        prefix = f"model.layers.{index}."
+        state |= {prefix + theirs: layer[ours].T for theirs, ours in names.items() if ours in layer}
+        if shape.experts is not None:
+            gate, up, down = (layer[name].swapaxes(1, 2) for name in ("w_gate", "w_up", "w_down"))
+            for expert in range(shape.num_experts):
+                for name, values in (("gate", gate), ("up", up), ("down", down)):
+                    state[f"{prefix}mlp.experts.{expert}.{name}_proj.weight"] = values[expert]
+            state[f"{prefix}mlp.experts.gate_up_proj"] = np.concatenate([gate, up], axis=1)
+            state[f"{prefix}mlp.experts.down_proj"] = down
+    return {name: torch.tensor(np.array(state[name], np.float64)) for name in wanted}
