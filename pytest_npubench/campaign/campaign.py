@@ -119,8 +119,9 @@ class Campaign:
         if self._earlier is not None:
             measured.compiles = self._earlier.compiles(self.digest, self._site.fingerprint)
         last = rounds[-1] if rounds else {}
-        # what failed gets another try
-        return measured, bool(last.get("complete")) and not last.get("failures") and not given_up
+        # what failed gets another try, and so does what is asked for now and was not then
+        seen = all(any(columns_of(row, point.name) for row in measured.rounds) for point in self.points)
+        return measured, bool(last.get("complete")) and not last.get("failures") and not given_up and seen
 
     def _measure(self, measured: Measured) -> Measured:
         with ExitStack() as ends:

@@ -41,9 +41,10 @@ def measure_round(
         for point in map(points.__getitem__, order):
             if point.name not in failures:
                 try:
-                    for column, values in sampler(point, seed).columns().items():
+                    visit = sampler(point, seed)
+                    for column, values in visit.columns().items():
                         name = f"{point.name}/{column}" if column else point.name
-                        check_samples(name, values)
+                        check_samples(name, values, signed=visit.signed)
                         samples.setdefault(point.name, {}).setdefault(name, []).extend(values)
                 except Exception as error:  # noqa: BLE001 - whatever a vendor's runtime raises ends this point, not the run
                     failures[point.name] = failure_reason(point.name, error)

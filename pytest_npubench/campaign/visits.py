@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pytest_npubench.errors import MeasurementError
 
@@ -30,9 +30,10 @@ VisitT = TypeVar("VisitT", bound="Visit")
 
 
 class Visit:
-    """Base of what a visit leaves; subclasses are frozen dataclasses of numbers."""
+    """Base of what a visit leaves; subclasses are frozen dataclasses of numbers. `signed`: they may be negative."""
 
     __slots__ = ()
+    signed: ClassVar[bool] = False
 
     def columns(self) -> Columns:
         """Its numbers as a round keeps them, without what it has none of."""

@@ -171,12 +171,13 @@ class LatencyError:
         return self.predicted_p99_s / self.p99_s - 1
 
 
-def check_samples(name: str, samples_s: Sequence[float]) -> None:
-    """Raise MeasurementError naming the first sample that is negative or not finite, or that there is none."""
+def check_samples(name: str, samples_s: Sequence[float], *, signed: bool = False) -> None:
+    """Raise MeasurementError naming the first sample that is not finite, or negative unless they may be (`signed`), or
+    that there is none."""
     if not samples_s:
         raise MeasurementError(f"{name}: no samples")
     for index, value in enumerate(samples_s):
-        if not math.isfinite(value) or value < 0:
+        if not math.isfinite(value) or (value < 0 and not signed):
             raise MeasurementError(
                 f"{name}: sample {index} of {len(samples_s)} is {value!r}; want a finite number of seconds >= 0"
             )

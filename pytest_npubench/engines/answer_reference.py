@@ -4,25 +4,26 @@ The decoder is written for matrices of numpy on the host, layer by layer, one la
 runs each text once: the answers to all prompts are those at positions of the two texts.
 
 The rounding model runs the same decoder with every result times 1 + d, |d| <= u: u is the dtype's 2^-24 (fp32), 2^-11
-(fp16) or 2^-8 (bf16), and of a sum of K products at least 2^-24 sqrt(K), as sums are taken in float32. `rounding` is
-the root mean square of the distances from the exact answers over positions, `largest` the largest.
+(fp16) or 2^-8 (bf16), and of a sum of K products at least 2^-24 sqrt(K), as sums are taken in float32. Rotary
+angles are those of float32 in every dtype: one of 1000 radians is off by 3e-5. `rounding` is the root mean square of
+the distances from the exact answers over positions, `largest` the largest.
 
-A reference costs 2 x (active parameters + attention) operations a token, and a hundred a weight. The longest prompts
-have none where MAX_OPERATIONS, about a minute of two cores, do not last for them, or behind MAX_TOKENS: they are tied
-to the others by the pairs that must agree. A model so wide that not even the shortest prompt is affordable has none.
+A run takes two operations a token for each active parameter and product of attention, and a hundred a weight. The
+longest prompts have no reference where MAX_OPERATIONS, about a minute of two cores, do not last for them, or behind
+MAX_TOKENS: they are tied to the others by the pairs that must agree. A model so wide that not even the shortest prompt
+is affordable has none.
 
-Worked number: tiny-llama in fp32 has a rounding of some 4e-6; llama-3.2-1b takes 2.1 GFLOP a token without its head.
+Worked number: llama-3.2-1b has 0.97e9 weights in its layers, 1.9 GFLOP a token.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -42,15 +43,19 @@ from pytest_npubench.engines.shapes import DecoderShape
 
 MAX_OPERATIONS = 1e12
 MAX_TOKENS = 1040  # of a text: attention in float64 takes the square of it
-MODELLED_TOKENS = 300  # of each text that the rounding model runs
 ROUNDING = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
 SUM_ROUNDING = 2.0**-24
 WEIGHT_OPERATIONS = 100  # making a weight and widening it takes as long as so many operations with it
 QUERY_BLOCK = 256
-LAYERS_OF_ERROR = 6.0  # rounding by one layer after the other, over u sqrt(K) of one result: measured on small shapes
+LAYERS_OF_ERROR = 15.0  # rounding by one layer after the other, over u sqrt(K) of one result: measured on small shapes
 
-Rounded = Callable[[Any, int], Any]
-"""(values, the products that each is a sum of) to values as they are rounded."""
+
+class Rounded(Protocol):
+    """How results are rounded."""
+
+    def __call__(self, values: Any, num_products: int = 1, *, is_angle: bool = False) -> Any:
+        """The values, each a sum of so many products, as a decoder has them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +102,7 @@ def affordable_prompts(shape: DecoderShape, prompts: ProbePrompts) -> int:
     count = 0
     for number in range(1, len(prompts.lengths) + 1):
         lengths = [_text_tokens(prompts, text, number) for text in range(NUM_TEXTS)]
-        modelled = [min(length, MODELLED_TOKENS) for length in lengths]
-        operations = sum(_operations(shape, length) for length in (*lengths, *modelled))
-        if max(lengths) > MAX_TOKENS or operations > MAX_OPERATIONS:
+        if max(lengths) > MAX_TOKENS or 2 * sum(_operations(shape, length) for length in lengths) > MAX_OPERATIONS:
             break
         count = number
     return count
@@ -135,10 +138,7 @@ def _computed(shape: DecoderShape, dtype: str, prompts: ProbePrompts) -> AnswerR
         own = range(text, number, NUM_TEXTS)
         exact = decoder.answers(prompts, text, own)
         logits[text::NUM_TEXTS] = exact
-        modelled = [index for index in own if prompts.lengths[index] + prompts.num_forced <= MODELLED_TOKENS]
-        if modelled := modelled or [own[0]]:
-            noisy = decoder.answers(prompts, text, modelled, _rounding(dtype))
-            apart.extend(distances(noisy, exact[: len(modelled)]).ravel())
+        apart.extend(distances(decoder.answers(prompts, text, own, _rounding(dtype)), exact).ravel())
     return AnswerReference(logits=logits, rounding=root_mean_square(apart), largest=float(np.max(apart)))
 
 
@@ -148,29 +148,23 @@ def _estimated_rounding(shape: DecoderShape, dtype: str) -> float:
 
 
 def _digest(shape: DecoderShape, dtype: str, prompts: ProbePrompts) -> str:
-    told = (
-        RECIPE,
-        astuple(shape),
-        dtype,
-        prompts.lengths,
-        prompts.num_forced,
-        MAX_OPERATIONS,
-        MAX_TOKENS,
-        MODELLED_TOKENS,
-    )
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
+    limits = (RECIPE, MAX_OPERATIONS, WEIGHT_OPERATIONS, MAX_TOKENS)
+    subject = (astuple(shape), dtype, prompts.lengths, prompts.num_forced, *limits)
+    return hashlib.sha256(repr(subject).encode()).hexdigest()[:12]
 
 
-def _exact(values: Any, num_products: int) -> Any:
+def _exact(values: Any, num_products: int = 1, *, is_angle: bool = False) -> Any:
     return values
 
 
 def _rounding(dtype: str) -> Rounded:
     random = np.random.Generator(np.random.PCG64(RECIPE))
 
-    def rounded(values: Any, num_products: int) -> Any:
-        unit = max(ROUNDING[dtype], SUM_ROUNDING * math.sqrt(num_products))
-        return values * (1 + random.uniform(-unit, unit, values.shape))
+    def rounded(values: Any, num_products: int = 1, *, is_angle: bool = False) -> Any:
+        if is_angle:
+            return values.astype(np.float32).astype(np.float64)
+        most = max(ROUNDING[dtype], SUM_ROUNDING * math.sqrt(num_products))
+        return values * (1 + random.uniform(-most, most, values.shape))
 
     return rounded
 
@@ -205,10 +199,10 @@ class _Decoder:
         normed = _normed(hidden, layer["attention_norm"], shape.rms_eps, rounded)
         attended = self._attention(layer, normed, wanted, rounded)
         products = rounded(attended @ layer["wo"], len(layer["wo"]))
-        hidden = rounded(hidden[wanted] + products, 1)
+        hidden = rounded(hidden[wanted] + products)
         normed = _normed(hidden, layer["ffn_norm"], shape.rms_eps, rounded)
         feed = _feed_forward if shape.is_dense else self._experts
-        return rounded(hidden + feed(layer, normed, rounded), 1)
+        return rounded(hidden + feed(layer, normed, rounded))
 
     def _attention(self, layer: Any, normed: Any, wanted: Any, rounded: Rounded) -> Any:
         """[len(wanted), H * D]."""
@@ -232,10 +226,11 @@ class _Decoder:
         heads = self._split(layer, name, normed, num_heads, rounded)
         if shape.qk_norm:
             heads = _normed(heads, layer[f"{name}_norm"], shape.rms_eps, rounded)
-        angles = positions[:, None] * rope_frequencies(shape)
+        frequencies = rounded(rope_frequencies(shape), is_angle=True)
+        angles = rounded(positions[:, None] * frequencies, is_angle=True)
         low, high = np.split(heads, 2, axis=-1)
         turned = (low * np.cos(angles) - high * np.sin(angles), high * np.cos(angles) + low * np.sin(angles))
-        return rounded(np.concatenate(turned, axis=-1), 1)
+        return rounded(np.concatenate(turned, axis=-1))
 
     def _split(self, layer: Any, name: str, normed: Any, num_heads: int, rounded: Rounded) -> Any:
         projected = rounded(normed @ layer[f"w{name}"], normed.shape[-1]) + layer.get(f"b{name}", 0.0)
@@ -245,7 +240,7 @@ class _Decoder:
         """The chosen experts' outputs, weighed by the softmax over the chosen logits."""
         scores = rounded(normed @ layer["router"], normed.shape[-1])
         chosen = np.argsort(-scores, axis=-1, kind="stable")[:, : self._shape.experts_per_token]
-        shares = rounded(_softmax(np.take_along_axis(scores, chosen, axis=-1)), 1)
+        shares = rounded(_softmax(np.take_along_axis(scores, chosen, axis=-1)))
         mixed = np.zeros_like(normed)
         for expert in np.unique(chosen):
             tokens, places = np.nonzero(chosen == expert)
@@ -255,13 +250,13 @@ class _Decoder:
 
 
 def _normed(hidden: Any, weight: Any, eps: float, rounded: Rounded) -> Any:
-    return rounded(hidden / np.sqrt(np.mean(hidden * hidden, axis=-1, keepdims=True) + eps) * weight, 1)
+    return rounded(hidden / np.sqrt(np.mean(hidden * hidden, axis=-1, keepdims=True) + eps) * weight)
 
 
 def _attend(queries: Any, keys: Any, values: Any, positions: Any, rounded: Rounded) -> Any:
     """Queries [Q, D] at these positions, on keys and values [T, D] of positions 0 to T - 1."""
     scores = rounded(queries @ keys.T / math.sqrt(keys.shape[-1]), keys.shape[-1])
-    shares = rounded(_softmax(np.where(np.arange(len(keys)) <= positions[:, None], scores, -np.inf)), 1)
+    shares = rounded(_softmax(np.where(np.arange(len(keys)) <= positions[:, None], scores, -np.inf)))
     return rounded(shares @ values, len(keys))
 
 

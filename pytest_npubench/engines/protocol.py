@@ -7,11 +7,15 @@ one per prompt: LENS Eq. 7) and `finished` (what rows that ended early do until 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pytest_npubench.core.measurement import CompileRecord, Move, Request, Run
 from pytest_npubench.core.parts import Part
 from pytest_npubench.errors import MeasurementError
+
+if TYPE_CHECKING:
+    from pytest_npubench.engines.answers import Answers
+    from pytest_npubench.engines.probe import ProbePrompts
 
 Finished = Literal["grow", "freeze", "drop"]
 
@@ -91,6 +95,11 @@ class Engine(Protocol):
         """The text of a binary's compiled module, by the name on its record. Raises MeasurementError where the engine
         tells none."""
         raise MeasurementError(f"{self.name} does not tell what {name} was compiled to")
+
+    def answers(self, prompts: ProbePrompts) -> Answers | None:
+        """What it answers to the probe prompts, and its answers beside each other; None where nobody can ask it. Its
+        weights are its own again behind it."""
+        return None
 
     def close(self) -> None:
         """End what it started."""

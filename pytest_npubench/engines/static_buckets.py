@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from pytest_npubench.core.buckets import bucket_of
 from pytest_npubench.core.measurement import Move, Phase, Request, Run
@@ -24,6 +27,10 @@ from pytest_npubench.engines.run_trace import RunTrace
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError
 
+if TYPE_CHECKING:
+    from pytest_npubench.engines.answers import Answers, Logits
+    from pytest_npubench.engines.probe import ProbePrompts
+
 
 class StaticBuckets(Engine):
     """See the module. A decoder says what shape it has, its buckets, batch size and the seed of its prompts."""
@@ -31,6 +38,8 @@ class StaticBuckets(Engine):
     prefill_shared = False
     finished: Finished = "freeze"
     shape: DecoderShape
+    padding_token: int = 0
+    """What stands behind a prompt, up to its bucket's end. Nobody sees it."""
     _seed: int
 
     def run(self, requests: Sequence[Request]) -> Run:
@@ -54,12 +63,12 @@ class StaticBuckets(Engine):
         self.begin(bucket)
         trace = RunTrace()
         for row in rows:
-            bucket = self._grow(bucket, len(prompts[row]), trace)
+            bucket = self.grow(bucket, len(prompts[row]), trace)
             with trace.segment(Phase.PREFILL, bucket):
                 first = self.prefill_row(bucket, row, prompts[row])
         fetched = [first]
         for kv_length in _kv_lengths(requests):
-            bucket = self._grow(bucket, kv_length, trace)
+            bucket = self.grow(bucket, kv_length, trace)
             with trace.segment(Phase.DECODE, bucket):
                 fetched.append(self.decode_step(bucket))
         run = trace.finish()
@@ -76,8 +85,16 @@ class StaticBuckets(Engine):
         self.load((from_bucket, to_bucket))
         self.begin(from_bucket)
         trace = RunTrace()
-        self.end(self._grow(from_bucket, to_bucket, trace))
+        self.end(self.grow(from_bucket, to_bucket, trace))
         return trace.finish().moves[-1]
+
+    def answers(self, prompts: ProbePrompts) -> Answers:
+        """By the binaries that are timed, on probe weights (answer_walk.py)."""
+        from pytest_npubench.engines.answer_walk import AnswerWalk
+
+        self.load(self.buckets)
+        with self.probe_weights() as bits:
+            return replace(AnswerWalk(self, prompts).answers(), weights_bits=bits[0], made_bits=bits[1])
 
     # -- what a decoder does with its binaries; the buckets are loaded
 
@@ -99,6 +116,19 @@ class StaticBuckets(Engine):
         """One step of all rows; fetch their tokens, int32 [batch_size]."""
 
     @abstractmethod
+    def force(self, tokens: Prompt) -> None:
+        """Let these, int32 [batch_size], be the last tokens of all rows: what the next step takes."""
+
+    @abstractmethod
+    def fixed_logits(self) -> Logits:
+        """Logits of probe.fixed_tokens() behind every row's last token [batch_size, NUM_FIXED]."""
+
+    @abstractmethod
+    def probe_weights(self) -> AbstractContextManager[tuple[int | None, int | None]]:
+        """Within it the weights are those of probe.py, behind it the engine's own again. Gives the checksum of their
+        bits where the device holds them and of what the host made, None where the engine cannot tell."""
+
+    @abstractmethod
     def move_caches(self, bucket: int, neighbour: int) -> None:
         """Copy the whole KV cache into that of a neighbouring bucket, so far as it fits, and wait for it."""
 
@@ -108,7 +138,7 @@ class StaticBuckets(Engine):
 
     # -- lengths
 
-    def _grow(self, bucket: int, kv_length: int, trace: RunTrace) -> int:
+    def grow(self, bucket: int, kv_length: int, trace: RunTrace) -> int:
         """Move step by step through the set until the caches hold kv_length."""
         while bucket < kv_length:
             larger = self.buckets[self.buckets.index(bucket) + 1]

@@ -22,6 +22,7 @@ from pytest_npubench.engines.jax_dense.forward import Caches, DecoderState
 from pytest_npubench.engines.jax_dense.graph_form import GraphForm, graph_form
 from pytest_npubench.engines.jax_dense.memory import check_tensor_parallel
 from pytest_npubench.engines.jax_dense.weights import AXIS, random_weights, weight_specs
+from pytest_npubench.engines.probe import NUM_FIXED
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError
 
@@ -65,12 +66,12 @@ class DecoderBinaries:
     def prefill(self, bucket: int) -> Binary:
         """(weights, state, prompt [bucket], its length, its row) to the state after it."""
         scalar = self.vector(())
-        arguments = (self._weight_shapes, self.state(bucket), self.vector((bucket,)), scalar, scalar)
+        arguments = (self.weight_shapes, self.state(bucket), self.vector((bucket,)), scalar, scalar)
         return self._step("prefill", forward.prefill, bucket, arguments)
 
     def decode(self, bucket: int) -> Binary:
         """(weights, state) to the state after one token of every row."""
-        return self._step("decode", forward.decode, bucket, (self._weight_shapes, self.state(bucket)))
+        return self._step("decode", forward.decode, bucket, (self.weight_shapes, self.state(bucket)))
 
     def move(self, bucket: int, neighbour: int) -> Binary:
         """(caches of one bucket, of its neighbour) to the neighbour's."""
@@ -90,11 +91,15 @@ class DecoderBinaries:
 
     def state(self, bucket: int) -> DecoderState:
         vector = self.vector((self.batch_size,))
-        return DecoderState(self.caches(bucket), vector, vector)
+        return DecoderState(self.caches(bucket), vector, vector, self.fixed_logits())
 
     def vector(self, dims: tuple[int, ...]) -> Any:
         """Of int32, whole on every device."""
         return jax.ShapeDtypeStruct(dims, np.int32, sharding=self.sharding())
+
+    def fixed_logits(self) -> Any:
+        """Of float32, whole on every device."""
+        return jax.ShapeDtypeStruct((self.batch_size, NUM_FIXED), np.float32, sharding=self.sharding())
 
     def _step(self, phase: str, step: Callable[..., Any], bucket: int, arguments: tuple[Any, ...]) -> Binary:
         whole = self.sharding()
@@ -103,7 +108,7 @@ class DecoderBinaries:
             function=partial(step, self.shape, form=self.form),
             arguments=arguments,
             donate=(1,),
-            out=DecoderState(self._cache_shardings, whole, whole),
+            out=DecoderState(self._cache_shardings, whole, whole, whole),
         )
 
     @property
@@ -111,7 +116,7 @@ class DecoderBinaries:
         return f"{self.shape.name}-b{self.batch_size}"
 
     @cached_property
-    def _weight_shapes(self) -> Any:
+    def weight_shapes(self) -> Any:
         made = jax.eval_shape(self.weights().function, jax.ShapeDtypeStruct((), np.uint32))
         return jax.tree.map(
             lambda one, sharding: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=sharding),

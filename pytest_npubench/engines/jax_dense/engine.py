@@ -5,7 +5,8 @@ The caches of all loaded buckets stay allocated, as each compiled bucket of an N
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -14,11 +15,13 @@ import numpy as np
 
 from pytest_npubench.core.buckets import check_buckets
 from pytest_npubench.core.measurement import CompileRecord
+from pytest_npubench.engines.answers import Logits
 from pytest_npubench.engines.canary_kernels import CanaryKernels
 from pytest_npubench.engines.jax_dense.binaries import Binary, DecoderBinaries
 from pytest_npubench.engines.jax_dense.forward import Caches, DecoderState
 from pytest_npubench.engines.jax_dense.operators import DecoderOperators
 from pytest_npubench.engines.jax_dense.parts import DecoderParts
+from pytest_npubench.engines.probe import probe_weights, weights_bits
 from pytest_npubench.engines.protocol import Canaries, Compiler, Parts
 from pytest_npubench.engines.request_batch import Prompt
 from pytest_npubench.engines.shapes import DecoderShape
@@ -47,7 +50,7 @@ class StaticBucketEngine(StaticBuckets):
         self.compiles: Sequence[CompileRecord] = ()
         self.canaries: Canaries | None = CanaryKernels(compiler)
         self._compiler = compiler
-        self._seed = seed
+        self._seed, self._dtype = seed, dtype
         self._binaries = DecoderBinaries(shape, compiler.devices, batch_size=batch_size, dtype=dtype)
         self._prefill: dict[int, Callable[..., DecoderState]] = {}
         self._decode: dict[int, Callable[..., DecoderState]] = {}
@@ -55,9 +58,9 @@ class StaticBucketEngine(StaticBuckets):
         self._compiled: dict[str, Any] = {}
         self._caches: dict[int, Caches] = {}
         self._state: Any = None
-        self._vectors: tuple[Any, Any] | None = None  # tokens and lengths that the batch before left
-        make = self._compile(self._binaries.weights())
-        self._weights: Any = jax.block_until_ready(make(np.uint32(self._seed)))
+        self._vectors: tuple[Any, Any, Any] | None = None  # tokens, lengths and logits that the batch before left
+        self._make_weights = self._compile(self._binaries.weights())
+        self._weights: Any = self._seeded_weights()
         self.parts: Parts | None = DecoderParts(self, lambda: DecoderOperators(self._binaries, compiler, self._weights))
 
     # -- compiling
@@ -108,12 +111,12 @@ class StaticBucketEngine(StaticBuckets):
 
     def begin(self, bucket: int) -> None:
         self._state = None  # what a batch that failed left is gone before anything is allocated
-        tokens, lengths = self._vectors or (self._new_vector(), self._new_vector())
+        vectors = self._vectors or (self._new_vector(), self._new_vector(), _zeros(self._binaries.fixed_logits()))
         self._vectors = None
-        self._state = DecoderState(self._take_caches(bucket), tokens, lengths)
+        self._state = DecoderState(self._take_caches(bucket), *vectors)
 
     def prefill_row(self, bucket: int, row: int, prompt: Prompt) -> Prompt:
-        padded = np.zeros(bucket, np.int32)
+        padded = np.full(bucket, self.padding_token, np.int32)
         padded[: len(prompt)] = prompt
         self._state = self._prefill[bucket](self._weights, self._state, padded, np.int32(len(prompt)), np.int32(row))
         return np.asarray(self._state.tokens)
@@ -121,6 +124,12 @@ class StaticBucketEngine(StaticBuckets):
     def decode_step(self, bucket: int) -> Prompt:
         self._state = self._decode[bucket](self._weights, self._state)
         return np.asarray(self._state.tokens)
+
+    def force(self, tokens: Prompt) -> None:
+        self._state = self._state._replace(tokens=jax.device_put(tokens, self._state.tokens.sharding))
+
+    def fixed_logits(self) -> Logits:
+        return np.asarray(self._state.fixed_logits, np.float64)
 
     def move_caches(self, bucket: int, neighbour: int) -> None:
         moved = self._move[bucket, neighbour](self._state.caches, self._take_caches(neighbour))
@@ -130,7 +139,37 @@ class StaticBucketEngine(StaticBuckets):
 
     def end(self, bucket: int) -> None:
         state, self._state = self._state, None
-        self._caches[bucket], self._vectors = state.caches, (state.tokens, state.lengths)
+        self._caches[bucket], self._vectors = state.caches, (state.tokens, state.lengths, state.fixed_logits)
+
+    # -- weights
+
+    @contextmanager
+    def probe_weights(self) -> Iterator[tuple[int, int]]:
+        self._weights = None  # never two sets on the devices
+        try:
+            made_bits, self._weights = self._placed_probe()
+            yield weights_bits(map(np.asarray, jax.tree.leaves(self._weights))), made_bits
+        finally:
+            self._weights = None
+            self._weights = self._seeded_weights()
+
+    def _placed_probe(self) -> tuple[int, Any]:
+        """The checksum of the host's probe weights, and the tree of them on the devices."""
+        bits: list[int] = []
+
+        def place(path: tuple[str | int, ...], values: Any) -> Any:
+            like: Any = self._binaries.weight_shapes
+            for key in path:
+                like = like[key]
+            narrow = values.astype(like.dtype)
+            bits.append(weights_bits([narrow]))
+            return jax.device_put(narrow, like.sharding)
+
+        tree = probe_weights(self.shape, self._dtype, place)
+        return sum(bits) % 2**32, jax.block_until_ready(tree)
+
+    def _seeded_weights(self) -> Any:
+        return jax.block_until_ready(self._make_weights(np.uint32(self._seed)))
 
     # -- arrays
 

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from pytest_npubench.engines.jax_dense.graph_form import PORTABLE, GraphForm
 from pytest_npubench.engines.jax_dense.layers import attend_step, feed_forward, project_qkv, rms_norm
 from pytest_npubench.engines.jax_dense.weights import Weights
+from pytest_npubench.engines.probe import fixed_tokens
 from pytest_npubench.engines.shapes import DecoderShape
 
 
@@ -30,11 +31,13 @@ class Caches(NamedTuple):
 
 
 class DecoderState(NamedTuple):
-    """What lives on the device between steps: the caches, each row's last token [N] and its length in the cache [N]."""
+    """What lives on the device between steps: the caches, each row's last token [N] and its length in the cache [N],
+    and the logits of a few fixed tokens that this token was chosen beside [N, NUM_FIXED], fetched by a check alone."""
 
     caches: Caches
     tokens: Any
     lengths: Any
+    fixed_logits: Any = None
 
 
 def prefill(
@@ -49,9 +52,10 @@ def prefill(
 ) -> DecoderState:
     """Run one padded prompt [b] of true `length`, write its keys and values into `row`, emit the row's first token."""
     hidden, caches = prefill_hidden(shape, weights, state.caches, prompt, length, row, form=form)
-    token = greedy(shape, weights, hidden)
+    token, fixed = _chosen(shape, weights, hidden)
     tokens = jax.lax.dynamic_update_slice(state.tokens, token, (row,))
-    return DecoderState(caches, tokens, jax.lax.dynamic_update_slice(state.lengths, length[None], (row,)))
+    lengths = jax.lax.dynamic_update_slice(state.lengths, length[None], (row,))
+    return DecoderState(caches, tokens, lengths, jax.lax.dynamic_update_slice(state.fixed_logits, fixed, (row, 0)))
 
 
 def prefill_hidden(
@@ -83,7 +87,8 @@ def prefill_hidden(
 def decode(shape: DecoderShape, weights: Weights, state: DecoderState, *, form: GraphForm = PORTABLE) -> DecoderState:
     """Advance every row of the batch by one token."""
     hidden, caches = decode_hidden(shape, weights, state, form=form)
-    return DecoderState(caches, greedy(shape, weights, hidden), state.lengths + 1)
+    tokens, fixed = _chosen(shape, weights, hidden)
+    return DecoderState(caches, tokens, state.lengths + 1, fixed)
 
 
 def decode_hidden(
@@ -121,7 +126,15 @@ def logits(shape: DecoderShape, weights: Weights, hidden: jax.Array) -> jax.Arra
 
 def greedy(shape: DecoderShape, weights: Weights, hidden: jax.Array) -> jax.Array:
     """The most likely tokens [B], int32."""
-    return jnp.argmax(logits(shape, weights, hidden), axis=-1).astype(jnp.int32)
+    return _chosen(shape, weights, hidden)[0]
+
+
+def _chosen(shape: DecoderShape, weights: Weights, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The most likely tokens [B], int32, and the logits of probe.fixed_tokens() among those that they were chosen of
+    [B, NUM_FIXED]."""
+    all_logits = logits(shape, weights, hidden)
+    fixed = jnp.take(all_logits, jnp.array(fixed_tokens(shape.vocab_size)), axis=-1, mode="clip")
+    return jnp.argmax(all_logits, axis=-1).astype(jnp.int32), fixed
 
 
 def add_attended(layer: Weights, x: jax.Array, attended: jax.Array) -> jax.Array:

@@ -46,10 +46,10 @@ class BucketBinaries:
             raise MeasurementError(f"{label}: no memory for its tensors: {_last_line(error)}") from error
         self._caches = caches
 
-    def prefill(self, prompt: Tokens, row: int) -> int:
+    def prefill(self, prompt: Tokens, row: int, padding: int = 0) -> int:
         """Run one prompt, write its keys and values into `row` of the cache. Returns the token that follows it."""
         self._prompt[0, : len(prompt)] = prompt
-        self._prompt[0, len(prompt) :] = 0
+        self._prompt[0, len(prompt) :] = padding
         self._length[0] = len(prompt)
         _run(self._prefill)
         keys_values = self._prefill.get_output_tensor(1).data
@@ -67,6 +67,16 @@ class BucketBinaries:
         for cache, new in zip(self._caches, keys_values.reshape(-1, *keys_values.shape[2:]), strict=True):
             cache[rows, :, places] = new[rows]
         return np.array(self._decode.get_output_tensor(0).data, np.int32)
+
+    @property
+    def prefill_logits(self) -> Any:
+        """Fixed logits of the prompt that ran last, float32 [NUM_FIXED]."""
+        return self._prefill.get_output_tensor(2).data[0]
+
+    @property
+    def decode_logits(self) -> Any:
+        """Fixed logits of the last step, float32 [N, NUM_FIXED]."""
+        return self._decode.get_output_tensor(2).data
 
     def copy_into(self, neighbour: BucketBinaries) -> None:
         """Move the batch's keys and values into the cache of another bucket, those of its positions alone."""

@@ -1,20 +1,24 @@
 """The reference decoder on a device of OpenVINO: one prefill and one decode binary per bucket and batch size.
 
-It serves as engines/jax_dense does (static_buckets.py), with the same weights; where the cache moves the host copies
-it. Every step is an asynchronous request that is waited for, and its tokens are read.
+It serves as engines/jax_dense does (static_buckets.py), on the weights of engines/probe.py; where the cache moves the
+host copies it. Every step is an asynchronous request that is waited for, and its tokens are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
 from pytest_npubench.core.buckets import check_buckets
 from pytest_npubench.core.measurement import CompileRecord
+from pytest_npubench.engines.answers import Logits
 from pytest_npubench.engines.openvino_dense.binaries import BucketBinaries
 from pytest_npubench.engines.openvino_dense.canaries import OpenVinoCanaries
-from pytest_npubench.engines.openvino_dense.weights import seeded_weights
+from pytest_npubench.engines.openvino_dense.weights import graph_weights
+from pytest_npubench.engines.probe import NUM_FIXED
 from pytest_npubench.engines.protocol import Canaries, Compiler
 from pytest_npubench.engines.request_batch import Prompt
 from pytest_npubench.engines.shapes import DecoderShape
@@ -46,8 +50,9 @@ class OpenVinoBucketEngine(StaticBuckets):
         self.canaries: Canaries | None = OpenVinoCanaries(compiler)
         self._compiler = compiler
         self._seed = seed
-        self._weights = seeded_weights(shape, dtype, seed)
+        self._weights = graph_weights(shape, dtype)
         self._binaries: dict[int, BucketBinaries] = {}
+        self._logits: Callable[[], Any] = lambda: ()  # of what ran last: read where a check asks for them
 
     def load(self, buckets: Sequence[int]) -> None:
         """Compile prefill and decode of each bucket; a move needs no binary, for the host copies."""
@@ -65,14 +70,30 @@ class OpenVinoBucketEngine(StaticBuckets):
         self._tokens, self._lengths = np.zeros(self.batch_size, np.int32), np.zeros(self.batch_size, np.int32)
 
     def prefill_row(self, bucket: int, row: int, prompt: Prompt) -> Prompt:
-        self._tokens[row] = self._binaries[bucket].prefill(prompt, row)
+        binaries = self._binaries[bucket]
+        self._tokens[row] = binaries.prefill(prompt, row, self.padding_token)
         self._lengths[row] = len(prompt)
+        self._logits = lambda: np.broadcast_to(binaries.prefill_logits, (self.batch_size, NUM_FIXED))
         return self._tokens
 
     def decode_step(self, bucket: int) -> Prompt:
-        self._tokens = self._binaries[bucket].decode(self._tokens, self._lengths)
+        binaries = self._binaries[bucket]
+        self._tokens = binaries.decode(self._tokens, self._lengths)
         self._lengths += 1
+        self._logits = lambda: binaries.decode_logits
         return self._tokens
+
+    def force(self, tokens: Prompt) -> None:
+        self._tokens = np.array(tokens, np.int32)
+
+    def fixed_logits(self) -> Logits:
+        """Behind a prefill every row has that prompt's."""
+        return np.array(self._logits(), np.float64)
+
+    @contextmanager
+    def probe_weights(self) -> Iterator[tuple[None, None]]:
+        """They are the engine's own: constants of its graphs, whose bits the device does not tell."""
+        yield None, None
 
     def move_caches(self, bucket: int, neighbour: int) -> None:
         self._binaries[bucket].copy_into(self._binaries[neighbour])

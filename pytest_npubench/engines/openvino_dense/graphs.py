@@ -8,6 +8,8 @@ of the decode request (`cache.py`). Every shape is fixed.
     prefill   prompt int32 [1, b], length int32 [1]          -> token int32 [1], keys and values [2, L, K, b, D]
     decode    tokens, lengths int32 [N], L x keys, L x values [N, K, b, D]
                                                              -> tokens int32 [N], keys and values [2, L, N, K, D]
+
+The last result of both are the logits of a few fixed tokens, float32 [1 or N, NUM_FIXED], which a check reads alone.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from pytest_npubench.engines.openvino_dense.layers import (
     rms_norm,
     rotation_tables,
 )
+from pytest_npubench.engines.probe import fixed_tokens
 from pytest_npubench.engines.shapes import DecoderShape
 
 Weights = Mapping[str, Any]
@@ -38,15 +41,17 @@ Weights = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """A graph's inputs, the logits [rows, vocab] in float32, the greedy tokens, and the keys and values it computed."""
+    """A graph's inputs, the logits [rows, vocab] in float32, the greedy tokens, the keys and values it computed, and
+    the logits of probe.fixed_tokens()."""
 
     parameters: tuple[Node, ...]
     logits: Node
     tokens: Node
     keys_values: Node
+    fixed_logits: Node
 
     def model(self) -> Any:
-        return ov.Model([self.tokens, self.keys_values], list(self.parameters), "decoder")
+        return ov.Model([self.tokens, self.keys_values, self.fixed_logits], list(self.parameters), "decoder")
 
 
 def prefill(shape: DecoderShape, weights: Weights, bucket: int) -> Graph:
@@ -117,7 +122,9 @@ def _graph(parameters: tuple[Node, ...], hidden: Node, packed: Node, shape: Deco
     logits = op.convert(op.matmul(normed, constant(table), False, True), ov.Type.f32)
     best = op.topk(logits, constant(np.array(1, np.int64)), 1, "max", "value", index_element_type="i32")
     tokens = reshape(best.output(1), (hidden.get_output_shape(0)[0],))
-    return Graph(parameters=parameters, logits=logits, tokens=tokens, keys_values=packed)
+    fixed = constant(np.array(fixed_tokens(shape.vocab_size), np.int64))
+    told = op.gather(logits, fixed, constant(np.array(1, np.int64)))
+    return Graph(parameters=parameters, logits=logits, tokens=tokens, keys_values=packed, fixed_logits=told)
 
 
 def _integers(dims: tuple[int, ...]) -> Node:

@@ -103,10 +103,10 @@ class NpuCompiler:
         return graphs.decode(request.shape, weights, request.batch_size, request.bucket).model()
 
     def _seeded(self, shape: DecoderShape, dtype: str) -> Any:
-        from pytest_npubench.engines.openvino_dense.weights import seeded_weights
+        from pytest_npubench.engines.openvino_dense.weights import graph_weights
 
         if self._weights[0] != (shape, dtype):
-            self._weights = (shape, dtype), seeded_weights(shape, dtype, seed=0)
+            self._weights = (shape, dtype), graph_weights(shape, dtype)
         return self._weights[1]
 
     def _compiled(self, model: Any, name: str) -> tuple[int, float]:

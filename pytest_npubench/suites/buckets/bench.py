@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_npubench.backends.protocol import Runtime, peak_memory_bytes
 from pytest_npubench.backends.telemetry import open_telemetry
 from pytest_npubench.backends.telemetry.state import Telemetry
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import failure_reason
-from pytest_npubench.campaign.visits import Round, Visit
+from pytest_npubench.campaign.visits import Round, Visit, columns_of
 from pytest_npubench.campaign.warmup import warm_up
 from pytest_npubench.engines.protocol import Canaries, Engine, Parts
+from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.predictors.compiler import PREDICTOR as COMPILER
 from pytest_npubench.predictors.two_point import check_pure
@@ -19,6 +22,9 @@ from pytest_npubench.suites.buckets.estimated_binaries import estimated
 from pytest_npubench.suites.buckets.plan import BucketPlan, mismatch
 from pytest_npubench.suites.buckets.points import BucketPoint, BucketVisit
 from pytest_npubench.suites.buckets.shared_visits import round_visits
+
+if TYPE_CHECKING:
+    from pytest_npubench.campaign.answer_visit import AnswerVisit
 
 # XLA's status, and what allocators say
 OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "allocate memory")
@@ -28,9 +34,15 @@ class BucketBench:
     """One engine with its buckets, and its canaries."""
 
     def __init__(
-        self, runtime: Runtime, plan: BucketPlan, make_engine: Callable[[Runtime, BucketPlan], Engine]
+        self,
+        runtime: Runtime,
+        plan: BucketPlan,
+        make_engine: Callable[[Runtime, BucketPlan], Engine],
+        folder: Path | None = None,
     ) -> None:
-        self._runtime, self._plan = runtime, plan
+        """folder: where references of answers are kept, None: nowhere."""
+        self._runtime, self._plan, self._folder = runtime, plan, folder
+        self._answers: AnswerVisit | None = None
         self._engine = make_engine(runtime, plan)
         self._telemetry: Telemetry | None = None
         self._has_energy = True
@@ -47,6 +59,7 @@ class BucketBench:
         lost = self._load_buckets(points, stage)
         failures = {point.name: reason for point in points if (reason := self._first(lost, point)) is not None}
         failures.update(self._load_moves(points, failures))
+        failures.update(self._check_answers(points, earlier, failures, stage))
         if COMPILER.name in self._plan.rivals:
             stage("reading the compiler's estimates")
             self._runtime.compiles[:] = estimated(self._runtime.compiles, self._engine, self._plan)
@@ -61,6 +74,8 @@ class BucketBench:
         lost: dict[int, str] = {}
         error: Exception | None = None
         touched = self._plan.touched(point for point in points if point.requests)
+        if any(point.answers for point in points):
+            touched = self._plan.buckets
         for index, bucket in enumerate(touched):
             stage(f"compiling bucket {bucket}")
             try:
@@ -84,9 +99,43 @@ class BucketBench:
                 found[point.name] = failure_reason(point.name, error)
         return found
 
+    def _check_answers(
+        self,
+        points: Sequence[BucketPoint],
+        earlier: Sequence[Round],
+        failures: Mapping[str, str],
+        stage: Callable[[str], None],
+    ) -> dict[str, str]:
+        """Before anything is timed, and not again where an earlier round has them. Nothing of it is timed."""
+        found: dict[str, str] = {}
+        for point in points:
+            if point.answers and point.name not in failures and not _is_in(earlier, point):
+                stage("checking answers")
+                try:
+                    self._answers = self._checked_answers()
+                except Exception as error:  # noqa: BLE001 - as for a bucket
+                    found[point.name] = failure_reason(point.name, error)
+        return found
+
+    def _checked_answers(self) -> AnswerVisit:
+        """Raises MeasurementError where the engine has none."""
+        from pytest_npubench.campaign.answer_visit import answer_visit
+        from pytest_npubench.engines.answer_reference import answer_reference
+        from pytest_npubench.engines.probe import probe_prompts
+
+        shape = dense_shape(self._plan.model)
+        prompts = probe_prompts(shape.vocab_size, self._plan.buckets)
+        answers = self._engine.answers(prompts)
+        if answers is None:
+            raise MeasurementError(f"unavailable: {self._engine.name} does not answer probe prompts")
+        reference = answer_reference(shape, self._plan.spec.dtype, prompts, self._folder)
+        return answer_visit(answers, reference, prompts)
+
     def _first(self, lost: Mapping[int, str], point: BucketPoint) -> str | None:
         """Why the smallest of a point's buckets that were lost was lost."""
         buckets = point.move or (self._plan.touched((point,)) if point.requests else ())
+        if point.answers:
+            buckets = self._plan.buckets
         return next((lost[bucket] for bucket in buckets if bucket in lost), None)
 
     def _load_alone(self, points: Sequence[BucketPoint]) -> dict[str, str]:
@@ -111,7 +160,9 @@ class BucketBench:
         return {point.name: reason for point in points if point.pure_bucket is not None or not point.warm_up}
 
     def warm_up(self, point: BucketPoint) -> tuple[float, bool]:
-        """Profile points warm a drawn batch: that one is run once."""
+        """Profile points warm a drawn batch: that one is run once. Answers are there already."""
+        if point.answers:
+            return 0.0, True
         if point.warm_up:
             return warm_up(lambda: self._time(point)[0])
         return self._time(point)[0], True
@@ -120,11 +171,13 @@ class BucketBench:
         self, points: Sequence[BucketPoint], measured: Measured, durations_s: Mapping[str, float]
     ) -> Mapping[str, int]:
         """Of what predictions rest on and are judged by."""
-        return round_visits(self._plan, points, measured, durations_s)
+        return planned_visits(self._plan, points, measured, durations_s)
 
     def sample(self, point: BucketPoint, round_index: int) -> Visit:
         """One timing, and of a batch what the engine declares of its buckets; of a profile point the joules that it
         took, by a counter that is read before and behind what is timed, and the peak of the device's memory."""
+        if point.answers and self._answers is not None:
+            return self._answers
         counts = point.pure_bucket is not None
         before_j = self._energy_j() if counts else None
         seconds, ran = self._time(point)
@@ -185,6 +238,18 @@ class BucketBench:
         if self._engine.parts is None:
             raise MeasurementError(f"unavailable: {self._engine.name} does not run its parts alone")
         return self._engine.parts
+
+
+def planned_visits(
+    plan: BucketPlan, points: Sequence[BucketPoint], measured: Measured, durations_s: Mapping[str, float]
+) -> dict[str, int]:
+    """How often the next round visits what predictions rest on (shared_visits.py), and answers, which one round tells."""
+    told = {point.name: 0 for point in points if point.answers and _is_in(measured.rounds, point)}
+    return {**round_visits(plan, points, measured, durations_s), **told}
+
+
+def _is_in(rounds: Iterable[Round], point: BucketPoint) -> bool:
+    return any(columns_of(row, point.name) for row in rounds)
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -60,8 +60,10 @@ def fitting_buckets(plan: BucketPlan, room: MemoryRoom) -> tuple[int, ...]:
 
 
 def needed_buckets(case: Case, kind: CaseKind[Any], plan: BucketPlan) -> tuple[int, ...]:
-    """The buckets that a case's points run in or move between; none for canary kernels."""
+    """The buckets that a case's points run in or move between; none for canary kernels, all for answers."""
     points: tuple[BucketPoint, ...] = kind.points(case, plan)  # type: ignore[assignment]  # those of a BucketPlan
+    if any(point.answers for point in points):
+        return plan.buckets
     moved = {bucket for point in points if point.move for bucket in point.move}
     return tuple(sorted(moved | set(plan.touched(point for point in points if point.requests))))
 

@@ -18,6 +18,7 @@ from pytest_npubench.campaign.plan import EnginePlan
 from pytest_npubench.core.measurement import Phase, Request
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.suites.buckets.points import (
+    ANSWERS,
     NUM_PAIR_STEPS,
     BucketPoint,
     Variant,
@@ -61,6 +62,8 @@ class BucketService:
     """Whether weights and caches of all buckets lie on our device at once, as suites.buckets.memory counts them."""
     pads_decode: ClassVar[bool] = True
     """Whether a decode step runs at the length of a bucket of the plan."""
+    tells_answers: ClassVar[bool] = False
+    """Whether the engine answers probe prompts (engines.protocol.Engine.answers)."""
     has_slots: ClassVar[bool] = False
     """Whether it can serve requests as they arrive (engines.slot_executor)."""
     compares_engines: ClassVar[bool] = False
@@ -161,6 +164,8 @@ class BucketPlan(EnginePlan):
             return self.is_online and kind == ONLINE
         if self.is_search or kind in SEARCHES:
             return self.is_search and kind in SEARCHES
+        if kind == ANSWERS:
+            return self.service.tells_answers
         if kind == COVERAGE:
             return self.has_many_batches and self.service.pads_decode
         if kind == FUSION:

@@ -17,6 +17,8 @@ PEAK = "peak_bytes"
 SERVED = "served/"
 PAIR = "pair/"
 PROFILE = re.compile(r"profile/(\d{1,9})/(\d{1,9})")
+ANSWERS = "answers"
+UNTIMED = (SERVED, PAIR, f"{ANSWERS}/")
 MOVE = re.compile(r"move/(\d{1,9})/(\d{1,9})")
 VISIT_S = 0.5
 MAX_VISITS = 6
@@ -51,7 +53,8 @@ class Variant:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketPoint:
     """One thing to time: a batch of requests end to end, a move of the KV cache between neighbouring buckets, a canary
-    kernel by its name, or requests of a workload that are served as they arrive. With both `requests` and `workload` it
+    kernel by its name, or requests of a workload that are served as they arrive. `answers` is no timing: the check of
+    the engine's answers (engines.probe), made once while the campaign is loaded and told by the first round. With both `requests` and `workload` it
     is a pair of requests, with pauses as that workload has them (pairs.py).
 
     `pure_bucket` names the one bucket the batch must stay in; leaving it makes the point fail (LENS, section 4.3).
@@ -69,12 +72,15 @@ class BucketPoint:
     pure_bucket: int | None = None
     variant: Variant | None = None
     part: Part | None = None
+    answers: bool = False
     beside: bool = False
     warm_up: bool = True
     visit_s: float = VISIT_S
 
     def visits(self, duration_s: float) -> int:
         """How often one round visits the point when it takes so long: 1 to 6 times; once where requests are served."""
+        if self.answers:
+            return 1
         if self.workload:
             return NUM_PAIRS if self.requests else 1
         return max(1, min(MAX_VISITS, int(self.visit_s / duration_s) if duration_s > 0 else MAX_VISITS))
@@ -175,7 +181,7 @@ def seconds_in(row: Round) -> dict[str, tuple[float, ...]]:
             _is_declared(name)
             or name.endswith((f"/{ENERGY}", f"/{PEAK}"))
             or f"/{RAN}" in name
-            or name.startswith((SERVED, PAIR))
+            or name.startswith(UNTIMED)
         )
     }
 

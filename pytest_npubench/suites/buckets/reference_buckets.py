@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 class ReferenceBuckets(BucketService):
+    tells_answers = True
     has_slots = True
     compares_engines = True
 
@@ -27,7 +28,7 @@ class ReferenceBuckets(BucketService):
         if not plan.is_online:
             from pytest_npubench.suites.buckets.variant_bench import VariantBench
 
-            return VariantBench(runtime, plan, static_bucket_engine)
+            return VariantBench(runtime, plan, static_bucket_engine, folder)
         from pytest_npubench.suites.buckets.online_bench import OnlineBench
 
         return OnlineBench(runtime, plan, static_bucket_engine(runtime, plan))

@@ -1,0 +1,154 @@
+"""Whether an engine's answers are right, by limits that no accepted session is needed for, and the metrics by which
+later sessions are held against this one.
+
+A limit is a multiple of what rounding alone does (engines/answer_reference.py): 4 in fp32, where two stacks differ by
+up to 2, and 2 below it, where every bit of the rounding model is used. Distances from the reference are held to it in
+the root mean square, and one by one to the same multiple of the largest. Pairs that mean the same must agree, and
+changed prompts must differ, by that largest one.
+
+Worked example: a rounding of 4e-6 and at most 1.1e-5 in fp32: 5.7e-6 from float64 with at most 2.2e-5 is right (1.6e-5
+and 4.4e-5 are allowed), and so is a repeat with junk behind its prompts that moves 3e-6; int8 weights (0.013) are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pytest_npubench.campaign.answer_visit import NO_PAIR, AnswerVisit, Pairs
+from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
+
+if TYPE_CHECKING:
+    from pytest_npubench.verdict import Verdict
+
+FP32_FACTOR, FACTOR = 4.0, 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswersDetail:
+    """`error` is the distance from float64, None without a reference, `limit` what is allowed. num_pairs were held
+    against each other; `inconsistent` says of those beyond the limit, by name, at which prompt lengths. `farthest` is
+    the largest distance of each kind of pair that must agree, `nearest` the smallest of each that must differ."""
+
+    dtype: str
+    lengths: tuple[int, ...]
+    limit: float
+    error: float | None = None
+    largest_error: float | None = None
+    largest_limit: float = 0.0
+    num_pairs: int = 0
+    inconsistent: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    farthest: Mapping[str, float] = field(default_factory=dict)
+    nearest: Mapping[str, float] = field(default_factory=dict)
+
+
+def judge_answers(visit: AnswerVisit, dtype: str) -> Judgement:
+    """Of one check of an engine that computes in a dtype."""
+    factor = FP32_FACTOR if dtype == "fp32" else FACTOR
+    detail = _detail(visit, dtype, factor)
+    wrong = sum(map(len, detail.inconsistent.values()))
+    metrics = [
+        Metric(name="answer_change", unit="", value=0.0, samples=visit.logits, gate="answers", margin=detail.limit),
+        Metric(name="inconsistent_pairs", unit="", value=float(wrong), gate="exact"),
+    ]
+    if detail.error is not None:
+        metrics.append(Metric(name="answer_error", unit="", value=detail.error, gate="accuracy"))
+    if visit.weights_bits is not None:
+        metrics.append(Metric(name="weights_bits", unit="", value=float(visit.weights_bits), gate="identical"))
+    return Judgement(verdict=_verdict(visit, detail, wrong), what="answers", metrics=tuple(metrics), detail=detail)
+
+
+def where_beyond(apart: Iterable[float], lengths: tuple[int, ...], num_positions: int, limit: float) -> str:
+    """In words, which of the answers lie farther apart than that: distances of prompt by prompt, of each its prefill's
+    and one for each step. Empty where none does.
+
+    Worked example: two prompts of 5 and 120 tokens with (0, 0, 9) and (0, 0, 0) beyond 1: "only prompts of 5 tokens,
+    from step 2; prefill agrees"."""
+    values = list(apart)
+    rows = [values[start : start + num_positions] for start in range(0, len(values), num_positions)]
+    beyond = {
+        length: [place for place, value in enumerate(row) if not value <= limit]
+        for length, row in zip(lengths, rows, strict=False)
+    }
+    places = [place for row in beyond.values() for place in row]
+    if not places:
+        return ""
+    hit = [length for length, row in beyond.items() if row]
+    prompts = "at all prompts" if len(hit) == len(rows) else f"only prompts of {_listed(hit)} tokens"
+    if min(places) > 0:
+        return f"{prompts}, from step {min(places)}; prefill agrees"
+    return f"{prompts}; steps agree" if max(places) == 0 else prompts
+
+
+def _detail(visit: AnswerVisit, dtype: str, factor: float) -> AnswersDetail:
+    most = factor * visit.largest_rounding
+    agree, differ = _known(visit.agree), _known(visit.differ)
+    inconsistent = {
+        **{name: _lengths(visit, apart, lambda one: not one <= most) for name, apart in visit.agree.items()},
+        **{f"changed {name}": _lengths(visit, apart, lambda one: one <= most) for name, apart in visit.differ.items()},
+    }
+    squares = [error * error for error in visit.errors]
+    return AnswersDetail(
+        dtype=dtype,
+        lengths=visit.lengths,
+        limit=factor * visit.rounding,
+        error=(sum(squares) / len(squares)) ** 0.5 if squares else None,
+        largest_error=max(visit.errors, default=None),
+        largest_limit=most,
+        num_pairs=sum(map(len, (*agree.values(), *differ.values()))),
+        inconsistent={name: lengths for name, lengths in inconsistent.items() if lengths},
+        farthest={name: max(apart) for name, apart in agree.items()},
+        nearest={name: min(apart) for name, apart in differ.items()},
+    )
+
+
+def _verdict(visit: AnswerVisit, detail: AnswersDetail, wrong: int) -> Verdict:
+    """Passed or failed by the limits, in words of answers."""
+    differing = visit.weights_bits is not None and visit.weights_bits != visit.made_bits
+    gates = [
+        Gate(metric="inconsistent_pairs", value=wrong, limit=0),
+        Gate(metric="weights of other bits than the host made", value=float(differing), limit=0),
+    ]
+    if detail.error is not None and detail.largest_error is not None:
+        gates.append(Gate(metric="answer_error", value=detail.error, limit=detail.limit))
+        gates.append(Gate(metric="largest answer_error", value=detail.largest_error, limit=detail.largest_limit))
+    verdict = judge_gates(tuple(gates))
+    said = [_error_words(visit, detail), _pair_words(detail), "weights changed" if differing else ""]
+    return replace(verdict, reason="; ".join(filter(None, said)))
+
+
+def _error_words(visit: AnswerVisit, detail: AnswersDetail) -> str:
+    if detail.error is None or detail.largest_error is None:
+        return (
+            "" if detail.inconsistent else "answers consistent, not compared: no reference of this model is affordable"
+        )
+    allowed = f"allowed {detail.limit:.2g} in {detail.dtype} (rounding)"
+    if detail.error <= detail.limit and detail.largest_error <= detail.largest_limit:
+        return f"answers right: {detail.error:.2g} from float64, {allowed}"
+    where = where_beyond(visit.errors, detail.lengths, visit.num_positions, detail.largest_limit)
+    most = f"at most {detail.largest_error:.2g}, allowed {detail.largest_limit:.2g}"
+    return f"answers wrong: {detail.error:.2g} from float64, {allowed}; {most}" + (f"; {where}" if where else "")
+
+
+def _pair_words(detail: AnswersDetail) -> str:
+    if not detail.inconsistent:
+        return f"{detail.num_pairs} pairs consistent"
+    told = [f"{name}, prompts of {_listed(lengths)} tokens" for name, lengths in detail.inconsistent.items()]
+    wrong = sum(map(len, detail.inconsistent.values()))
+    return f"{wrong} of {detail.num_pairs} pairs inconsistent: {'; '.join(told)}"
+
+
+def _known(pairs: Pairs) -> dict[str, list[float]]:
+    """Without prompts that have no such pair."""
+    return {name: found for name, apart in pairs.items() if (found := [one for one in apart if one != NO_PAIR])}
+
+
+def _lengths(visit: AnswerVisit, apart: Iterable[float], is_wrong: Callable[[float], bool]) -> tuple[int, ...]:
+    """Of the prompts whose pair is wrong."""
+    return tuple(length for length, one in zip(visit.lengths, apart, strict=True) if one != NO_PAIR and is_wrong(one))
+
+
+def _listed(lengths: Iterable[int]) -> str:
+    return ", ".join(map(str, lengths))

@@ -1,0 +1,163 @@
+"""Walks the probe prompts through static buckets and holds an engine's answers against each other.
+
+The first walk gives the answers: prompts of one bucket in batches, each prefilled where it belongs and forced on token
+by token, across a move where its cache outgrows the bucket. Rows that are left over repeat prompts of the batch. Pairs
+that mean the same and must agree:
+
+    another row       a prompt that a batch repeats, beside itself
+    other neighbours  batches made up anew, their rows turned by one
+    junk              pads of another token than 0, and caches that other prompts filled to the end before
+    another bucket    each batch from its first prompt on in the next larger bucket, so that it does not move
+    prefill           the last forced token's answer, by a prefill of all tokens before it
+
+and, of each prompt, changes after which the prefill must answer something else: its first half, and its second half but
+for the last token. A single token may change less than bf16 rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_npubench.core.buckets import bucket_of
+from pytest_npubench.engines.answers import Answers, Logits, distances
+from pytest_npubench.engines.probe import NUM_FIXED, ProbePrompts
+from pytest_npubench.engines.request_batch import Prompt
+from pytest_npubench.engines.run_trace import RunTrace
+
+if TYPE_CHECKING:
+    from pytest_npubench.engines.static_buckets import StaticBuckets
+
+Batch = tuple[int, ...]
+"""The prompt of each row, by its index."""
+Edit = Callable[[Prompt], slice]
+
+
+class AnswerWalk:
+    """One engine with probe weights in its own ones' place, all buckets loaded."""
+
+    def __init__(self, engine: StaticBuckets, prompts: ProbePrompts) -> None:
+        self._engine, self._prompts = engine, prompts
+
+    def answers(self) -> Answers:
+        """All walks. Nothing is timed."""
+        indices = range(len(self._prompts.lengths))
+        batches = self._batches(indices)
+        logits, again = self._walk(batches)
+        agree = {"another row": again} if np.isfinite(again).any() else {}
+        if self._engine.batch_size > 1:
+            turned = [(*batch[1:], batch[0]) for batch in self._batches(tuple(reversed(indices)))]
+            agree["other neighbours"] = _farthest(self._walk(turned)[0], logits)
+        self._fill_with_junk()
+        self._engine.padding_token = self._prompts.junk
+        try:
+            agree["junk"] = _farthest(self._walk(batches)[0], logits)
+            agree["another bucket"] = _farthest(self._walk(batches, from_next=True)[0], logits)
+            whole = [np.concatenate([self._prompts.prompt(index), self._prompts.forced(index)]) for index in indices]
+            agree["prefill"] = distances(self._prefills(whole), logits[:, -1])
+        finally:
+            self._engine.padding_token = 0
+        edits = {"first half": _first_half, "second half": _second_half}
+        differ = {name: distances(self._edited(edit), logits[:, 0]) for name, edit in edits.items()}
+        return Answers(logits=logits, agree=agree, differ=differ)
+
+    def _batches(self, indices: Sequence[int]) -> list[Batch]:
+        """Of prompts whose first step runs in one bucket: the smaller buckets' binaries decode as well."""
+        size, batches = self._engine.batch_size, list[Batch]()
+        for _, group in groupby(
+            indices, lambda index: bucket_of(self._engine.buckets, self._prompts.lengths[index] + 1)
+        ):
+            own = tuple(group)
+            batches += [_filled(own[start : start + size], size) for start in range(0, len(own), size)]
+        return batches
+
+    def _walk(self, batches: Iterable[Batch], *, from_next: bool = False) -> tuple[Logits, Logits]:
+        """Answers [prompts, positions, NUM_FIXED], and how far repeats of a prompt in its batch lie from it [prompts].
+        from_next leaves out batches that begin in the largest bucket: not a number."""
+        number = len(self._prompts.lengths)
+        logits = np.full((number, self._prompts.num_positions, NUM_FIXED), np.nan)
+        again = np.full(number, np.nan)
+        for batch in batches:
+            first = self._bucket(min(self._prompts.lengths[index] for index in batch))
+            buckets = self._engine.buckets
+            if from_next and first == buckets[-1]:
+                continue
+            rows = self._batch(batch, buckets[buckets.index(first) + 1] if from_next else first)
+            for row, index in enumerate(batch):
+                if (earlier := batch.index(index)) == row:
+                    logits[index] = rows[row]
+                else:
+                    again[index] = np.fmax(again[index], distances(rows[row], rows[earlier]).max())
+        return logits, again
+
+    def _batch(self, batch: Batch, bucket: int) -> Logits:
+        """Answers [rows, positions, NUM_FIXED] of one batch that begins in a bucket."""
+        engine, prompts, trace = self._engine, self._prompts, RunTrace()
+        rows = np.empty((len(batch), prompts.num_positions, NUM_FIXED))
+        engine.begin(bucket)
+        for row in sorted(range(len(batch)), key=lambda row: prompts.lengths[batch[row]]):
+            prompt = prompts.prompt(batch[row])
+            bucket = engine.grow(bucket, len(prompt), trace)
+            engine.prefill_row(bucket, row, prompt)
+            rows[row, 0] = engine.fixed_logits()[row]
+        longest = max(prompts.lengths[index] for index in batch)
+        for step, tokens in enumerate(np.stack([prompts.forced(index) for index in batch], axis=1)):
+            bucket = engine.grow(bucket, longest + step + 1, trace)
+            engine.force(tokens)
+            engine.decode_step(bucket)
+            rows[:, step + 1] = engine.fixed_logits()
+        engine.end(bucket)
+        return rows
+
+    def _prefills(self, asked: Sequence[Prompt]) -> Logits:
+        """The answer behind each of these prompts [prompts, NUM_FIXED], one batch each, in its last row."""
+        engine, row = self._engine, self._engine.batch_size - 1
+        found = np.empty((len(asked), NUM_FIXED))
+        for index, prompt in enumerate(asked):
+            bucket = self._bucket(len(prompt))
+            engine.begin(bucket)
+            engine.prefill_row(bucket, row, prompt)
+            found[index] = engine.fixed_logits()[row]
+            engine.end(bucket)
+        return found
+
+    def _edited(self, edit: Edit) -> Logits:
+        """The answers behind prompts whose tokens were changed there."""
+        changed = [self._prompts.prompt(index).copy() for index in range(len(self._prompts.lengths))]
+        for prompt in changed:
+            place = edit(prompt)
+            prompt[place] = (prompt[place] + 1) % self._prompts.junk
+        return self._prefills(changed)
+
+    def _fill_with_junk(self) -> None:
+        """Every row of every bucket's cache, to the end."""
+        engine = self._engine
+        for bucket in engine.buckets:
+            engine.begin(bucket)
+            for row in range(engine.batch_size):
+                engine.prefill_row(bucket, row, self._prompts.texts[0][:bucket][::-1])
+            engine.end(bucket)
+
+    def _bucket(self, tokens: int) -> int:
+        return bucket_of(self._engine.buckets, tokens)
+
+
+def _filled(own: Batch, size: int) -> Batch:
+    return tuple(own[row % len(own)] for row in range(size))
+
+
+def _farthest(answers: Logits, others: Logits) -> Logits:
+    """Of each prompt [prompts], over its positions."""
+    farthest: Logits = distances(answers, others).max(axis=-1)
+    return farthest
+
+
+def _first_half(prompt: Prompt) -> slice:
+    return slice(0, len(prompt) // 2)
+
+
+def _second_half(prompt: Prompt) -> slice:
+    return slice(len(prompt) // 2, len(prompt) - 1)
