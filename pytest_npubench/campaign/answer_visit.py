@@ -1,11 +1,11 @@
-"""What one check of an engine's answers leaves in a round: its answers, its pairs, and how far it is from the reference.
+"""What one check of an engine's answers leaves in a round: answers, pairs, and how far it is from the reference.
 
 Numbers have 6 significant digits: rounding of float32 moves an answer by more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,6 +13,7 @@ from pytest_npubench.campaign.visits import Columns, Visit
 from pytest_npubench.errors import MeasurementError
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
     from pytest_npubench.engines.answer_reference import AnswerReference
@@ -101,8 +102,8 @@ def answer_visit(answers: Answers, reference: AnswerReference, prompts: ProbePro
 
     logits = answers.logits
     if not np.isfinite(logits).all():
-        raise MeasurementError(f"answers are not finite at {_count(~np.isfinite(logits).all(axis=-1))}")
-    silent = np.ptp(logits, axis=-1) == 0
+        raise MeasurementError(f"answers are not finite at {_count(np.asarray(~np.isfinite(logits).all(axis=-1)))}")
+    silent = np.asarray(np.ptp(logits, axis=-1) == 0)
     if silent.any():
         raise MeasurementError(f"answers say nothing: all logits are alike at {_count(silent)}")
     referenced = logits[: reference.num_prompts]
@@ -123,5 +124,5 @@ def _count(positions: npt.NDArray[np.bool_]) -> str:
     return f"{int(positions.sum())} of {positions.size} positions"
 
 
-def _digits(values: npt.NDArray[np.float64]) -> Sequence[float]:
+def _digits(values: npt.NDArray[np.float64]) -> tuple[float, ...]:
     return tuple(float(f"{value:.6g}") for value in values.ravel())

@@ -24,6 +24,7 @@ from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint, Progress, campaign_digest
 from pytest_npubench.campaign.rounds import failure_reason, measure_round, num_visits
+from pytest_npubench.campaign.visits import columns_of
 from pytest_npubench.campaign.watch import Watch, Watched
 from pytest_npubench.errors import DeviceUnavailableError, JournalError
 from pytest_npubench.store.journal import Journal

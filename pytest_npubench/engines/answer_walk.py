@@ -17,8 +17,8 @@ for the last token. A single token may change less than bf16 rounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,17 +27,22 @@ from pytest_npubench.engines.answers import Answers, Logits, distances
 from pytest_npubench.engines.probe import NUM_FIXED, ProbePrompts
 from pytest_npubench.engines.request_batch import Prompt
 from pytest_npubench.engines.run_trace import RunTrace
-
-if TYPE_CHECKING:
-    from pytest_npubench.engines.static_buckets import StaticBuckets
+from pytest_npubench.engines.static_buckets import StaticBuckets
 
 Batch = tuple[int, ...]
 """The prompt of each row, by its index."""
 Edit = Callable[[Prompt], slice]
 
 
-class AnswerWalk:
-    """One engine with probe weights in its own ones' place, all buckets loaded."""
+def walked_answers(engine: StaticBuckets, prompts: ProbePrompts) -> Answers:
+    """By the binaries that are timed, with probe weights in the place of the engine's own."""
+    engine.load(engine.buckets)
+    with engine.probe_weights() as (weights_bits, made_bits):
+        return replace(_AnswerWalk(engine, prompts).answers(), weights_bits=weights_bits, made_bits=made_bits)
+
+
+class _AnswerWalk:
+    """One engine on probe weights, all buckets loaded."""
 
     def __init__(self, engine: StaticBuckets, prompts: ProbePrompts) -> None:
         self._engine, self._prompts = engine, prompts

@@ -15,7 +15,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -28,8 +27,7 @@ from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pytest_npubench.engines.answers import Answers, Logits
-    from pytest_npubench.engines.probe import ProbePrompts
+    from pytest_npubench.engines.answers import Logits
 
 
 class StaticBuckets(Engine):
@@ -87,14 +85,6 @@ class StaticBuckets(Engine):
         trace = RunTrace()
         self.end(self.grow(from_bucket, to_bucket, trace))
         return trace.finish().moves[-1]
-
-    def answers(self, prompts: ProbePrompts) -> Answers:
-        """By the binaries that are timed, on probe weights (answer_walk.py)."""
-        from pytest_npubench.engines.answer_walk import AnswerWalk
-
-        self.load(self.buckets)
-        with self.probe_weights() as bits:
-            return replace(AnswerWalk(self, prompts).answers(), weights_bits=bits[0], made_bits=bits[1])
 
     # -- what a decoder does with its binaries; the buckets are loaded
 

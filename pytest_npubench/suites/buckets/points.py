@@ -53,9 +53,9 @@ class Variant:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketPoint:
     """One thing to time: a batch of requests end to end, a move of the KV cache between neighbouring buckets, a canary
-    kernel by its name, or requests of a workload that are served as they arrive. `answers` is no timing: the check of
-    the engine's answers (engines.probe), made once while the campaign is loaded and told by the first round. With both `requests` and `workload` it
-    is a pair of requests, with pauses as that workload has them (pairs.py).
+    kernel by its name, or requests of a workload that are served as they arrive. With both `requests` and `workload` it
+    is a pair of requests, with pauses as that workload has them (pairs.py). `answers` is no timing: the check of the
+    engine's answers (engines/probe.py), which is made while the campaign is loaded and told by its first round.
 
     `pure_bucket` names the one bucket the batch must stay in; leaving it makes the point fail (LENS, section 4.3).
     `variant` names the engine where a campaign has several. `part` is what runs alone instead of a batch.

@@ -1,7 +1,7 @@
 """Whether the engine still answers as its model does: the one case of a campaign that times nothing.
 
-Before anything is timed, the timed binaries run fixed prompts on weights that every machine makes alike (engines/probe.py).
-Limits that rounding sets are kept without any accepted session; with one, later answers are held against it too.
+Before anything is timed, the timed binaries run fixed prompts on weights that every machine makes alike
+(engines/probe.py). Limits that rounding sets need no accepted session; with one, later answers are held against it too.
 """
 
 from __future__ import annotations
