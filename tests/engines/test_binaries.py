@@ -88,7 +88,8 @@ def test_prefill_and_decode_write_in_place(serve: Callable[[str], Served]) -> No
     engine = serve("tied").engine
     engine.load((16,))
     prompt = np.ones(16, np.int32), np.int32(5)
-    state = DecoderState(engine._new_caches(16), engine._new_vector(), engine._new_vector())
+    engine.begin(16)
+    state: DecoderState = engine._state._replace(caches=engine._new_caches(16))
     first = engine._prefill[16](engine._weights, state, *prompt, np.int32(0))
     places = addresses(first.caches)
     second = engine._prefill[16](engine._weights, first, *prompt, np.int32(1))

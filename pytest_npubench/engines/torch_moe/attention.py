@@ -75,4 +75,4 @@ def attention(
     kv.keys[layer].index_copy_(0, batch.slots, key)
     kv.values[layer].index_copy_(0, batch.slots, value)
     mixed = kernel.attend(query, key, value, prepared, kv, layer, layer_window(shape, layer), weights.sinks)
-    return product(mixed.view(len(hidden), num_heads * shape.head_dim), weights.out, weights.out_bias)
+    return product(mixed.reshape(len(hidden), num_heads * shape.head_dim), weights.out, weights.out_bias)

@@ -125,10 +125,11 @@ class BucketBench:
 
         shape = dense_shape(self._plan.model)
         prompts = probe_prompts(shape.vocab_size, self._plan.buckets)
+        kept = None if self._folder is None else self._folder / "answer-references"
         answers = self._engine.answers(prompts)
         if answers is None:
             raise MeasurementError(f"unavailable: {self._engine.name} does not answer probe prompts")
-        reference = answer_reference(shape, self._plan.spec.dtype, prompts, self._folder)
+        reference = answer_reference(shape, self._plan.spec.dtype, prompts, kept)
         return answer_visit(answers, reference, prompts)
 
     def _first(self, lost: Mapping[int, str], point: BucketPoint) -> str | None:

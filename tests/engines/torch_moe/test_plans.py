@@ -43,6 +43,15 @@ def test_tokens_do_not_depend_on_the_plans(shape: Any, seed: int) -> None:
     assert ran[-1].outcome.hidden_bytes == 0
 
 
+def test_torch_s_math_attention_gives_the_same_tokens() -> None:
+    """Its results of a prompt lie in memory in another order than those of the flash backend."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    name = QWEN_DENSE.name
+    with sdpa_kernel(SDPBackend.MATH):
+        assert whole(engine(name), 8, *LENGTHS[8]) == alone(name)[8]
+
+
 def test_tokens_are_not_all_the_same() -> None:
     """Else the property above says little."""
     for shape in SHAPES:
