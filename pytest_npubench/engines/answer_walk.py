@@ -1,8 +1,8 @@
 """Walks the probe prompts through static buckets and holds an engine's answers against each other.
 
 The first walk gives the answers: prompts of one bucket in batches, each prefilled where it belongs and forced on token
-by token, across a move where its cache outgrows the bucket. Rows that are left over repeat prompts of the batch. Pairs
-that mean the same and must agree:
+by token, across a move where its cache outgrows the bucket. Rows that are left over repeat prompts of the batch, all of
+them in the smallest bucket, and up to eight elsewhere. Pairs that mean the same and must agree:
 
     another row       a prompt that a batch repeats, beside itself
     other neighbours  batches made up anew, their rows turned by one
@@ -16,7 +16,9 @@ for the last token. A single token may change less than bf16 rounds.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import groupby
 
@@ -24,7 +26,7 @@ import numpy as np
 
 from pytest_npubench.core.buckets import bucket_of
 from pytest_npubench.engines.answers import Answers, Logits, distances
-from pytest_npubench.engines.probe import NUM_FIXED, ProbePrompts
+from pytest_npubench.engines.probe import NUM_FIXED, NUM_PROMPTS, ProbePrompts
 from pytest_npubench.engines.request_batch import Prompt
 from pytest_npubench.engines.run_trace import RunTrace
 from pytest_npubench.engines.static_buckets import StaticBuckets
@@ -34,17 +36,33 @@ Batch = tuple[int, ...]
 Edit = Callable[[Prompt], slice]
 
 
-def walked_answers(engine: StaticBuckets, prompts: ProbePrompts) -> Answers:
-    """By the binaries that are timed, with probe weights in the place of the engine's own."""
-    engine.load(engine.buckets)
-    with engine.probe_weights() as (weights_bits, made_bits):
-        return replace(_AnswerWalk(engine, prompts).answers(), weights_bits=weights_bits, made_bits=made_bits)
+class AnsweringBuckets(StaticBuckets):
+    """Static buckets whose binaries tell the logits of a few fixed tokens beside the greedy ones."""
+
+    def answers(self, prompts: ProbePrompts) -> Answers:
+        """By the binaries that are timed, with probe weights in the place of the engine's own."""
+        self.load(self.buckets)
+        with self.probe_weights() as (weights_bits, made_bits):
+            return replace(_AnswerWalk(self, prompts).answers(), weights_bits=weights_bits, made_bits=made_bits)
+
+    @abstractmethod
+    def force(self, tokens: Prompt) -> None:
+        """Let these, int32 [batch_size], be the last tokens of all rows: what the next step takes."""
+
+    @abstractmethod
+    def fixed_logits(self) -> Logits:
+        """Logits of probe.fixed_tokens() behind every row's last token [batch_size, NUM_FIXED]."""
+
+    @abstractmethod
+    def probe_weights(self) -> AbstractContextManager[tuple[int | None, int | None]]:
+        """Within it the weights are those of probe.py, behind it the engine's own again. Gives the checksum of their
+        bits where the device holds them and of what the host made, None where the engine cannot tell."""
 
 
 class _AnswerWalk:
     """One engine on probe weights, all buckets loaded."""
 
-    def __init__(self, engine: StaticBuckets, prompts: ProbePrompts) -> None:
+    def __init__(self, engine: AnsweringBuckets, prompts: ProbePrompts) -> None:
         self._engine, self._prompts = engine, prompts
 
     def answers(self) -> Answers:
@@ -79,6 +97,11 @@ class _AnswerWalk:
             batches += [_filled(own[start : start + size], size) for start in range(0, len(own), size)]
         return batches
 
+    def _num_rows(self, bucket: int) -> int:
+        """That are filled: all in the smallest bucket, where a prefill takes least."""
+        size = self._engine.batch_size
+        return size if bucket == self._engine.buckets[0] else min(size, NUM_PROMPTS)
+
     def _walk(self, batches: Iterable[Batch], *, from_next: bool = False) -> tuple[Logits, Logits]:
         """Answers [prompts, positions, NUM_FIXED], and how far repeats of a prompt in its batch lie from it [prompts].
         from_next leaves out batches that begin in the largest bucket: not a number."""
@@ -111,9 +134,9 @@ class _AnswerWalk:
         longest = max(prompts.lengths[index] for index in batch)
         for step, tokens in enumerate(np.stack([prompts.forced(index) for index in batch], axis=1)):
             bucket = engine.grow(bucket, longest + step + 1, trace)
-            engine.force(tokens)
+            engine.force(np.resize(tokens, engine.batch_size))  # rows that are not filled take what they take
             engine.decode_step(bucket)
-            rows[:, step + 1] = engine.fixed_logits()
+            rows[:, step + 1] = engine.fixed_logits()[: len(batch)]
         engine.end(bucket)
         return rows
 
@@ -138,11 +161,11 @@ class _AnswerWalk:
         return self._prefills(changed)
 
     def _fill_with_junk(self) -> None:
-        """Every row of every bucket's cache, to the end."""
+        """The rows of every bucket's cache that are filled, to the end."""
         engine = self._engine
         for bucket in engine.buckets:
             engine.begin(bucket)
-            for row in range(engine.batch_size):
+            for row in range(self._num_rows(bucket)):
                 engine.prefill_row(bucket, row, self._prompts.texts[0][:bucket][::-1])
             engine.end(bucket)
 

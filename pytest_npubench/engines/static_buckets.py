@@ -14,9 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from pytest_npubench.core.buckets import bucket_of
 from pytest_npubench.core.measurement import Move, Phase, Request, Run
@@ -25,9 +23,6 @@ from pytest_npubench.engines.request_batch import Generation, Prompt, as_request
 from pytest_npubench.engines.run_trace import RunTrace
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pytest_npubench.engines.answers import Logits
 
 
 class StaticBuckets(Engine):
@@ -104,19 +99,6 @@ class StaticBuckets(Engine):
     @abstractmethod
     def decode_step(self, bucket: int) -> Prompt:
         """One step of all rows; fetch their tokens, int32 [batch_size]."""
-
-    @abstractmethod
-    def force(self, tokens: Prompt) -> None:
-        """Let these, int32 [batch_size], be the last tokens of all rows: what the next step takes."""
-
-    @abstractmethod
-    def fixed_logits(self) -> Logits:
-        """Logits of probe.fixed_tokens() behind every row's last token [batch_size, NUM_FIXED]."""
-
-    @abstractmethod
-    def probe_weights(self) -> AbstractContextManager[tuple[int | None, int | None]]:
-        """Within it the weights are those of probe.py, behind it the engine's own again. Gives the checksum of their
-        bits where the device holds them and of what the host made, None where the engine cannot tell."""
 
     @abstractmethod
     def move_caches(self, bucket: int, neighbour: int) -> None:

@@ -15,22 +15,21 @@ import numpy as np
 
 from pytest_npubench.core.buckets import check_buckets
 from pytest_npubench.core.measurement import CompileRecord
-from pytest_npubench.engines.answer_walk import walked_answers
-from pytest_npubench.engines.answers import Answers, Logits
+from pytest_npubench.engines.answer_walk import AnsweringBuckets
+from pytest_npubench.engines.answers import Logits
 from pytest_npubench.engines.canary_kernels import CanaryKernels
 from pytest_npubench.engines.jax_dense.binaries import Binary, DecoderBinaries
 from pytest_npubench.engines.jax_dense.forward import Caches, DecoderState
 from pytest_npubench.engines.jax_dense.operators import DecoderOperators
 from pytest_npubench.engines.jax_dense.parts import DecoderParts
-from pytest_npubench.engines.probe import ProbePrompts, probe_weights, weights_bits
+from pytest_npubench.engines.probe import probe_weights, weights_bits
 from pytest_npubench.engines.protocol import Canaries, Compiler, Parts
 from pytest_npubench.engines.request_batch import Prompt
 from pytest_npubench.engines.shapes import DecoderShape
-from pytest_npubench.engines.static_buckets import StaticBuckets
 from pytest_npubench.errors import ConfigError, MeasurementError
 
 
-class StaticBucketEngine(StaticBuckets):
+class StaticBucketEngine(AnsweringBuckets):
     """See the module. Raises ConfigError for a bucket set, dtype or device count the shape cannot have."""
 
     name = "jax-dense"
@@ -125,9 +124,6 @@ class StaticBucketEngine(StaticBuckets):
     def decode_step(self, bucket: int) -> Prompt:
         self._state = self._decode[bucket](self._weights, self._state)
         return np.asarray(self._state.tokens)
-
-    def answers(self, prompts: ProbePrompts) -> Answers:
-        return walked_answers(self, prompts)
 
     def force(self, tokens: Prompt) -> None:
         self._state = self._state._replace(tokens=jax.device_put(tokens, self._state.tokens.sharding))

@@ -14,20 +14,19 @@ import numpy as np
 
 from pytest_npubench.core.buckets import check_buckets
 from pytest_npubench.core.measurement import CompileRecord
-from pytest_npubench.engines.answer_walk import walked_answers
-from pytest_npubench.engines.answers import Answers, Logits
+from pytest_npubench.engines.answer_walk import AnsweringBuckets
+from pytest_npubench.engines.answers import Logits
 from pytest_npubench.engines.openvino_dense.binaries import BucketBinaries
 from pytest_npubench.engines.openvino_dense.canaries import OpenVinoCanaries
 from pytest_npubench.engines.openvino_dense.weights import graph_weights
-from pytest_npubench.engines.probe import NUM_FIXED, ProbePrompts
+from pytest_npubench.engines.probe import NUM_FIXED
 from pytest_npubench.engines.protocol import Canaries, Compiler
 from pytest_npubench.engines.request_batch import Prompt
 from pytest_npubench.engines.shapes import DecoderShape
-from pytest_npubench.engines.static_buckets import StaticBuckets
 from pytest_npubench.errors import ConfigError
 
 
-class OpenVinoBucketEngine(StaticBuckets):
+class OpenVinoBucketEngine(AnsweringBuckets):
     """See the module. Raises ConfigError for a bucket set, batch size or dtype the decoder cannot have."""
 
     name = "openvino-dense"
@@ -83,9 +82,6 @@ class OpenVinoBucketEngine(StaticBuckets):
         self._lengths += 1
         self._logits = lambda: binaries.decode_logits
         return self._tokens
-
-    def answers(self, prompts: ProbePrompts) -> Answers:
-        return walked_answers(self, prompts)
 
     def force(self, tokens: Prompt) -> None:
         self._tokens = np.array(tokens, np.int32)
