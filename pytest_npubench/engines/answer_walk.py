@@ -89,11 +89,9 @@ class _AnswerWalk:
 
     def _batches(self, indices: Sequence[int]) -> list[Batch]:
         """Of prompts whose first step runs in one bucket: the smaller buckets' binaries decode as well."""
-        size, batches = self._engine.batch_size, list[Batch]()
-        for _, group in groupby(
-            indices, lambda index: bucket_of(self._engine.buckets, self._prompts.lengths[index] + 1)
-        ):
-            own = tuple(group)
+        batches: list[Batch] = []
+        for bucket, group in groupby(indices, lambda index: self._bucket(self._prompts.lengths[index] + 1)):
+            own, size = tuple(group), self._num_rows(bucket)
             batches += [_filled(own[start : start + size], size) for start in range(0, len(own), size)]
         return batches
 
