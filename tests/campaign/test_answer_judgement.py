@@ -202,6 +202,7 @@ def test_a_fault_in_the_weights_is_seen(
     found = judge_answers(checked(sound, references["fp32"]), "fp32")
     assert found.verdict.kind is VerdictKind.FAILED, found.verdict.reason
     assert "answers wrong" in found.verdict.reason
+    assert ("fewer bits" in found.verdict.reason) is name.startswith("weights of")
     assert not found.detail.inconsistent, "pairs cannot see what is wrong everywhere"
 
 

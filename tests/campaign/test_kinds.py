@@ -10,13 +10,14 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError, RegistryError
 from pytest_npubench.suites import case_kind, protocol, suite
 from pytest_npubench.suites.buckets.plan import ONLINE, SEARCHES
+from pytest_npubench.suites.buckets.points import ANSWERS
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.result import JudgedCase
 
 from .conftest import cases, measured
 
-OWN_CAMPAIGN = {ONLINE, *SEARCHES}  # test_online_kind.py, test_search_kinds.py
-every_kind = pytest.mark.parametrize("name", [name for name in suite("buckets").kinds if name not in OWN_CAMPAIGN])
+OWN_TESTS = {ONLINE, *SEARCHES, ANSWERS}  # test_online_kind.py, test_search_kinds.py, test_answers_kind.py
+every_kind = pytest.mark.parametrize("name", [name for name in suite("buckets").kinds if name not in OWN_TESTS])
 
 
 def test_the_five_kinds_are_there():
@@ -49,7 +50,7 @@ def test_points_are_the_same_each_time_and_named_once(plan, name):
 def test_kinds_share_points_of_one_name(plan):
     """A campaign measures a name once, so it must mean one thing."""
     meant = {}
-    for name in set(suite("buckets").kinds) - OWN_CAMPAIGN:
+    for name in set(suite("buckets").kinds) - OWN_TESTS:
         for case in cases(plan, name):
             for point in case_kind(name).points(case, plan):
                 known = meant.setdefault(point.name, point)
@@ -93,7 +94,7 @@ def test_nothing_measured_is_an_error(plan, name):
 
 def test_an_unknown_kind_lists_the_known_ones():
     searches = "batch_search, bucket_choice, bucket_search"
-    known = f"band_coverage, {searches}, canary, fusion, mean_error, online, prediction, profile, steps"
+    known = f"answers, band_coverage, {searches}, canary, fusion, mean_error, online, prediction, profile, steps"
     with pytest.raises(RegistryError, match=f"no case kind 'profil'; known: {known}"):
         case_kind("profil")
 
