@@ -70,6 +70,31 @@ def test_logits(
     np.testing.assert_allclose(found, asked.answer.logits, rtol=0, atol=LOGIT_ERROR)
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+def test_answers_to_probe_prompts_are_right(cpu_plugin: Any, dtype: str) -> None:
+    """The third result of the graphs that are timed; then with one layer's attention lost."""
+    from pytest_npubench.campaign.answer_judgement import judge_answers
+    from pytest_npubench.campaign.answer_visit import answer_visit
+    from pytest_npubench.engines.answer_reference import answer_reference
+    from pytest_npubench.engines.openvino_dense.engine import OpenVinoBucketEngine
+    from pytest_npubench.engines.probe import probe_prompts
+    from pytest_npubench.verdict import VerdictKind
+
+    prompts = probe_prompts(TIED.vocab_size, (16, 32))
+    reference = answer_reference(TIED, dtype, prompts)
+
+    def judged(engine: OpenVinoBucketEngine) -> Any:
+        return judge_answers(answer_visit(engine.answers(prompts), reference, prompts), dtype)
+
+    settings: dict[str, Any] = {"buckets": (16, 32), "batch_size": 2, "dtype": dtype}
+    right = judged(OpenVinoBucketEngine(TIED, cpu_plugin, **settings))
+    assert right.verdict.kind is VerdictKind.PASSED, right.verdict.reason
+    assert right.detail.num_pairs > 12
+    broken = OpenVinoBucketEngine(TIED, cpu_plugin, **settings)
+    broken._weights["layers"][1]["wo"][...] = 0
+    assert judged(broken).verdict.kind is VerdictKind.FAILED
+
+
 def test_half_precision(cpu_plugin: Any, make_twins: Callable[[str], Twins]) -> None:
     """fp16 weights answer as the oracle does with those same weights, where its margin is beyond fp16's rounding."""
     import jax

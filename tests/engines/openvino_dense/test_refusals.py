@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -63,12 +62,6 @@ def test_prompts_that_cannot_run(make: Callable[..., Any]) -> None:
         make().generate([np.ones(4, np.int32)], [1, 2])
     with pytest.raises(ConfigError, match=r"request 0: a prompt token outside the vocabulary, 0\.\.127"):
         make().generate([np.array([128], np.int32)], [1])
-
-
-def test_without_jax_there_are_no_weights(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(MeasurementError, match="the decoder's weights are made by jax, which is not installed"):
-        make()
 
 
 def test_a_device_that_fails_in_a_run(make: Callable[..., Any]) -> None:
