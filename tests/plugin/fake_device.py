@@ -199,5 +199,6 @@ def install(**faults: Any) -> FakeBackend:
         faults["sleep_s"] = float(os.environ["FAKE_SLEEP_S"])
     fresh_process.COOLDOWN_S = 0.0
     outcome.UPLOAD_TIMEOUT_S = 0.2
+    reference_buckets.ReferenceBuckets.tells_answers = False
     reference_buckets.static_bucket_engine = lambda runtime, plan: FakeEngine(runtime, plan.buckets, plan.batch_size)
     return FakeBackend(Faults(**faults))

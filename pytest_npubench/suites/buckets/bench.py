@@ -244,7 +244,7 @@ class BucketBench:
 def planned_visits(
     plan: BucketPlan, points: Sequence[BucketPoint], measured: Measured, durations_s: Mapping[str, float]
 ) -> dict[str, int]:
-    """How often the next round visits what predictions rest on (shared_visits.py), and answers, which one round tells."""
+    """How often the next round visits what predictions rest on, and answers, which one round tells."""
     told = {point.name: 0 for point in points if point.answers and _is_in(measured.rounds, point)}
     return {**round_visits(plan, points, measured, durations_s), **told}
 
