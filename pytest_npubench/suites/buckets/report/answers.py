@@ -10,8 +10,8 @@ from pytest_npubench.reports.page import Table
 from pytest_npubench.verdict.case_record import CaseRecord
 
 NOTE = (
-    "Distance of 16 logits' spread at each position. Allowed is what rounding alone explains, by a model of it; pairs "
-    "that mean the same must be nearer than that, and answers to changed prompts farther."
+    "Distances of the logits of 16 fixed tokens at a position, over their spread. Allowed is a multiple of what "
+    "rounding does; pairs that mean the same must be nearer than that, and answers to changed prompts farther."
 )
 Row = tuple[str, str, str]
 
