@@ -136,13 +136,15 @@ class AcceptedStack:
     device: str
     fingerprint: Fingerprint
 
-    def to_json(self) -> dict[str, Any]:
-        return {"device": self.device, "fingerprint": self.fingerprint.to_json()}
+    def to_json(self, session: str) -> dict[str, Any]:
+        fields = {"device": self.device, "fingerprint": self.fingerprint.to_json()}
+        return {**fields, "check": check_sum([session, fields])}
 
     @classmethod
-    def from_json(cls, content: Any, place: str) -> AcceptedStack:
-        """Raises JsonError, WrongEntryError naming the place."""
-        check_keys(place, JSON.table(content, place), ("device", "fingerprint"))
+    def from_json(cls, content: Any, place: str, session: str) -> AcceptedStack:
+        """Raises WrongEntryError naming the place, JsonError where the check sum does not fit."""
+        check_keys(place, JSON.table(content, place), ("device", "fingerprint", "check"))
+        verify_sum(content, place, [session, {name: content[name] for name in content if name != "check"}])
         try:
             found = Fingerprint.from_json(content["fingerprint"], f"{place}.fingerprint")
         except StoreError as error:

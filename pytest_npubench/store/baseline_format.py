@@ -130,7 +130,7 @@ class BaselineFile:
 
     def to_json(self) -> dict[str, Any]:
         about = {"format": FORMAT, "version": VERSION, "hardware": self.hardware, "suite": self.suite}
-        stacks = {name: stack.to_json() for name, stack in self.stacks.items() if name in self.session_names}
+        stacks = {name: stack.to_json(name) for name, stack in self.stacks.items() if name in self.session_names}
         return about | {
             "key": self.key.to_json(),
             "cases": {name: case.to_json(name) for name, case in self.cases.items()},
@@ -160,7 +160,7 @@ class BaselineFile:
             cases={name: BaselineCase.from_json(cases[name], name, version) for name in cases},
             rejected=JSON.value(Mapping[str, Rejection], rejected, "rejected"),
             resets=JSON.value(Mapping[str, Reset], resets, "resets"),
-            stacks={name: AcceptedStack.from_json(stacks[name], f"stacks.{name}") for name in stacks},
+            stacks={name: AcceptedStack.from_json(stacks[name], f"stacks.{name}", name) for name in stacks},
         )
         if both := read.session_names & read.rejected.keys():
             raise JsonError(f"rejected.{min(both)}: a case holds this session; want it accepted or rejected, not both")
