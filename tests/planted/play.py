@@ -223,6 +223,22 @@ def with_an_edited_baseline(project: Project, row: Fault | Harmless) -> Played:
     return night(project, row)
 
 
+def backwards(project: Project, row: Fault | Harmless) -> Played:
+    project.in_front("\n\ndef pytest_collection_modifyitems(items):\n    items.reverse()\n\n")
+    return night(project, row)
+
+
+def with_more_rounds(project: Project, row: Fault | Harmless) -> Played:
+    path = project.root / "hw" / "fake.toml"
+    path.write_text(path.read_text().replace("_rounds = 4", "_rounds = 8"))
+    return night(project, row)
+
+
+def with_another_test(project: Project, row: Fault | Harmless) -> Played:
+    project.write("test_new.py", "def test_new():\n    pass\n")
+    return night(project, row)
+
+
 def resumed(project: Project, row: Fault | Harmless) -> Played:
     night(project, row, "--npubench-remeasure=1")
     return night(project, row, *ACCEPT, "--npubench-resume")
