@@ -45,10 +45,12 @@ class AnswersDetail:
     nearest: Mapping[str, float] = field(default_factory=dict)
 
 
-def judge_answers(visit: AnswerVisit, dtype: str) -> Judgement:
-    """Of one check of an engine that computes in a dtype."""
+def judge_answers(visit: AnswerVisit, dtype: str, *, has_experts: bool = False) -> Judgement:
+    """Of one check of an engine that computes in a dtype. Below fp32 rounding may choose another expert where two are
+    tied, which moves a single answer far: there the median stands for the farthest, and the distance of a pair is that
+    of all its answers."""
     factor = FP32_FACTOR if dtype == "fp32" else FACTOR
-    detail = _detail(visit, dtype, factor)
+    detail = _detail(visit, dtype, factor, has_ties=has_experts and dtype != "fp32")
     wrong = sum(map(len, detail.inconsistent.values()))
     metrics = [
         Metric(name="answer_change", unit="", value=0.0, samples=visit.logits, gate="answers", margin=detail.limit),
@@ -83,8 +85,9 @@ def where_beyond(apart: Iterable[float], lengths: tuple[int, ...], num_positions
     return f"{prompts}; steps agree" if max(places) == 0 else prompts
 
 
-def _detail(visit: AnswerVisit, dtype: str, factor: float) -> AnswersDetail:
-    most = factor * visit.largest_rounding
+def _detail(visit: AnswerVisit, dtype: str, factor: float, *, has_ties: bool) -> AnswersDetail:
+    most = factor * (visit.rounding if has_ties else visit.largest_rounding)
+    errors = sorted(visit.errors)
     agree, differ = _known(visit.agree), _known(visit.differ)
     inconsistent = {
         **{name: _lengths(visit, apart, lambda one: not one <= most) for name, apart in visit.agree.items()},
@@ -96,7 +99,7 @@ def _detail(visit: AnswerVisit, dtype: str, factor: float) -> AnswersDetail:
         lengths=visit.lengths,
         limit=factor * visit.rounding,
         error=(sum(squares) / len(squares)) ** 0.5 if squares else None,
-        largest_error=max(visit.errors, default=None),
+        largest_error=errors[len(errors) // 2 if has_ties else -1] if errors else None,
         largest_limit=most,
         num_pairs=sum(map(len, (*agree.values(), *differ.values()))),
         inconsistent={name: lengths for name, lengths in inconsistent.items() if lengths},

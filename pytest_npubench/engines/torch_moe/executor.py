@@ -19,7 +19,7 @@ Example: request 1 gets its first token; then it decodes while prompt 7 of 8 tok
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -174,10 +174,13 @@ class TorchExecutor:
             if experts is not None:
                 chosen.append((ready.inputs, experts))
         check_finishing(plan, finished)
-        tokens = self._next_tokens([single[: len(plan.decode)], *(finished[request] for request in plan.finishing)])
+        going_on = (*plan.decode, *plan.finishing)
+        tokens = self._next_tokens(
+            going_on, [single[: len(plan.decode)], *(finished[request] for request in plan.finishing)]
+        )
         # one transfer, which waits until the device is done
         *token_ids, active, padded = torch.cat((tokens, *self._counts(chosen))).tolist()
-        new = dict(zip((*plan.decode, *plan.finishing), token_ids, strict=True))
+        new = dict(zip(going_on, token_ids, strict=True))
         for request, token in new.items():
             self._sequences[request].token_ids.append(token)
         return IterationOutcome(
@@ -236,10 +239,11 @@ class TorchExecutor:
                 finished[row.request] = left[-1:]
         return single, experts
 
-    def _next_tokens(self, hidden: list[Tensor]) -> Tensor:
-        """Greedy token ids of what left the last layer; none of nothing."""
-        last = torch.cat(hidden)
-        return self._model.next_tokens(last) if len(last) else torch.empty(0, dtype=torch.int64, device=self._device)
+    def _next_tokens(self, requests: Sequence[int], hidden: list[Tensor]) -> Tensor:
+        """Greedy token ids of these requests, of what left the last layer; none of nothing."""
+        if not requests:
+            return torch.empty(0, dtype=torch.int64, device=self._device)
+        return self._model.next_tokens(torch.cat(hidden))
 
     def _counts(self, chosen: list[tuple[PassInputs, Tensor]]) -> tuple[Tensor, Tensor]:
         """Distinct experts of each layer, summed over layers: of the rows that count [1], and with padding [1]."""

@@ -17,10 +17,12 @@ from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.telemetry import open_telemetry
 from pytest_npubench.backends.telemetry.round_state import between
 from pytest_npubench.backends.telemetry.state import DeviceState
+from pytest_npubench.campaign.answer_visit import AnswerVisit
+from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.served_block import Calibration, ServedBlock, failures_of
 from pytest_npubench.campaign.served_load import block, lengths
-from pytest_npubench.campaign.visits import Round, Visit
+from pytest_npubench.campaign.visits import Round, Visit, columns_of
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.hardware import SloSpec
 from pytest_npubench.errors import ConfigError, MeasurementError
@@ -32,11 +34,13 @@ from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.two_devices import TwoDevices
 from pytest_npubench.suites.scheduling import pair
+from pytest_npubench.suites.scheduling.asking import asked
 from pytest_npubench.suites.scheduling.calibration import TBT_BATCH_SIZE, is_stated, limits, rate_per_s
 from pytest_npubench.suites.scheduling.decoding import decode_steps
 from pytest_npubench.suites.scheduling.held_to import calibrations_in
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import (
+    AnswerPoint,
     DecodePoint,
     DecodeSteps,
     IdlePoint,
@@ -80,6 +84,7 @@ class ServingBench:
         self._telemetry = open_telemetry(runtime)
         self._device = str(runtime.devices[0])
         self._executor: Executor | None = None
+        self._answers: AnswerVisit | None = None
         self._calibrations: dict[str, Calibration] = {}  # by workload: the model is the plan's
 
     def load(
@@ -90,12 +95,12 @@ class ServingBench:
     ) -> Mapping[str, str]:
         """Weights and KV cache, then what each workload's points must know of the device: as earlier rounds knew it,
         else as it was frozen, else measured. A workload that cannot be had takes its points along, the others go on."""
+        failures = self._ask(points, earlier, stage)
         stage("making weights")
         service, wanted = self._plan.service, [point for point in points if isinstance(point, ServedPoint)]
         self._own_server = service.server(self._runtime, self._plan, self._folder, wanted, stage)
         if self._own_server is None:
             self._executor = service.executor(self._plan, self._device)
-        failures: dict[str, str] = {}
         self._calibrations = {**self._frozen, **calibrations_in(points, earlier)}
         for workload in dict.fromkeys(point.load.workload for point in points if isinstance(point, ServedPoint)):
             own = [point for point in points if isinstance(point, ServedPoint) and point.load.workload == workload]
@@ -108,6 +113,26 @@ class ServingBench:
                 failures |= {point.name: failure_reason(point.name, error) for point in own}
         return failures
 
+    def _ask(
+        self, points: Sequence[ServingPoint], earlier: Sequence[Round], stage: Callable[[str], None]
+    ) -> dict[str, str]:
+        """Before the engine's own weights are made, so that there are never two sets."""
+        for point in points:
+            if isinstance(point, AnswerPoint) and not _has(earlier, point):
+                stage("asking for answers")
+                try:
+                    executor = self._plan.service.asked_executor(self._plan, self._device)
+                    self._answers = asked(self._plan, executor, self._folder.parent / "answers")
+                except Exception as error:  # noqa: BLE001 - no memory, a policy that fails: its case says so
+                    return {point.name: failure_reason(point.name, error)}
+        return {}
+
+    def visits(
+        self, points: Sequence[ServingPoint], measured: Measured, durations_s: Mapping[str, float]
+    ) -> Mapping[str, int]:
+        """Answers repeat: one round has them."""
+        return {point.name: 0 for point in points if isinstance(point, AnswerPoint) and _has(measured.rounds, point)}
+
     def close(self) -> None:
         """End what was started in processes of its own."""
         if self._own_server is not None:
@@ -116,6 +141,8 @@ class ServingBench:
     def warm_up(self, point: ServingPoint) -> tuple[float, bool]:
         """A few requests under the point's policy."""
         started_s = perf_counter()
+        if isinstance(point, AnswerPoint):
+            return 0.0, True
         if isinstance(point, ServedPoint):
             with self._server(point) as serve_them:
                 serve_them(self._requests(point, CALIBRATION_ROUND)[:NUM_WARM_UP_REQUESTS])
@@ -137,6 +164,9 @@ class ServingBench:
                 return self._idle()
             case ServedPoint():
                 return self._block(point, round_index)
+            case AnswerPoint():
+                assert self._answers is not None, "load() comes first"
+                return self._answers
 
     def _block(self, point: ServedPoint, round_index: int) -> ServedBlock:
         requests = self._requests(point, round_index)
@@ -249,6 +279,10 @@ class ServingBench:
     def _ready(self) -> Executor:
         assert self._executor is not None, "load() comes first"
         return self._executor
+
+
+def _has(rounds: Sequence[Round], point: ServingPoint) -> bool:
+    return any(columns_of(points, point.name) for points in rounds)
 
 
 def whole(result: ServingResult) -> ServingResult:

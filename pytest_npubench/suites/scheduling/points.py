@@ -128,7 +128,17 @@ class IdleVisit(Visit):
     power_w: float | None = None
 
 
-ServingPoint = ServedPoint | PromptPoint | ProbePoint | DecodePoint | IdlePoint
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerPoint(VisitedOnce):
+    """What the engine answers to the probe prompts under each policy (asking.py): asked before anything is timed, and
+    kept by the first round alone."""
+
+    @property
+    def name(self) -> str:
+        return "answers"
+
+
+ServingPoint = ServedPoint | PromptPoint | ProbePoint | DecodePoint | IdlePoint | AnswerPoint
 
 SERVED = re.compile(r"([^(/]+)\((.*?)\)/(.+)")
 FOLLOWED: Mapping[type[Visit], str] = {ServedBlock: RUN, PromptVisit: "prefill_s", DecodeSteps: "step_s"}

@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from pytest_npubench.serving.iteration import Executor
+
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.protocol import CampaignPoint
-    from pytest_npubench.serving.iteration import Executor
+    from pytest_npubench.engines.answers import Logits
+    from pytest_npubench.engines.probe import Asked
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.suites.scheduling.plan import ServingPlan
@@ -36,11 +39,34 @@ class BlockServer(Protocol):
         ...
 
 
+class AskedExecutor(Executor, Protocol):
+    """An executor with probe weights, whose requests are those that it was asked."""
+
+    def ask(self, requests: Sequence[Asked]) -> None:
+        """Request i is the i-th of these; nothing is known of its answers."""
+        ...
+
+    def answers(self) -> Sequence[Logits]:
+        """Of each request [positions, NUM_FIXED]: those that its prompt ends in, then those behind each forced token;
+        not a number where none were made."""
+        ...
+
+    def weights_bits(self) -> tuple[int, int]:
+        """A checksum of the weights as the device has them, and of what the host made."""
+        ...
+
+    def fill_cache_with_junk(self) -> None:
+        """What stands in slots that no request has must not change an answer."""
+        ...
+
+
 class ServingService:
     """See the module. The defaults are those of an engine under our own schedulers."""
 
     min_block_tokens: ClassVar[int] = 1
     """The smallest block of the KV cache that it takes."""
+    tells_answers: ClassVar[bool] = False
+    """Whether it can be asked what it answers: its cases of answers are there, or they are not."""
     decode_counts: ClassVar[bool] = False
     """Whether decode tokens use up the chunk of chunked prefill."""
 
@@ -62,6 +88,10 @@ class ServingService:
 
     def executor(self, plan: ServingPlan, device: str) -> Executor:
         """What runs our schedulers' plans. Asked only where there is no server."""
+        raise NotImplementedError
+
+    def asked_executor(self, plan: ServingPlan, device: str) -> AskedExecutor:
+        """What `executor` makes, with probe weights in the place of its own. Asked only where it tells answers."""
         raise NotImplementedError
 
     def server(

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pytest_npubench.serving.iteration import Executor
 from pytest_npubench.suites.scheduling.plan import ServingPlan
-from pytest_npubench.suites.scheduling.service import ServingService
+from pytest_npubench.suites.scheduling.service import AskedExecutor, ServingService
 
 
 class TorchServing(ServingService):
+    tells_answers = True
+
     def executor(self, plan: ServingPlan, device: str) -> Executor:
         from pytest_npubench.engines.torch_moe.executor import TorchExecutor  # torch is imported where it is needed
 
-        return TorchExecutor(
-            plan.shape,
-            device=device,
-            dtype=plan.serving.dtype,
-            kv_capacity_tokens=plan.serving.kv_capacity_tokens,
-            block_size_tokens=plan.serving.block_size_tokens,
-        )
+        return TorchExecutor(plan.shape, device=device, **_settings(plan))
+
+    def asked_executor(self, plan: ServingPlan, device: str) -> AskedExecutor:
+        from pytest_npubench.engines.torch_moe.probed import ProbedExecutor
+
+        return ProbedExecutor(plan.shape, device=device, **_settings(plan))
 
     def pads_context(self, plan: ServingPlan) -> bool:
         """torch's own attention does, and it runs wherever FlashAttention does not."""
         return plan.spec.family == "cpu" or plan.serving.dtype == "fp32"
+
+
+def _settings(plan: ServingPlan) -> dict[str, Any]:
+    serving = plan.serving
+    return {
+        "dtype": serving.dtype,
+        "kv_capacity_tokens": serving.kv_capacity_tokens,
+        "block_size_tokens": serving.block_size_tokens,
+    }
