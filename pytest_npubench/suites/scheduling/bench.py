@@ -122,7 +122,7 @@ class ServingBench:
                 stage("asking for answers")
                 try:
                     executor = self._plan.service.asked_executor(self._plan, self._device)
-                    self._answers = asked(self._plan, executor, self._folder.parent / "answers")
+                    self._answers = asked(self._plan, executor, self._folder.parent / "answer-references")
                 except Exception as error:  # noqa: BLE001 - no memory, a policy that fails: its case says so
                     return {point.name: failure_reason(point.name, error)}
         return {}

@@ -42,7 +42,7 @@ KINDS = (
     "simulated_coverage",
     "timeline",
 )
-OF_TENSORS = ("identical_tokens",)
+OF_TENSORS = ("answers", "identical_tokens")
 """Kinds that need tokens, which the cost model does not make."""
 OF_FILES = ("step_cost",)
 """Kinds that judge by a file of the user's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_npubench.campaign.answer_judgement import AnswersDetail
+from pytest_npubench.reports.answers import answers_table
 from pytest_npubench.reports.build import of_kind
 from pytest_npubench.reports.drift import drift_chart
 from pytest_npubench.reports.page import Parts, Rounds
@@ -20,7 +21,6 @@ from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
 from pytest_npubench.suites.buckets.plan import SEARCHES
 from pytest_npubench.suites.buckets.points import seconds_in
-from pytest_npubench.suites.buckets.report.answers import answers_table
 from pytest_npubench.suites.buckets.report.compiled import compiled, compiled_lines, compiled_parts
 from pytest_npubench.suites.buckets.report.continuous_lines import continuous_lines
 from pytest_npubench.suites.buckets.report.fusion import fusion_table

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pytest_npubench.campaign.answer_judgement import AnswersDetail
 from pytest_npubench.engines import title_of
+from pytest_npubench.reports.answers import answers_table
 from pytest_npubench.reports.build import of_each, of_kind
 from pytest_npubench.reports.campaign_sections import sentences
 from pytest_npubench.reports.drift import drift_chart
@@ -78,6 +80,7 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
         drift_chart([{**record, "points": figures_in(record["points"])} for record in rounds], DRIFT),
     )
     tables = (
+        *of_kind("answers", [answers_table(cases.of("answers", AnswersDetail))]),
         *of_kind("policy", (made for load in loads for made in (latency_table(load), policy_table(load)))),
         *of_each(capacity_table, attainments),
         *of_each(chunk_rate_table, cases.of("chunk_rate", ChunkRateDetail)),
