@@ -7,16 +7,18 @@ from dataclasses import replace
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.server import ServerRuntime
+from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import failure_reason
-from pytest_npubench.campaign.visits import Round
+from pytest_npubench.campaign.visits import Round, columns_of
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import ConfigError, WorkloadError
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.serving.request import ServingRequest
+from pytest_npubench.suites.server.asking import ServerAnswers, asked, fixed_prompts
 from pytest_npubench.suites.server.blocks import LoadBlock, load_block
 from pytest_npubench.suites.server.loader import Loader
 from pytest_npubench.suites.server.plan import ServerPlan
-from pytest_npubench.suites.server.points import LoadPoint
+from pytest_npubench.suites.server.points import AnswerPoint, LoadPoint, ServerPoint
 
 WARM_UP_ROUND = 99  # requests that no round sends
 NUM_WARM_UP_REQUESTS = 2
@@ -35,7 +37,7 @@ class ServerBench:
 
     def load(
         self,
-        points: Sequence[LoadPoint],
+        points: Sequence[ServerPoint],
         earlier: Sequence[Round],
         stage: Callable[[str], None],
     ) -> Mapping[str, str]:
@@ -43,14 +45,19 @@ class ServerBench:
         stage("drawing requests")
         failures: dict[str, str] = {}
         for point in points:
+            if isinstance(point, AnswerPoint):
+                continue
             try:
                 self._requests(point, WARM_UP_ROUND)
             except WorkloadError as error:
                 failures[point.name] = failure_reason(point.name, error)
         return failures
 
-    def warm_up(self, point: LoadPoint) -> tuple[float, bool]:
-        """Two requests at once. Raises MeasurementError where neither is answered: a block would fare no better."""
+    def warm_up(self, point: ServerPoint) -> tuple[float, bool]:
+        """Two requests at once, none for answers. Raises MeasurementError where neither is answered: a block would fare
+        no better."""
+        if isinstance(point, AnswerPoint):
+            return 0.0, True
         requests = [
             replace(request, arrival_s=0.0) for request in self._requests(point, WARM_UP_ROUND)[:NUM_WARM_UP_REQUESTS]
         ]
@@ -58,8 +65,21 @@ class ServerBench:
         self._loader.send(requests, f"{point.name}/{WARM_UP_ROUND}")
         return perf_counter() - started_s, True
 
-    def sample(self, point: LoadPoint, round_index: int) -> LoadBlock:
-        """A block. Raises MeasurementError where no request was answered."""
+    def visits(
+        self, points: Sequence[ServerPoint], measured: Measured, durations_s: Mapping[str, float]
+    ) -> Mapping[str, int]:
+        """Answers that a round has are not asked for again."""
+        return {
+            point.name: 0
+            for point in points
+            if isinstance(point, AnswerPoint) and any(columns_of(row, point.name) for row in measured.rounds)
+        }
+
+    def sample(self, point: ServerPoint, round_index: int) -> LoadBlock | ServerAnswers:
+        """A block, or answers. Raises MeasurementError where no request was answered, or not each fixed prompt."""
+        if isinstance(point, AnswerPoint):
+            asking = self._plan.server.asking
+            return asked(self._loader.endpoint, fixed_prompts(asking.prompt, asking.token_ids))
         requests = self._requests(point, round_index)
         run = self._loader.send(requests, f"{point.name}/{round_index}")
         limits = self._plan.spec.slo_for(self._model, point.load.workload)

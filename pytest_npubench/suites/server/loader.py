@@ -29,7 +29,7 @@ class Loader:
     def __init__(self, address: ServerAddress, model: str, context_tokens: int | None, asking: Asking) -> None:
         self._address = address
         self._prompts = Prompts(form=asking.prompt, token_ids=asking.token_ids, run=os.urandom(RUN_BYTES).hex())
-        self._endpoint = Endpoint(
+        self.endpoint = Endpoint(
             url=address.url,
             model=model,
             api=asking.api,
@@ -62,9 +62,9 @@ class Loader:
 
         asked = [self._request(request, name) for request in requests]
         if num_processes == 1:
-            run = run_load(self._endpoint, asked)
+            run = run_load(self.endpoint, asked)
         else:
-            run = run_shared_load(self._endpoint, asked, num_processes)
+            run = run_shared_load(self.endpoint, asked, num_processes)
         if not any(answer.failed is None for answer in run.answers):
             raise MeasurementError(f"no request was answered: {self._why(run.answers)}")
         return run

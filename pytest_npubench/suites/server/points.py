@@ -1,4 +1,4 @@
-"""What a server campaign measures: a block of requests of one load."""
+"""What a server campaign measures: a block of requests of one load; and what it asks without measuring."""
 
 from __future__ import annotations
 
@@ -17,3 +17,15 @@ class LoadPoint(VisitedOnce):
     @property
     def name(self) -> str:
         return f"{self.load.workload}@{self.load.rate_name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerPoint(VisitedOnce):
+    """The server's answers to fixed prompts (asking.py): asked in the first round alone."""
+
+    @property
+    def name(self) -> str:
+        return "answers"
+
+
+ServerPoint = LoadPoint | AnswerPoint

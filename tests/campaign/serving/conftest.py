@@ -131,7 +131,7 @@ def measure(make_bench):
     """Rounds of all points that a kind's cases ask for."""
 
     def measured(plan, name, num_rounds=2):
-        kind = case_kind(name)
+        kind = case_kind(name, ("scheduling",))
         cases = [plan.case(kind.suite, name, axes) for axes in kind.axes(plan)]
         points = list(dict.fromkeys(point for case in cases for point in kind.points(case, plan)))
         bench, failures = make_bench(plan, points)

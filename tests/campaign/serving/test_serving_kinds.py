@@ -28,7 +28,7 @@ def test_every_experiment_of_a_hardware_file_has_its_kind():
 
 @pytest.mark.parametrize("name", [*KINDS, *OF_TENSORS, *OF_FILES])
 def test_axes_and_points_are_plain_and_told_apart(name):
-    kind, plan = case_kind(name), plan_for(name)
+    kind, plan = case_kind(name, ("scheduling",)), plan_for(name)
     cases = [plan.case(kind.suite, name, axes) for axes in kind.axes(plan)]
     assert cases
     assert (kind.suite, kind.name) == ("scheduling", name)
@@ -66,7 +66,7 @@ def test_on_the_paper_s_load_every_experiment_ends_as_the_paper_s(name, measure)
 
 @pytest.mark.parametrize("name", [*KINDS, *OF_TENSORS, *OF_FILES])
 def test_a_failed_point_makes_its_case_invalid(name):
-    kind, plan = case_kind(name), plan_for(name)
+    kind, plan = case_kind(name, ("scheduling",)), plan_for(name)
     case = next(plan.case(kind.suite, name, axes) for axes in kind.axes(plan))
     failures = {point.name: "out of memory" for point in kind.points(case, plan)}
     with pytest.raises(MeasurementError, match="out of memory"):

@@ -1,0 +1,116 @@
+"""The greedy answer to one prompt, streamed as measured ones are, with its text and what it tells of probabilities.
+
+The client of load_run.py keeps counts and times alone. This one times nothing and keeps the rest. Like that one it
+follows no redirect and no proxy of the environment: the API key goes to the address that was given.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+from pytest_npubench.core.server_access import shown
+from pytest_npubench.engines.http.arrived import EventStream
+from pytest_npubench.engines.http.delta import DONE, TEXTS
+from pytest_npubench.engines.http.endpoint import Endpoint
+from pytest_npubench.errors import MeasurementError
+
+NUM_TOP = 5
+MOST_BYTES = 2**22
+PIECE_BYTES = 2**14
+ALMOST_CERTAIN = 1e-3  # above 0 by so much, a log-probability is still one that was rounded
+TELLING: Mapping[str, Mapping[str, object]] = {
+    "completions": {"logprobs": NUM_TOP},
+    "chat": {"logprobs": True, "top_logprobs": NUM_TOP},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GreedyAnswer:
+    """logprobs: of each token that was generated; none where the server tells none."""
+
+    text: str
+    logprobs: tuple[float, ...] = ()
+
+
+def greedy_answer(endpoint: Endpoint, prompt: str | tuple[int, ...], num_tokens: int) -> GreedyAnswer:
+    """At temperature 0, at most num_tokens of it. A server that refuses to tell probabilities is asked without.
+
+    Raises MeasurementError with the server's words where it does not answer, and where it tells what no probability is.
+    """
+    body = {**endpoint.body(prompt, num_tokens), "temperature": 0.0}
+    try:
+        return _asked(endpoint, {**body, **TELLING[endpoint.api]})
+    except _RefusedError:
+        return _asked(endpoint, body)
+
+
+class _RefusedError(MeasurementError):
+    """The request itself (HTTP 400 or 422) is what the server does not take."""
+
+
+def _asked(endpoint: Endpoint, body: Mapping[str, object]) -> GreedyAnswer:
+    parts = urlsplit(endpoint.address)
+    timeout_s, tls = endpoint.idle_timeout_s, endpoint.tls()
+    host, port = parts.hostname or "", parts.port
+    connection = (
+        HTTPConnection(host, port, timeout=timeout_s)
+        if tls is None
+        else HTTPSConnection(host, port, timeout=timeout_s, context=tls)
+    )
+    with closing(connection):
+        try:
+            headers = {**endpoint.headers(), "Content-Type": "application/json"}
+            connection.request("POST", parts.path, json.dumps(body), headers)
+            response = connection.getresponse()
+            if response.status != 200:
+                kind = _RefusedError if response.status in (400, 422) else MeasurementError
+                raise kind(f"HTTP {response.status}: {shown(response.read(PIECE_BYTES).decode(errors='replace'))}")
+            return _read(response)
+        except (OSError, HTTPException) as error:
+            raise MeasurementError(f"no answer: {type(error).__name__}: {error}") from error
+
+
+def _read(response: HTTPResponse) -> GreedyAnswer:
+    texts: list[str] = []
+    logprobs: list[float] = []
+    for document in _documents(response):
+        for choice in document.get("choices") or ():
+            part = choice.get("delta") or {}
+            texts += [text for text in (choice.get("text"), *map(part.get, TEXTS)) if isinstance(text, str)]
+            logprobs += _logprobs(choice.get("logprobs") or {})
+    return GreedyAnswer(text="".join(texts), logprobs=tuple(logprobs))
+
+
+def _documents(response: HTTPResponse) -> Iterator[dict[str, Any]]:
+    """Raises MeasurementError on an error that the server streams, and on events that are no JSON objects."""
+    events, num_bytes = EventStream(MOST_BYTES), 0
+    while piece := response.read1(PIECE_BYTES):
+        num_bytes += len(piece)
+        if num_bytes > MOST_BYTES:
+            raise MeasurementError(f"an answer of more than {MOST_BYTES} bytes")
+        for event in events.feed(piece):
+            if event == DONE:
+                return
+            try:
+                document = json.loads(event)
+            except ValueError as error:
+                raise MeasurementError(f"an event that is no JSON: {shown(event)}") from error
+            if not isinstance(document, dict) or document.get("error"):
+                raise MeasurementError(f"the server streams an error: {shown(event)}")
+            yield document
+
+
+def _logprobs(told: Mapping[str, Any]) -> list[float]:
+    """Of either API. Raises MeasurementError where one is no log-probability."""
+    found = told.get("token_logprobs") or [entry.get("logprob") for entry in told.get("content") or ()]
+    for value in found:
+        if not isinstance(value, int | float) or not math.isfinite(value) or value > ALMOST_CERTAIN:
+            raise MeasurementError(f"a log-probability is {value!r}; want a finite number of at most 0")
+    return [float(value) for value in found]
