@@ -95,6 +95,13 @@ def answer_reference(
     return made
 
 
+def no_reference(shape: DecoderShape, dtype: str, num_positions: int) -> AnswerReference:
+    """An estimate of rounding alone."""
+    estimate = _estimated_rounding(shape, dtype)
+    empty = np.zeros((0, num_positions, NUM_FIXED))
+    return AnswerReference(logits=empty, rounding=estimate, largest=3 * estimate)
+
+
 def affordable_prompts(shape: DecoderShape, prompts: ProbePrompts) -> int:
     """How many of the prompts, shortest first, have a reference within MAX_OPERATIONS. gpt-oss has none."""
     if shape.architecture != "llama":
@@ -128,9 +135,7 @@ def _text_tokens(prompts: ProbePrompts, text: int, num_prompts: int) -> int:
 def _computed(shape: DecoderShape, dtype: str, prompts: ProbePrompts) -> AnswerReference:
     number = affordable_prompts(shape, prompts)
     if not number:
-        estimate = _estimated_rounding(shape, dtype)
-        empty = np.zeros((0, prompts.num_positions, NUM_FIXED))
-        return AnswerReference(logits=empty, rounding=estimate, largest=3 * estimate)
+        return no_reference(shape, dtype, prompts.num_positions)
     decoder = _Decoder(shape, dtype)
     logits = np.zeros((number, prompts.num_positions, NUM_FIXED))
     apart: list[Any] = []

@@ -25,13 +25,15 @@ class Answers:
     `agree` and `differ` are distances between two answers of this engine, [prompts] of each pair by its name, NaN where
     a prompt has no such pair: of pairs that mean the same and must agree, and of prompts in which tokens were changed,
     whose answers must differ. weights_bits is the checksum of the weights where the engine holds them, made_bits that
-    of what the host made of the recipe; None where the engine cannot tell."""
+    of what the host made of the recipe; None where the engine cannot tell. is_of_probe: weights are those of
+    probe.py; where they are others, there is no reference."""
 
     logits: Logits
     agree: Mapping[str, Logits]
     differ: Mapping[str, Logits]
     weights_bits: int | None = None
     made_bits: int | None = None
+    is_of_probe: bool = True
 
 
 def distances(answer: npt.ArrayLike, other: npt.ArrayLike) -> Logits:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmRequest:
-    """prompt: token ids. arrival_s: when it is due."""
+    """prompt: token ids. arrival_s: when it is due. tells_logprobs: those of the prompt too."""
 
     id: int
     arrival_s: float
     prompt: tuple[int, ...]
     output_tokens: int
+    tells_logprobs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,7 @@ class NewTokens:
     """What one iteration gave one request, in vLLM's own time points (time.monotonic, not the run's clock).
 
     scheduled_at_s: when an iteration first took up its prompt. failed: the reason where it ended short of its tokens.
+    logprobs: of `tokens`, prompt_logprobs: of the prompt's behind the first, once; where the request asked for them.
     """
 
     request: int
@@ -29,6 +31,8 @@ class NewTokens:
     num_preemptions: int
     finished: bool
     failed: str | None = None
+    logprobs: tuple[float, ...] = ()
+    prompt_logprobs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,8 @@ class VllmAnswer:
     tokens: tuple[int, ...] = ()
     num_preemptions: int = 0
     failed: str | None = None
+    logprobs: tuple[float, ...] = ()
+    prompt_logprobs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

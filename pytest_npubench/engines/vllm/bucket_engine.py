@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby, pairwise
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -26,6 +26,11 @@ from pytest_npubench.core.measurement import CompileRecord, Move, Phase, Request
 from pytest_npubench.engines.protocol import Canaries, Engine, Finished
 from pytest_npubench.engines.vllm.answer import VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.errors import ConfigError, LengthError, MeasurementError
+
+if TYPE_CHECKING:
+    from pytest_npubench.engines.answers import Answers
+    from pytest_npubench.engines.probe import ProbePrompts
+    from pytest_npubench.engines.request_batch import Prompt
 
 
 class Serves(Protocol):
@@ -77,12 +82,14 @@ class VllmBucketEngine(Engine):
         MeasurementError where a request fails, or prompts
         are not prefilled together."""
         self._check(requests)
-        self._num_runs += 1
-        run = self._server.serve([self._asked(index, request) for index, request in enumerate(requests)])
-        for answer in run.answers:
-            if answer.failed:
-                raise MeasurementError(f"request {answer.request.id} of the batch: {answer.failed}")
-        return as_run(run.answers, self.buckets)
+        prompts = [self._prompt(index, request) for index, request in enumerate(requests)]
+        return as_run(self._served(prompts, [request.output_tokens for request in requests]), self.buckets)
+
+    def answers(self, prompts: ProbePrompts) -> Answers:
+        """By log-probabilities (asking.py), on vLLM's own weights."""
+        from pytest_npubench.engines.vllm.asking import answers_of
+
+        return answers_of(self._told, prompts, self.buckets[-1], self.batch_size)
 
     def time_move(self, from_bucket: int, to_bucket: int) -> Move:
         """Raises ConfigError: a paged cache grows block by block and is never copied."""
@@ -92,15 +99,34 @@ class VllmBucketEngine(Engine):
         """End the server; a campaign's engine is its own."""
         self._server.close()
 
-    def _asked(self, index: int, request: Request) -> VllmRequest:
+    def _told(self, prompts: Sequence[Prompt], num_tokens: int) -> Sequence[VllmAnswer]:
+        return self._served([prompt.tolist() for prompt in prompts], [num_tokens] * len(prompts), tells_logprobs=True)
+
+    def _served(
+        self, prompts: Sequence[Sequence[int]], output_tokens: Sequence[int], *, tells_logprobs: bool = False
+    ) -> Sequence[VllmAnswer]:
+        """A batch, all there at once. Raises MeasurementError where a request fails."""
+        self._num_runs += 1
+        asked = [
+            VllmRequest(
+                id=self._num_runs * self.batch_size + index,
+                arrival_s=0.0,
+                prompt=tuple(prompt),
+                output_tokens=count,
+                tells_logprobs=tells_logprobs,
+            )
+            for index, (prompt, count) in enumerate(zip(prompts, output_tokens, strict=True))
+        ]
+        answers = self._server.serve(asked).answers
+        for answer in answers:
+            if answer.failed:
+                raise MeasurementError(f"request {answer.request.id} of the batch: {answer.failed}")
+        return answers
+
+    def _prompt(self, index: int, request: Request) -> list[int]:
         random = np.random.default_rng((self._seed, index))
         prompt: list[int] = random.integers(0, self._vocab_size, request.input_tokens).tolist()
-        return VllmRequest(
-            id=self._num_runs * self.batch_size + index,
-            arrival_s=0.0,
-            prompt=tuple(prompt),
-            output_tokens=request.output_tokens,
-        )
+        return prompt
 
     def _check(self, requests: Sequence[Request]) -> None:
         if not 1 <= len(requests) <= self.batch_size:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pytest_npubench.engines.vllm.answer import NewTokens
+from pytest_npubench.engines.vllm.answer import NewTokens, VllmRequest
 from pytest_npubench.engines.vllm.platform import VllmPlatform, running_platform
 from pytest_npubench.engines.vllm.schedule_watch import Scheduled, ScheduleWatch
 from pytest_npubench.engines.vllm.settings import EngineSettings, engine_arguments, environment
@@ -61,20 +61,21 @@ class VllmEngine:
     def has_unfinished(self) -> bool:
         return bool(self._engine.has_unfinished_requests())
 
-    def add(self, request: int, prompt: Sequence[int], output_tokens: int) -> None:
+    def add(self, request: VllmRequest) -> None:
         """Raises ConfigError for a request that vLLM does not take: too long, or a token outside the vocabulary."""
         from vllm.sampling_params import RequestOutputKind, SamplingParams
 
         parameters = SamplingParams(
             temperature=0.0,
-            max_tokens=output_tokens,
+            max_tokens=request.output_tokens,
             ignore_eos=True,
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
+            **({"logprobs": 0, "prompt_logprobs": 0} if request.tells_logprobs else {}),  # no others beside its own
         )
-        with named_errors(f"request {request}"):
-            self._check_tokens(request, prompt)
-            self._engine.add_request(str(request), {"prompt_token_ids": list(prompt)}, parameters)
+        with named_errors(f"request {request.id}"):
+            self._check_tokens(request.id, request.prompt)
+            self._engine.add_request(str(request.id), {"prompt_token_ids": list(request.prompt)}, parameters)
 
     def step(self) -> tuple[NewTokens, ...]:
         """One iteration. Raises MeasurementError where vLLM fails in it."""
@@ -145,4 +146,11 @@ def _new_tokens(output: Any) -> NewTokens:
         num_preemptions=times.num_preemptions,
         finished=output.finished,
         failed=failed,
+        logprobs=_logprobs(completion.token_ids, completion.logprobs),
+        prompt_logprobs=_logprobs(output.prompt_token_ids[1:], (output.prompt_logprobs or ())[1:]),
     )
+
+
+def _logprobs(tokens: Sequence[int], told: Sequence[Any] | None) -> tuple[float, ...]:
+    """Of each token its own, where vLLM tells them; the first of a prompt has none."""
+    return tuple(float(by_token[token].logprob) for token, by_token in zip(tokens or (), told or (), strict=False))

@@ -32,7 +32,7 @@ class SteppedEngine(Protocol):
     @property
     def has_unfinished(self) -> bool: ...
 
-    def add(self, request: int, prompt: Sequence[int], output_tokens: int) -> None: ...
+    def add(self, request: VllmRequest) -> None: ...
 
     def step(self) -> tuple[NewTokens, ...]: ...
 
@@ -48,6 +48,8 @@ class _OpenRequests:
     scheduled_s: float | None = None
     token_times_s: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    prompt_logprobs: tuple[float, ...] = ()
     num_preemptions: int = 0
     failed: str | None = None
 
@@ -57,6 +59,8 @@ class _OpenRequests:
         self.failed = new.failed
         self.token_times_s += [new.at_s - started_s] * len(new.tokens)
         self.tokens += new.tokens
+        self.logprobs += new.logprobs
+        self.prompt_logprobs = self.prompt_logprobs or new.prompt_logprobs
 
     def answer(self, lost: str | None) -> VllmAnswer:
         is_whole = len(self.tokens) == self.request.output_tokens
@@ -69,6 +73,8 @@ class _OpenRequests:
             tokens=tuple(self.tokens),
             num_preemptions=self.num_preemptions,
             failed=self.failed or (None if is_whole else lost or unanswered),
+            logprobs=tuple(self.logprobs),
+            prompt_logprobs=self.prompt_logprobs,
         )
 
 
@@ -132,7 +138,7 @@ def _hand_over(
         answer = answers[request.id]
         answer.dispatched_s = at_s
         try:
-            engine.add(request.id, request.prompt, request.output_tokens)
+            engine.add(request)
         except ConfigError as error:
             answer.failed = str(error)
 

@@ -120,7 +120,7 @@ class BucketBench:
     def _checked_answers(self) -> AnswerVisit:
         """Raises MeasurementError where the engine has none."""
         from pytest_npubench.campaign.answer_visit import answer_visit
-        from pytest_npubench.engines.answer_reference import answer_reference
+        from pytest_npubench.engines.answer_reference import answer_reference, no_reference
         from pytest_npubench.engines.probe import probe_prompts
 
         shape = dense_shape(self._plan.model)
@@ -129,7 +129,10 @@ class BucketBench:
         answers = self._engine.answers(prompts)
         if answers is None:
             raise MeasurementError(f"unavailable: {self._engine.name} does not answer probe prompts")
-        reference = answer_reference(shape, self._plan.spec.dtype, prompts, kept)
+        if answers.is_of_probe:
+            reference = answer_reference(shape, self._plan.spec.dtype, prompts, kept)
+        else:
+            reference = no_reference(shape, self._plan.spec.dtype, answers.logits.shape[1])
         return answer_visit(answers, reference, prompts)
 
     def _first(self, lost: Mapping[int, str], point: BucketPoint) -> str | None:

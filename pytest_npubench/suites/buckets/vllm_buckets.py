@@ -65,6 +65,7 @@ class VllmBuckets(BucketService):
     moves_cache = False
     fills_memory = False
     pads_decode = False
+    tells_answers = True
 
     def buckets(self, family: str, buckets: tuple[int, ...]) -> tuple[int, ...]:
         """With the smaller ones that vLLM pads to by itself."""

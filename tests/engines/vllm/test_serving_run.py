@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,10 +42,10 @@ class FakeEngine:
     def has_unfinished(self) -> bool:
         return bool(self._left)
 
-    def add(self, request: int, prompt: Sequence[int], output_tokens: int) -> None:
-        if len(prompt) > 100:
-            raise ConfigError(f"request {request}: too long")
-        self._left[request] = output_tokens
+    def add(self, request: VllmRequest) -> None:
+        if len(request.prompt) > 100:
+            raise ConfigError(f"request {request.id}: too long")
+        self._left[request.id] = request.output_tokens
 
     def step(self) -> tuple[NewTokens, ...]:
         self.num_steps += 1
