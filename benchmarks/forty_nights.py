@@ -3,8 +3,8 @@
     python benchmarks/forty_nights.py                    # the table, as Markdown; 8 minutes of one core
     python benchmarks/forty_nights.py --json --seed 1    # other nights
 
-Each night is `npubench nightly run` out of a fresh checkout with a bare git remote, on devices of tests/forty that are
-fake and whose truth is written down. What goes wrong beside the nights is a line each under the table. After them
+Each night is `npubench nightly run` out of a fresh checkout with a bare git remote, on devices of benchmarks/forty that
+are fake and whose truth is written down. What goes wrong beside the nights is a line each under the table. After them
 `npubench ab` measures two environments of which one is slower in one case. Exit status: 1 where an unchanged case
 alarmed, a case was lost, or a verdict is wrong that no noise explains.
 """

@@ -35,7 +35,6 @@ has_hypothesis = importlib.util.find_spec("hypothesis") is not None
 LONGEST = (
     "engines/openvino_dense/test_answers.py",
     "crash/test_killed_runs.py",
-    "forty/test_forty_nights.py",
     "plugin/test_server_suite.py",
     "crash/test_killed_commands.py",
     "crash/test_two_runs.py",

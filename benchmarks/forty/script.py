@@ -129,25 +129,6 @@ REASON = "the cache is kept in fp8 now"
 UPGRADED = {"near": "driver 2"}
 
 
-def short_nights() -> list[Night]:
-    """What can happen to a nightly, packed into as few nights as the statistics allow."""
-    return [
-        *[BUILDING] * 3,
-        QUIET,
-        Night(title="+10 %, and a device's process is killed", factors={"near-b2-bucket32": 1.10}, dies=("far-b2",)),
-        Night(
-            title="an intended change, and +5 %",
-            factors=INTENDED | {"near-b4-bucket64": 1.05},
-            resets=dict.fromkeys(INTENDED, REASON),
-        ),
-        Night(title="killed half-way", factors=INTENDED, is_killed=True),
-        Night(title="the disk is full half-way", factors=INTENDED, disk_full=True),
-        Night(title="two runners at once", factors=INTENDED, runners=("a", "b")),
-        Night(title="a new driver, and +5 %", factors=INTENDED | {"far-b2-bucket64": 1.05}, drivers=UPGRADED),
-        Night(title="compared across drivers", factors=INTENDED, drivers=UPGRADED, across=("driver",)),
-    ]
-
-
 def forty_nights() -> list[Night]:
     """Forty nights: each fault, quiet nights before and after it, and slow-downs that last."""
     new: dict[str, Any] = {"drivers": UPGRADED}
