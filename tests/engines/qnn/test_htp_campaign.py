@@ -161,6 +161,11 @@ def test_an_operator_that_the_npu_does_not_take_fails_its_cases_alone(plan: HtpP
         assert "the NPU does not take Sinh (n1)" in found.verdict.reason
 
 
+def test_how_exact_answers_are_is_held_against_what_was_accepted(plan: HtpPlan, measure: Measure) -> None:
+    (error,) = (one for one in judged(plan, measure(plan), "profile", bucket=128).metrics if one.name == "answer_error")
+    assert (error.value, error.gate) == (0.003, "accuracy")
+
+
 def test_wrong_answers_fail(plan: HtpPlan, measure: Measure) -> None:
     found = judged(plan, measure(plan, "mask"), "profile", bucket=128)
     assert found.verdict.kind is VerdictKind.FAILED

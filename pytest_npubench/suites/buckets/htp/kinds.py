@@ -143,7 +143,7 @@ class HtpProfileKind(CompiledKind):
                     if facts.spill_bytes is not None
                 ),
                 Metric(name="need_bytes", unit="B", value=need, gate="exact", margin=BYTES_MARGIN),
-                Metric(name="answer_error", unit="", value=error, gate="none"),
+                Metric(name="answer_error", unit="", value=error, gate="accuracy"),
                 Metric(
                     name="compile_cpu_s",
                     unit="s",
