@@ -98,7 +98,7 @@ def with_size(plan: BucketPlan, **changes: Any) -> BucketPlan:
 
 def cases(plan: BucketPlan, name: str) -> list[Case]:
     """All cases of a kind."""
-    kind = case_kind(name)
+    kind = case_kind(name, ("buckets",))
     return [plan.case(kind.suite, kind.name, axes) for axes in kind.axes(plan)]
 
 

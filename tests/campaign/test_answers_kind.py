@@ -27,7 +27,7 @@ from pytest_npubench.verdict import VerdictKind
 
 from .conftest import cases
 
-KIND = case_kind("answers")
+KIND = case_kind("answers", ("buckets",))
 
 
 class Right(Engine):
@@ -109,9 +109,9 @@ def test_an_engine_that_answers_nothing_is_no_silent_pass(plan: BucketPlan) -> N
 
 def test_who_has_the_case(plan: BucketPlan) -> None:
     """The reference has it, engines that tell no fixed logits do not; its point is no part of a campaign's digest."""
-    plans = {engine: next(bucket_plans(plan.spec, "quick", engine)) for engine in ("reference", "vllm")}
+    plans = {engine: next(bucket_plans(plan.spec, "quick", engine)) for engine in ("reference", "maxtext")}
     has = {engine: own.includes("answers") for engine, own in plans.items()}
-    assert has == {"reference": True, "vllm": False}
+    assert has == {"reference": True, "maxtext": False}
     assert point_of(plan).definition is None
     (case,) = cases(plan, "answers")
     assert needed_buckets(case, KIND, plan) == plan.buckets

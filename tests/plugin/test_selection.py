@@ -156,7 +156,7 @@ def test_a_device_that_no_hardware_file_describes_is_named(project):
     [
         (
             "npubench_cases('nothing')",
-            "no case kind 'nothing'; known: answers, band_coverage, batch_search, bucket_choice, bucket_search, canary, fusion",
+            "no case kind 'nothing'; known: answers, band_coverage, batch_search, bucket_choice, bucket_search, canary",
         ),
         ("npubench_cases()", "npubench_cases takes one kind"),
         ("npubench_cases('steps', bucket=1)", "npubench_cases takes one kind"),
