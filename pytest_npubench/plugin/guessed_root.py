@@ -25,7 +25,8 @@ ADDOPTS = "PYTEST_ADDOPTS"
 
 def begin_anew(config: pytest.Config) -> int | None:
     """Run pytest under the root of the test paths alone; returns its exit status, None where the root is that."""
-    if not _is_moved(config):
+    reads_paths = hasattr(config.option, "file_or_dir")  # with --help pytest reads no arguments behind it
+    if not (reads_paths and _is_moved(config)):
         return None
     if ADDOPTS in os.environ:
         os.environ[ADDOPTS] = shlex.join(joined(shlex.split(os.environ[ADDOPTS])))
