@@ -3,10 +3,10 @@
 A policy decides when a token is computed, not what it is. So these must agree with the answers under chunked prefill,
 whatever their plans:
 
-    POLICY                      each other policy of the profile, in a cache that was full of junk
-    odd chunks in little room   chunks that end inside of those compared and inside of blocks of the KV cache, which
-                                cannot hold all prompts at once, so that requests are preempted
-    alone                       the answer behind a prompt and its forced tokens, prefilled in one piece, alone
+    POLICY        each other policy of the profile, in a cache that was full of junk
+    odd chunks    chunks that end inside of those compared, and inside of blocks of the KV cache
+    little room   a KV cache that holds all prompts and no token more, so that requests are preempted
+    alone         the answer behind a prompt and its forced tokens, prefilled in one piece, alone
 
 and after a change of either half of a prompt but its last token, the engine must answer something else.
 """
@@ -39,7 +39,6 @@ AGAINST = "chunked"
 CHUNKS = 2  # of the longest prompt
 CACHE_PARTS = 6  # all prompts have less than three times the tokens of the longest
 NUM_COMPARED = 6  # forced tokens of walks that are held against the first one
-LITTLE_ROOM = 0.8  # of the blocks that all prompts need
 
 
 def asked(plan: ServingPlan, executor: AskedExecutor, folder: Path) -> AnswerVisit:
@@ -54,7 +53,8 @@ def asked(plan: ServingPlan, executor: AskedExecutor, folder: Path) -> AnswerVis
         for policy in plan.size.policies
         if policy not in (AGAINST, ON_TWO_DEVICES)
     }
-    others["odd chunks in little room"] = asking.in_little_room()
+    others["odd chunks"] = asking.in_odd_chunks()
+    others["little room"] = asking.in_little_room()
     apart = {name: distances(answers, logits[:, : answers.shape[1]]) for name, answers in others.items()}
     apart["alone"] = distances(asking.alone(), logits[:, -1:])
     farthest = _farthest if plan.shape.is_dense or plan.serving.dtype == "fp32" else _together
@@ -104,13 +104,15 @@ class _Asking:
         begun = [Asked(one.prompt, one.forced[:NUM_COMPARED]) for one in self._whole]
         return self._answers(begun, point, plan or self._plan)
 
+    def in_odd_chunks(self) -> Logits:
+        chunk = self._plan.serving.tokens_per_iteration * 2 // 3 + 1
+        return self.under(replace(_point(self._plan, AGAINST), settings=(("chunk_size_tokens", chunk),)))
+
     def in_little_room(self) -> Logits:
-        plan, block = self._plan, self._plan.serving.block_size_tokens
-        blocks = [-(-(length + NUM_COMPARED + 1) // block) for length in self._prompts.lengths]
-        capacity = max(int(LITTLE_ROOM * sum(blocks)), max(blocks)) * block
-        chunk = plan.serving.tokens_per_iteration // 3 + 1
-        point = replace(_point(plan, AGAINST), settings=(("chunk_size_tokens", chunk),))
-        return self.under(point, replace(plan, serving=replace(plan.serving, kv_capacity=capacity)))
+        serving = self._plan.serving
+        blocks = sum(-(-length // serving.block_size_tokens) for length in self._prompts.lengths)
+        plan = replace(self._plan, serving=replace(serving, kv_capacity=blocks * serving.block_size_tokens))
+        return self.under(all_at_once(plan), plan)
 
     def alone(self) -> Logits:
         """The last answer to each prompt [prompts, 1, NUM_FIXED]."""
@@ -128,7 +130,7 @@ class _Asking:
             ],
         }
         return {
-            name: self._answers([Asked(one, one[:0]) for one in changed], _point(self._plan, AGAINST), self._plan)[:, 0]
+            name: self._answers([Asked(one, one[:0]) for one in changed], all_at_once(self._plan), self._plan)[:, 0]
             for name, changed in halves.items()
         }
 

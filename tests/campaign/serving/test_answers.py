@@ -24,7 +24,9 @@ from pytest_npubench.engines.torch_moe import (  # noqa: E402
     probed,
     sdpa_attention,
 )
+from pytest_npubench.serving.loop import serve  # noqa: E402
 from pytest_npubench.suites import case_kind  # noqa: E402
+from pytest_npubench.suites.scheduling import asking  # noqa: E402
 from pytest_npubench.suites.scheduling.bench import ServingBench  # noqa: E402
 from pytest_npubench.suites.scheduling.plan import ServingPlan  # noqa: E402
 from pytest_npubench.verdict import VerdictKind  # noqa: E402
@@ -93,7 +95,7 @@ def test_a_sound_engine_is_right_under_every_policy(shape: DecoderShape, dtype: 
     found = answered(plan_of(shape, dtype), folder)
     assert found.verdict.kind is VerdictKind.PASSED, found.verdict.reason
     assert found.verdict.reason.startswith("answers right: ")
-    assert found.verdict.reason.endswith(f"; {8 * len(found.detail.lengths)} pairs consistent")
+    assert found.verdict.reason.endswith(f"; {9 * len(found.detail.lengths)} pairs consistent")
     assert [(metric.name, metric.gate) for metric in found.metrics] == [
         ("answer_change", "answers"),
         ("inconsistent_pairs", "exact"),
@@ -248,3 +250,17 @@ def test_a_policy_is_judged_in_bf16(fault: str, folder: Path, monkeypatch: pytes
     found = answered(plan_of(MIXTURE, "bf16"), folder)
     assert found.verdict.kind is VerdictKind.FAILED
     assert "layered, prompts of " in found.verdict.reason
+
+
+def test_little_room_preempts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else that pair says nothing of prompts that are run again."""
+    served: list[int] = []
+
+    def spied(*arguments: Any) -> Any:
+        result = serve(*arguments)
+        served.append(sum(record.num_preemptions for record in result.records))
+        return result
+
+    monkeypatch.setattr(asking, "serve", spied)
+    answered(plan_of(MIXTURE), folder)
+    assert sum(served) > 0
