@@ -54,7 +54,7 @@ def judge_answers(visit: AnswerVisit, dtype: str, *, has_experts: bool = False) 
     wrong = sum(map(len, detail.inconsistent.values()))
     metrics = [
         Metric(name="answer_change", unit="", value=0.0, samples=visit.logits, gate="answers", margin=detail.limit),
-        Metric(name="inconsistent_pairs", unit="", value=float(wrong), gate="exact"),
+        Metric(name="inconsistent_pairs", unit="", value=float(wrong), gate="identical"),
     ]
     if detail.error is not None:
         metrics.append(Metric(name="answer_error", unit="", value=detail.error, gate="accuracy"))

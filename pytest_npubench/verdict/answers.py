@@ -63,12 +63,12 @@ def judge_accuracy(now: float, then: float | None) -> Verdict:
 
 
 def judge_identical(now: float, then: float | None) -> Verdict:
-    """A check sum of bits: any difference is regressed."""
+    """A check sum of bits, or a count that has one right value: any difference is regressed."""
     if then is None:
         return Verdict(kind=VerdictKind.NO_BASELINE, reason=NEVER_ACCEPTED)
     if now == then:
         return Verdict(kind=VerdictKind.UNCHANGED, reason=f"{now:.12g}, as accepted")
-    return Verdict(kind=VerdictKind.REGRESSED, reason=f"other bits: check sum {now:.12g}, accepted {then:.12g}")
+    return Verdict(kind=VerdictKind.REGRESSED, reason=f"{now:.12g}, accepted {then:.12g}: want the same")
 
 
 def _block_distance(now: Sequence[float], then: Sequence[float]) -> float:

@@ -101,7 +101,7 @@ def test_baselines_of_before_have_no_answers(tmp_path):
 
 
 def test_the_file_keeps_the_newest_vector_whole_and_no_other(tmp_path):
-    exact = MetricResult(name="inconsistent_pairs", unit="", better="lower", gate="exact", processes=((0.0,),))
+    exact = MetricResult(name="inconsistent_pairs", unit="", better="lower", gate="identical", processes=((0.0,),))
     for number in range(4):
         accept(tmp_path, number, vector([value + number for value in VECTOR]), exact, work={"tokens": float(number)})
     (file,) = Baselines.load(tmp_path).files
@@ -126,7 +126,7 @@ def test_a_session_of_nothing_but_answers_goes_when_the_next_comes(tmp_path):
 
 
 def test_two_folders_that_hold_one_session_with_and_without_its_vector_are_merged(tmp_path):
-    exact = MetricResult(name="inconsistent_pairs", unit="", better="lower", gate="exact", processes=((0.0,),))
+    exact = MetricResult(name="inconsistent_pairs", unit="", better="lower", gate="identical", processes=((0.0,),))
     one, other = tmp_path / "one", tmp_path / "other"
     for number in range(3):
         accept(one, number, vector([value + number for value in VECTOR]), exact)

@@ -98,7 +98,7 @@ def test_a_sound_engine_is_right_under_every_policy(shape: DecoderShape, dtype: 
     assert found.verdict.reason.endswith(f"; {9 * len(found.detail.lengths)} pairs consistent")
     assert [(metric.name, metric.gate) for metric in found.metrics] == [
         ("answer_change", "answers"),
-        ("inconsistent_pairs", "exact"),
+        ("inconsistent_pairs", "identical"),
         ("answer_error", "accuracy"),
         ("weights_bits", "identical"),
     ]
