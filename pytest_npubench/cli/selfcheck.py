@@ -31,6 +31,7 @@ EXAMPLE = "npubench selfcheck -m tpu"
 TESTS = Path(pytest_npubench.__file__).parent / "plugin" / "selfcheck_tests.py"
 NUM_NIGHTS, MIN_NIGHTS = 5, 3
 LIMIT_S = 3600.0
+LOCK = "--npubench-lock-timeout=600"  # whoever else measures on the device ends some day
 TEST = "test_selfcheck.py"
 PLANTED = "NPUBENCH_PLANTED"
 FOUND, PASSED = "found", "passed"
@@ -90,7 +91,7 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    """Raises MeasurementError where nothing can be measured though the device is there."""
+    """Raises MeasurementError where an accepted night cannot be had though the device is there."""
     if arguments.nights < MIN_NIGHTS:
         parser.error(f"--nights {arguments.nights}: want at least {MIN_NIGHTS}")
     with tempfile.TemporaryDirectory(prefix="npubench-selfcheck-") as name:
@@ -98,13 +99,19 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         try:
             for night in range(arguments.nights):
                 _say(f"night {night + 1} of {arguments.nights}")
-                stage.measure()
+                _check_accepted(stage.measure(), night + 1)
         except DeviceUnavailableError as error:
             say(f"unavailable: {error}")
             return 1
         rows = [_unplanted(stage), *(_planted(stage, fault) for fault in FAULTS)]
     print(columns([("planted", "", "verdict"), *rows]))
     return int(any(row[1] not in (PASSED, FOUND) for row in rows))
+
+
+def _check_accepted(session: Session, night: int) -> None:
+    """Raises MeasurementError: on fewer nights than were asked for less would be found, and nobody told."""
+    if left_out := {case: record for case, record in session.records.items() if case not in session.accepted}:
+        raise MeasurementError(f"night {night}, without a fault, was not accepted: {_words(left_out)}")
 
 
 def _unplanted(stage: _Stage) -> tuple[str, str, str]:
@@ -122,7 +129,7 @@ def _planted(stage: _Stage, fault: Planted) -> tuple[str, str, str]:
     is_seen = kinds == {fault.verdict} if fault.verdict else bool(kinds)
     entered = not session.accepted.isdisjoint(cases)
     said = _words(cases) if fault.verdict else "its test failed after it was measured"
-    found = FOUND if is_seen and not entered else "MISSED"
+    found = FOUND if is_seen and not entered else "not measured" if kinds == {"invalid"} else "MISSED"
     return fault.title, found, f"{said}; {'accepted' if entered else 'not accepted'}"
 
 
@@ -133,41 +140,53 @@ def _words(records: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 class _Stage:
-    """A folder with the tests, its journal and baselines. What follows the accepted nights has a copy of these."""
+    """A folder with the tests and baselines. Each night with a fault has a copy of these, and a journal of its own: it
+    knows nothing of the others."""
 
     def __init__(self, folder: Path, marker: str, options: Sequence[str]) -> None:
         self._folder, self._marker, self._options = folder, marker, options
-        self._journal = folder / "journal.jsonl"
         shutil.copy(TESTS, folder / TEST)
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
 
     def measure(self, planted: str = "", tests: Sequence[str] = ()) -> Session:
         """Of these tests, or of all. Raises DeviceUnavailableError with the reason where no device of the marker is
         here, MeasurementError where pytest ends otherwise before it measures."""
-        baselines = self._folder / "baselines"
+        baselines, journal = self._folder / "baselines", self._folder / f"journal-{planted}.jsonl"
         if planted:
             baselines = shutil.copytree(baselines, self._folder / planted)
-        places = (f"--npubench-journal={self._journal}", f"--npubench-baselines={baselines}", "--npubench-accept")
+        places = (f"--npubench-journal={journal}", f"--npubench-baselines={baselines}", "--npubench-accept")
         config = (f"--rootdir={self._folder}", f"--config-file={self._folder / 'pytest.ini'}", "-p", "no:cacheprovider")
         chosen = [f"{TEST}::{test}" for test in tests] or [TEST]
         done = guarded.run(
-            [sys.executable, "-m", "pytest", *chosen, "-m", self._marker, "-rs", *config, *places, *self._options],
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                *chosen,
+                "-m",
+                self._marker,
+                "-rs",
+                *config,
+                *places,
+                LOCK,
+                *self._options,
+            ],
             limit_s=LIMIT_S,
             env={**os.environ, PLANTED: planted},
             folder=self._folder,
         )
-        records = self._records()
+        records = _records(journal)
         if not records:
             raise _why_not(done.stdout + done.stderr, self._marker)
         return Session(records=records, accepted=_accepted(baselines, {one["session"] for one in records.values()}))
 
-    def _records(self) -> dict[str, Mapping[str, Any]]:
-        from pytest_npubench.store.journal_reader import read_journal
 
-        sessions = read_journal(self._journal).sessions[-1:] if self._journal.exists() else ()
-        return {
-            record["case"]: record for session in sessions for record in session.records if record["record"] == "case"
-        }
+def _records(journal: Path) -> dict[str, Mapping[str, Any]]:
+    """Of the newest session, by case."""
+    from pytest_npubench.store.journal_reader import read_journal
+
+    sessions = read_journal(journal).sessions[-1:] if journal.exists() else ()
+    return {record["case"]: record for session in sessions for record in session.records if record["record"] == "case"}
 
 
 def _accepted(baselines: Path, sessions: Collection[str]) -> frozenset[str]:
