@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.server
+
 
 @pytest.mark.npubench_cases("answers")
 def test_answers(npubench_case):

@@ -25,9 +25,9 @@ LONGEST_S = 0.5  # about what a fresh process still does once it has its engine
 
 @pytest.fixture(scope="module")
 def slow(rehearsed: Rehearsed, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Four accepted nights, and a device that has become slower."""
+    """Seven accepted nights, and a device that has become slower."""
     project = rehearsed.copy(tmp_path_factory.mktemp("slow") / "project")
-    for _ in range(3):
+    for _ in range(6):
         run = fork(project, NIGHT)
         assert run.wait() == 0, run.said()
         begin_another_day(project)

@@ -45,8 +45,7 @@ def round_visits(
     """How often the next round visits points; those that it leaves out say it themselves."""
     if plan.active_band is not None:
         return active_visits(plan, points, measured, durations_s)
-    batches = {batch for workload in plan.size.workloads for batch in plan.draws(workload)}
-    drawn = [point for point in points if point in batches]
+    drawn = [point for point in points if point.requests and not point.warm_up and point.variant is None]
     if not drawn or plan.is_online or plan.is_search or plan.service.pads_as_it_will:
         return {}
     profiled = [point for point in points if point.pure_bucket is not None and point.variant is None]

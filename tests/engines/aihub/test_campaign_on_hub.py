@@ -81,7 +81,7 @@ def bed(hub: Any, tmp_path: Path, spec: HardwareSpec, quick: Callable[..., JobOp
 
 def judged(plan: HubPlan, kind: str, measured: Measured, **axes: Any) -> Judgement:
     """The case of these axes. The bucket kinds' own points must have been measured."""
-    used = kind_for(plan, case_kind(kind))
+    used = kind_for(plan, suite("buckets").kind(kind))
     case = next(
         case
         for case in (plan.case("buckets", kind, found) for found in used.axes(plan))
@@ -146,7 +146,7 @@ def test_what_graphs_tell_is_read_back_and_shown(bed: Bed, make_plan: MakePlan) 
     measured = bed.campaign(plan, plan.graph_points(plan.buckets)).measured()
     records = []
     for name in ("profile", "steps", "prediction", "mean_error", "canary"):
-        kind = kind_for(plan, case_kind(name))
+        kind = kind_for(plan, suite("buckets").kind(name))
         for axes in kind.axes(plan):
             case = plan.case("buckets", name, axes)
             judged_case = JudgedCase(
@@ -208,7 +208,7 @@ def test_lens_from_graphs(bed: Bed, make_plan: MakePlan) -> None:
 @pytest.mark.parametrize("kind", sorted(set(suite("buckets").kinds) - {"profile", "steps", "prediction"}))
 def test_what_cannot_be_measured_says_so(kind: str, bed: Bed, hub: Any, make_plan: MakePlan) -> None:
     plan = make_plan()
-    used = kind_for(plan, case_kind(kind))
+    used = kind_for(plan, suite("buckets").kind(kind))
     for axes in used.axes(plan):
         case = plan.case("buckets", kind, axes)
         assert used.points(case, plan) == ()
