@@ -127,6 +127,18 @@ def test_wrong_arithmetic_fails_however_little_is_known_of_the_error(plan, monke
     assert [reason for reason in (COUNTS, BACK) if reason in verdict.reason] == reasons
 
 
+def test_the_mean_error_of_wrong_arithmetic_enters_no_baseline_either(plan, monkeypatch):
+    (mean,) = cases(plan, "mean_error")
+    points = MEAN_ERROR.points(mean, plan)
+    drawn = [batch for workload in plan.size.workloads for batch in plan.draws(workload)]
+    own = with_counts(noisy(points, plan, np.random.default_rng(2), 5, noise=0.2), drawn, plan)
+    assert not MEAN_ERROR.judge(mean, plan, own).verdict.failing
+    steps_are_tokens(monkeypatch)
+    verdict = MEAN_ERROR.judge(mean, plan, own).verdict
+    assert verdict.kind is VerdictKind.FAILED
+    assert COUNTS in verdict.reason
+
+
 def test_an_engine_that_leaves_half_of_the_steps_out_is_not_what_lens_counts(plan):
     case = of_workload(plan, "long")
     own = with_counts(measured(KIND.points(case, plan), plan), plan.draws("long"), plan)

@@ -11,6 +11,7 @@ from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.suites.buckets.kinds.prediction import KIND as PREDICTION
 from pytest_npubench.suites.buckets.kinds.prediction import (
     PredictionError,
+    arithmetic,
     beside,
     explained,
     gate_interval,
@@ -78,9 +79,11 @@ class MeanErrorKind:
         gate = Gate(
             metric="mean prediction error", value=summary.mean, limit=plan.mean_error, unit="%", interval=interval
         )
+        exact = [one for workload in plan.size.workloads for one in arithmetic(plan, measured, workload)]
+        broken = [one for one in exact if one.value > one.limit][:1]  # the prediction cases name each
         continuous = is_continuous(plan, measured)
         return Judgement(
-            verdict=explained(judge_gates((gate,)), None, nominal_words(plan) if continuous else ""),
+            verdict=explained(judge_gates((gate, *broken)), None, nominal_words(plan) if continuous else ""),
             what=f"E2E of {summary.num_cases} workloads",
             metrics=(Metric(name="mean_prediction_error", unit="", value=summary.mean, gate="difference"),),
             measured_s=sum(sum(item.measured_s) for item in found),

@@ -147,7 +147,7 @@ class PredictionKind:
         continuous = is_continuous(plan, measured)
         return Judgement(
             verdict=explained(
-                judge_gates((gate, *_arithmetic(plan, measured, workload))),
+                judge_gates((gate, *arithmetic(plan, measured, workload))),
                 found.repeat_error,
                 nominal_words(plan) if continuous else "",
             ),
@@ -276,7 +276,7 @@ def _left_out(rounds: Sequence[Round]) -> list[list[Round]]:
     return [[*rounds[:index], *rounds[index + 1 :]] for index in range(len(rounds))]
 
 
-def _arithmetic(plan: BucketPlan, measured: Measured, workload: str) -> tuple[Gate, ...]:
+def arithmetic(plan: BucketPlan, measured: Measured, workload: str) -> tuple[Gate, ...]:
     """What LENS computes against what is exact; nothing where lengths are not padded, so that it interpolates."""
     from pytest_npubench.predictors.lens import PREDICTOR as LENS
     from pytest_npubench.suites.buckets.profile_samples import profile_samples
