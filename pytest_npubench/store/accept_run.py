@@ -312,6 +312,11 @@ def _session_names(records: Iterable[Record]) -> dict[_Place, str]:
     }
 
 
+def _can_be_judged(metric: Record) -> bool:
+    """Not a figure, and not what was invalid tonight, such as a slope below 0 on a machine under load."""
+    return metric.get("gate") != "none" and (metric.get("verdict") or {}).get("kind") != "invalid"
+
+
 def _result(record: Record, reason: str) -> CaseResult:
     metrics = take(record, "metrics", (dict,))
     return CaseResult(
@@ -321,7 +326,7 @@ def _result(record: Record, reason: str) -> CaseResult:
         metrics=tuple(
             _metric(name, metrics[name])
             for name in metrics
-            if take(metrics, name, (Mapping,), "metrics").get("gate") != "none"
+            if _can_be_judged(take(metrics, name, (Mapping,), "metrics"))
         ),
         frozen=_numbers(record, "frozen"),
         work=_numbers(record, "work"),

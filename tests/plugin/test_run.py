@@ -135,7 +135,8 @@ def test_every_file_that_was_asked_for_has_every_case(green):
     assert set(re.findall(r'^npubench_verdict\{case="([^"]+)"', metrics, re.MULTILINE)) == keys
     markdown = (root / "run.md").read_text(encoding="utf-8")
     assert markdown.startswith(f"## npubench: {len(CASES)} no-baseline\n")
-    assert len(re.findall(r"^\| .* \| no-baseline \|$", markdown, re.MULTILINE)) == len(CASES)
+    # below a case stand its other metrics where they differ, without its name: under load a slope can be below 0
+    assert len(re.findall(r"^\| \S.* \| no-baseline \|$", markdown, re.MULTILINE)) == len(CASES)
     assert (root / "summary.md").read_text(encoding="utf-8") == f"a step before\n{markdown}"
 
 

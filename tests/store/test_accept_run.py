@@ -118,6 +118,7 @@ def test_the_processes_of_a_suspect_its_samples_or_its_value(write, path, direct
         "ttft_s": metric(5.0, 6.0),
         "ratio": metric(unit="", processes=[]),
         "detail_s": metric(1.0, gate="none"),
+        "below_0_s": {**metric(-1.0), "verdict": {"kind": "invalid", "reason": "its better quartile is -1"}},
         "kept_s": metric(1.5, gate="difference", margin=0.02),
     }
     write(lambda digest: case(digest, metrics=metrics))
@@ -125,7 +126,7 @@ def test_the_processes_of_a_suspect_its_samples_or_its_value(write, path, direct
     assert found(directory, key) == [[[1.0, 2.0], [3.0], [4.0]]]
     assert found(directory, key, metric="ttft_s") == [[[5.0, 6.0]]]
     assert found(directory, key, metric="ratio") == [[[7.0]]]
-    assert found(directory, key, metric="detail_s") == []
+    assert found(directory, key, metric="detail_s") == found(directory, key, metric="below_0_s") == []
     assert found(directory, key, metric="kept_s") == [[[1.5]]]
     (file,) = Baselines.load(directory).files
     kept = file.cases[CASE].metrics
