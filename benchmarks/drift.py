@@ -16,7 +16,7 @@ from pytest_npubench.core.measurement import Phase, Request
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
 from pytest_npubench.engines.shapes import decoder_shape
 
-STEPS = 100
+STEPS = 8
 
 
 def main(seconds: float) -> None:
@@ -32,7 +32,7 @@ def main(seconds: float) -> None:
         samples.append(sum(part.duration_s for part in run.segments if part.phase is Phase.DECODE) / STEPS)
     step_s = np.array(samples)
     print(f"one decode step: mean {step_s.mean() * 1e3:.3f} ms over {seconds:g} s")
-    for width in (1, 5, 20, 50, 100):
+    for width in (1, 2, 4, 8, 16, 32, 128, 512):
         num = len(step_s) // width
         if num < 4:
             break
@@ -40,7 +40,7 @@ def main(seconds: float) -> None:
         allan = np.sqrt(np.mean(np.diff(windows) ** 2) / 2) / step_s.mean()
         window_s = seconds / len(step_s) * width
         white = _white(step_s, width)
-        print(f"windows of {window_s:5.2f} s: Allan deviation {allan:.1%}, white noise would have {white:.1%}")
+        print(f"windows of {window_s * 1e3:6.1f} ms: Allan deviation {allan:.1%}, white noise would have {white:.1%}")
 
 
 def _white(step_s: np.ndarray, width: int) -> float:

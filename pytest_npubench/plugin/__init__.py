@@ -54,6 +54,13 @@ class _Collector:
         self.has_failed_try = False
         """A case was over a limit or worse, and its test was tried again."""
         self.ended_early = False
+        self._failed: dict[str, None] = {}
+
+    @property
+    def failed_tests(self) -> list[str]:
+        """Node ids of what failed and measured no case: tests, and files that could not be collected."""
+        measuring = {node for node, _ in self._rows}
+        return [node for node in self._failed if node not in measuring]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         record = getattr(report, "npubench", None)
@@ -67,8 +74,9 @@ class _Collector:
         if _SESSION in self._config.stash:
             self._config.stash[_SESSION].tests.see(report)
             self._config.stash[_SESSION].tests.end(report)
-        if report.failed and (not record or record["verdict"]["kind"] != "invalid"):
-            self.has_other_failures = True
+        if report.failed:
+            self._failed[report.nodeid] = None
+            self.has_other_failures |= not record or record["verdict"]["kind"] != "invalid"
 
     def _add(self, node: str, record: Record) -> None:
         """One row a case and stack, that of its worst try."""
@@ -82,7 +90,9 @@ class _Collector:
         self.ended_early = True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        self.has_other_failures |= report.failed
+        if report.failed:
+            self._failed[report.nodeid] = None
+            self.has_other_failures = True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -222,9 +232,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    config = session.config
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
+    """Behind the hooks of the user's conftest files, which may still fail the run."""
+    yield
+    config, exitstatus = session.config, session.exitstatus
     records = config.stash[_RECORDS]
     used = _SESSION in config.stash or records
     if used and (failure := _finish(_session(config), int(exitstatus), records)):
@@ -242,7 +254,7 @@ def _finish(session: BenchSession, exit_status: int, records: list[Record]) -> i
     collector: Any = session.config.pluginmanager.getplugin("npubench-collector")
     passing = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
     as_ended = int(pytest.ExitCode.INTERRUPTED) if collector.ended_early and exit_status in passing else exit_status
-    session.stores.close(as_ended, records)
+    session.stores.close(as_ended, records, collector.failed_tests)
     failure = 0
     if session.has_outcome:
         from pytest_npubench.plugin.outcome import publish

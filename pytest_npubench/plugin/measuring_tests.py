@@ -2,18 +2,22 @@
 
 A case may become a baseline only where its test passed (store/accept_run.py). When the last phase of a test is reported
 its outcome goes to the journal. A test that was tried several times, as by pytest-rerunfailures, has the outcome of its
-worst try: the first fault that was seen stays.
+worst try: the first fault that was seen stays. A fixture of several tests, of a file or the whole session, ends with
+the last of them: where its tear-down fails, all tests that used it have a fault.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_npubench.errors import JournalError
 from pytest_npubench.plain_text import plain
+
+if TYPE_CHECKING:
+    Fixture = pytest.FixtureDef[Any]
 
 Record = Mapping[str, Any]
 Fault = tuple[str, str]
@@ -30,6 +34,8 @@ class MeasuringTests:
         self._note = note
         self._faults: dict[str, Fault] = {}
         self._measured: dict[str, dict[tuple[str, str], None]] = {}
+        self._ended: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._shared: dict[str, frozenset[Fixture]] = {}
 
     def measured(self, node: str, record: Record) -> None:
         """A test measured the case of this record."""
@@ -49,14 +55,34 @@ class MeasuringTests:
         """Write the test's outcome once nothing more comes of it."""
         if report.when != "teardown" or _is_rerun(report):
             return
-        outcome, reason = self._faults.get(report.nodeid, ("passed", None))
-        for case, device in self._measured.pop(report.nodeid, ()):
+        self._ended[report.nodeid] = tuple(self._measured.pop(report.nodeid, ()))
+        self._write(report.nodeid, *self._faults.get(report.nodeid, ("passed", None)))
+
+    def share(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """Note what the test shares with others while it lives; write a fault of the others where that ended badly."""
+        fixtures = _wide_fixtures(item)
+        self._shared.setdefault(item.nodeid, frozenset(fixtures))
+        ended = frozenset(fixture for fixture in fixtures if fixture.cached_result is None)
+        if report.when == "teardown" and report.failed and ended:
+            for node, used in self._shared.items():
+                for fixture in list(used & ended)[:1] if node != item.nodeid else ():
+                    what = f"shares the fixture {fixture.argname}, which failed at tear-down{_why(report)}"
+                    self._write(node, "failed", what)
+
+    def _write(self, node: str, outcome: str, reason: str | None) -> None:
+        for case, device in self._ended.get(node, ()):
             try:
                 self._append(
                     {"record": "outcome", "case": case, "device": device, "outcome": outcome, "reason": reason}
                 )
             except JournalError as error:  # without it the case is accepted by nobody
                 self._note(f"error: {error}")
+
+
+def _wide_fixtures(item: pytest.Item) -> list[Fixture]:
+    """Those that the test shares with others; of pytest's own items each has such a table."""
+    table = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    return [fixture for fixtures in table.values() for fixture in fixtures if fixture.scope != "function"]
 
 
 def _fault_of(report: pytest.TestReport) -> Fault | None:

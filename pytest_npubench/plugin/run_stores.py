@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -117,15 +118,14 @@ class RunStores:
         self._notes.extend(journal.remarks)
         return known_durations(journal)
 
-    def close(self, exit_status: int, records: Sequence[Mapping[str, Any]]) -> None:
-        """Write the last record of the journal."""
-        if self._journal is not None:
-            counts: dict[str, int] = {}
-            for record in records:
-                kind = record["verdict"]["kind"]
-                counts[kind] = counts.get(kind, 0) + 1
-            try:
-                self._journal.append({"record": "end", "exit_status": exit_status, "counts": counts})
-            except JournalError as error:
-                self._notes.append(str(error))
-            self._journal.close()
+    def close(self, exit_status: int, records: Sequence[Mapping[str, Any]], failed_tests: Sequence[str] = ()) -> None:
+        """Write the last record of the journal. `failed_tests` are node ids of tests that measured no case."""
+        if self._journal is None and not (failed_tests and worker(self._config)):
+            return
+        counts = Counter(record["verdict"]["kind"] for record in records)
+        end = {"record": "end", "exit_status": exit_status, "counts": counts, "failed_tests": list(failed_tests)}
+        try:
+            self.journal.append(end)
+        except JournalError as error:
+            self._notes.append(str(error))
+        self.journal.close()

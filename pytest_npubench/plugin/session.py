@@ -58,6 +58,10 @@ class BenchSession:
     @classmethod
     def from_pytest_config(cls, config: pytest.Config) -> BenchSession:
         """Raises pytest.UsageError for settings, hardware files or an earlier journal that cannot be used."""
+        if not worker(config):
+            from pytest_npubench.plugin.guessed_root import check_root
+
+            check_root(config)
         settings = Settings.from_pytest_config(config)
         try:
             register_hooks(config)
@@ -258,6 +262,7 @@ class BenchSession:
     def attach(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """The record travels on the report of the call phase, across processes too."""
         self.tests.see(report)
+        self.tests.share(item, report)
         if report.when == "call" and RECORD in item.stash:
             from pytest_npubench.plugin.campaign_time import CAMPAIGN_TIME, take_off
 

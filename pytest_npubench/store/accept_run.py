@@ -177,6 +177,10 @@ def _check_ended(journal: Journal, sessions: Iterable[Session], exit_status: int
         if status not in (0, TESTS_FAILED):
             why = f" ({ENDINGS[status]})" if status in ENDINGS else ""
             raise RunNotAcceptedError(f"{who} ended with exit status {status}{why}")
+    others = [node for session in run if session.end for node in session.end.get("failed_tests", ())]
+    if others:
+        more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
+        raise RunNotAcceptedError(f"{others[0]}{more} failed; it measures no case, so it may be about every case")
     cases = [record for session in run for record in session.records if _is_case(record)]
     failed = [who for who, status in ends if status == TESTS_FAILED]
     if failed and all(map(_is_green, cases)) and not any(_faults(run).values()):

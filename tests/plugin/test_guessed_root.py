@@ -42,6 +42,17 @@ def test_a_value_after_a_blank_moves_nothing(checkout, monkeypatch, value, tests
     assert "part/test_it.py" in done.stdout
 
 
+def test_a_run_whose_root_another_plugins_option_moved_is_refused(checkout):
+    (checkout / "part/test_own.py").write_text(
+        "import pytest\n\n@pytest.mark.cpu\ndef test_sum(npubench):\n    npubench(sum, [1, 2])\n"
+    )
+    (checkout.parent / "out").mkdir()
+    command = [sys.executable, "-m", "pytest", "-m", "cpu", "--benchmark-storage", "../out"]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert f"its root is {checkout.parent} (ini file None) in place of {checkout} (ini file " in done.stderr
+
+
 def test_what_is_no_option_of_ours_stays_as_it_is():
     words = [
         "--npubench-journal",

@@ -140,6 +140,50 @@ def test_that_ends_it_all(npubench):
 """
 
 
+SHARED = """
+import pytest
+
+pytestmark = [pytest.mark.openvino, pytest.mark.npubench(rounds=2)]
+
+
+@pytest.fixture(scope="class")
+def device():
+    yield
+    raise RuntimeError("three pages were retired")
+
+
+class TestOnIt:
+    def test_first(self, npubench, device):
+        npubench(sum, [1, 2])
+
+    def test_last(self, npubench, device):
+        npubench(sum, [1, 2])
+
+
+def test_apart(npubench):
+    npubench(sum, [1, 2])
+"""
+BESIDE = """
+import pytest
+
+pytestmark = [pytest.mark.openvino, pytest.mark.npubench(rounds=2)]
+
+
+def test_good(npubench):
+    npubench(sum, [1, 2])
+
+
+@pytest.mark.npubench(max_median_s=1e-9)
+def test_red(npubench):
+    npubench(sum, [1, 2])
+
+
+@pytest.mark.parametrize("wanted", [4, 5])
+def test_sum(wanted):
+    assert sum([1, 2]) == wanted
+"""
+
+
 def accepted(project) -> set[str]:
     files = (project.root / "baselines").rglob("*.json")
     return {name.rpartition("::test_")[2] for path in files for name in json.loads(path.read_text())["cases"]}
@@ -191,3 +235,32 @@ def test_the_runs_of_one_process_are_one_session(pytester, monkeypatch):
     assert first == second
     monkeypatch.setenv(RUN, "a run with a name")
     assert run_id(pytester.parseconfig()) == "a run with a name"
+
+
+def test_a_fixture_of_several_tests_that_fails_at_its_end_keeps_all_of_them_out(project):
+    project.fake()
+    project.write("test_own.py", SHARED)
+    result = project.run("test_own.py", "--npubench-accept", "-p", "no:benchmark")
+    words = "shares the fixture device, which failed at tear-down (RuntimeError: three pages were retired)"
+    assert f"test_first was measured by a test that {words}" in result.stdout.str()
+    assert accepted(project) == {"apart"}
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_a_failed_test_that_measures_nothing_keeps_the_run_out_also_where_a_case_is_red(project, workers):
+    project.fake()
+    project.write("test_own.py", BESIDE)
+    result = project.run("test_own.py", "--npubench-accept", "-p", "no:benchmark", *workers)
+    assert result.ret == 1
+    assert (
+        "nothing accepted: test_own.py::test_sum[4] (and 1 more) failed; it measures no case" in result.stdout.str()
+    )
+    assert accepted(project) == set()
+
+
+def test_a_run_that_a_conftest_fails_at_its_end_is_not_accepted(project):
+    project.fake()
+    project.in_front("def pytest_sessionfinish(session):\n    session.exitstatus = 1\n\n")
+    project.write("test_own.py", BESIDE.replace("max_median_s=1e-9", "rounds=2").partition("@pytest.mark.param")[0])
+    result = project.run("test_own.py", "--npubench-accept", "-p", "no:benchmark")
+    assert "nothing accepted: the run ended with exit status 1, and no case is red" in result.stdout.str()
