@@ -55,26 +55,10 @@ def weight(case: OutlierCase) -> Floats:
     return np.asarray(drawn / np.float32(np.sqrt(case.num_channels)), dtype=np.float32)
 
 
-def activation(case: OutlierCase, *, batch: int = 0, hot_channels: tuple[int, ...] | None = None) -> Floats:
-    """[tokens, channels]; batch 0 is what one runs, any other a profile drawn alike. hot_channels: others than the
-    case's own, as after a shift of the distribution."""
+def activation(case: OutlierCase, *, batch: int = 0) -> Floats:
+    """[tokens, channels]; batch 0 is what one runs, any other a profile drawn alike."""
     chance = np.random.default_rng((case.seed, 2, batch))
     x = chance.standard_normal((case.num_tokens, case.num_channels), dtype=np.float32)
     gains = np.exp(case.spread * np.random.default_rng((case.seed, 3)).standard_normal(case.num_outliers))
-    hot = case.hot_channels if hot_channels is None else hot_channels
-    x[:, list(hot)] *= (case.magnitude * gains[: len(hot)]).astype(np.float32)
+    x[:, list(case.hot_channels)] *= (case.magnitude * gains).astype(np.float32)
     return x
-
-
-def shifted_channels(case: OutlierCase, moved_fraction: float) -> tuple[int, ...]:
-    """The hot channels after that share of them moved to cold ones. Raises ConfigError for a share outside 0..1, and
-    where too few cold channels are left to move to."""
-    if not 0 <= moved_fraction <= 1:
-        raise ConfigError(f"moved_fraction is {moved_fraction}; want a share between 0 and 1")
-    order = np.random.default_rng(case.seed).permutation(case.num_channels)
-    num_moved = round(moved_fraction * case.num_outliers)
-    if case.num_outliers + num_moved > case.num_channels:
-        cold = case.num_channels - case.num_outliers
-        raise ConfigError(f"{num_moved} hot channels cannot move to {cold} cold ones")
-    kept = order[num_moved : case.num_outliers + num_moved]
-    return tuple(sorted(int(channel) for channel in kept))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_npubench.engines.outliers import OutlierCase, activation, shifted_channels, weight
+from pytest_npubench.engines.outliers import OutlierCase, activation, weight
 from pytest_npubench.engines.quantization import (
     ActivationCalibration,
     calibrate,
@@ -139,15 +139,3 @@ def test_activations_have_their_outliers_where_they_say() -> None:
     assert set(calibrate(activation(one, batch=1), 8).hot_channels) == set(one.hot_channels)
     assert np.array_equal(activation(one), activation(one))
     assert not np.array_equal(activation(one), activation(one, batch=1))
-
-
-def test_a_shift_moves_that_share() -> None:
-    one = case(8)
-    for share, common in ((0.0, 8), (0.25, 6), (1.0, 0)):
-        moved = shifted_channels(one, share)
-        assert len(moved) == 8
-        assert len(set(moved) & set(one.hot_channels)) == common
-    with pytest.raises(ConfigError, match="hot channels cannot move to 0 cold ones"):
-        shifted_channels(case(512), 0.5)
-    with pytest.raises(ConfigError, match=r"moved_fraction is 1\.5"):
-        shifted_channels(one, 1.5)
