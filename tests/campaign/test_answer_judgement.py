@@ -15,6 +15,7 @@ import pytest
 jax = pytest.importorskip("jax", reason="jax is not installed")
 
 import jax.numpy as jnp  # noqa: E402 - after the skip above
+from small_decoders import small_decoder  # noqa: E402
 
 from pytest_npubench.backends import backend  # noqa: E402
 from pytest_npubench.campaign.answer_judgement import judge_answers, where_beyond  # noqa: E402
@@ -24,24 +25,10 @@ from pytest_npubench.engines.jax_dense import binaries, engine, forward, layers 
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine  # noqa: E402
 from pytest_npubench.engines.jax_dense.graph_form import PORTABLE  # noqa: E402
 from pytest_npubench.engines.probe import fixed_tokens, probe_prompts, probe_weights, rounded  # noqa: E402
-from pytest_npubench.engines.shapes import DecoderShape  # noqa: E402
 from pytest_npubench.errors import MeasurementError  # noqa: E402
 from pytest_npubench.verdict import VerdictKind  # noqa: E402
 
-SHAPE = DecoderShape(
-    name="answering",
-    source="a test",
-    vocab_size=128,
-    hidden=64,
-    num_layers=2,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=16,
-    intermediate=96,
-    rope_theta=10_000.0,
-    rms_eps=1e-5,
-    tied_embeddings=True,
-)
+SHAPE = small_decoder("answering")
 BUCKETS = (32, 64)
 PROMPTS = probe_prompts(SHAPE.vocab_size, BUCKETS)
 Patch = Callable[[pytest.MonkeyPatch], None]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from small_decoders import small_decoder
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import measure_round
@@ -135,10 +136,7 @@ def test_the_least_work_of_a_batch_by_hand(plan: BucketPlan, monkeypatch: pytest
     """FLOP, at a peak of 1 FLOP/s, of a decoder with 2 layers of 4 query heads of 32 and 2 of keys and values."""
     from pytest_npubench.engines import shapes
 
-    shape = shapes.DecoderShape(
-        name="by-hand", source="the test's own", vocab_size=512, hidden=128, num_layers=2, num_heads=4,
-        num_kv_heads=2, head_dim=32, intermediate=256, rope_theta=1e4, rms_eps=1e-5,
-    )  # fmt: skip
+    shape = small_decoder("by-hand", vocab_size=512, hidden=128, head_dim=32, intermediate=256, tied_embeddings=False)
     monkeypatch.setattr(shapes, "dense_shape", lambda name: shape)
     peaks = peaks_of(on_device(plan, 1.0).spec, "fp32")
     layer, table = PARAMETERS

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 import pytest
+from small_decoders import small_decoder
 
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
 from pytest_npubench.engines.shapes import DecoderShape, RopeScaling
@@ -25,20 +26,7 @@ BUCKETS = (8, 16, 32, 300)  # 300: above the attention's block of 256 and no mul
 BATCH_SIZE = 3
 MARGIN = 1e-3  # fp32 logits of these decoders err by some 1e-5: a wider gap decides the token
 
-TIED = DecoderShape(
-    name="tied",
-    source="these tests",
-    vocab_size=128,
-    hidden=64,
-    num_layers=2,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=16,
-    intermediate=96,
-    rope_theta=10_000.0,
-    rms_eps=1e-5,
-    tied_embeddings=True,
-)
+TIED = small_decoder("tied")
 # of its eight wavelengths Llama 3's rule keeps one, blends two and stretches five at an original context of 64
 STRETCHED = dataclasses.replace(
     TIED,

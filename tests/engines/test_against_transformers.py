@@ -13,6 +13,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
+from small_decoders import small_decoder  # noqa: E402
+
 from pytest_npubench.backends import backend  # noqa: E402 - after the skips above
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine  # noqa: E402
 from pytest_npubench.engines.shapes import DecoderShape, RopeScaling  # noqa: E402
@@ -20,34 +22,25 @@ from pytest_npubench.engines.shapes import DecoderShape, RopeScaling  # noqa: E4
 from .decoders import soak_but_first  # noqa: E402
 
 BUCKETS = (16, 32, 64)
-LLAMA = DecoderShape(
-    name="oracle-llama",
-    source="a test",
+LLAMA = small_decoder(
+    "oracle-llama",
     vocab_size=97,
-    hidden=64,
     num_layers=3,
     num_heads=8,
-    num_kv_heads=2,
     head_dim=8,
-    intermediate=96,
     rope_theta=500_000.0,
-    rms_eps=1e-5,
-    tied_embeddings=True,
     rope_scaling=RopeScaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=32),
 )
-QWEN = DecoderShape(
-    name="oracle-qwen",
-    source="a test",
+QWEN = small_decoder(
+    "oracle-qwen",
     vocab_size=101,
     hidden=48,
-    num_layers=2,
-    num_heads=4,
     num_kv_heads=4,
-    head_dim=16,
     intermediate=80,
     rope_theta=1_000_000.0,
     rms_eps=1e-6,
     qk_norm=True,
+    tied_embeddings=False,
 )
 
 

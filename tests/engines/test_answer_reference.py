@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_decoders import small_decoder
 
 from pytest_npubench.engines.answer_reference import affordable_prompts, answer_reference
 from pytest_npubench.engines.answers import distances
@@ -25,19 +26,12 @@ from pytest_npubench.engines.shapes import SHAPES, DecoderShape, ExpertShape, Ro
 WO_BITS = 224624175
 ROUNDED = 2e-5  # transformers norms, turns and takes softmax in float32, whatever its weights are
 
-LLAMA = DecoderShape(
-    name="reference-llama",
-    source="a test",
+LLAMA = small_decoder(
+    "reference-llama",
     vocab_size=97,
-    hidden=64,
-    num_layers=2,
     num_heads=8,
-    num_kv_heads=2,
     head_dim=8,
-    intermediate=96,
     rope_theta=500_000.0,
-    rms_eps=1e-5,
-    tied_embeddings=True,
     rope_scaling=RopeScaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=32),
 )
 QWEN3 = dataclasses.replace(

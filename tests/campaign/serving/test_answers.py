@@ -13,9 +13,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from small_decoders import small_mixture  # noqa: E402
+
 from pytest_npubench.campaign.points import Measured  # noqa: E402
 from pytest_npubench.campaign.rounds import measure_round  # noqa: E402
-from pytest_npubench.engines.shapes import SHAPES, DecoderShape, ExpertShape  # noqa: E402
+from pytest_npubench.engines.shapes import SHAPES, DecoderShape  # noqa: E402
 from pytest_npubench.engines.torch_moe import (  # noqa: E402
     executor,
     experts,
@@ -35,22 +37,7 @@ from pytest_npubench.verdict.result import Judgement  # noqa: E402
 from .conftest import serving_plan  # noqa: E402
 
 KIND = case_kind("answers", ("scheduling",))
-MIXTURE = DecoderShape(
-    name="answers-moe",
-    source="these tests",
-    qk_norm=True,
-    vocab_size=101,
-    hidden=64,
-    num_layers=4,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=16,
-    experts=ExpertShape(num_experts=8, experts_per_token=2),
-    intermediate=48,
-    rope_theta=10_000.0,
-    rms_eps=1e-6,
-    tied_embeddings=True,
-)
+MIXTURE = small_mixture("answers-moe", 8, 2, vocab_size=101, intermediate=48)
 DENSE = replace(MIXTURE, name="answers-dense", experts=None, intermediate=96, tied_embeddings=False)
 GPT_OSS = replace(MIXTURE, name="answers-gpt-oss", architecture="gpt-oss", qk_norm=False, sliding_window=8)
 Patch = Callable[[pytest.MonkeyPatch], None]

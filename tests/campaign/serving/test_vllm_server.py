@@ -8,11 +8,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from small_decoders import small_mixture
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.served_block import ServedBlock, failures_of, pooled
 from pytest_npubench.core.hardware import default_directory
-from pytest_npubench.engines.shapes import SHAPES, DecoderShape, ExpertShape
+from pytest_npubench.engines.shapes import SHAPES
 from pytest_npubench.engines.vllm.answer import Iteration, VllmAnswer, VllmRequest, VllmRun
 from pytest_npubench.engines.vllm.model_directory import ORIGIN_FILE, WEIGHTS_FILE
 from pytest_npubench.engines.vllm.settings import EngineSettings
@@ -32,22 +33,7 @@ from pytest_npubench.suites.scheduling.vllm_server import VllmServer
 
 from .conftest import kept
 
-SHAPE = DecoderShape(
-    name="test-served-moe",
-    source="this test",
-    qk_norm=True,
-    vocab_size=64,
-    hidden=32,
-    num_layers=4,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=8,
-    experts=ExpertShape(num_experts=4, experts_per_token=2),
-    intermediate=16,
-    rope_theta=10_000.0,
-    rms_eps=1e-6,
-    tied_embeddings=True,
-)
+SHAPE = small_mixture("test-served-moe", 4, 2, vocab_size=64, hidden=32, head_dim=8, intermediate=16)
 REQUESTS = [
     ServingRequest(id=70_001, arrival_s=0.0, prompt_tokens=5, output_tokens=3),
     ServingRequest(id=70_002, arrival_s=0.5, prompt_tokens=7, output_tokens=2),

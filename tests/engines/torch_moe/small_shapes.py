@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from pytest_npubench.engines.shapes import DecoderShape, ExpertShape
+from small_decoders import small_mixture
 
-QWEN_MOE = DecoderShape(
-    name="test-qwen-moe",
-    source="these tests",
-    qk_norm=True,
-    vocab_size=101,
-    hidden=48,
-    num_layers=5,
-    num_heads=6,
-    num_kv_heads=2,
-    head_dim=16,
-    experts=ExpertShape(num_experts=10, experts_per_token=3),
-    intermediate=24,
-    rope_theta=10_000.0,
-    rms_eps=1e-6,
-    tied_embeddings=True,
-)
+from pytest_npubench.engines.shapes import ExpertShape
+
+QWEN_MOE = small_mixture("test-qwen-moe", 10, 3, vocab_size=101, hidden=48, num_layers=5, num_heads=6, intermediate=24)
 QWEN_DENSE = dataclasses.replace(
     QWEN_MOE,
     name="test-qwen-dense",

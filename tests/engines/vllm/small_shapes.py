@@ -4,24 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from pytest_npubench.engines.shapes import DecoderShape, ExpertShape
+from small_decoders import small_mixture
 
-MOE = DecoderShape(
-    name="test-vllm-moe",
-    source="these tests",
-    qk_norm=True,
-    vocab_size=512,
-    hidden=128,
-    num_layers=4,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=32,
-    experts=ExpertShape(num_experts=16, experts_per_token=2),
-    intermediate=64,
-    rope_theta=10_000.0,
-    rms_eps=1e-6,
-    tied_embeddings=True,
-)
+MOE = small_mixture("test-vllm-moe", 16, 2, vocab_size=512, hidden=128, head_dim=32, intermediate=64)
 DENSE = dataclasses.replace(
     MOE,
     name="test-vllm-dense",

@@ -12,11 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from small_decoders import small_decoder
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import measure_round
 from pytest_npubench.engines import shapes
-from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.vllm.process import PYTHON_VARIABLE, num_late_compiles
 from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.buckets.bench import BucketBench
@@ -48,21 +48,7 @@ max_rounds = 2
 budget_s = 5
 profile_output_tokens = 17
 """
-SHAPE = DecoderShape(
-    name="test-dense",
-    source="the test's own",
-    vocab_size=512,
-    hidden=64,
-    num_layers=2,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=32,
-    intermediate=128,
-    rope_theta=10000.0,
-    rms_eps=1e-5,
-    tied_embeddings=False,
-    qk_norm=False,
-)
+SHAPE = small_decoder("test-dense", vocab_size=512, head_dim=32, intermediate=128, tied_embeddings=False)
 KINDS = ("profile", "steps", "prediction", "mean_error", "canary")
 
 
