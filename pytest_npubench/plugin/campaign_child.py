@@ -18,6 +18,7 @@ from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPlan, Progress
 from pytest_npubench.campaign.slowed_process import check_not_slowed
+from pytest_npubench.core.case import is_answers
 from pytest_npubench.errors import MeasurementError, NpubenchError
 from pytest_npubench.plugin.fresh_process import CampaignTask
 from pytest_npubench.plugin.items import ExpandedCase, expanded_case
@@ -148,7 +149,10 @@ def _settled(cases: Sequence[ExpandedCase], measured: Measured) -> bool:
 
 
 def _needs_more(expanded: ExpandedCase, measured: Measured) -> bool:
-    """Whether the case fails its limits so far, or is in doubt of them and not settled."""
+    """Whether the case fails its limits so far, or is in doubt of them and not settled. Answers are told once: further
+    rounds have none."""
+    if is_answers(expanded.case.key):
+        return False
     try:
         verdict = expanded.kind.judge(expanded.case, expanded.plan, measured).verdict
         in_doubt = verdict.kind is VerdictKind.INCONCLUSIVE

@@ -18,6 +18,7 @@ from pytest_npubench.engines.answers import Answers
 from pytest_npubench.engines.probe import ProbePrompts
 from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.errors import MeasurementError
+from pytest_npubench.plugin.campaign_child import _needs_more
 from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.buckets.bench import BucketBench
 from pytest_npubench.suites.buckets.memory import needed_buckets
@@ -115,3 +116,13 @@ def test_who_has_the_case(plan: BucketPlan) -> None:
     assert point_of(plan).definition is None
     (case,) = cases(plan, "answers")
     assert needed_buckets(case, KIND, plan) == plan.buckets
+
+
+def test_wrong_answers_do_not_lengthen_a_campaign(plan: BucketPlan) -> None:
+    bench, _ = loaded(plan, Right(plan))
+    row = dict(row_of(bench.sample(point_of(plan), 0)))
+    row["answers/errors"] = (1.0,) * len(row["answers/errors"])
+    wrong = Measured(rounds=[row])
+    (case,) = cases(plan, "answers")
+    assert KIND.judge(case, plan, wrong).verdict.failing
+    assert not _needs_more(SimpleNamespace(case=case, kind=KIND, plan=plan), wrong)

@@ -5,6 +5,7 @@ import pytest
 from pytest_npubench.campaign.campaign import by_name
 from pytest_npubench.campaign.protocol import campaign_digest
 from pytest_npubench.core.measurement import CacheState, CompileRecord
+from pytest_npubench.errors import MeasurementError
 from pytest_npubench.suites.buckets.kinds.profile import KIND
 from pytest_npubench.suites.buckets.variants import bucket_binaries
 
@@ -65,6 +66,21 @@ def test_a_campaign_s_digest_is_that_without_the_moves_of_profiles(plan):
         *by_name([*alone[2:4], moves[0]]),
         *by_name([*alone[4:], moves[1]]),
     )
+
+
+def test_without_the_smaller_bucket_there_is_no_move_and_a_move_that_fails_alone_is_invalid(plan):
+    """The profile of the larger bucket is judged by what it has."""
+    case = cases(plan, "profile")[1]
+    both = [point for item in cases(plan, "profile")[:2] for point in KIND.points(item, plan)]
+    found = measured(both, plan)
+    found.failures["move/16/32"] = "the copy broke"
+    for row in found.rounds:
+        row.pop("move/16/32")
+    with pytest.raises(MeasurementError, match="the copy broke"):
+        KIND.judge(case, plan, found)
+    for row in found.rounds:
+        row.pop("profile/16/1")
+    assert [metric.name for metric in KIND.judge(case, plan, found).metrics] == ["ttft_s", "tbt_s", "compile_s"]
 
 
 @pytest.mark.parametrize(("left_out", "expected"), [("", [7e9]), ("profile/16/1", [])])

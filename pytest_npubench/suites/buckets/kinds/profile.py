@@ -183,25 +183,33 @@ def _profile(plan: BucketPlan, bucket: int) -> tuple[BucketPoint, ...]:
     return tuple(plan.profile_point(point) for point in plan.profile_points((bucket,)))
 
 
+def _has_run(plan: BucketPlan, measured: Measured, bucket: int) -> bool:
+    """Whether both of its points have samples."""
+    return all(any(row.get(point.name) for row in measured.rounds) for point in _profile(plan, bucket))
+
+
 def _move_metric(plan: BucketPlan, measured: Measured, bucket: int) -> tuple[Metric, ...]:
-    """Of the KV cache from the next smaller bucket; none where no cache moves, and in rounds of before. Raises
-    MeasurementError where it failed."""
-    names = [point.name for point in plan.moves((bucket,))]
-    tried = [name for name in names if name in measured.failures or any(row.get(name) for row in measured.rounds)]
-    samples = [measured.samples(name) for name in tried]
+    """Of the KV cache from the next smaller bucket; none where no cache moves, in rounds of before, and where that
+    bucket could not be had. Raises MeasurementError where the move alone failed."""
+    tried = [
+        point.name
+        for point in plan.moves((bucket,))
+        if any(row.get(point.name) for row in measured.rounds)
+        or (point.name in measured.failures and point.move and _has_run(plan, measured, point.move[0]))
+    ]
     return tuple(
         Metric(name="move_s", unit="s", value=one.median_s, samples=one.samples_s, margin=MOVE_MARGIN)
-        for one in samples
+        for one in map(measured.samples, tried)
     )
 
 
 def _peak_metric(plan: BucketPlan, measured: Measured) -> tuple[Metric, ...]:
     """The most bytes of a device that the campaign had, which repeats as a counter does. None where nothing counts
     them, or not every bucket was profiled: what else ran decides on it."""
-    points = [point for bucket in plan.buckets for point in _profile(plan, bucket)]
-    if not all(any(row.get(point.name) for row in measured.rounds) for point in points):
+    if not all(_has_run(plan, measured, bucket) for bucket in plan.buckets):
         return ()
-    visits = (visit for row in measured.visits(points[-1].name, BucketVisit) for visit in row)
+    longest = _profile(plan, plan.buckets[-1])[-1]
+    visits = (visit for row in measured.visits(longest.name, BucketVisit) for visit in row)
     known = [visit.peak_bytes for visit in visits if visit.peak_bytes is not None]
     if not known:
         return ()
