@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -43,14 +43,8 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Nights:
 
 
 def rows(table: Sequence[Fault] | Sequence[Harmless]) -> list[object]:
-    return [pytest.param(row, id=row.plant or row.title, marks=list(_marks(row))) for row in table]
-
-
-def _marks(row: Fault | Harmless) -> Iterator[pytest.MarkDecorator]:
-    if row.waits_for:
-        yield pytest.mark.xfail(reason=row.waits_for, strict=True)
-    if row.is_soak:
-        yield pytest.mark.soak
+    soak = [pytest.mark.soak]
+    return [pytest.param(row, id=row.plant or row.title, marks=soak if row.is_soak else ()) for row in table]
 
 
 @pytest.mark.parametrize("fault", rows(FAULTS))

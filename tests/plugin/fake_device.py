@@ -155,7 +155,8 @@ class FakeEngine(Engine):
         moves: list[Move] = []
         factor = (1 + faults.noise * next(self._wobble)) * (1 + faults.slower_by * self.runtime.devices[0].ordinal)
         bucket = bucket_of(self.buckets, min(item.input_tokens for item in requests))
-        for phase, tokens in self._work(requests):
+        work = self._work(requests)
+        for phase, tokens in work:
             wanted = bucket_of(self.buckets, tokens)
             while bucket < wanted:
                 larger = self.buckets[self.buckets.index(bucket) + 1]
@@ -164,8 +165,14 @@ class FakeEngine(Engine):
             per_token = PREFILL_S_PER_TOKEN if phase is Phase.PREFILL else DECODE_S_PER_TOKEN
             duration_s = bucket * per_token * factor * self._of_process(phase, bucket)
             segments.append(Segment(phase=phase, bucket=bucket, num_steps=1, duration_s=duration_s))
-        e2e_s = sum(part.duration_s for part in (*segments, *moves))
-        return faults.alter(requests, Run(e2e_s=e2e_s, segments=tuple(segments), moves=tuple(moves)))
+        num_steps = sum(phase is Phase.DECODE for phase, _ in work)
+        run = Run(
+            e2e_s=sum(part.duration_s for part in (*segments, *moves)),
+            segments=tuple(segments),
+            moves=tuple(moves),
+            num_tokens=sum(min(item.output_tokens, 1 + num_steps) for item in requests),
+        )
+        return faults.alter(requests, run)
 
     def time_move(self, from_bucket: int, to_bucket: int) -> Move:
         factor = 1 + self.runtime.faults.noise * next(self._wobble)

@@ -41,9 +41,15 @@ def test_an_engine_that_leaves_steps_out_shows_fewer(project: Project) -> None:
     assert {record["verdict"]["kind"] for record in records.values()} == {"no-baseline"}
     key = next(case for case in records if case.endswith("bucket16"))
     # two points, of 1 and 9 tokens for each of two requests: 2 x 2 prefills and 8 steps
-    assert records[key]["work"] == {"prefills": 4, "decode steps": 8, "decode-16": 8, "prefill-16": 4}
+    assert records[key]["work"] == {"prefills": 4, "decode steps": 8, "tokens": 20, "decode-16": 8, "prefill-16": 4}
     assert with_fault(project, "every_second_step").run("-k", "fake and profile").ret == 0
-    assert project.cases()[key]["work"] == {"prefills": 4, "decode steps": 4, "decode-16": 4, "prefill-16": 4}
+    assert project.cases()[key]["work"] == {
+        "prefills": 4,
+        "decode steps": 4,
+        "tokens": 20,
+        "decode-16": 4,
+        "prefill-16": 4,
+    }
 
 
 def test_a_clock_that_is_off_by_a_thousand_is_found_by_the_first_run(project: Project) -> None:
