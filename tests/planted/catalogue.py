@@ -93,6 +93,15 @@ logits = of_kind(
     project="answering",
     first_night=1,
 )
+mixture = of_kind(
+    "answers",
+    "failed",
+    cases="scheduling/answers/",
+    reason="answers",
+    files=(ANSWERS,),
+    project="answering_mixture",
+    first_night=1,
+)
 work = of_kind("work left out", "improved")
 arithmetic = of_kind(
     "LENS's arithmetic", "failed", cases=PREDICTIONS, reason=MISCOUNTED, files=(PREDICTION,), first_night=1
@@ -155,6 +164,8 @@ FAULTS = (
     logits("a step at the wrong position", PAIRS, is_soak=True),
     logits("rows swapped in a step", PAIRS),
     logits("a move that forgets the values", PAIRS),
+    mixture("a mixture of experts without a causal mask", PAIRS, "no mask"),
+    mixture("a router that takes the least likely experts", REFERENCE, "the least likely experts"),
     work("half of the decode steps are left out", "the tokens that came back", "half_of_the_decode_steps",
          verdict="invalid", reason="work was left out", first_night=1),
     work("half of the batch is left out", "an improvement that nobody explained", "half_of_the_batch"),
@@ -264,6 +275,13 @@ HARMLESS = (
             ("another optimisation of the compiler", "", (("XLA_FLAGS", "--xla_backend_optimization_level=2"),)),
             ("one thread", "", (("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false"),)),
         )
+    ),
+    Harmless(
+        title="answers of a mixture of experts: a night like the others",
+        files=(ANSWERS,),
+        verdicts=("unchanged",),
+        first_night=2,
+        project="answering_mixture",
     ),
 )
 

@@ -49,7 +49,7 @@ model = "small-gpt-oss"
 workload = "layered-arxiv-div64"
 utilisation = 0.5
 [serving.profile.quick]
-experiments = ["policy", "expert_loads", "chunk_sweep"]
+experiments = ["answers", "policy", "expert_loads", "chunk_sweep"]
 policies = ["chunked", "layered"]
 num_requests = 4
 min_rounds = 2
@@ -155,18 +155,29 @@ def first_night(root: Path) -> Project:
 
 def answering(root: Path) -> Project:
     """A project with a real engine: the jax decoder on this machine's processors, and the case of its answers."""
+    project = _answering(root, SUITE / ANSWERS, "planted_answers")
+    path = project.root / "hw" / "mini.toml"
+    path.write_text(path.read_text(encoding="utf-8").replace("mini-llama", "answering"), encoding="utf-8")
+    return project
+
+
+def answering_mixture(root: Path) -> Project:
+    """The same of the torch engine and a mixture of experts, under the policies of the scheduling suite."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    project = _answering(root, SUITE.parent / "scheduling" / ANSWERS, "planted_mixture")
+    with (project.root / "hw" / "mini.toml").open("a", encoding="utf-8") as file:
+        file.write(SECTIONS.replace("small-gpt-oss", "answers-moe").replace("bf16", "fp32"))
+    return project
+
+
+def _answering(root: Path, test: Path, plants: str) -> Project:
     root.mkdir(parents=True)
     project = make_project(root)
     project.hardware("mini", buckets=[32, 64])
-    path = project.root / "hw" / "mini.toml"
-    path.write_text(path.read_text(encoding="utf-8").replace("mini-llama", "answering"), encoding="utf-8")
     for path in project.root.glob("test_*.py"):
-        if path.name != ANSWERS:
-            path.unlink()
-    project.write(
-        "conftest.py",
-        OWN_HARDWARE + "from planted_answers import install, pytest_npubench_shapes\n\ninstall()\n",
-    )
+        path.unlink()
+    shutil.copy(test, project.root)
+    project.write("conftest.py", OWN_HARDWARE + f"from {plants} import install, pytest_npubench_shapes\n\ninstall()\n")
     return project
 
 

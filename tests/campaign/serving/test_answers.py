@@ -164,6 +164,13 @@ def all_experts_alike(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(model, "route", routed)
 
 
+def least_likely_experts(patch: pytest.MonkeyPatch) -> None:
+    route = model.route
+    patch.setattr(
+        model, "route", lambda shape, layer, hidden: route(shape, replace(layer, router=-layer.router), hidden)
+    )
+
+
 def lost_states(patch: pytest.MonkeyPatch) -> None:
     take = executor.HiddenStates.take
     patch.setattr(executor.HiddenStates, "take", lambda self, row, layer: torch.zeros_like(take(self, row, layer)))
@@ -210,6 +217,7 @@ FAULTS: dict[str, Patch] = {
     "gate and up swapped": swapped_halves,
     "another theta": other_theta,
     "experts weighed alike": all_experts_alike,
+    "the least likely experts": least_likely_experts,
     "hidden states between layer groups lost": lost_states,
     "positions of a chunk from nought": first_position_of_each_chunk_alike,
     "a block of the cache lent twice": blocks_given_twice,
