@@ -15,6 +15,7 @@ from pytest_npubench.backends.telemetry.state import DeviceState
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.watch import Watched
 from pytest_npubench.core.measurement import Request
+from pytest_npubench.errors import MeasurementError
 from pytest_npubench.suites.buckets import bench as bench_module
 from pytest_npubench.suites.buckets.bench import BucketBench
 from pytest_npubench.suites.buckets.energy import LEAST_S, bucket_energy, energy_metrics
@@ -81,13 +82,19 @@ def test_a_counter_that_moves_in_steps_tells_the_watts_in_the_mean(watts: float,
             BucketVisit(seconds=3.0, energy_j=3.0),
             "a point ran for 1.6 s",
         ),
-        (BucketVisit(seconds=2.0, energy_j=0.0), BucketVisit(seconds=3.0, energy_j=0.0), "took no more energy"),
+        (BucketVisit(seconds=2.0, energy_j=1.0), BucketVisit(seconds=3.0, energy_j=1.0), "took no more energy"),
     ],
 )
 def test_what_cannot_be_told_says_why(first: BucketVisit, second: BucketVisit, why: str) -> None:
     found = bucket_energy(measured({ONE.name: [first] * 2, LONG.name: [second] * 2}), ONE, LONG)
     assert why in str(found.why_not)
     assert energy_metrics(found) == ()
+
+
+def test_a_counter_that_stands_still_is_no_figure() -> None:
+    visits = {own.name: [BucketVisit(seconds=2.0, energy_j=0.0)] for own in (ONE, LONG)}
+    with pytest.raises(MeasurementError, match="energy counter stood still: 0 J in 4 s"):
+        bucket_energy(measured(visits), ONE, LONG)
 
 
 def test_the_device_s_own_reason_is_given() -> None:

@@ -102,6 +102,9 @@ mixture = of_kind(
     project="answering_mixture",
     first_night=1,
 )
+server = of_kind(
+    "answers", "failed", cases="server/answers/", files=(ANSWERS,), project="answering_server", first_night=1
+)
 work = of_kind("work left out", "improved")
 arithmetic = of_kind(
     "LENS's arithmetic", "failed", cases=PREDICTIONS, reason=MISCOUNTED, files=(PREDICTION,), first_night=1
@@ -111,6 +114,7 @@ clock = of_kind("wrong clock", "invalid", first_night=1)
 unit = of_kind("wrong unit", "incomparable")
 device = of_kind("wrong device", "invalid", first_night=1)
 memory = of_kind("memory", "invalid", first_night=1)
+meter = of_kind("counters", "invalid", first_night=1)
 stale = of_kind("stale baseline", "unchanged")
 outcome = of_kind("outcome of the test", "unchanged", cases=CALL, also_red="test_limited$", files=(OWN,))
 session = of_kind("double session", "unchanged")
@@ -164,6 +168,12 @@ FAULTS = (
     logits("a step at the wrong position", PAIRS, is_soak=True),
     logits("rows swapped in a step", PAIRS),
     logits("a move that forgets the values", PAIRS),
+    server("a server that says the same to everybody", "answers to other prompts", "the_same_to_everybody",
+           reason="the same whatever is asked"),
+    server("a server that answers garbage, other each time", "the same prompts once more", "garbage",
+           verdict="inconclusive", reason="does not repeat itself"),
+    server("a server of another model", "the answers that were accepted", "another_model", verdict="regressed",
+           first_night=2),
     mixture("a mixture of experts without a causal mask", PAIRS, "no mask"),
     mixture("a router that takes the least likely experts", REFERENCE, "the least likely experts"),
     work("half of the decode steps are left out", "the tokens that came back", "half_of_the_decode_steps",
@@ -215,6 +225,12 @@ FAULTS = (
            "a_suspect_that_cannot_be_measured_again", verdict="regressed", cases=BUCKET.format(32),
            reason="could not be measured again", first_night=4),
     memory("a device without memory for the model", "the engine's own error", "no_memory", reason="no memory left"),
+    memory("memory that grows while batches run", "`peak_memory_bytes`", "memory_that_grows", verdict="regressed",
+           cases=BUCKET.format(64), metric="peak_memory_bytes", reason="", first_night=4),
+    meter("an energy counter that runs twice as fast", "joules a token", "a_meter_twice_as_fast", verdict="regressed",
+          metric="output_token_j", first_night=4),
+    meter("an energy counter that stands still", "no joules in seconds of work", "a_meter_that_stands",
+          reason="energy counter stood still"),
     stale("everything 20 % longer, with a journal elsewhere whose path follows a blank",
           "the project's root, which no option's value moves", "everything", verdict="regressed",
           play="with_a_journal_elsewhere"),
@@ -276,12 +292,15 @@ HARMLESS = (
             ("one thread", "", (("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false"),)),
         )
     ),
-    Harmless(
-        title="answers of a mixture of experts: a night like the others",
-        files=(ANSWERS,),
-        verdicts=("unchanged",),
-        first_night=2,
-        project="answering_mixture",
+    *(
+        Harmless(
+            title=f"answers of {whose}: a night like the others",
+            files=(ANSWERS,),
+            verdicts=("unchanged",),
+            first_night=2,
+            project=project,
+        )
+        for whose, project in (("a mixture of experts", "answering_mixture"), ("a server", "answering_server"))
     ),
 )
 

@@ -1,8 +1,9 @@
 """A fake accelerator with a fault in it: $PLANTED is the name of a function of this file, which plants it.
 
-Tests copy this file into their projects. Its times are those of fake_device.py with the noise of real nights: 0.2 %
-within a process and 0.3 % between processes. A function changes what the accelerator, its engine or the product's own
-modules do in every process of the run, and returns what `fake_device.install` is to be given besides.
+Its times are those of fake_device.py with the noise of real nights: 0.2 % within a process and 0.3 % between
+processes. Beside them it counts joules, at WATTS while a batch runs, and the most bytes that it had. A function changes
+what the accelerator, its engine or the product's own modules do in every process of the run, and returns what
+`fake_device.install` is to be given besides.
 """
 
 from __future__ import annotations
@@ -17,17 +18,44 @@ from typing import Any
 import fake_device
 from fake_device import FakeBackend, FakeEngine, FakeRuntime
 
+from pytest_npubench.backends.telemetry.state import DeviceState
 from pytest_npubench.core.measurement import CacheState, CompileRecord, Phase, Request, Run, Segment
 from pytest_npubench.plugin.settings import REMEASURING
+from pytest_npubench.suites.buckets import energy
 
 NOISE = {"noise": 0.002, "process_noise": 0.003}
+WATTS = 50.0
+NUM_BYTES = 2**30
 Changes = Mapping[str, Any]
+
+
+class Meter:
+    """The joules of all batches of this process, as a counter of them goes that runs `speed` times as fast."""
+
+    joules = 1.0
+    speed = 1.0
+
+    def read(self) -> DeviceState:
+        return DeviceState.now(energy_j=Meter.joules)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
 
 
 def install() -> FakeBackend:
     """The backend to offer through pytest_npubench_backends. What is planted in a test's own file is not known here."""
-    plant = globals().get(os.environ.get("PLANTED", ""), dict)
-    return fake_device.install(**{**NOISE, **plant()})
+    telemetry, alter = FakeRuntime.telemetry, lambda _, run: run
+    FakeRuntime.telemetry = lambda self: telemetry(self) or Meter()
+    FakeRuntime.peak_memory_bytes = lambda self: NUM_BYTES
+    energy.LEAST_S = 0.0
+    changes = {**NOISE, **globals().get(os.environ.get("PLANTED", ""), dict)()}
+    alter = changes.pop("alter", alter)
+
+    def metered(requests: Sequence[Request], run: Run) -> Run:
+        Meter.joules += WATTS * Meter.speed * run.e2e_s
+        return alter(requests, run)
+
+    return fake_device.install(**changes, alter=metered)
 
 
 def _timed(factor: Callable[[Segment], float]) -> Changes:
@@ -158,6 +186,26 @@ def a_skipped_layer() -> Changes:
 def nothing_computed() -> Changes:
     """Everything is left out but the launches: a hundredth of the time."""
     return _timed(lambda _: 0.01)
+
+
+# -- memory, and what counts energy
+
+
+def memory_that_grows() -> Changes:
+    """By a thousandth with each look at it."""
+    looks = itertools.count()
+    FakeRuntime.peak_memory_bytes = lambda self: NUM_BYTES + NUM_BYTES // 1000 * next(looks)
+    return {}
+
+
+def a_meter_that_stands() -> Changes:
+    Meter.speed = 0.0
+    return {}
+
+
+def a_meter_twice_as_fast() -> Changes:
+    Meter.speed = 2.0
+    return {}
 
 
 # -- LENS's own arithmetic

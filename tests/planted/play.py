@@ -170,6 +170,16 @@ def answering_mixture(root: Path) -> Project:
     return project
 
 
+def answering_server(root: Path) -> Project:
+    """The same of a server, which is a stand-in: what it answers hangs on what it is asked, and on nothing else."""
+    pytest.importorskip("aiohttp", reason="aiohttp is not installed")
+    from plugin.test_server_suite import write_hardware
+
+    project = _answering(root, SUITE.parent / "server" / ANSWERS, "planted_server")
+    write_hardware(project)
+    return project
+
+
 def _answering(root: Path, test: Path, plants: str) -> Project:
     root.mkdir(parents=True)
     project = make_project(root)
@@ -177,7 +187,7 @@ def _answering(root: Path, test: Path, plants: str) -> Project:
     for path in project.root.glob("test_*.py"):
         path.unlink()
     shutil.copy(test, project.root)
-    project.write("conftest.py", OWN_HARDWARE + f"from {plants} import install, pytest_npubench_shapes\n\ninstall()\n")
+    project.write("conftest.py", OWN_HARDWARE + f"from {plants} import *\n\ninstall()\n")
     return project
 
 

@@ -201,11 +201,12 @@ class BucketBench:
         return {} if ran == before else {**dict.fromkeys(before, 0), **ran}
 
     def _energy_j(self) -> float | None:
-        """Of the device since some start; None from the first time on that it does not tell."""
+        """Of the device since some start; None from the first time on that it does not tell. A counter at 0, as virtual
+        machines have it, was never one."""
         if not self._has_energy:
             return None
         self._telemetry = self._telemetry or open_telemetry(self._runtime)
-        energy_j = self._telemetry.read().energy_j if self._telemetry else None
+        energy_j = (self._telemetry.read().energy_j if self._telemetry else None) or None
         self._has_energy = energy_j is not None
         return energy_j
 

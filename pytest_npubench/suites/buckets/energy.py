@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.errors import MeasurementError
 from pytest_npubench.suites.buckets.kinds.profile import EnergyDetail
 from pytest_npubench.suites.buckets.points import BucketPoint, BucketVisit
 from pytest_npubench.verdict.result import Metric
@@ -28,7 +29,7 @@ LEAST_S = 2.0  # twenty steps of the slowest counter
 
 
 def bucket_energy(measured: Measured, shorter: BucketPoint, longer: BucketPoint) -> EnergyDetail:
-    """Of a bucket by its two profile points. Raises MeasurementError where one failed."""
+    """Of a bucket by its two profile points. Raises MeasurementError where one failed, and where the counter stood."""
     seconds, joules = {}, {}
     for point in (shorter, longer):
         visits = [visit for row in measured.visits(point.name, BucketVisit) for visit in row]
@@ -48,6 +49,9 @@ def _of_points(
     shortest_s = min(sum(own) for own in seconds.values())
     if shortest_s < LEAST_S:
         return EnergyDetail(why_not=f"a point ran for {shortest_s:.2g} s in all; a counter wants {LEAST_S:g}")
+    all_s, all_j = (sum(sum(own) for own in one.values()) for one in (seconds, joules))
+    if not all_j:
+        raise MeasurementError(f"the device's energy counter stood still: 0 J in {all_s:.2g} s of work")
     first_j, second_j = fmean(joules[shorter.name]), fmean(joules[longer.name])
     if not 0 < first_j < second_j:
         return EnergyDetail(
@@ -56,7 +60,6 @@ def _of_points(
     batch_size, (first, *_), (second, *_) = len(shorter.requests), shorter.requests, longer.requests
     tokens = batch_size * (second.output_tokens - first.output_tokens)
     output_token_j = (second_j - first_j) / tokens
-    all_s, all_j = (sum(sum(own) for own in one.values()) for one in (seconds, joules))
     return EnergyDetail(
         prompt_token_j=(first_j / batch_size - (first.output_tokens - 1) * output_token_j) / first.input_tokens,
         output_token_j=output_token_j,

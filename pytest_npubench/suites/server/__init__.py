@@ -42,9 +42,10 @@ class Server(Suite):
     def work(self, plan: Any, points: Sequence[Any], measured: Measured) -> Mapping[str, float]:
         from pytest_npubench.campaign.served_work import block_work
         from pytest_npubench.suites.server.blocks import LoadBlock
+        from pytest_npubench.suites.server.points import LoadPoint
 
-        visited = [point for point in points if point.name not in measured.failures]
-        return block_work([block for point in visited for (block,) in measured.visits(point.name, LoadBlock)])
+        loads = [point.name for point in points if isinstance(point, LoadPoint) and point.name not in measured.failures]
+        return block_work([block for name in loads for (block,) in measured.visits(name, LoadBlock)])
 
     def parts(self, cases: Cases, rounds: Rounds) -> Parts:
         from pytest_npubench.suites.server.report.open_load import parts
