@@ -210,6 +210,8 @@ FAULTS = (
     clock("a call takes two and a half times as long, while Python's clocks stand still", "the machine's own clock",
           "standing_clock", verdict="regressed", cases="test_real.py::test_sleep$", first_night=4,
           files=("test_real.py",)),
+    clock("tracemalloc is on while samples are taken", "what the process traces", "tracing", kind="slowed process",
+          cases="callable/", reason="tracemalloc traces each allocation", files=(OWN,)),
     unit("milliseconds where seconds were accepted", "the metric's unit", "milliseconds_for_seconds", reason="ms"),
     unit("another unit whose numbers are those of every night", "the metric's unit", "a_unit_that_hides_a_slowdown",
          reason="ks"),
@@ -253,6 +255,8 @@ FAULTS = (
             kind="double session", options=("-n2", "--dist=each"), play="counted_twice"),
     session("a run that is accepted twice", "the session's name", "accepted_twice", kind="double session",
             play="accepted_twice"),
+    timing("everything takes 20 % longer since the commit whose run is resumed", "the commit", "everything",
+           kind="stale resume", metric="ttft_s", play="resumed_at_another_commit"),
     session("a run that took over what an earlier one measured", "the record's own word", "resumed",
             kind="stale resume", reason="taken over from an earlier run", play="resumed"),
 )
@@ -273,6 +277,7 @@ HARMLESS = (
     Harmless(title="twice as many rounds", play="with_more_rounds"),
     Harmless(title="a suite with one test more", play="with_another_test", files=(PROFILE, "test_new.py")),
     Harmless(title="a user's own callables", files=(OWN,)),
+    Harmless(title="another release of jax and torch on a device that runs neither", plant="another_release"),
     Harmless(title="a night like the others, policies served", files=(SERVING,)),
     Harmless(title="a night like the others, pairs of units", files=(PAIR,)),
     *(

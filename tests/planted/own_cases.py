@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
@@ -22,6 +23,8 @@ TIMES = {
 }
 factors = cycle(TIMES.get(PLANTED, (1,)))
 pytestmark = pytest.mark.openvino
+if PLANTED == "tracing":
+    tracemalloc.start()
 
 
 @pytest.fixture

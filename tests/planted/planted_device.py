@@ -412,6 +412,15 @@ def another_order_of_addition() -> Changes:
     }
 
 
+def another_release() -> Changes:
+    """Of every library that is on record."""
+    from pytest_npubench.store import fingerprint
+
+    installed = fingerprint.installed
+    fingerprint.installed = lambda names: tuple((name, f"{release}.1") for name, release in installed(names))
+    return {}
+
+
 def another_host_name() -> Changes:
     import socket
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from nightly.runner import SCRIPT
-from plugin.project import OWN_HARDWARE, SHAPES, SUITE, Project, make_project
+from plugin.project import OWN_HARDWARE, SHAPES, SUITE, Project, make_project, put_under_git
 from plugin.test_own_cases import CLOCK
 
 from pytest_npubench.errors import BaselineError
@@ -262,6 +262,13 @@ def with_another_test(project: Project, row: Fault | Harmless) -> Played:
 
 def resumed(project: Project, row: Fault | Harmless) -> Played:
     night(project, row, "--npubench-remeasure=1")
+    return night(project, row, *ACCEPT, "--npubench-resume")
+
+
+def resumed_at_another_commit(project: Project, row: Fault | Harmless) -> Played:
+    """What an earlier commit measured lies in the journal; the fault is in the commit of now."""
+    night(project, replace(row, plant=""), "--npubench-remeasure=1")
+    put_under_git(project.root)
     return night(project, row, *ACCEPT, "--npubench-resume")
 
 
