@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from pytest_npubench.engines.answer_reference import AnswerReference
     from pytest_npubench.engines.answers import Answers
-    from pytest_npubench.engines.probe import ProbePrompts
 
 AGREE, DIFFER = "agree/", "differ/"  # columns
 NO_PAIR = -1.0
@@ -94,7 +93,7 @@ class AnswerVisit(Visit):
         return len(self.logits) // (len(self.lengths) * NUM_FIXED)
 
 
-def answer_visit(answers: Answers, reference: AnswerReference, prompts: ProbePrompts) -> AnswerVisit:
+def answer_visit(answers: Answers, reference: AnswerReference) -> AnswerVisit:
     """Raises MeasurementError where an answer is no number, or where all logits of one are alike."""
     import numpy as np
 
@@ -109,7 +108,7 @@ def answer_visit(answers: Answers, reference: AnswerReference, prompts: ProbePro
     referenced = logits[: reference.num_prompts]
     return AnswerVisit(
         logits=_digits(logits),
-        lengths=prompts.lengths,
+        lengths=answers.prompts.lengths,
         errors=_digits(distances(referenced, reference.logits)),
         rounding=reference.rounding,
         largest_rounding=reference.largest,

@@ -1,7 +1,7 @@
 """What the probe prompts' answers are in float64, and how far rounding alone may take an engine from them.
 
-The decoder is written for matrices of numpy on the host, layer by layer, one layer's weights in memory at a time. It
-runs each text once: the answers to all prompts are those at positions of the two texts.
+The decoder is written for matrices of numpy on the host, layer by layer, one layer's weights in memory at a time, made
+once for all texts. It runs each text once: the answers to all prompts are those at positions of the texts.
 
 The rounding model runs the same decoder with every result times 1 + d, |d| <= u: u is the dtype's 2^-24 (fp32), 2^-11
 (fp16) or 2^-8 (bf16), and of a sum of K products at least 2^-24 sqrt(K), as sums are taken in float32. Rotary
@@ -18,8 +18,11 @@ Worked number: llama-3.2-1b has 0.97e9 weights in its layers, 1.9 GFLOP a token.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -30,16 +33,14 @@ import numpy as np
 from pytest_npubench.engines.answers import Logits, distances, root_mean_square
 from pytest_npubench.engines.probe import (
     NUM_FIXED,
-    NUM_TEXTS,
     RECIPE,
+    HostWeights,
     ProbePrompts,
+    ProbeWeights,
     fixed_tokens,
-    probe_final_norm,
-    probe_layer,
-    probe_rows,
 )
-from pytest_npubench.engines.rope import rope_frequencies
-from pytest_npubench.engines.shapes import DecoderShape
+from pytest_npubench.engines.rope import rope_frequencies, rope_growth
+from pytest_npubench.engines.shapes import SWIGLU_ALPHA, SWIGLU_LIMIT, DecoderShape
 
 MAX_OPERATIONS = 1e12
 MAX_TOKENS = 1040  # of a text: attention in float64 takes the square of it
@@ -47,6 +48,7 @@ ROUNDING = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
 SUM_ROUNDING = 2.0**-24
 WEIGHT_OPERATIONS = 100  # making a weight and widening it takes as long as so many operations with it
 QUERY_BLOCK = 256
+OF_EXPERTS = ("w_gate", "w_up", "w_down", "b_gate", "b_up", "b_down")
 LAYERS_OF_ERROR = 15.0  # rounding by one layer after the other, over u sqrt(K) of one result: measured on small shapes
 
 
@@ -73,12 +75,17 @@ class AnswerReference:
 
 
 def answer_reference(
-    shape: DecoderShape, dtype: str, prompts: ProbePrompts, folder: Path | None = None
+    shape: DecoderShape,
+    dtype: str,
+    prompts: ProbePrompts,
+    folder: Path | None = None,
+    weights: HostWeights | None = None,
 ) -> AnswerReference:
-    """The reference of probe weights rounded to a dtype; kept in a file of `folder`, and read from there."""
+    """The reference of weights in a dtype, None: of probe weights; kept in a file of `folder`, and read from there."""
+    weights = weights or ProbeWeights(shape, dtype)
     if folder is None:
-        return _computed(shape, dtype, prompts)
-    path = folder / f"answers-{shape.name}-{dtype}-{_digest(shape, dtype, prompts)}.npz"
+        return _computed(shape, dtype, prompts, weights)
+    path = folder / f"answers-{shape.name}-{dtype}-{_digest(shape, dtype, prompts, weights)}.npz"
     if path.is_file():
         try:
             with np.load(path) as kept:
@@ -87,7 +94,7 @@ def answer_reference(
                 )
         except (OSError, ValueError, KeyError):  # half a file: made anew
             pass
-    made = _computed(shape, dtype, prompts)
+    made = _computed(shape, dtype, prompts, weights)
     folder.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=folder, suffix=".npz", delete=False) as file:
         np.savez(file, logits=made.logits, rounding=made.rounding, largest=made.largest)
@@ -95,7 +102,7 @@ def answer_reference(
     return made
 
 
-def no_reference(shape: DecoderShape, dtype: str, num_positions: int) -> AnswerReference:
+def _no_reference(shape: DecoderShape, dtype: str, num_positions: int) -> AnswerReference:
     """An estimate of rounding alone."""
     estimate = _estimated_rounding(shape, dtype)
     empty = np.zeros((0, num_positions, NUM_FIXED))
@@ -103,48 +110,50 @@ def no_reference(shape: DecoderShape, dtype: str, num_positions: int) -> AnswerR
 
 
 def affordable_prompts(shape: DecoderShape, prompts: ProbePrompts) -> int:
-    """How many of the prompts, shortest first, have a reference within MAX_OPERATIONS. gpt-oss has none."""
-    if shape.architecture != "llama":
-        return 0
+    """How many of the prompts, shortest first, have a reference within MAX_OPERATIONS."""
     count = 0
     for number in range(1, len(prompts.lengths) + 1):
-        lengths = [_text_tokens(prompts, text, number) for text in range(NUM_TEXTS)]
-        if max(lengths) > MAX_TOKENS or 2 * sum(_operations(shape, length) for length in lengths) > MAX_OPERATIONS:
+        lengths = [_text_tokens(prompts, text, number) for text in range(len(prompts.texts))]
+        operations = 2 * sum(_operations(shape, length) for length in lengths) + _weight_operations(shape)
+        if max(lengths) > MAX_TOKENS or operations > MAX_OPERATIONS:
             break
         count = number
     return count
 
 
 def _operations(shape: DecoderShape, tokens: int) -> float:
-    """Of one text: two a weight and token, causal attention's two products, and what the weights take by themselves;
-    the head's few rows are nothing."""
-    if not tokens:
-        return 0.0
+    """Of one text: two a weight and token, and causal attention's two products; the head's few rows are nothing."""
     active = shape.num_active_parameters - shape.vocab_size * shape.hidden
     attention = shape.num_layers * shape.num_heads * shape.head_dim * tokens
-    return 2.0 * tokens * (active + attention) + WEIGHT_OPERATIONS * shape.num_layers * shape.parameters_per_layer
+    return 2.0 * tokens * (active + attention)
+
+
+def _weight_operations(shape: DecoderShape) -> float:
+    """What the weights take by themselves, once for all texts."""
+    return float(WEIGHT_OPERATIONS * shape.num_layers * shape.parameters_per_layer)
 
 
 def _text_tokens(prompts: ProbePrompts, text: int, num_prompts: int) -> int:
     """How much of a text the shortest prompts need."""
     return max(
-        (prompts.lengths[index] + prompts.num_forced for index in range(text, num_prompts, NUM_TEXTS)), default=0
+        (prompts.lengths[index] + prompts.num_forced for index in range(text, num_prompts, len(prompts.texts))),
+        default=0,
     )
 
 
-def _computed(shape: DecoderShape, dtype: str, prompts: ProbePrompts) -> AnswerReference:
-    number = affordable_prompts(shape, prompts)
+def _computed(shape: DecoderShape, dtype: str, prompts: ProbePrompts, weights: HostWeights) -> AnswerReference:
+    number, num_texts = affordable_prompts(shape, prompts), len(prompts.texts)
     if not number:
-        return no_reference(shape, dtype, prompts.num_positions)
-    decoder = _Decoder(shape, dtype)
+        return _no_reference(shape, dtype, prompts.num_positions)
+    own = [range(text, number, num_texts) for text in range(min(num_texts, number))]
+    exact, near = ([_TextRun(prompts, indices, rounded) for indices in own] for rounded in (_exact, _rounding(dtype)))
+    with _one_blas_thread():
+        answers = _Decoder(shape, weights).answers([*exact, *near])
     logits = np.zeros((number, prompts.num_positions, NUM_FIXED))
-    apart: list[Any] = []
-    for text in range(min(NUM_TEXTS, number)):
-        own = range(text, number, NUM_TEXTS)
-        exact = decoder.answers(prompts, text, own)
-        logits[text::NUM_TEXTS] = exact
-        apart.extend(distances(decoder.answers(prompts, text, own, _rounding(dtype)), exact).ravel())
-    return AnswerReference(logits=logits, rounding=root_mean_square(apart), largest=float(np.max(apart)))
+    apart = np.zeros((number, prompts.num_positions))
+    for indices, right, other in zip(own, answers, answers[len(own) :], strict=False):
+        logits[indices], apart[indices] = right, distances(other, right)
+    return AnswerReference(logits=logits, rounding=root_mean_square(apart), largest=float(apart.max()))
 
 
 def _estimated_rounding(shape: DecoderShape, dtype: str) -> float:
@@ -152,10 +161,31 @@ def _estimated_rounding(shape: DecoderShape, dtype: str) -> float:
     return LAYERS_OF_ERROR * unit * math.sqrt(shape.num_layers)
 
 
-def _digest(shape: DecoderShape, dtype: str, prompts: ProbePrompts) -> str:
-    limits = (RECIPE, MAX_OPERATIONS, WEIGHT_OPERATIONS, MAX_TOKENS)
-    subject = (astuple(shape), dtype, prompts.lengths, prompts.num_forced, *limits)
+def _digest(shape: DecoderShape, dtype: str, prompts: ProbePrompts, weights: HostWeights) -> str:
+    texts = [text.tobytes() for text in prompts.texts]
+    limits = (weights.recipe, MAX_OPERATIONS, WEIGHT_OPERATIONS, MAX_TOKENS)
+    subject = (astuple(shape), dtype, prompts.lengths, prompts.num_forced, texts, *limits)
     return hashlib.sha256(repr(subject).encode()).hexdigest()[:12]
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Threads of numpy's OpenBLAS wait for each other longer than products of this size take: five times the processor
+    time on two cores. Another BLAS is left as it is."""
+    package = Path(np.__file__).parent
+    for path in [*package.with_name("numpy.libs").glob("*openblas*"), *package.glob(".dylibs/*openblas*")]:
+        library = ctypes.CDLL(str(path))
+        for prefix in ("scipy_openblas", "openblas"):
+            number = getattr(library, f"{prefix}_get_num_threads64_", None)
+            if number is not None:
+                change, before = getattr(library, f"{prefix}_set_num_threads64_"), number()
+                change(1)
+                try:
+                    yield
+                finally:
+                    change(before)
+                return
+    yield
 
 
 def _exact(values: Any, num_products: int = 1, *, is_angle: bool = False) -> Any:
@@ -174,42 +204,60 @@ def _rounding(dtype: str) -> Rounded:
     return rounded
 
 
+class _TextRun:
+    """A text on its way through the layers. `hidden` is [T, hidden], `asked` the positions [prompts, positions] that
+    are answered."""
+
+    def __init__(self, prompts: ProbePrompts, indices: range, rounded: Rounded) -> None:
+        firsts = np.array([prompts.lengths[index] - 1 for index in indices])
+        self.asked = firsts[:, None] + np.arange(prompts.num_positions)
+        self.tokens = prompts.texts[indices.start][: self.asked.max() + 1]
+        self.rounded = rounded
+        self.hidden: Any = None
+
+
 class _Decoder:
-    """T positions of one text. Hidden states are [T, hidden], heads [heads, T, head_dim]."""
+    """All texts, a layer at a time. Hidden states are [T, hidden], heads [heads, T, head_dim]."""
 
-    def __init__(self, shape: DecoderShape, dtype: str) -> None:
-        self._shape, self._dtype = shape, dtype
+    def __init__(self, shape: DecoderShape, weights: HostWeights) -> None:
+        self._shape, self._weights = shape, weights
 
-    def answers(self, prompts: ProbePrompts, text: int, own: Any, rounded: Rounded = _exact) -> Logits:
-        """Logits [len(own), positions, NUM_FIXED] of these prompts of a text."""
-        shape = self._shape
-        firsts = np.array([prompts.lengths[index] - 1 for index in own])
-        asked = firsts[:, None] + np.arange(prompts.num_positions)
-        tokens = prompts.texts[text][: asked.max() + 1]
-        hidden = np.asarray(probe_rows(shape, "embedding", tokens, self._dtype), np.float64)
-        everywhere = np.arange(len(tokens))
+    def answers(self, runs: Sequence[_TextRun]) -> list[Logits]:
+        """Logits [prompts, positions, NUM_FIXED] of each."""
+        shape, weights = self._shape, self._weights
+        for run in runs:
+            run.hidden = weights.rows("embedding", run.tokens).astype(np.float64)
         for index in range(shape.num_layers):
-            layer = {name: values.astype(np.float64) for name, values in probe_layer(shape, index, self._dtype).items()}
-            wanted = asked.ravel() if index == shape.num_layers - 1 else everywhere  # the last layer's others are lost
-            hidden = self._layer(layer, hidden, wanted, rounded)
+            layer = {name: _widened(values) for name, values in weights.layer(index).items()}
+            window = shape.sliding_window if index % 2 == 0 else None
+            for run in runs:
+                is_last = index == shape.num_layers - 1
+                wanted = (
+                    run.asked.ravel() if is_last else np.arange(len(run.tokens))
+                )  # the last layer's others are lost
+                run.hidden = self._layer(layer, run.hidden, wanted, window, run.rounded)
         table = "embedding" if shape.tied_embeddings else "head"
-        rows = probe_rows(shape, table, fixed_tokens(shape.vocab_size), self._dtype).astype(np.float64)
-        norm = probe_final_norm(shape, self._dtype).astype(np.float64)
-        logits: Logits = rounded(_normed(hidden, norm, shape.rms_eps, rounded) @ rows.T, shape.hidden)
-        return logits.reshape(*asked.shape, NUM_FIXED)
+        rows = weights.rows(table, fixed_tokens(shape.vocab_size)).astype(np.float64)
+        norm = weights.final_norm().astype(np.float64)
+        return [
+            run.rounded(_normed(run.hidden, norm, shape.rms_eps, run.rounded) @ rows.T, shape.hidden).reshape(
+                *run.asked.shape, NUM_FIXED
+            )
+            for run in runs
+        ]
 
-    def _layer(self, layer: Any, hidden: Any, wanted: Any, rounded: Rounded) -> Any:
+    def _layer(self, layer: Any, hidden: Any, wanted: Any, window: int | None, rounded: Rounded) -> Any:
         """Of all positions in, of the wanted ones out."""
         shape = self._shape
         normed = _normed(hidden, layer["attention_norm"], shape.rms_eps, rounded)
-        attended = self._attention(layer, normed, wanted, rounded)
-        products = rounded(attended @ layer["wo"], len(layer["wo"]))
+        attended = self._attention(layer, normed, wanted, window, rounded)
+        products = rounded(attended @ layer["wo"] + layer.get("bo", 0.0), len(layer["wo"]))
         hidden = rounded(hidden[wanted] + products)
         normed = _normed(hidden, layer["ffn_norm"], shape.rms_eps, rounded)
-        feed = _feed_forward if shape.is_dense else self._experts
+        feed = self._feed_forward if shape.is_dense else self._experts
         return rounded(hidden + feed(layer, normed, rounded))
 
-    def _attention(self, layer: Any, normed: Any, wanted: Any, rounded: Rounded) -> Any:
+    def _attention(self, layer: Any, normed: Any, wanted: Any, window: int | None, rounded: Rounded) -> Any:
         """[len(wanted), H * D]."""
         shape, everywhere = self._shape, np.arange(len(normed))
         keys = self._heads(layer, "k", normed, everywhere, shape.num_kv_heads, rounded)
@@ -217,12 +265,14 @@ class _Decoder:
         values = self._split(layer, "v", normed, shape.num_kv_heads, rounded)
         group = shape.num_heads // shape.num_kv_heads
         mixed = np.empty((len(wanted), shape.num_heads, shape.head_dim))
+        sinks = layer.get("sinks", np.full(shape.num_heads, -np.inf))
         for head in range(shape.num_heads):
             for start in range(0, len(wanted), QUERY_BLOCK):
                 block = slice(start, start + QUERY_BLOCK)
                 end = wanted[block].max() + 1
                 own = keys[head // group, :end], values[head // group, :end]
-                mixed[block, head] = _attend(queries[head, block], *own, wanted[block], rounded)
+                may_look = _may_look(wanted[block], end, window)
+                mixed[block, head] = _attend(queries[head, block], *own, may_look, sinks[head], rounded)
         return mixed.reshape(len(wanted), -1)
 
     def _heads(self, layer: Any, name: str, normed: Any, positions: Any, num_heads: int, rounded: Rounded) -> Any:
@@ -235,42 +285,58 @@ class _Decoder:
         angles = rounded(positions[:, None] * frequencies, is_angle=True)
         low, high = np.split(heads, 2, axis=-1)
         turned = (low * np.cos(angles) - high * np.sin(angles), high * np.cos(angles) + low * np.sin(angles))
-        return rounded(np.concatenate(turned, axis=-1))
+        return rounded(rope_growth(shape) * np.concatenate(turned, axis=-1))
 
     def _split(self, layer: Any, name: str, normed: Any, num_heads: int, rounded: Rounded) -> Any:
-        projected = rounded(normed @ layer[f"w{name}"], normed.shape[-1]) + layer.get(f"b{name}", 0.0)
+        projected = rounded(normed @ layer[f"w{name}"] + layer.get(f"b{name}", 0.0), normed.shape[-1])
         return projected.reshape(len(normed), num_heads, self._shape.head_dim).swapaxes(0, 1)
 
     def _experts(self, layer: Any, normed: Any, rounded: Rounded) -> Any:
         """The chosen experts' outputs, weighed by the softmax over the chosen logits."""
-        scores = rounded(normed @ layer["router"], normed.shape[-1])
+        scores = rounded(normed @ layer["router"] + layer.get("router_bias", 0.0), normed.shape[-1])
         chosen = np.argsort(-scores, axis=-1, kind="stable")[:, : self._shape.experts_per_token]
         shares = rounded(_softmax(np.take_along_axis(scores, chosen, axis=-1)))
         mixed = np.zeros_like(normed)
         for expert in np.unique(chosen):
             tokens, places = np.nonzero(chosen == expert)
-            weights = {name: layer[name][expert] for name in ("w_gate", "w_up", "w_down")}
-            mixed[tokens] += shares[tokens, places, None] * _feed_forward(weights, normed[tokens], rounded)
+            weights = {name: layer[name][expert].astype(np.float64) for name in layer if name in OF_EXPERTS}
+            mixed[tokens] += shares[tokens, places, None] * self._feed_forward(weights, normed[tokens], rounded)
         return rounded(mixed, self._shape.experts_per_token)
+
+    def _feed_forward(self, layer: Any, normed: Any, rounded: Rounded) -> Any:
+        """SwiGLU; gpt-oss clamps both halves, has another gain in its sigmoid and adds one to the linear half."""
+        gate = rounded(normed @ layer["w_gate"] + layer.get("b_gate", 0.0), normed.shape[-1])
+        up = rounded(normed @ layer["w_up"] + layer.get("b_up", 0.0), normed.shape[-1])
+        gain = 1.0
+        if self._shape.architecture == "gpt-oss":
+            gate, gain = np.minimum(gate, SWIGLU_LIMIT), SWIGLU_ALPHA
+            up = np.clip(up, -SWIGLU_LIMIT, SWIGLU_LIMIT) + 1
+        activated = rounded(gate / (1 + np.exp(-gain * gate)) * up)
+        return rounded(activated @ layer["w_down"] + layer.get("b_down", 0.0), up.shape[-1])
+
+
+def _widened(values: Any) -> Any:
+    """As float64; experts' matrices are widened one by one, so that each stays in the cache of the processor."""
+    return values if values.ndim == 3 else values.astype(np.float64)
 
 
 def _normed(hidden: Any, weight: Any, eps: float, rounded: Rounded) -> Any:
     return rounded(hidden / np.sqrt(np.mean(hidden * hidden, axis=-1, keepdims=True) + eps) * weight)
 
 
-def _attend(queries: Any, keys: Any, values: Any, positions: Any, rounded: Rounded) -> Any:
-    """Queries [Q, D] at these positions, on keys and values [T, D] of positions 0 to T - 1."""
+def _may_look(positions: Any, num_keys: int, window: int | None) -> Any:
+    """[Q, T]: back to the first key, or over a window, oneself counted."""
+    back = positions[:, None] - np.arange(num_keys)
+    return (back >= 0) & (back < (window or num_keys))
+
+
+def _attend(queries: Any, keys: Any, values: Any, may_look: Any, sink: float, rounded: Rounded) -> Any:
+    """Queries [Q, D] on keys and values [T, D]; the sink is one more score, which has no value."""
     scores = rounded(queries @ keys.T / math.sqrt(keys.shape[-1]), keys.shape[-1])
-    shares = rounded(_softmax(np.where(np.arange(len(keys)) <= positions[:, None], scores, -np.inf)))
-    return rounded(shares @ values, len(keys))
+    scores = np.concatenate([np.where(may_look, scores, -np.inf), np.full((len(queries), 1), sink)], axis=-1)
+    return rounded(rounded(_softmax(scores)[:, :-1]) @ values, len(keys))
 
 
 def _softmax(scores: Any) -> Any:
     powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
-
-
-def _feed_forward(layer: Any, normed: Any, rounded: Rounded) -> Any:
-    gate = rounded(normed @ layer["w_gate"], normed.shape[-1])
-    up = rounded(normed @ layer["w_up"], normed.shape[-1])
-    return rounded(rounded(gate / (1 + np.exp(-gate)) * up, 1) @ layer["w_down"], up.shape[-1])

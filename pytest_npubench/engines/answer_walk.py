@@ -17,7 +17,7 @@ for the last token. A single token may change less than bf16 rounds.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import groupby
@@ -33,7 +33,6 @@ from pytest_npubench.engines.static_buckets import StaticBuckets
 
 Batch = tuple[int, ...]
 """The prompt of each row, by its index."""
-Edit = Callable[[Prompt], slice]
 
 
 class AnsweringBuckets(StaticBuckets):
@@ -79,13 +78,16 @@ class _AnswerWalk:
         try:
             agree["junk"] = _farthest(self._walk(batches)[0], logits)
             agree["another bucket"] = _farthest(self._walk(batches, from_next=True)[0], logits)
-            whole = [np.concatenate([self._prompts.prompt(index), self._prompts.forced(index)]) for index in indices]
+            whole = [np.concatenate(asked) for asked in self._prompts.asked()]
             agree["prefill"] = distances(self._prefills(whole), logits[:, -1])
         finally:
             self._engine.padding_token = 0
-        edits = {"first half": _first_half, "second half": _second_half}
-        differ = {name: distances(self._edited(edit), logits[:, 0]) for name, edit in edits.items()}
-        return Answers(logits=logits, agree=agree, differ=differ)
+        changed = self._prompts.changed()
+        differ = {
+            half: distances(self._prefills([asked.prompt for asked in edited]), logits[:, 0])
+            for half, edited in changed.items()
+        }
+        return Answers(prompts=self._prompts, logits=logits, agree=agree, differ=differ)
 
     def _batches(self, indices: Sequence[int]) -> list[Batch]:
         """Of prompts whose first step runs in one bucket: the smaller buckets' binaries decode as well."""
@@ -150,14 +152,6 @@ class _AnswerWalk:
             engine.end(bucket)
         return found
 
-    def _edited(self, edit: Edit) -> Logits:
-        """The answers behind prompts whose tokens were changed there."""
-        changed = [self._prompts.prompt(index).copy() for index in range(len(self._prompts.lengths))]
-        for prompt in changed:
-            place = edit(prompt)
-            prompt[place] = (prompt[place] + 1) % self._prompts.junk
-        return self._prefills(changed)
-
     def _fill_with_junk(self) -> None:
         """The rows of every bucket's cache that are filled, to the end."""
         engine = self._engine
@@ -179,11 +173,3 @@ def _farthest(answers: Logits, others: Logits) -> Logits:
     """Of each prompt [prompts], over its positions."""
     farthest: Logits = distances(answers, others).max(axis=-1)
     return farthest
-
-
-def _first_half(prompt: Prompt) -> slice:
-    return slice(0, len(prompt) // 2)
-
-
-def _second_half(prompt: Prompt) -> slice:
-    return slice(len(prompt) // 2, len(prompt) - 1)

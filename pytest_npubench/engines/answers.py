@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pytest_npubench.engines.probe import HostWeights, ProbePrompts
+
 Logits = npt.NDArray[np.float64]
 
 
@@ -25,15 +27,16 @@ class Answers:
     `agree` and `differ` are distances between two answers of this engine, [prompts] of each pair by its name, NaN where
     a prompt has no such pair: of pairs that mean the same and must agree, and of prompts in which tokens were changed,
     whose answers must differ. weights_bits is the checksum of the weights where the engine holds them, made_bits that
-    of what the host made of the recipe; None where the engine cannot tell. is_of_probe: weights are those of
-    probe.py; where they are others, there is no reference."""
+    of what the host made of the recipe; None where the engine cannot tell. `prompts` are those that were asked.
+    `weights` are the engine's own, where they are not those of probe.py."""
 
+    prompts: ProbePrompts
     logits: Logits
     agree: Mapping[str, Logits]
     differ: Mapping[str, Logits]
     weights_bits: int | None = None
     made_bits: int | None = None
-    is_of_probe: bool = True
+    weights: HostWeights | None = None
 
 
 def distances(answer: npt.ArrayLike, other: npt.ArrayLike) -> Logits:

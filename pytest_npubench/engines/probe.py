@@ -18,11 +18,11 @@ Worked number: with the heavy entries a matrix has mean square (63 + 64) / 64 = 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
 import numpy as np
@@ -58,8 +58,8 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePrompts:
-    """Prompt i is the first lengths[i] tokens of texts[i % NUM_TEXTS], and goes on with that text's next num_forced
-    tokens. `junk` is a token that no text has: what pads may hold without changing an answer."""
+    """Prompt i is the first lengths[i] tokens of text i modulo the number of texts, and goes on with that text's next
+    num_forced tokens. `junk` is a token that no text has: what pads may hold without changing an answer."""
 
     texts: tuple[Prompt, ...]
     lengths: tuple[int, ...]
@@ -72,11 +72,72 @@ class ProbePrompts:
         return self.num_forced + 1
 
     def prompt(self, index: int) -> Prompt:
-        return self.texts[index % NUM_TEXTS][: self.lengths[index]]
+        return self.texts[index % len(self.texts)][: self.lengths[index]]
 
     def forced(self, index: int) -> Prompt:
         length = self.lengths[index]
-        return self.texts[index % NUM_TEXTS][length : length + self.num_forced]
+        return self.texts[index % len(self.texts)][length : length + self.num_forced]
+
+    def asked(self) -> list[Asked]:
+        """All prompts, each with the tokens that it goes on with."""
+        return [Asked(self.prompt(index), self.forced(index)) for index in range(len(self.lengths))]
+
+    def changed(self) -> dict[str, list[Asked]]:
+        """All prompts with other tokens in one half or in the other, but for the last token, by what was changed. An
+        engine that sees the whole of a prompt answers otherwise."""
+        changed: dict[str, list[Asked]] = {"first half": [], "second half": []}
+        for prompt, forced in self.asked():
+            middle = len(prompt) // 2
+            for half, part in zip(changed, (slice(0, middle), slice(middle, -1)), strict=True):
+                other: Prompt = prompt.copy()
+                other[part] = (other[part] + 1) % self.junk
+                changed[half].append(Asked(other, forced[:0]))
+        return changed
+
+    def with_one_token(self) -> ProbePrompts:
+        """The same prompts, each going on with one token, again and again: for engines that can be forced no other
+        way. Each prompt has a text of its own."""
+        texts = tuple(
+            np.concatenate([prompt, np.full_like(forced, forced[0])]).astype(np.int32)
+            for prompt, forced in self.asked()
+        )
+        return replace(self, texts=texts)
+
+
+class HostWeights(Protocol):
+    """An engine's weights as the host makes them: by probe.py's names, matrices [in, out], in float32 that the engine's
+    dtype holds exactly."""
+
+    recipe: str
+    """Weights of one shape, dtype and recipe are the same."""
+
+    def layer(self, index: int) -> Mapping[str, Floats]:
+        """The tensors of one layer by name."""
+        ...
+
+    def rows(self, table: str, rows: npt.ArrayLike) -> Floats:
+        """Rows of the embedding or the head alone: [len(rows), hidden]."""
+        ...
+
+    def final_norm(self) -> Floats: ...
+
+
+class ProbeWeights:
+    """Those of this module."""
+
+    recipe = f"probe {RECIPE}"
+
+    def __init__(self, shape: DecoderShape, dtype: str) -> None:
+        self._shape, self._dtype = shape, dtype
+
+    def layer(self, index: int) -> Mapping[str, Floats]:
+        return probe_layer(self._shape, index, self._dtype)
+
+    def rows(self, table: str, rows: npt.ArrayLike) -> Floats:
+        return probe_rows(self._shape, table, rows, self._dtype)
+
+    def final_norm(self) -> Floats:
+        return probe_final_norm(self._shape, self._dtype)
 
 
 def probe_prompts(vocab_size: int, buckets: Sequence[int]) -> ProbePrompts:

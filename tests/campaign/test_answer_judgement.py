@@ -57,7 +57,7 @@ def visit(sound: StaticBucketEngine, references: dict[str, AnswerReference]) -> 
 
 
 def checked(made: StaticBucketEngine, reference: AnswerReference) -> AnswerVisit:
-    return answer_visit(made.answers(PROMPTS), reference, PROMPTS)
+    return answer_visit(made.answers(PROMPTS), reference)
 
 
 # -- faults
@@ -230,7 +230,7 @@ def test_what_is_harmless_is_not(name: str, runtime: Any, references: dict[str, 
     dtype = settings.get("dtype", "fp32")
     made = StaticBucketEngine(SHAPE, runtime, **{"buckets": BUCKETS, "batch_size": 2, **settings})
     own = jax.tree.map(np.array, made._weights)
-    found = judge_answers(answer_visit(made.answers(PROMPTS), references[dtype], PROMPTS), dtype)
+    found = judge_answers(answer_visit(made.answers(PROMPTS), references[dtype]), dtype)
     assert found.verdict.kind is VerdictKind.PASSED, found.verdict.reason
     assert found.detail.num_pairs > 12
     assert {metric.name for metric in found.metrics} == {

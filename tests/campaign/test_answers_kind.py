@@ -52,7 +52,9 @@ class Right(Engine):
             return None
         exact = answer_reference.answer_reference(dense_shape(self.plan.model), "fp32", prompts)
         none = np.full(len(prompts.lengths), np.nan)
-        return Answers(logits=exact.logits, agree={"junk": none * 0 + 0.0, "another row": none}, differ={})
+        return Answers(
+            prompts=prompts, logits=exact.logits, agree={"junk": none * 0 + 0.0, "another row": none}, differ={}
+        )
 
 
 def point_of(plan: BucketPlan) -> BucketPoint:

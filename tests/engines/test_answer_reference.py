@@ -24,6 +24,14 @@ from pytest_npubench.engines.probe import (
 from pytest_npubench.engines.shapes import SHAPES, DecoderShape, ExpertShape, RopeScaling
 
 WO_BITS = 224624175
+YARN = {
+    "rope_type": "yarn",
+    "factor": 32.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": False,
+    "original_max_position_embeddings": 4096,
+}
 ROUNDED = 2e-5  # transformers norms, turns and takes softmax in float32, whatever its weights are
 
 LLAMA = small_decoder(
@@ -41,10 +49,13 @@ QWEN2 = dataclasses.replace(LLAMA, name="reference-qwen2", rope_scaling=None, qk
 MOE = dataclasses.replace(
     QWEN3, name="reference-moe", intermediate=48, experts=ExpertShape(num_experts=6, experts_per_token=2)
 )
+GPT_OSS = dataclasses.replace(
+    MOE, name="reference-gpt-oss", num_kv_heads=2, qk_norm=False, architecture="gpt-oss", sliding_window=8
+)
 PROMPTS = probe_prompts(97, (32, 64))
 
 
-@pytest.mark.parametrize("shape", [LLAMA, QWEN3, QWEN2, MOE], ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", [LLAMA, QWEN3, QWEN2, MOE, GPT_OSS], ids=lambda shape: shape.name)
 def test_the_reference_is_that_of_transformers_in_float64(shape: DecoderShape) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -94,7 +105,8 @@ def test_what_a_reference_costs_decides_who_has_one() -> None:
     }
     assert covered["tiny-llama"] >= 6
     assert 2 <= covered["llama-3.2-1b"] < covered["tiny-llama"]
-    assert covered["qwen3-14b"] == covered["gpt-oss-20b"] == 0
+    assert covered["qwen3-14b"] == 0
+    assert covered["gpt-oss-20b"] < 2
     wide = SHAPES["qwen3-14b"]
     none = answer_reference(wide, "bf16", probe_prompts(wide.vocab_size, lengths))
     assert none.num_prompts == 0
@@ -168,6 +180,10 @@ def _model(transformers: Any, torch: Any, shape: DecoderShape) -> Any:
             "moe_intermediate_size": shape.intermediate,
             "norm_topk_prob": True,
         }
+    if shape.architecture == "gpt-oss":
+        family = "GptOss"
+        settings |= {"num_local_experts": shape.num_experts, "sliding_window": shape.sliding_window}
+        settings["rope_parameters"] |= YARN
     config = getattr(transformers, f"{family}Config")(**settings)
     config._experts_implementation = "eager"  # the others have no float64
     made = getattr(transformers, f"{family}ForCausalLM")(config)
@@ -193,6 +209,10 @@ def _state(torch: Any, shape: DecoderShape, wanted: Any) -> dict[str, Any]:
         "mlp.up_proj.weight": "w_up",
         "mlp.down_proj.weight": "w_down",
         "mlp.gate.weight": "router",
+        "mlp.router.weight": "router",
+        "mlp.router.bias": "router_bias",
+        "self_attn.o_proj.bias": "bo",
+        "self_attn.sinks": "sinks",
         "input_layernorm.weight": "attention_norm",
         "post_attention_layernorm.weight": "ffn_norm",
     }
@@ -211,4 +231,9 @@ def _state(torch: Any, shape: DecoderShape, wanted: Any) -> dict[str, Any]:
                     state[f"{prefix}mlp.experts.{expert}.{name}_proj.weight"] = values[expert]
             state[f"{prefix}mlp.experts.gate_up_proj"] = np.concatenate([gate, up], axis=1)
             state[f"{prefix}mlp.experts.down_proj"] = down
+        if shape.architecture == "gpt-oss":  # gate and up take turns, and experts are [in, out] as ours
+            experts = f"{prefix}mlp.experts."
+            state[f"{experts}gate_up_proj"] = np.stack([layer["w_gate"], layer["w_up"]], -1).reshape(6, 64, 96)
+            state[f"{experts}gate_up_proj_bias"] = np.stack([layer["b_gate"], layer["b_up"]], -1).reshape(6, 96)
+            state |= {f"{experts}down_proj": layer["w_down"], f"{experts}down_proj_bias": layer["b_down"]}
     return {name: torch.tensor(np.array(state[name], np.float64)) for name in wanted}

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmRequest:
-    """prompt: token ids. arrival_s: when it is due. tells_logprobs: those of the prompt too."""
+    """prompt: token ids. arrival_s: when it is due. scored: tokens whose log-probabilities are told at every position.
+    forced: the one token that may follow; None: the most likely one does."""
 
     id: int
     arrival_s: float
     prompt: tuple[int, ...]
     output_tokens: int
-    tells_logprobs: bool = False
+    scored: tuple[int, ...] = ()
+    forced: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +23,7 @@ class NewTokens:
     """What one iteration gave one request, in vLLM's own time points (time.monotonic, not the run's clock).
 
     scheduled_at_s: when an iteration first took up its prompt. failed: the reason where it ended short of its tokens.
-    logprobs: of `tokens`, prompt_logprobs: of the prompt's behind the first, once; where the request asked for them.
+    logprobs: in front of each of `tokens`, of those that the request wants scored.
     """
 
     request: int
@@ -31,8 +33,7 @@ class NewTokens:
     num_preemptions: int
     finished: bool
     failed: str | None = None
-    logprobs: tuple[float, ...] = ()
-    prompt_logprobs: tuple[float, ...] = ()
+    logprobs: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +75,7 @@ class VllmAnswer:
     tokens: tuple[int, ...] = ()
     num_preemptions: int = 0
     failed: str | None = None
-    logprobs: tuple[float, ...] = ()
-    prompt_logprobs: tuple[float, ...] = ()
+    logprobs: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,15 @@
-"""What vLLM answers to the probe prompts, by log-probabilities of their tokens: logits of others it does not tell.
+"""What vLLM answers to the probe prompts, as log-probabilities of the fixed tokens (probe.fixed_tokens).
 
-vLLM reads its weights from a directory, so they are not those of probe.py, and there is no reference. An answer is
-NUM_FIXED log-probabilities: of the last tokens of a prompt, which prefill tells, and of as many tokens that follow it
-greedily, which decode tells. These must agree with them:
+A log-probability is a logit less what all logits of its position have in common, which a distance leaves out. vLLM
+can be forced to one token alone, so that each prompt goes on with one, again and again (ProbePrompts.with_one_token).
+It reads its weights from a directory that we wrote, so that the host can make them again (written_weights.py).
 
-    alone     each prompt by itself, in the place of a batch
-    prefill   the greedy tokens as part of a prompt
+In the bucket suite these must agree with answers in batches:
 
-and, after a change of either half of the prompt, prefill must tell something else.
+    alone     each prompt by itself
+    prefill   the answer behind the forced tokens, these being a part of the prompt
+
+and, after a change of either half of the prompt, it must answer something else.
 """
 
 from __future__ import annotations
@@ -17,60 +19,55 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pytest_npubench.engines.answers import Answers, Logits, distances
-from pytest_npubench.engines.probe import NUM_FIXED, ProbePrompts
-from pytest_npubench.engines.request_batch import Prompt
-from pytest_npubench.engines.vllm.answer import VllmAnswer
+from pytest_npubench.engines.probe import Asked, HostWeights, ProbePrompts, fixed_tokens
+from pytest_npubench.engines.vllm.answer import VllmAnswer, VllmRequest
+from pytest_npubench.errors import MeasurementError
 
-Told = Callable[[Sequence[Prompt], int], Sequence[VllmAnswer]]
-"""Prompts that are served together, and how many tokens follow each."""
+Serve = Callable[[Sequence[VllmRequest]], Sequence[VllmAnswer]]
+"""Requests that are all there at once."""
 
 
-def answers_of(tell: Told, prompts: ProbePrompts, most_tokens: int, batch_size: int) -> Answers:
-    """Of an engine whose requests have at most so many tokens."""
-    whole = [
-        np.concatenate([prompts.prompt(index), prompts.forced(index)])[: most_tokens - NUM_FIXED]
-        for index in range(len(prompts.lengths))
-    ]
+def answered(serve: Serve, asked: Sequence[Asked], vocab_size: int) -> Logits:
+    """Answers [requests, positions, NUM_FIXED] to requests of as many forced tokens each, all of one kind. Raises
+    MeasurementError where a request fails."""
+    answers = serve(
+        [
+            VllmRequest(
+                id=index,
+                arrival_s=0.0,
+                prompt=tuple(prompt.tolist()),
+                output_tokens=len(forced) + 1,
+                scored=fixed_tokens(vocab_size),
+                forced=int(forced[0]) if len(forced) else None,
+            )
+            for index, (prompt, forced) in enumerate(asked)
+        ]
+    )
+    if failed := [answer.failed for answer in answers if answer.failed]:
+        raise MeasurementError(f"{len(failed)} of {len(answers)} prompts failed: {failed[0]}")
+    return np.array([answer.logprobs for answer in answers])
 
-    def told(asked: Sequence[Prompt], num_tokens: int, together: int = batch_size) -> list[VllmAnswer]:
+
+def answers_in_batches(
+    serve: Serve, prompts: ProbePrompts, vocab_size: int, batch_size: int, weights: HostWeights | None
+) -> Answers:
+    """Of an engine that takes so many requests at a time; `weights` as it has them."""
+    prompts = prompts.with_one_token()
+
+    def told(asked: Sequence[Asked], together: int = batch_size) -> Logits:
         starts = range(0, len(asked), together)
-        return [answer for start in starts for answer in tell(asked[start : start + together], num_tokens)]
+        return np.concatenate([answered(serve, asked[start : start + together], vocab_size) for start in starts])
 
-    batched = told(whole, NUM_FIXED)
-    logits = np.stack([_prefilled(batched), _decoded(batched)], axis=1)
-    alone = told(whole, NUM_FIXED, together=1)
-    longer = [np.append(asked, answer.tokens).astype(np.int32) for asked, answer in zip(whole, batched, strict=True)]
-    halves = {
-        "first half": [_changed(asked, slice(0, len(asked) // 2), prompts.junk) for asked in whole],
-        "second half": [_changed(asked, slice(len(asked) // 2, None), prompts.junk) for asked in whole],
-    }
+    asked = prompts.asked()
+    logits = told(asked)
+    whole = [Asked(np.concatenate(each), each.forced[:0]) for each in asked]
     return Answers(
+        prompts=prompts,
         logits=logits,
         agree={
-            "alone": distances(np.stack([_prefilled(alone), _decoded(alone)], axis=1), logits).max(axis=-1),
-            "prefill": distances(_prefilled(told(longer, 1)), logits[:, 1]),
+            "alone": distances(told(asked, together=1), logits).max(axis=-1),
+            "prefill": distances(told(whole)[:, 0], logits[:, -1]),
         },
-        differ={name: distances(_prefilled(told(asked, 1)), logits[:, 0]) for name, asked in halves.items()},
-        is_of_probe=False,
+        differ={half: distances(told(edited)[:, 0], logits[:, 0]) for half, edited in prompts.changed().items()},
+        weights=weights,
     )
-
-
-def _prefilled(answers: Sequence[VllmAnswer]) -> Logits:
-    """Of the last tokens of each prompt [prompts, NUM_FIXED]."""
-    return np.stack([_padded(answer.prompt_logprobs[-NUM_FIXED:]) for answer in answers])
-
-
-def _decoded(answers: Sequence[VllmAnswer]) -> Logits:
-    """Of the tokens behind each prompt [prompts, NUM_FIXED]."""
-    return np.stack([_padded(answer.logprobs[:NUM_FIXED]) for answer in answers])
-
-
-def _padded(logprobs: Sequence[float]) -> Logits:
-    """A prompt shorter than NUM_FIXED has less."""
-    return np.pad(np.asarray(logprobs, np.float64), (0, NUM_FIXED - len(logprobs)))
-
-
-def _changed(prompt: Prompt, part: slice, num_tokens: int) -> Prompt:
-    changed: Prompt = prompt.copy()
-    changed[part] = (changed[part] + 1) % num_tokens
-    return changed

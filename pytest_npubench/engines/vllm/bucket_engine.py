@@ -29,8 +29,7 @@ from pytest_npubench.errors import ConfigError, LengthError, MeasurementError
 
 if TYPE_CHECKING:
     from pytest_npubench.engines.answers import Answers
-    from pytest_npubench.engines.probe import ProbePrompts
-    from pytest_npubench.engines.request_batch import Prompt
+    from pytest_npubench.engines.probe import HostWeights, ProbePrompts
 
 
 class Serves(Protocol):
@@ -43,7 +42,7 @@ class Serves(Protocol):
 
 class VllmBucketEngine(Engine):
     """Batches of up to batch_size requests. `canaries`: what runs canary kernels where vLLM runs,
-    None where nothing does.
+    None where nothing does. `weights`: those that it reads, as the host makes them.
 
     Raises ConfigError for buckets or a batch size that cannot be.
     """
@@ -62,12 +61,13 @@ class VllmBucketEngine(Engine):
         buckets: Sequence[int],
         declared: Sequence[int] = (),
         canaries: Canaries | None = None,
+        weights: HostWeights | None = None,
         seed: int = 0,
     ) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size}; want at least 1")
         self.batch_size, self.buckets, self.declared = batch_size, check_buckets(buckets), tuple(declared)
-        self.canaries = canaries
+        self.canaries, self._weights = canaries, weights
         self._server, self._vocab_size, self._seed = server, vocab_size, seed
         self._num_runs = 0
 
@@ -87,9 +87,15 @@ class VllmBucketEngine(Engine):
 
     def answers(self, prompts: ProbePrompts) -> Answers:
         """By log-probabilities (asking.py), on vLLM's own weights."""
-        from pytest_npubench.engines.vllm.asking import answers_of
+        from pytest_npubench.engines.vllm.asking import answers_in_batches
 
-        return answers_of(self._told, prompts, self.buckets[-1], self.batch_size)
+        return answers_in_batches(
+            lambda requests: self._server.serve(requests).answers,
+            prompts,
+            self._vocab_size,
+            self.batch_size,
+            self._weights,
+        )
 
     def time_move(self, from_bucket: int, to_bucket: int) -> Move:
         """Raises ConfigError: a paged cache grows block by block and is never copied."""
@@ -99,12 +105,7 @@ class VllmBucketEngine(Engine):
         """End the server; a campaign's engine is its own."""
         self._server.close()
 
-    def _told(self, prompts: Sequence[Prompt], num_tokens: int) -> Sequence[VllmAnswer]:
-        return self._served([prompt.tolist() for prompt in prompts], [num_tokens] * len(prompts), tells_logprobs=True)
-
-    def _served(
-        self, prompts: Sequence[Sequence[int]], output_tokens: Sequence[int], *, tells_logprobs: bool = False
-    ) -> Sequence[VllmAnswer]:
+    def _served(self, prompts: Sequence[Sequence[int]], output_tokens: Sequence[int]) -> Sequence[VllmAnswer]:
         """A batch, all there at once. Raises MeasurementError where a request fails."""
         self._num_runs += 1
         asked = [
@@ -113,7 +114,6 @@ class VllmBucketEngine(Engine):
                 arrival_s=0.0,
                 prompt=tuple(prompt),
                 output_tokens=count,
-                tells_logprobs=tells_logprobs,
             )
             for index, (prompt, count) in enumerate(zip(prompts, output_tokens, strict=True))
         ]

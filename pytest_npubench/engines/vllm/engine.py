@@ -37,6 +37,7 @@ class VllmEngine:
 
             self.platform: VllmPlatform = running_platform()
             self._engine: Any = LLMEngine.from_engine_args(EngineArgs(**arguments))
+        self._scored: dict[int, tuple[int, ...]] = {}  # by the request's id
         self._check_in_force()
         self._watch = ScheduleWatch(self._scheduler)
 
@@ -71,16 +72,18 @@ class VllmEngine:
             ignore_eos=True,
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
-            **({"logprobs": 0, "prompt_logprobs": 0} if request.tells_logprobs else {}),  # no others beside its own
+            logprob_token_ids=list(request.scored) or None,
+            allowed_token_ids=None if request.forced is None else [request.forced],
         )
         with named_errors(f"request {request.id}"):
             self._check_tokens(request.id, request.prompt)
+            self._scored[request.id] = request.scored
             self._engine.add_request(str(request.id), {"prompt_token_ids": list(request.prompt)}, parameters)
 
     def step(self) -> tuple[NewTokens, ...]:
         """One iteration. Raises MeasurementError where vLLM fails in it."""
         with named_errors("an iteration"):
-            return tuple(_new_tokens(output) for output in self._engine.step())
+            return tuple(_new_tokens(output, self._scored[int(output.request_id)]) for output in self._engine.step())
 
     def take_scheduled(self) -> Scheduled | None:
         """What the latest iteration ran; None where it ran nothing."""
@@ -133,7 +136,7 @@ class VllmEngine:
             raise ConfigError(f"vLLM's KV cache holds {capacity} tokens; want {self.settings.kv_capacity_tokens}")
 
 
-def _new_tokens(output: Any) -> NewTokens:
+def _new_tokens(output: Any, scored: Sequence[int]) -> NewTokens:
     completion, times = output.outputs[0], output.metrics
     failed = None
     if output.finished and completion.finish_reason != "length":
@@ -146,11 +149,7 @@ def _new_tokens(output: Any) -> NewTokens:
         num_preemptions=times.num_preemptions,
         finished=output.finished,
         failed=failed,
-        logprobs=_logprobs(completion.token_ids, completion.logprobs),
-        prompt_logprobs=_logprobs(output.prompt_token_ids[1:], (output.prompt_logprobs or ())[1:]),
+        logprobs=tuple(
+            tuple(float(by_token[token].logprob) for token in scored) for by_token in completion.logprobs or ()
+        ),
     )
-
-
-def _logprobs(tokens: Sequence[int], told: Sequence[Any] | None) -> tuple[float, ...]:
-    """Of each token its own, where vLLM tells them; the first of a prompt has none."""
-    return tuple(float(by_token[token].logprob) for token, by_token in zip(tokens or (), told or (), strict=False))

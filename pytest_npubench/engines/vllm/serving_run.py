@@ -48,8 +48,7 @@ class _OpenRequests:
     scheduled_s: float | None = None
     token_times_s: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    prompt_logprobs: tuple[float, ...] = ()
+    logprobs: list[tuple[float, ...]] = field(default_factory=list)
     num_preemptions: int = 0
     failed: str | None = None
 
@@ -60,7 +59,6 @@ class _OpenRequests:
         self.token_times_s += [new.at_s - started_s] * len(new.tokens)
         self.tokens += new.tokens
         self.logprobs += new.logprobs
-        self.prompt_logprobs = self.prompt_logprobs or new.prompt_logprobs
 
     def answer(self, lost: str | None) -> VllmAnswer:
         is_whole = len(self.tokens) == self.request.output_tokens
@@ -74,7 +72,6 @@ class _OpenRequests:
             num_preemptions=self.num_preemptions,
             failed=self.failed or (None if is_whole else lost or unanswered),
             logprobs=tuple(self.logprobs),
-            prompt_logprobs=self.prompt_logprobs,
         )
 
 

@@ -120,20 +120,17 @@ class BucketBench:
     def _checked_answers(self) -> AnswerVisit:
         """Raises MeasurementError where the engine has none."""
         from pytest_npubench.campaign.answer_visit import answer_visit
-        from pytest_npubench.engines.answer_reference import answer_reference, no_reference
+        from pytest_npubench.engines.answer_reference import answer_reference
         from pytest_npubench.engines.probe import probe_prompts
 
         shape = dense_shape(self._plan.model)
-        prompts = probe_prompts(shape.vocab_size, self._plan.buckets)
-        kept = None if self._folder is None else self._folder / "answer-references"
-        answers = self._engine.answers(prompts)
+        answers = self._engine.answers(probe_prompts(shape.vocab_size, self._plan.buckets))
         if answers is None:
             raise MeasurementError(f"unavailable: {self._engine.name} does not answer probe prompts")
-        if answers.is_of_probe:
-            reference = answer_reference(shape, self._plan.spec.dtype, prompts, kept)
-        else:
-            reference = no_reference(shape, self._plan.spec.dtype, answers.logits.shape[1])
-        return answer_visit(answers, reference, prompts)
+        kept = None if self._folder is None else self._folder / "answer-references"
+        return answer_visit(
+            answers, answer_reference(shape, self._plan.spec.dtype, answers.prompts, kept, answers.weights)
+        )
 
     def _first(self, lost: Mapping[int, str], point: BucketPoint) -> str | None:
         """Why the smallest of a point's buckets that were lost was lost."""

@@ -24,6 +24,7 @@ from pytest_npubench.engines.vllm.model_directory import write_model_directory
 from pytest_npubench.engines.vllm.process import VllmProcess, VllmProcesses
 from pytest_npubench.engines.vllm.runtime import VllmRuntime
 from pytest_npubench.engines.vllm.settings import EngineSettings
+from pytest_npubench.engines.vllm.written_weights import WrittenWeights
 from pytest_npubench.suites.buckets.plan import BucketPlan, BucketService
 
 BLOCK_TOKENS = 32
@@ -92,6 +93,7 @@ def start_bucket_engine(plan: BucketPlan, folder: Path, visible_devices: str | N
         buckets=plan.buckets,
         declared=prompt_buckets(server.declared, plan.buckets[-1]),
         canaries=server,
+        weights=WrittenWeights(shape, plan.spec.dtype),
     )
 
 

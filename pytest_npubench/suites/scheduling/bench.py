@@ -34,7 +34,7 @@ from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.two_devices import TwoDevices
 from pytest_npubench.suites.scheduling import pair
-from pytest_npubench.suites.scheduling.asking import asked
+from pytest_npubench.suites.scheduling.asking import asked, asked_of_server
 from pytest_npubench.suites.scheduling.calibration import TBT_BATCH_SIZE, is_stated, limits, rate_per_s
 from pytest_npubench.suites.scheduling.decoding import decode_steps
 from pytest_npubench.suites.scheduling.held_to import calibrations_in
@@ -95,11 +95,11 @@ class ServingBench:
     ) -> Mapping[str, str]:
         """Weights and KV cache, then what each workload's points must know of the device: as earlier rounds knew it,
         else as it was frozen, else measured. A workload that cannot be had takes its points along, the others go on."""
-        failures = self._ask(points, earlier, stage)
-        stage("making weights")
         service, wanted = self._plan.service, [point for point in points if isinstance(point, ServedPoint)]
         self._own_server = service.server(self._runtime, self._plan, self._folder, wanted, stage)
+        failures = self._ask(points, earlier, stage)
         if self._own_server is None:
+            stage("making weights")
             self._executor = service.executor(self._plan, self._device)
         self._calibrations = {**self._frozen, **calibrations_in(points, earlier)}
         for workload in dict.fromkeys(point.load.workload for point in points if isinstance(point, ServedPoint)):
@@ -116,16 +116,20 @@ class ServingBench:
     def _ask(
         self, points: Sequence[ServingPoint], earlier: Sequence[Round], stage: Callable[[str], None]
     ) -> dict[str, str]:
-        """Before the engine's own weights are made, so that there are never two sets."""
+        """Before an executor's own weights are made, so that there are never two sets."""
         for point in points:
             if isinstance(point, AnswerPoint) and not _has(earlier, point):
                 stage("asking for answers")
                 try:
-                    executor = self._plan.service.asked_executor(self._plan, self._device)
-                    self._answers = asked(self._plan, executor, self._folder.parent / "answer-references")
+                    self._answers = self._asked(self._folder.parent / "answer-references")
                 except Exception as error:  # noqa: BLE001 - no memory, a policy that fails: its case says so
                     return {point.name: failure_reason(point.name, error)}
         return {}
+
+    def _asked(self, folder: Path) -> AnswerVisit:
+        if self._own_server is not None:
+            return asked_of_server(self._plan, self._own_server, folder)
+        return asked(self._plan, self._plan.service.asked_executor(self._plan, self._device), folder)
 
     def visits(
         self, points: Sequence[ServingPoint], measured: Measured, durations_s: Mapping[str, float]

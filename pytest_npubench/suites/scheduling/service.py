@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.protocol import CampaignPoint
     from pytest_npubench.engines.answers import Logits
-    from pytest_npubench.engines.probe import Asked
+    from pytest_npubench.engines.probe import Asked, HostWeights
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.suites.scheduling.plan import ServingPlan
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 class BlockServer(Protocol):
-    """An engine with a scheduler of its own."""
+    """An engine with a scheduler of its own. `weights` are those that it reads, as the host makes them."""
+
+    weights: HostWeights
 
     def serve(self, point: ServedPoint, requests: Sequence[ServingRequest]) -> ServingResult:
         """A block of requests under the point's policy."""
@@ -32,6 +34,11 @@ class BlockServer(Protocol):
 
     def decode_steps(self, batch_size: int, context_tokens: int, num_steps: int) -> DecodeSteps:
         """Steps in which nothing but a whole batch decodes."""
+        ...
+
+    def answers(self, point: ServedPoint, requests: Sequence[Asked]) -> Logits:
+        """Under the point's policy, to requests that all have one number of forced tokens, all of one kind: [requests,
+        positions, NUM_FIXED]. Asked only where the engine tells answers."""
         ...
 
     def close(self) -> None:
@@ -91,7 +98,8 @@ class ServingService:
         raise NotImplementedError
 
     def asked_executor(self, plan: ServingPlan, device: str) -> AskedExecutor:
-        """What `executor` makes, with probe weights in the place of its own. Asked only where it tells answers."""
+        """What `executor` makes, with probe weights in the place of its own. Asked only where it tells answers, and
+        where there is no server."""
         raise NotImplementedError
 
     def server(

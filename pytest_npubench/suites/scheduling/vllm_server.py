@@ -16,10 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from pytest_npubench.core.clock import perf_counter
+from pytest_npubench.engines.answers import Logits
+from pytest_npubench.engines.probe import Asked, HostWeights
 from pytest_npubench.engines.vllm.answer import Iteration, VllmAnswer, VllmRequest, VllmRun
+from pytest_npubench.engines.vllm.asking import answered
 from pytest_npubench.engines.vllm.model_directory import write_model_directory
 from pytest_npubench.engines.vllm.process import VllmProcess, VllmProcesses
 from pytest_npubench.engines.vllm.settings import DTYPE_BYTES, EngineSettings
+from pytest_npubench.engines.vllm.written_weights import WrittenWeights
 from pytest_npubench.errors import ConfigError, MeasurementError, NpubenchError
 from pytest_npubench.serving.iteration import IterationOutcome
 from pytest_npubench.serving.log import IterationLog
@@ -47,6 +51,7 @@ class VllmServer:
         self._plan, self._visible_devices = plan, visible_devices
         dtype = plan.serving.dtype
         self._model = write_model_directory(folder / f"{plan.model}-{dtype}", plan.shape, dtype=dtype, is_ours=True)
+        self.weights: HostWeights = WrittenWeights(plan.shape, dtype)
         self._is_cpu = plan.spec.family == "cpu"
         self._engines = VllmProcesses(most=MOST_ENGINES if self._is_cpu else 1)
         self._failed: dict[EngineSettings, NpubenchError] = {}
@@ -67,7 +72,7 @@ class VllmServer:
     def serve(self, point: ServedPoint, requests: Sequence[ServingRequest]) -> ServingResult:
         """Raises UnsupportedPolicyError for a policy or setting that vLLM does not have, and what an engine raises that
         does not start. One that dies leaves a run whose requests failed."""
-        run, seconds = self._run(point, requests)
+        run, seconds = self._run(point, [self._asked(request) for request in requests])
         return ServingResult(
             records=tuple(map(_record, run.answers)),
             log=self._log(run),
@@ -85,7 +90,7 @@ class VllmServer:
             ServingRequest(id=FIRST_ID + row, arrival_s=0.0, prompt_tokens=context_tokens, output_tokens=num_steps + 1)
             for row in range(batch_size)
         ]
-        run, _ = self._run(all_at_once(self._plan), requests)
+        run, _ = self._run(all_at_once(self._plan), [self._asked(request) for request in requests])
         pure = [item for item in run.iterations if item.num_decode == batch_size and not item.num_prefill_tokens]
         if run.lost or len(pure) != num_steps:
             raise MeasurementError(
@@ -97,6 +102,10 @@ class VllmServer:
             expert_activations=tuple(item.expert_activations or 0 for item in pure),
         )
 
+    def answers(self, point: ServedPoint, requests: Sequence[Asked]) -> Logits:
+        """Raises as `serve`, and MeasurementError where a request fails."""
+        return answered(lambda asked: self._run(point, asked)[0].answers, requests, self._plan.shape.vocab_size)
+
     def close(self) -> None:
         self._engines.close()
 
@@ -104,13 +113,13 @@ class VllmServer:
         settings = settings_of(self._plan, point, model=self._model, visible_devices=self._visible_devices)
         return started_with(settings)
 
-    def _run(self, point: ServedPoint, requests: Sequence[ServingRequest]) -> tuple[VllmRun, float]:
+    def _run(self, point: ServedPoint, requests: Sequence[VllmRequest]) -> tuple[VllmRun, float]:
         """What came back, and the seconds that it took."""
         settings, chunk = self._started_with(point)
         engine = self._engine(settings)
         started_s = perf_counter()
         run = engine.serve(
-            [self._asked(request) for request in requests],
+            requests,
             count_experts=not self._plan.shape.is_dense,
             chunk_size_tokens=chunk,
         )

@@ -17,6 +17,7 @@ from pytest_npubench.suites.scheduling.vllm_policies import mapping_lines, setti
 class VllmServing(ServingService):
     min_block_tokens = 32  # its faster attention on x86 processors wants multiples of it
     decode_counts = True
+    tells_answers = True
 
     def why_unsupported(self, plan: ServingPlan, points: Iterable[CampaignPoint]) -> str:
         return why_unsupported(plan, points)

@@ -84,7 +84,7 @@ def test_answers_to_probe_prompts_are_right(cpu_plugin: Any, dtype: str) -> None
     reference = answer_reference(TIED, dtype, prompts)
 
     def judged(engine: OpenVinoBucketEngine) -> Any:
-        return judge_answers(answer_visit(engine.answers(prompts), reference, prompts), dtype)
+        return judge_answers(answer_visit(engine.answers(prompts), reference), dtype)
 
     settings: dict[str, Any] = {"buckets": (16, 32), "batch_size": 2, "dtype": dtype}
     right = judged(OpenVinoBucketEngine(TIED, cpu_plugin, **settings))

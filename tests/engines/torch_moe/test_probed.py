@@ -32,7 +32,7 @@ def answered_alone(executor: ProbedExecutor, asked: list[Asked]) -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-@pytest.mark.parametrize("shape", [QWEN_MOE, QWEN_DENSE], ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", [QWEN_MOE, QWEN_DENSE, GPT_OSS], ids=lambda shape: shape.name)
 def test_answers_are_those_of_the_reference(shape: Any, dtype: str) -> None:
     prompts = probe_prompts(shape.vocab_size, (16, 48))
     asked = [Asked(prompts.prompt(index), prompts.forced(index)) for index in range(len(prompts.lengths))]
@@ -43,7 +43,6 @@ def test_answers_are_those_of_the_reference(shape: Any, dtype: str) -> None:
 
 @pytest.mark.parametrize("shape", [QWEN_MOE, QWEN_DENSE, GPT_OSS], ids=lambda shape: shape.name)
 def test_answers_do_not_depend_on_the_plans_nor_on_what_was_in_the_cache(shape: Any) -> None:
-    """gpt-oss has no reference, so that this is all that is known of it."""
     prompts = probe_prompts(shape.vocab_size, (16, 48))
     asked = [Asked(prompts.prompt(index), prompts.forced(index)) for index in range(len(prompts.lengths))]
     executor = probed(shape)

@@ -47,7 +47,7 @@ model = "suite-moe"
 workload = "layered-arxiv-div64"
 utilisation = 0.7
 [serving.profile.quick]
-experiments = ["policy", "identical_tokens", "expert_loads", "expert_coverage", "chunk_sweep"]
+experiments = ["policy", "identical_tokens", "answers", "expert_loads", "expert_coverage", "chunk_sweep"]
 policies = ["static", "chunked", "layered", "hybrid"]
 num_requests = 6
 min_rounds = 2
@@ -116,6 +116,15 @@ def test_tokens_are_the_same_under_all_policies(served):
     assert record["verdict"]["kind"] != "failed"
     assert record["detail"]["round_and_request"] == {"layered": [], "hybrid": []}
     assert record["detail"]["num_requests"] == 12
+
+
+def test_answers_are_those_of_float64_under_all_policies(served):
+    """On the weights that vLLM read from its directory, which the host makes again."""
+    _, _, cases = served
+    record = cases["scheduling/answers/served-suite-moe-b8"]
+    assert record["verdict"]["kind"] == "no-baseline", record["verdict"]
+    assert record["verdict"]["reason"].startswith("answers right: "), record["verdict"]
+    assert set(record["detail"]["farthest"]) == {"odd chunks", "layered", "hybrid", "alone"}
 
 
 def test_layered_prefill_loads_fewer_experts_than_chunked_prefill(served):
