@@ -114,12 +114,18 @@ def _verdict(visit: AnswerVisit, detail: AnswersDetail, wrong: int) -> Verdict:
     gates = [
         Gate(metric="inconsistent_pairs", value=wrong, limit=0),
         Gate(metric="weights of other bits than the host made", value=float(differing), limit=0),
+        Gate(metric="greedy tokens that are not float64's", value=float(sum(visit.wrong_tokens)), limit=0),
     ]
     if detail.error is not None and detail.largest_error is not None:
         gates.append(Gate(metric="answer_error", value=detail.error, limit=detail.limit))
         gates.append(Gate(metric="largest answer_error", value=detail.largest_error, limit=detail.largest_limit))
     verdict = judge_gates(tuple(gates))
-    said = [_error_words(visit, detail), _pair_words(detail), "weights changed" if differing else ""]
+    said = [
+        _error_words(visit, detail),
+        _pair_words(detail),
+        _token_words(visit),
+        "weights changed" if differing else "",
+    ]
     return replace(verdict, reason="; ".join(filter(None, said)))
 
 
@@ -142,6 +148,13 @@ def _pair_words(detail: AnswersDetail) -> str:
     told = [f"{name}, prompts of {_listed(lengths)} tokens" for name, lengths in detail.inconsistent.items()]
     wrong = sum(map(len, detail.inconsistent.values()))
     return f"{wrong} of {detail.num_pairs} pairs inconsistent: {'; '.join(told)}"
+
+
+def _token_words(visit: AnswerVisit) -> str:
+    lengths = [length for length, number in zip(visit.lengths, visit.wrong_tokens, strict=False) if number]
+    if not lengths:
+        return ""
+    return f"{sum(visit.wrong_tokens)} greedy tokens are not float64's: prompts of {_listed(lengths)} tokens"
 
 
 def _known(pairs: Pairs) -> dict[str, list[float]]:

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pytest_npubench.engines.answer_reference import AnswerReference
-    from pytest_npubench.engines.answers import Answers
+    from pytest_npubench.engines.answers import Answers, Logits
 
 AGREE, DIFFER = "agree/", "differ/"  # columns
 NO_PAIR = -1.0
+CLEAR_LEAD = 16.0  # roundings: a greedy token that leads by less may be another one
 Pairs = Mapping[str, tuple[float, ...]]
 
 
@@ -28,8 +29,9 @@ Pairs = Mapping[str, tuple[float, ...]]
 class AnswerVisit(Visit):
     """`logits` of all positions, prompt by prompt, and the prompts' lengths. `errors` are the distances from the
     reference at the positions of the prompts that have one. rounding and largest_rounding: what rounding alone does to
-    them. `agree` and `differ`: by the pairs' name a distance for each prompt, NO_PAIR where it has none. weights_bits
-    and made_bits: checksums of the device's weights and of the host's."""
+    them. `agree` and `differ`: by the pairs' name a distance for each prompt, NO_PAIR where it has none. `wrong_tokens`
+    are the numbers of greedy tokens that are not the reference's, of each prompt that has one. weights_bits and
+    made_bits: checksums of the device's weights and of the host's."""
 
     logits: tuple[float, ...]
     lengths: tuple[int, ...]
@@ -38,6 +40,7 @@ class AnswerVisit(Visit):
     largest_rounding: float
     agree: Pairs
     differ: Pairs
+    wrong_tokens: tuple[int, ...] = ()
     weights_bits: int | None = None
     made_bits: int | None = None
 
@@ -49,6 +52,7 @@ class AnswerVisit(Visit):
             "logits": self.logits,
             "lengths": tuple(map(float, self.lengths)),
             **({"errors": self.errors} if self.errors else {}),
+            **({"wrong_tokens": tuple(map(float, self.wrong_tokens))} if self.wrong_tokens else {}),
             "rounding": (self.rounding,),
             "largest_rounding": (self.largest_rounding,),
             **{f"{AGREE}{name}": apart for name, apart in self.agree.items()},
@@ -78,6 +82,7 @@ class AnswerVisit(Visit):
                     largest_rounding=columns["largest_rounding"][-1],
                     agree=pairs(AGREE),
                     differ=pairs(DIFFER),
+                    wrong_tokens=tuple(map(int, columns.get("wrong_tokens", ()))),
                     weights_bits=whole("weights_bits"),
                     made_bits=whole("made_bits"),
                 ),
@@ -100,12 +105,14 @@ def answer_visit(answers: Answers, reference: AnswerReference) -> AnswerVisit:
     from pytest_npubench.engines.answers import distances
 
     logits = answers.logits
-    if not np.isfinite(logits).all():
-        raise MeasurementError(f"answers are not finite at {_count(np.asarray(~np.isfinite(logits).all(axis=-1)))}")
-    silent = np.asarray(np.ptp(logits, axis=-1) == 0)
-    if silent.any():
-        raise MeasurementError(f"answers say nothing: all logits are alike at {_count(silent)}")
+    _check(logits, "answers")
+    if answers.timed is not None:
+        _check(answers.timed, "answers on the weights that are timed")
     referenced = logits[: reference.num_prompts]
+    wrong: tuple[int, ...] = ()
+    if answers.tokens is not None and reference.tokens.size:
+        differing = answers.tokens[: reference.num_prompts] != reference.tokens
+        wrong = tuple((differing & (reference.leads > CLEAR_LEAD * reference.rounding)).sum(axis=1).tolist())
     return AnswerVisit(
         logits=_digits(logits),
         lengths=answers.prompts.lengths,
@@ -114,9 +121,21 @@ def answer_visit(answers: Answers, reference: AnswerReference) -> AnswerVisit:
         largest_rounding=reference.largest,
         agree={name: _digits(np.nan_to_num(apart, nan=NO_PAIR)) for name, apart in answers.agree.items()},
         differ={name: _digits(np.nan_to_num(apart, nan=NO_PAIR)) for name, apart in answers.differ.items()},
+        wrong_tokens=wrong,
         weights_bits=answers.weights_bits,
         made_bits=answers.made_bits,
     )
+
+
+def _check(logits: Logits, what: str) -> None:
+    """Raises MeasurementError where some are no numbers, or those of a position all alike."""
+    import numpy as np
+
+    if not np.isfinite(logits).all():
+        raise MeasurementError(f"{what} are not finite at {_count(np.asarray(~np.isfinite(logits).all(axis=-1)))}")
+    silent = np.asarray(np.ptp(logits, axis=-1) == 0)
+    if silent.any():
+        raise MeasurementError(f"{what} say nothing: all logits are alike at {_count(silent)}")
 
 
 def _count(positions: npt.NDArray[np.bool_]) -> str:

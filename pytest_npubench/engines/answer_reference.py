@@ -23,12 +23,13 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from pytest_npubench.engines.answers import Logits, distances, root_mean_square
 from pytest_npubench.engines.probe import (
@@ -47,7 +48,9 @@ MAX_TOKENS = 1040  # of a text: attention in float64 takes the square of it
 ROUNDING = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
 SUM_ROUNDING = 2.0**-24
 WEIGHT_OPERATIONS = 100  # making a weight and widening it takes as long as so many operations with it
+MAX_TABLE = 3e8  # entries of the vocabulary's table: a few seconds
 QUERY_BLOCK = 256
+TABLE_BLOCK = 4096
 OF_EXPERTS = ("w_gate", "w_up", "w_down", "b_gate", "b_up", "b_down")
 LAYERS_OF_ERROR = 15.0  # rounding by one layer after the other, over u sqrt(K) of one result: measured on small shapes
 
@@ -63,11 +66,17 @@ class Rounded(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerReference:
     """logits [prompts, positions, NUM_FIXED] of the shortest prompts, as many as are affordable; what rounding alone
-    does to answers: root mean square and largest distance. Without any prompt `rounding` is an estimate."""
+    does to answers: root mean square and largest distance. Without any prompt `rounding` is an estimate.
+
+    `tokens` [prompts, positions] are the greedy tokens, `leads` how far their logits are above the second largest, in
+    root mean squares of the fixed tokens' centred logits; both are empty where the vocabulary's table is so large that
+    it has no reference."""
 
     logits: Logits
     rounding: float
     largest: float
+    tokens: npt.NDArray[np.int64]
+    leads: Logits
 
     @property
     def num_prompts(self) -> int:
@@ -90,14 +99,18 @@ def answer_reference(
         try:
             with np.load(path) as kept:
                 return AnswerReference(
-                    logits=kept["logits"], rounding=float(kept["rounding"]), largest=float(kept["largest"])
+                    logits=kept["logits"],
+                    rounding=float(kept["rounding"]),
+                    largest=float(kept["largest"]),
+                    tokens=kept["tokens"],
+                    leads=kept["leads"],
                 )
         except (OSError, ValueError, KeyError):  # half a file: made anew
             pass
     made = _computed(shape, dtype, prompts, weights)
     folder.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=folder, suffix=".npz", delete=False) as file:
-        np.savez(file, logits=made.logits, rounding=made.rounding, largest=made.largest)
+        np.savez(file, **asdict(made))
     Path(file.name).replace(path)
     return made
 
@@ -106,7 +119,13 @@ def _no_reference(shape: DecoderShape, dtype: str, num_positions: int) -> Answer
     """An estimate of rounding alone."""
     estimate = _estimated_rounding(shape, dtype)
     empty = np.zeros((0, num_positions, NUM_FIXED))
-    return AnswerReference(logits=empty, rounding=estimate, largest=3 * estimate)
+    return AnswerReference(
+        logits=empty,
+        rounding=estimate,
+        largest=3 * estimate,
+        tokens=empty[..., 0].astype(np.int64),
+        leads=empty[..., 0],
+    )
 
 
 def affordable_prompts(shape: DecoderShape, prompts: ProbePrompts) -> int:
@@ -147,13 +166,25 @@ def _computed(shape: DecoderShape, dtype: str, prompts: ProbePrompts, weights: H
         return _no_reference(shape, dtype, prompts.num_positions)
     own = [range(text, number, num_texts) for text in range(min(num_texts, number))]
     exact, near = ([_TextRun(prompts, indices, rounded) for indices in own] for rounded in (_exact, _rounding(dtype)))
-    with _one_blas_thread():
-        answers = _Decoder(shape, weights).answers([*exact, *near])
+    decoder = _Decoder(shape, weights)
+    has_tokens = shape.vocab_size * shape.hidden <= MAX_TABLE
     logits = np.zeros((number, prompts.num_positions, NUM_FIXED))
     apart = np.zeros((number, prompts.num_positions))
+    tokens, leads = np.zeros(apart.shape, np.int64), np.zeros(apart.shape)
+    with _one_blas_thread():
+        answers = decoder.answers([*exact, *near])
+        if has_tokens:
+            for indices, greedy in zip(own, decoder.greedy(exact), strict=True):
+                tokens[indices], leads[indices] = greedy
     for indices, right, other in zip(own, answers, answers[len(own) :], strict=False):
         logits[indices], apart[indices] = right, distances(other, right)
-    return AnswerReference(logits=logits, rounding=root_mean_square(apart), largest=float(apart.max()))
+    return AnswerReference(
+        logits=logits,
+        rounding=root_mean_square(apart),
+        largest=float(apart.max()),
+        tokens=tokens[: len(logits) if has_tokens else 0],
+        leads=(leads / logits.std(axis=-1))[: len(logits) if has_tokens else 0],
+    )
 
 
 def _estimated_rounding(shape: DecoderShape, dtype: str) -> float:
@@ -236,15 +267,32 @@ class _Decoder:
                     run.asked.ravel() if is_last else np.arange(len(run.tokens))
                 )  # the last layer's others are lost
                 run.hidden = self._layer(layer, run.hidden, wanted, window, run.rounded)
-        table = "embedding" if shape.tied_embeddings else "head"
-        rows = weights.rows(table, fixed_tokens(shape.vocab_size)).astype(np.float64)
         norm = weights.final_norm().astype(np.float64)
-        return [
-            run.rounded(_normed(run.hidden, norm, shape.rms_eps, run.rounded) @ rows.T, shape.hidden).reshape(
-                *run.asked.shape, NUM_FIXED
-            )
-            for run in runs
-        ]
+        for run in runs:
+            run.hidden = _normed(run.hidden, norm, shape.rms_eps, run.rounded)
+        rows = self._head(fixed_tokens(shape.vocab_size))
+        return [run.rounded(run.hidden @ rows.T, shape.hidden).reshape(*run.asked.shape, NUM_FIXED) for run in runs]
+
+    def greedy(self, runs: Sequence[_TextRun]) -> Iterator[tuple[Any, Any]]:
+        """Of runs that were answered: the greedy tokens [prompts, positions], and their logits less the second
+        largest."""
+        hidden = np.concatenate([run.hidden for run in runs])
+        largest, second = np.full((2, len(hidden)), -np.inf)
+        tokens = np.zeros(len(hidden), np.int64)
+        for start in range(0, self._shape.vocab_size, TABLE_BLOCK):
+            block = range(start, min(start + TABLE_BLOCK, self._shape.vocab_size))
+            logits = hidden @ self._head(np.array(block)).T
+            best = logits.argmax(axis=1)
+            two = np.partition(np.column_stack([logits, largest, second]), -2, axis=1)[:, -2:]
+            tokens = np.where(two[:, 1] > largest, start + best, tokens)
+            second, largest = two.T
+        ends = np.cumsum([run.asked.size for run in runs])[:-1]
+        for run, own, lead in zip(runs, np.split(tokens, ends), np.split(largest - second, ends), strict=True):
+            yield own.reshape(run.asked.shape), lead.reshape(run.asked.shape)
+
+    def _head(self, tokens: Any) -> Any:
+        table = "embedding" if self._shape.tied_embeddings else "head"
+        return self._weights.rows(table, tokens).astype(np.float64)
 
     def _layer(self, layer: Any, hidden: Any, wanted: Any, window: int | None, rounded: Rounded) -> Any:
         """Of all positions in, of the wanted ones out."""

@@ -5,6 +5,7 @@ by token, across a move where its cache outgrows the bucket. Rows that are left 
 them in the smallest bucket, and up to eight elsewhere. Pairs that mean the same and must agree:
 
     another row       a prompt that a batch repeats, beside itself
+    every row         of large batches: that of the smallest bucket, moved to each other one
     other neighbours  batches made up anew, their rows turned by one
     junk              pads of another token than 0, and caches that other prompts filled to the end before
     another bucket    each batch from its first prompt on in the next larger bucket, so that it does not move
@@ -42,7 +43,9 @@ class AnsweringBuckets(StaticBuckets):
         """By the binaries that are timed, with probe weights in the place of the engine's own."""
         self.load(self.buckets)
         with self.probe_weights() as (weights_bits, made_bits):
-            return replace(_AnswerWalk(self, prompts).answers(), weights_bits=weights_bits, made_bits=made_bits)
+            walked = _AnswerWalk(self, prompts).answers()
+        timed = _AnswerWalk(self, prompts).shortest()
+        return replace(walked, weights_bits=weights_bits, made_bits=made_bits, timed=timed)
 
     @abstractmethod
     def force(self, tokens: Prompt) -> None:
@@ -63,13 +66,18 @@ class _AnswerWalk:
 
     def __init__(self, engine: AnsweringBuckets, prompts: ProbePrompts) -> None:
         self._engine, self._prompts = engine, prompts
+        self._tokens = np.zeros((len(prompts.lengths), prompts.num_positions), np.int64)
+        """The greedy tokens of the batches so far."""
 
     def answers(self) -> Answers:
         """All walks. Nothing is timed."""
         indices = range(len(self._prompts.lengths))
         batches = self._batches(indices)
         logits, again = self._walk(batches)
+        tokens = self._tokens.copy()
         agree = {"another row": again} if np.isfinite(again).any() else {}
+        if self._engine.batch_size > NUM_PROMPTS and len(self._engine.buckets) > 1:
+            agree["every row"] = self._in_every_row(batches[0], logits)
         if self._engine.batch_size > 1:
             turned = [(*batch[1:], batch[0]) for batch in self._batches(tuple(reversed(indices)))]
             agree["other neighbours"] = _farthest(self._walk(turned)[0], logits)
@@ -87,7 +95,23 @@ class _AnswerWalk:
             half: distances(self._prefills([asked.prompt for asked in edited]), logits[:, 0])
             for half, edited in changed.items()
         }
-        return Answers(prompts=self._prompts, logits=logits, agree=agree, differ=differ)
+        return Answers(prompts=self._prompts, logits=logits, agree=agree, differ=differ, tokens=tokens)
+
+    def shortest(self) -> Logits:
+        """Answers [positions, NUM_FIXED] to the shortest prompt alone."""
+        answers: Logits = self._batch((0,), self._bucket(self._prompts.lengths[0] + 1))[0]
+        return answers
+
+    def _in_every_row(self, batch: Batch, logits: Logits) -> Logits:
+        """How far the answers of a batch of the smallest bucket lie from those of the first walk once it has moved to
+        any other bucket [prompts]."""
+        apart = np.full(len(logits), np.nan)
+        smallest, *others = self._engine.buckets
+        for bucket in others:
+            rows = self._batch(batch, smallest, moved_to=bucket)
+            for row, index in enumerate(batch):
+                apart[index] = np.fmax(apart[index], distances(rows[row], logits[index]).max())
+        return apart
 
     def _batches(self, indices: Sequence[int]) -> list[Batch]:
         """Of prompts whose first step runs in one bucket: the smaller buckets' binaries decode as well."""
@@ -121,21 +145,22 @@ class _AnswerWalk:
                     again[index] = np.fmax(again[index], distances(rows[row], rows[earlier]).max())
         return logits, again
 
-    def _batch(self, batch: Batch, bucket: int) -> Logits:
-        """Answers [rows, positions, NUM_FIXED] of one batch that begins in a bucket."""
+    def _batch(self, batch: Batch, bucket: int, *, moved_to: int = 0) -> Logits:
+        """Answers [rows, positions, NUM_FIXED] of one batch that begins in a bucket; its steps begin in another."""
         engine, prompts, trace = self._engine, self._prompts, RunTrace()
         rows = np.empty((len(batch), prompts.num_positions, NUM_FIXED))
         engine.begin(bucket)
         for row in sorted(range(len(batch)), key=lambda row: prompts.lengths[batch[row]]):
             prompt = prompts.prompt(batch[row])
             bucket = engine.grow(bucket, len(prompt), trace)
-            engine.prefill_row(bucket, row, prompt)
+            self._tokens[batch[row], 0] = engine.prefill_row(bucket, row, prompt)[row]
             rows[row, 0] = engine.fixed_logits()[row]
+        bucket = engine.grow(bucket, moved_to, trace)
         longest = max(prompts.lengths[index] for index in batch)
         for step, tokens in enumerate(np.stack([prompts.forced(index) for index in batch], axis=1)):
             bucket = engine.grow(bucket, longest + step + 1, trace)
             engine.force(np.resize(tokens, engine.batch_size))  # rows that are not filled take what they take
-            engine.decode_step(bucket)
+            self._tokens[list(batch), step + 1] = engine.decode_step(bucket)[: len(batch)]
             rows[:, step + 1] = engine.fixed_logits()[: len(batch)]
         engine.end(bucket)
         return rows

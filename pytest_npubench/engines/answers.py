@@ -28,7 +28,9 @@ class Answers:
     a prompt has no such pair: of pairs that mean the same and must agree, and of prompts in which tokens were changed,
     whose answers must differ. weights_bits is the checksum of the weights where the engine holds them, made_bits that
     of what the host made of the recipe; None where the engine cannot tell. `prompts` are those that were asked.
-    `weights` are the engine's own, where they are not those of probe.py."""
+    `weights` are the engine's own, where they are not those of probe.py. `tokens` [prompts, positions] are the greedy
+    tokens, and `timed` [positions, NUM_FIXED] answers to the shortest prompt on the weights that are timed; None where
+    the engine does not tell, or has no other weights."""
 
     prompts: ProbePrompts
     logits: Logits
@@ -37,6 +39,8 @@ class Answers:
     weights_bits: int | None = None
     made_bits: int | None = None
     weights: HostWeights | None = None
+    tokens: npt.NDArray[np.int64] | None = None
+    timed: Logits | None = None
 
 
 def distances(answer: npt.ArrayLike, other: npt.ArrayLike) -> Logits:

@@ -215,9 +215,45 @@ def test_matrices_of_zero_are_invalid(
         checked(sound, references["fp32"])
 
 
+def test_zero_weights_are_invalid_where_they_are_timed(
+    sound: StaticBucketEngine, references: dict[str, AnswerReference], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeded = sound._seeded_weights()
+    monkeypatch.setattr(StaticBucketEngine, "_seeded_weights", lambda self: jax.tree.map(lambda one: one * 0, seeded))
+    with pytest.raises(MeasurementError, match="on the weights that are timed say nothing: all logits are alike at 13"):
+        checked(sound, references["fp32"])
+
+
+def test_other_greedy_tokens_are_seen_where_the_fixed_logits_are_right(
+    runtime: Any, references: dict[str, AnswerReference], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = forward._chosen
+    monkeypatch.setattr(forward, "_chosen", lambda *arguments: (lambda t, f: (t * 0 + 7, f))(*chosen(*arguments)))
+    made = StaticBucketEngine(SHAPE, runtime, buckets=BUCKETS, batch_size=2)
+    found = judge_answers(checked(made, references["fp32"]), "fp32")
+    assert found.verdict.kind is VerdictKind.FAILED
+    assert "answers right" in found.verdict.reason
+    assert "greedy tokens are not float64's: prompts of 5, 24, 32, 33, 52 tokens" in found.verdict.reason
+
+
+def test_every_row_of_a_large_batch_is_looked_at(
+    runtime: Any, references: dict[str, AnswerReference], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that no prompt of the larger bucket is in."""
+
+    def halved(hidden: Any, caches: Any) -> Any:
+        rows = jnp.arange(len(hidden))[:, None, None] < (8 if caches.keys[0].shape[2] == BUCKETS[-1] else 99)
+        return jnp.where(rows.reshape(-1, *(1,) * (hidden.ndim - 1)), hidden, jnp.roll(hidden, 1, axis=0)), caches
+
+    decoded(halved)(monkeypatch)
+    made = StaticBucketEngine(SHAPE, runtime, buckets=BUCKETS, batch_size=9)
+    found = judge_answers(checked(made, references["fp32"]), "fp32")
+    assert "every row" in found.detail.inconsistent
+
+
 HARMLESS: dict[str, dict[str, Any]] = {
     "a batch of one": {"batch_size": 1},
-    "a batch of three": {"batch_size": 3},
+    "a batch of nine": {"batch_size": 9},
     "one bucket": {"buckets": (64,)},
     "three buckets": {"buckets": (16, 32, 64)},
     "in bf16": {"dtype": "bf16"},

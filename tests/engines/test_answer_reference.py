@@ -68,6 +68,13 @@ def test_the_reference_is_that_of_transformers_in_float64(shape: DecoderShape) -
             logits = model(torch.tensor(sequence[None].astype(np.int64))).logits[0].numpy()
         expected = logits[length - 1 :][:, fixed_tokens(shape.vocab_size)]
         np.testing.assert_allclose(reference.logits[index], expected, rtol=0, atol=ROUNDED)
+        two = np.sort(logits[length - 1 :], axis=-1)[:, -2:]
+        leads = (two[:, 1] - two[:, 0]) / reference.logits[index].std(axis=-1)
+        np.testing.assert_allclose(
+            reference.leads[index], leads, rtol=0, atol=3 * ROUNDED / expected.std(axis=-1).min()
+        )
+        clear = leads > 1e-3
+        np.testing.assert_array_equal(reference.tokens[index][clear], logits[length - 1 :].argmax(axis=-1)[clear])
 
 
 @pytest.mark.parametrize("shape", [LLAMA, QWEN3], ids=lambda shape: shape.name)
@@ -87,7 +94,7 @@ def test_the_reference_is_exact_to_float64(shape: DecoderShape) -> None:
 def test_a_reference_is_kept_and_read_back(tmp_path: Path) -> None:
     made = answer_reference(LLAMA, "fp32", PROMPTS, tmp_path)
     (file,) = tmp_path.iterdir()
-    np.savez(file, logits=made.logits + 1, rounding=1.0, largest=2.0)
+    np.savez(file, **{**dataclasses.asdict(made), "logits": made.logits + 1, "rounding": 1.0, "largest": 2.0})
     again = answer_reference(LLAMA, "fp32", PROMPTS, tmp_path)
     assert (again.rounding, again.largest) == (1.0, 2.0)
     np.testing.assert_array_equal(again.logits, made.logits + 1)

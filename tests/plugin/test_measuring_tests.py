@@ -252,9 +252,7 @@ def test_a_failed_test_that_measures_nothing_keeps_the_run_out_also_where_a_case
     project.write("test_own.py", BESIDE)
     result = project.run("test_own.py", "--npubench-accept", "-p", "no:benchmark", *workers)
     assert result.ret == 1
-    assert (
-        "nothing accepted: test_own.py::test_sum[4] (and 1 more) failed; it measures no case" in result.stdout.str()
-    )
+    assert "nothing accepted: test_own.py::test_sum[4] (and 1 more) failed; it measures no case" in result.stdout.str()
     assert accepted(project) == set()
 
 
