@@ -273,7 +273,9 @@ def resumed_at_another_commit(project: Project, row: Fault | Harmless) -> Played
 
 
 def with_a_journal_elsewhere(project: Project, row: Fault | Harmless) -> Played:
-    """It exists already, so that pytest could take its path for a test's; what it holds is read where it lies."""
+    """It exists already, so that pytest could take its path for a test's, and the folder above both for its root; what
+    it holds is read where it lies."""
+    (project.root.parent / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     elsewhere = project.root.parent / "elsewhere" / "journal.jsonl"
     elsewhere.parent.mkdir()
     shutil.copy(project.journal_path, elsewhere)
