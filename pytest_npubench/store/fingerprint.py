@@ -29,23 +29,30 @@ from pytest_npubench.core.record_reader import JSON, WrongEntryError
 from pytest_npubench.errors import ConfigError, StoreError
 from pytest_npubench.store.json_text import JsonError, canonical, take
 
-# whatever compiles, runs or times a kernel; those that are not installed are left out
+# whatever compiles, runs or times a kernel, tests of a user's own included; those that are not installed are left out
 LIBRARIES = (
+    "cupy-cuda12x",
     "jax",
     "jax-cuda12-pjrt",
     "jaxlib",
     "libtpu",
     "neuronx-cc",
+    "numba",
     "numpy",
     "nvidia-cublas-cu12",
     "nvidia-cudnn-cu12",
+    "onnxruntime",
+    "onnxruntime-gpu",
     "openvino",
     "pytest",
     "pytest-benchmark",
     "pytest-xdist",
     "qai-hub",
     "scipy",
+    "tensorflow",
     "torch",
+    "transformers",
+    "triton",
     "vllm",
 )
 GIT_TIMEOUT_S = 10
