@@ -4,19 +4,19 @@ A policy decides when a token is computed, not what it is. So these must agree w
 whatever their plans:
 
     POLICY        each other policy of the profile that the engine has, in a cache that was full of junk
-    odd chunks    chunks that end inside of those compared, and inside of blocks of the KV cache
-    little room   a KV cache that holds all prompts and no token more, so that requests are preempted
-    alone         the answer behind a prompt and its forced tokens, prefilled in one piece, alone
+    odd chunks    chunks that end inside of prompts and of blocks of the KV cache, which holds all prompts and no token
+                  more, so that requests are preempted
+    alone         the answer behind each of the longest prompts and its forced tokens, prefilled in one piece, alone
 
-and after a change of either half of a prompt but its last token, the engine must answer something else.
+and after a change of either half of the longest prompts but their last token, the engine must answer something else.
 
-An engine that schedules by itself has the KV cache that it was started with, so it is not asked in little room, and
-what is in its cache is what it was asked before.
+An engine that schedules by itself has the KV cache that it was started with, so that nothing is preempted, and what is
+in its cache is what it was asked before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,8 @@ from pytest_npubench.suites.scheduling.spec import LoadSpec
 AGAINST = "chunked"
 CHUNKS = 2  # of the longest prompt
 CACHE_PARTS = 6  # all prompts have less than three times the tokens of the longest
-NUM_COMPARED = 6  # forced tokens of walks that are held against the first one
+NUM_COMPARED = 5  # forced tokens of walks that are held against the first one
+NUM_LONGEST = 2  # prompts that are asked alone and changed: one of each text
 
 
 def asked(plan: ServingPlan, executor: AskedExecutor, folder: Path) -> AnswerVisit:
@@ -52,16 +53,17 @@ def asked(plan: ServingPlan, executor: AskedExecutor, folder: Path) -> AnswerVis
     logits = asking.answers()
     executor.fill_cache_with_junk()
     less = _with_little_room(plan, prompts)
-    little_room = _Asking(less, prompts, partial(_served, less, executor)).under(all_at_once(less))
+    odd_chunks = _Asking(less, prompts, partial(_served, less, executor)).in_odd_chunks()
     bits, made_bits = executor.weights_bits()
-    answers = asking.compared(logits, {"little room": little_room})
+    answers = asking.compared(logits, odd_chunks)
     return _visit(plan, replace(answers, weights_bits=bits, made_bits=made_bits), folder)
 
 
 def asked_of_server(plan: ServingPlan, server: BlockServer, folder: Path) -> AnswerVisit:
     """The same of an engine that schedules by itself. Raises what it raises."""
     asking = _Asking(plan, _prompts(plan).with_one_token(), server.answers)
-    return _visit(plan, replace(asking.compared(asking.answers(), {}), weights=server.weights), folder)
+    answers = asking.compared(asking.answers(), asking.in_odd_chunks())
+    return _visit(plan, replace(answers, weights=server.weights), folder)
 
 
 def _visit(plan: ServingPlan, answers: Answers, folder: Path) -> AnswerVisit:
@@ -100,23 +102,31 @@ class _Asking:
         """To all prompts at once."""
         return self._answer(self._against, self._prompts.asked())
 
-    def compared(self, logits: Logits, others: Mapping[str, Logits]) -> Answers:
+    def in_odd_chunks(self) -> Logits:
+        chunk = sum(self._prompts.lengths) * 2 // 3 + 1
+        settings = {**dict(self._against.settings), "chunk_size_tokens": chunk}
+        return self._under(replace(self._against, settings=tuple(settings.items())))
+
+    def compared(self, logits: Logits, in_odd_chunks: Logits) -> Answers:
         """These answers, beside all others that must agree with them or differ."""
-        others = {**others, "odd chunks": self.under(_in_odd_chunks(self._plan, self._against)), **self._policies()}
-        apart = {name: distances(answers, logits[:, : answers.shape[1]]) for name, answers in others.items()}
-        apart["alone"] = distances(self._alone(), logits[:, -1:])
-        differ = {
-            half: self._answer(all_at_once(self._plan), edited) for half, edited in self._prompts.changed().items()
-        }
+        others = {"odd chunks": in_odd_chunks, **self._policies()}
         farthest = _farthest if self._plan.shape.is_dense or self._plan.serving.dtype == "fp32" else _together
+        agree = {name: farthest(distances(answers, logits[:, : answers.shape[1]])) for name, answers in others.items()}
+        longest = logits[-NUM_LONGEST:]
+        alone = farthest(distances(self._alone(), longest[:, -1:]))
+        differ = {half: distances(answers, longest[:, :1])[:, 0] for half, answers in self._changed().items()}
+
+        def of_all(apart: Logits) -> Logits:
+            return np.concatenate([np.full(len(logits) - len(apart), np.nan), apart])
+
         return Answers(
             prompts=self._prompts,
             logits=logits,
-            agree={name: farthest(distance) for name, distance in apart.items()},
-            differ={half: distances(answers, logits[:, :1])[:, 0] for half, answers in differ.items()},
+            agree={**agree, "alone": of_all(alone)},
+            differ={half: of_all(apart) for half, apart in differ.items()},
         )
 
-    def under(self, point: ServedPoint) -> Logits:
+    def _under(self, point: ServedPoint) -> Logits:
         """Of the first NUM_COMPARED forced tokens."""
         return self._answer(point, [Asked(one.prompt, one.forced[:NUM_COMPARED]) for one in self._prompts.asked()])
 
@@ -125,15 +135,21 @@ class _Asking:
             _point(self._plan, name) for name in self._plan.size.policies if name not in (AGAINST, ON_TWO_DEVICES)
         ]
         return {
-            point.policy: self.under(point)
+            point.policy: self._under(point)
             for point in points
             if not self._plan.service.why_unsupported(self._plan, [point])
         }
 
     def _alone(self) -> Logits:
-        """The last answer to each prompt [prompts, 1, NUM_FIXED]."""
-        whole = [Asked(np.concatenate(asked), asked.forced[:0]) for asked in self._prompts.asked()]
+        """The last answer to each of the longest prompts [prompts, 1, NUM_FIXED]."""
+        whole = [Asked(np.concatenate(asked), asked.forced[:0]) for asked in self._prompts.asked()[-NUM_LONGEST:]]
         return np.concatenate([self._answer(all_at_once(self._plan), [one]) for one in whole])
+
+    def _changed(self) -> dict[str, Logits]:
+        """The first answer to each of the longest prompts with a half changed, by which."""
+        point = all_at_once(self._plan)
+        changed = self._prompts.changed()
+        return {half: self._answer(point, requests[-NUM_LONGEST:]) for half, requests in changed.items()}
 
 
 def _served(plan: ServingPlan, executor: AskedExecutor, point: ServedPoint, requests: Sequence[Asked]) -> Logits:
@@ -157,11 +173,6 @@ def _with_little_room(plan: ServingPlan, prompts: ProbePrompts) -> ServingPlan:
         plan,
         serving=replace(plan.serving, kv_capacity=block * sum(-(-length // block) for length in prompts.lengths)),
     )
-
-
-def _in_odd_chunks(plan: ServingPlan, point: ServedPoint) -> ServedPoint:
-    chunk = plan.serving.tokens_per_iteration * 2 // 3 + 1
-    return replace(point, settings=tuple({**dict(point.settings), "chunk_size_tokens": chunk}.items()))
 
 
 def _point(plan: ServingPlan, policy: str) -> ServedPoint:
