@@ -2,7 +2,8 @@
 
 The first walk gives the answers: prompts of one bucket in batches, each prefilled where it belongs and forced on token
 by token, across a move where its cache outgrows the bucket. Rows that are left over repeat prompts of the batch, all of
-them in the smallest bucket, and up to eight elsewhere. Pairs that mean the same and must agree:
+them in the smallest bucket, and up to eight elsewhere; in larger buckets later walks have each prompt once, and those
+with other neighbours leave out a prompt that has none. Pairs that mean the same and must agree:
 
     another row       a prompt that a batch repeats, beside itself
     every row         of large batches: that of the smallest bucket, moved to each other one
@@ -79,13 +80,14 @@ class _AnswerWalk:
         if self._engine.batch_size > NUM_PROMPTS and len(self._engine.buckets) > 1:
             agree["every row"] = self._in_every_row(batches[0], logits)
         if self._engine.batch_size > 1:
-            turned = [(*batch[1:], batch[0]) for batch in self._batches(tuple(reversed(indices)))]
+            turned = [(*batch[1:], batch[0]) for batch in self._batches(indices[::-1]) if len(set(batch)) > 1]
             agree["other neighbours"] = _farthest(self._walk(turned)[0], logits)
         self._fill_with_junk()
+        once = self._batches(indices, is_filled=False)
         self._engine.padding_token = self._prompts.junk
         try:
-            agree["junk"] = _farthest(self._walk(batches)[0], logits)
-            agree["another bucket"] = _farthest(self._walk(batches, from_next=True)[0], logits)
+            agree["junk"] = _farthest(self._walk(once)[0], logits)
+            agree["another bucket"] = _farthest(self._walk(once, from_next=True)[0], logits)
             whole = [np.concatenate(asked) for asked in self._prompts.asked()]
             agree["prefill"] = distances(self._prefills(whole), logits[:, -1])
         finally:
@@ -113,12 +115,14 @@ class _AnswerWalk:
                 apart[index] = np.fmax(apart[index], distances(rows[row], logits[index]).max())
         return apart
 
-    def _batches(self, indices: Sequence[int]) -> list[Batch]:
-        """Of prompts whose first step runs in one bucket: the smaller buckets' binaries decode as well."""
+    def _batches(self, indices: Sequence[int], *, is_filled: bool = True) -> list[Batch]:
+        """Of prompts whose first step runs in one bucket: the smaller buckets' binaries decode as well. Not filled: in
+        larger buckets than the smallest no prompt is repeated."""
         batches: list[Batch] = []
         for bucket, group in groupby(indices, lambda index: self._bucket(self._prompts.lengths[index] + 1)):
             own, size = tuple(group), self._num_rows(bucket)
-            batches += [_filled(own[start : start + size], size) for start in range(0, len(own), size)]
+            filled = size if is_filled or bucket == self._engine.buckets[0] else 0
+            batches += [_filled(own[start : start + size], filled) for start in range(0, len(own), size)]
         return batches
 
     def _num_rows(self, bucket: int) -> int:
@@ -191,7 +195,7 @@ class _AnswerWalk:
 
 
 def _filled(own: Batch, size: int) -> Batch:
-    return tuple(own[row % len(own)] for row in range(size))
+    return tuple(own[row % len(own)] for row in range(max(size, len(own))))
 
 
 def _farthest(answers: Logits, others: Logits) -> Logits:
