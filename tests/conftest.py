@@ -33,6 +33,7 @@ PUBLISHED_RUN = Path("shared/traces/measured/vllm0.19_RTXPRO6000_Llama-3.1-8B")
 has_hypothesis = importlib.util.find_spec("hypothesis") is not None
 
 LONGEST = (
+    "planted/test_planted.py",
     "engines/openvino_dense/test_answers.py",
     "crash/test_killed_runs.py",
     "plugin/test_server_suite.py",

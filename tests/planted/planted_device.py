@@ -1,4 +1,4 @@
-"""A fake accelerator with a fault in it: $PLANTED is the name of a function of this file, which plants it.
+"""A fake accelerator with a fault in it, which a function or a table of this file has under the name of $PLANTED.
 
 Its times are those of fake_device.py with the noise of real nights: 0.2 % within a process and 0.3 % between
 processes. Beside them it counts joules, at WATTS while a batch runs, and the most bytes that it had. A function changes
@@ -48,7 +48,7 @@ def install() -> FakeBackend:
     FakeRuntime.telemetry = lambda self: telemetry(self) or Meter()
     FakeRuntime.peak_memory_bytes = lambda self: NUM_BYTES
     energy.LEAST_S = 0.0
-    changes = {**NOISE, **globals().get(os.environ.get("PLANTED", ""), dict)()}
+    changes = {**NOISE, **_planted(os.environ.get("PLANTED", ""))}
     alter = changes.pop("alter", alter)
 
     def metered(requests: Sequence[Request], run: Run) -> Run:
@@ -56,6 +56,14 @@ def install() -> FakeBackend:
         return alter(requests, run)
 
     return fake_device.install(**changes, alter=metered)
+
+
+def _planted(name: str) -> Changes:
+    if name in PARTS:
+        return _timed(PARTS[name])
+    if name in WHOLES:
+        return _whole(lambda: WHOLES[name])
+    return GIVEN[name] if name in GIVEN else globals().get(name, dict)()
 
 
 def _timed(factor: Callable[[Segment], float]) -> Changes:
@@ -80,27 +88,34 @@ def _is_decode(part: Segment) -> bool:
     return part.phase is Phase.DECODE
 
 
+PARTS: Mapping[str, Callable[[Segment], float]] = {
+    "decode_of_one_bucket": lambda part: 1.2 if _is_decode(part) and part.bucket == 32 else 1.0,
+    "decode_of_one_bucket_a_little": lambda part: 1.03 if _is_decode(part) and part.bucket == 32 else 1.0,
+    "prefill_of_one_bucket": lambda part: 1.1 if part.phase is Phase.PREFILL and part.bucket == 64 else 1.0,
+    "everything": lambda _: 1.2,
+    "everything_a_little": lambda _: 1.03,
+    "a_skipped_layer": lambda _: 0.5,
+    "nothing_computed": lambda _: 0.01,
+    "a_little_faster": lambda _: 0.997,
+}
+"""How many times as long each part of a batch takes. Of two layers one is skipped; without work launches are left."""
+WHOLES = {
+    "a_clock_in_milliseconds": 1000.0,
+    "a_clock_too_slow": 0.001,
+    "a_clock_that_stands": 0.0,
+    "a_clock_that_goes_back": -1.0,
+    "a_clock_that_tells_no_number": float("nan"),
+}
+"""By the clock alone, the same of whole batches."""
+GIVEN: Mapping[str, Changes] = {
+    "another_driver": {"driver": "fake driver 2"},
+    "a_throttled_device": {"throttled": True},
+    "no_memory": {"out_of_memory": True},
+    "a_noisier_night": {"noise": 0.006},
+}
+"""Arguments of `fake_device.install`."""
+
 # -- what takes longer
-
-
-def decode_of_one_bucket() -> Changes:
-    return _timed(lambda part: 1.2 if _is_decode(part) and part.bucket == 32 else 1.0)
-
-
-def decode_of_one_bucket_a_little() -> Changes:
-    return _timed(lambda part: 1.03 if _is_decode(part) and part.bucket == 32 else 1.0)
-
-
-def prefill_of_one_bucket() -> Changes:
-    return _timed(lambda part: 1.1 if part.phase is Phase.PREFILL and part.bucket == 64 else 1.0)
-
-
-def everything() -> Changes:
-    return _timed(lambda _: 1.2)
-
-
-def everything_a_little() -> Changes:
-    return _timed(lambda _: 1.03)
 
 
 def first_step() -> Changes:
@@ -176,16 +191,6 @@ def half_of_the_batch() -> Changes:
     work = FakeEngine._work
     FakeEngine._work = staticmethod(lambda requests: work(requests)[len(requests) // 2 :])
     return {}
-
-
-def a_skipped_layer() -> Changes:
-    """One of the two layers is left out."""
-    return _timed(lambda _: 0.5)
-
-
-def nothing_computed() -> Changes:
-    """Everything is left out but the launches: a hundredth of the time."""
-    return _timed(lambda _: 0.01)
 
 
 # -- memory, and what counts energy
@@ -287,38 +292,10 @@ def a_stair_inside_a_bucket() -> Changes:
     return {"alter": alter}
 
 
-def a_clock_in_milliseconds() -> Changes:
-    return _whole(lambda: 1000.0)
-
-
-def a_clock_too_slow() -> Changes:
-    return _whole(lambda: 0.001)
-
-
-def a_clock_that_stands() -> Changes:
-    return _whole(lambda: 0.0)
-
-
-def a_clock_that_goes_back() -> Changes:
-    return _whole(lambda: -1.0)
-
-
-def a_clock_that_tells_no_number() -> Changes:
-    return _whole(lambda: float("nan"))
-
-
-def another_driver() -> Changes:
-    return {"driver": "fake driver 2"}
-
-
 def another_device() -> Changes:
     stack = FakeRuntime.stack
     FakeRuntime.stack = lambda self: replace(stack(self), device_class="Fake accelerator 2")
     return {}
-
-
-def a_throttled_device() -> Changes:
-    return {"throttled": True}
 
 
 def a_lost_device() -> Changes:
@@ -332,16 +309,12 @@ def a_lost_device() -> Changes:
     return {"on_run": lost}
 
 
-def no_memory() -> Changes:
-    return {"out_of_memory": True}
-
-
 def a_suspect_that_cannot_be_measured_again() -> Changes:
     def broken(_: FakeEngine, __: Sequence[Request]) -> None:
         if REMEASURING in os.environ:
             raise OSError("the accelerator fell off the bus")
 
-    return {**decode_of_one_bucket(), "on_run": broken}
+    return {**_timed(PARTS["decode_of_one_bucket"]), "on_run": broken}
 
 
 # -- other units, directions and definitions of a metric
@@ -384,14 +357,6 @@ def _metrics(changed: Callable[[Any], Any]) -> Changes:
 
 def compiling_a_little_longer() -> Changes:
     return _compiling(1.05)
-
-
-def a_noisier_night() -> Changes:
-    return {"noise": 0.006}
-
-
-def a_little_faster() -> Changes:
-    return _timed(lambda _: 0.997)
 
 
 def a_slow_first_process() -> Changes:
