@@ -70,7 +70,7 @@ class AnswerReference:
 
     `tokens` [prompts, positions] are the greedy tokens, `leads` how far their logits are above the second largest, in
     root mean squares of the fixed tokens' centred logits; both are empty where the vocabulary's table is so large that
-    it has no reference."""
+    it has no reference, and of weights that are not those of probe.py."""
 
     logits: Logits
     rounding: float
@@ -167,7 +167,7 @@ def _computed(shape: DecoderShape, dtype: str, prompts: ProbePrompts, weights: H
     own = [range(text, number, num_texts) for text in range(min(num_texts, number))]
     exact, near = ([_TextRun(prompts, indices, rounded) for indices in own] for rounded in (_exact, _rounding(dtype)))
     decoder = _Decoder(shape, weights)
-    has_tokens = shape.vocab_size * shape.hidden <= MAX_TABLE
+    has_tokens = isinstance(weights, ProbeWeights) and shape.vocab_size * shape.hidden <= MAX_TABLE
     logits = np.zeros((number, prompts.num_positions, NUM_FIXED))
     apart = np.zeros((number, prompts.num_positions))
     tokens, leads = np.zeros(apart.shape, np.int64), np.zeros(apart.shape)
@@ -256,8 +256,9 @@ class _Decoder:
     def answers(self, runs: Sequence[_TextRun]) -> list[Logits]:
         """Logits [prompts, positions, NUM_FIXED] of each."""
         shape, weights = self._shape, self._weights
-        for run in runs:
-            run.hidden = weights.rows("embedding", run.tokens).astype(np.float64)
+        rows = weights.rows("embedding", np.concatenate([run.tokens for run in runs])).astype(np.float64)
+        for run, embedded in zip(runs, np.split(rows, np.cumsum([len(run.tokens) for run in runs])[:-1]), strict=True):
+            run.hidden = embedded
         for index in range(shape.num_layers):
             layer = {name: _widened(values) for name, values in weights.layer(index).items()}
             window = shape.sliding_window if index % 2 == 0 else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -22,6 +23,7 @@ from pytest_npubench.serving.metrics import RequestRecord, Slo
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.suites.scheduling import vllm_server
+from pytest_npubench.suites.scheduling.asking import asked_of_server
 from pytest_npubench.suites.scheduling.bench import ServingBench, whole
 from pytest_npubench.suites.scheduling.figures import blocks, metrics_of
 from pytest_npubench.suites.scheduling.plan import serving_plans
@@ -153,6 +155,36 @@ def test_prompts_are_those_of_the_reference_engine(plan, server):
     theirs = Sequences(0, SHAPE.vocab_size)
     assert [list(one.prompt) for one in asked] == [theirs.prompt(one.id, one.prompt_tokens) for one in REQUESTS]
     assert (count_experts, chunk) == (True, 64)
+
+
+@pytest.mark.parametrize("fault", [None, "layered", "alone"])
+def test_answers_are_asked_under_each_policy_and_alone(plan, server, monkeypatch, tmp_path, fault):
+    """Log-probabilities hang on the text before them, and on what the fault hangs on."""
+
+    def serve(self, requests, *, chunk_size_tokens, **_) -> VllmRun:
+        is_wrong = fault == self.settings.policy or (fault == "alone" and len(requests) == 1)
+        texts = {one.id: (*one.prompt, *[one.forced] * (one.output_tokens - 1)) for one in requests}
+        answers = tuple(
+            VllmAnswer(
+                request=one,
+                logprobs=tuple(
+                    tuple(Random(str((texts[one.id][:end], is_wrong, token))).random() for token in one.scored)
+                    for end in range(len(one.prompt), len(texts[one.id]) + 1)
+                ),
+            )
+            for one in requests
+        )
+        self.asked.append((requests, False, chunk_size_tokens))
+        return VllmRun(answers=answers, iterations=(), ended_s=1.0)
+
+    monkeypatch.setattr(StandInEngine, "serve", serve)
+    visit = asked_of_server(plan, server, tmp_path)
+    wrong = {name for name, apart in visit.agree.items() if max(apart) > 0.1}
+    assert (set(visit.agree), wrong) == ({"odd chunks", "layered", "hybrid", "alone"}, {fault} - {None})
+    assert all(max(apart) > 0.1 for apart in visit.differ.values())
+    assert len(visit.errors) == len(visit.lengths) * visit.num_positions, "the reference is of the weights it reads"
+    odd = sum(visit.lengths) * 2 // 3 + 1
+    assert [chunk for _, _, chunk in _engine(server, "chunked").asked] == [64, odd, *[2048] * 4]
 
 
 def _engine(server, policy: str) -> StandInEngine:
