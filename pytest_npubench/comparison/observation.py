@@ -17,7 +17,7 @@ from pytest_npubench.store.accepted_session import NUM_WINDOW_SESSIONS, Accepted
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.verdict import FAILING, Judged, Verdict, VerdictKind, judge_jointly
-from pytest_npubench.verdict.observations import Session
+from pytest_npubench.verdict.observations import Rule, Session
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, GateKind, Metric
 
 Key = tuple[str, str]
@@ -197,10 +197,12 @@ def _judge(members: Mapping[Key, Observation], histories: Mapping[Key, History],
     return judge_jointly(
         {_name(key): history.sessions for key, history in found.items()},
         {_name(key): observation.processes for key, observation in members.items()},
-        margin=margin if one.margin is None else one.margin,
-        q=q,
-        better=one.better,
-        scale="difference" if one.gate == "difference" else "ratio",
+        rules=Rule(
+            margin=margin if one.margin is None else one.margin,
+            q=q,
+            better=one.better,
+            scale="difference" if one.gate == "difference" else "ratio",
+        ),
         anchor={_name(key): history.anchor for key, history in found.items()},
     )
 

@@ -42,7 +42,7 @@ from pytest_npubench.verdict.observations import (
 )
 from pytest_npubench.verdict.suite_shift import MEDIAN_EFFICIENCY, MIN_CASES, SuiteShift
 from pytest_npubench.verdict.weighing import Weighed
-from pytest_npubench.verdict.wording import suite_verdict
+from pytest_npubench.verdict.wording import suite_verdicts
 
 MIN_SESSIONS = 3
 Sessions = Mapping[str, Session]
@@ -65,7 +65,7 @@ def judge_two_samples(
     rule = Rule(margin=margin, q=q, better=better, scale=scale)
     entries, verdicts = _usable(old, new, rule)
     if not entries:
-        return Judged(verdicts=verdicts, suspects=(), suite=None)
+        return Judged(verdicts=verdicts)
     cases = tuple(entries)
     try:
         with np.errstate(all="raise", under="ignore"):
@@ -79,10 +79,10 @@ def judge_two_samples(
                 _worded(verdict, entries[case], rule) for case, verdict in zip(cases, weighed.verdicts(), strict=True)
             ]
     except (ArithmeticError, ValueError, MeasurementError) as error:  # an error in the statistics is no verdict
-        return Judged(verdicts={**verdicts, **statistics_failed(cases, error)}, suspects=(), suite=None)
+        return Judged(verdicts={**verdicts, **statistics_failed(cases, error)})
     verdicts |= zip(cases, found, strict=True)
     ordered = {case: verdicts[case] for case in new}
-    return Judged(verdicts=ordered, suspects=(), suite=suite_verdict(weighed.shift, rule))
+    return Judged(verdicts=ordered, suites=suite_verdicts(weighed.shift, rule))
 
 
 Row = Mapping[str, float]  # session name -> entry

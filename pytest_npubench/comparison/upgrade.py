@@ -24,7 +24,7 @@ from pytest_npubench.comparison.stack_changes import stack_changes
 from pytest_npubench.comparison.two_samples import MIN_SESSIONS, judge_two_samples
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.verdict import Judged, Verdict, VerdictKind, judge_jointly
-from pytest_npubench.verdict.observations import Session, UnusableError, session_entries
+from pytest_npubench.verdict.observations import Rule, Session, UnusableError, session_entries
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL
 
 Members = Mapping[str, ComparedMetric]
@@ -93,7 +93,7 @@ def _judged(members: Members, judge: JudgeFamily, margin: float, q: float) -> It
     verdicts = {
         name: _plainly(judge_alone(_now(member), list(member.old.values()))) for name, member in members.items()
     }
-    return [Judged(verdicts=verdicts, suspects=(), suite=None)]
+    return [Judged(verdicts=verdicts)]
 
 
 def _now(member: ComparedMetric) -> Observation:
@@ -111,7 +111,7 @@ def judge_sessions(members: Members, margin: float, q: float) -> Iterable[Judged
     several = {name: members[name] for name in members if name in rest and len(members[name].new) >= MIN_SESSIONS}
     single = {name: members[name] for name in members if name in rest and name not in several}
     if few:
-        yield Judged(verdicts={name: _no_baseline(member) for name, member in few.items()}, suspects=(), suite=None)
+        yield Judged(verdicts={name: _no_baseline(member) for name, member in few.items()})
     if several:
         yield judge_two_samples(
             {name: member.old for name, member in several.items()},
@@ -126,10 +126,7 @@ def judge_sessions(members: Members, margin: float, q: float) -> Iterable[Judged
             judge_jointly(
                 {name: member.old for name, member in single.items()},
                 {name: flat(member.new.values()) for name, member in single.items()},
-                margin=margin,
-                q=q,
-                better=one.definition.better,
-                scale=one.scale,
+                rules=Rule(margin=margin, q=q, better=one.definition.better, scale=one.scale),
             )
         )
 

@@ -51,13 +51,19 @@ FAILING = frozenset({VerdictKind.FAILED, VerdictKind.REGRESSED, VerdictKind.INVA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """One judgement with its reason in words; ratio, interval and mde are fractions, None where there is none."""
+    """One judgement with its reason in words; ratio, interval and mde are fractions, None where there is none.
+
+    `since` names the session of the change's most likely first night, `num_nights` counts the nights from it on; where
+    the kind is neither regressed nor improved, that change is gone tonight.
+    """
 
     kind: VerdictKind
     reason: str
     ratio: float | None = None
     interval: tuple[float, float] | None = None
     mde: float | None = None
+    since: str | None = None
+    num_nights: int | None = None
 
     @property
     def failing(self) -> bool:

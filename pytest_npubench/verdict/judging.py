@@ -15,8 +15,8 @@ one suite and one kind of metric together: they lend each other what each knows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from pytest_npubench.verdict.observations import (
     Better,
     CaseEntries,
     Rule,
-    Scale,
     Session,
     Sessions,
     anchor_entries,
@@ -39,11 +38,17 @@ MIN_SESSIONS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """Verdicts by case, the cases that deserve a second look, and the suite's own verdict where there is one."""
+    """Verdicts by case, the cases that deserve a second look, and for each group what its cases did alike: a verdict
+    by the name of the group (Rule.group), for groups that are large enough to tell."""
 
     verdicts: Mapping[str, Verdict]
-    suspects: tuple[str, ...]
-    suite: Verdict | None
+    suspects: tuple[str, ...] = ()
+    suites: Mapping[str, Verdict] = field(default_factory=dict)
+
+    @property
+    def suite(self) -> Verdict | None:
+        """That verdict where all cases are of one group."""
+        return next(iter(self.suites.values()), None)
 
 
 def judge(
@@ -66,35 +71,70 @@ def judge(
     it is taken off. Raises ConfigError for a margin, q or better that cannot be used; samples that
     cannot be used never raise: they give `invalid` (current) or `inconclusive` (baseline).
     """
-    return dict(judge_jointly(baseline, current, margin=margin, q=q, better=better).verdicts)
+    return dict(judge_jointly(baseline, current, rules=Rule(margin=margin, q=q, better=better)).verdicts)
 
 
 def judge_jointly(
     baseline: Mapping[str, Sessions],
     current: Mapping[str, Session],
     *,
-    margin: float = 0.01,
-    q: float = 0.05,
-    better: Better = "lower",
-    scale: Scale = "ratio",
+    rules: Mapping[str, Rule] | Rule,
+    pending: Mapping[str, Sessions] | None = None,
+    since: Mapping[str, str] | None = None,
+    num_judged: int | None = None,
+    disturbed: Collection[str] = (),
     anchor: Mapping[str, Sessions] | None = None,
 ) -> Judged:
-    """As `judge`, with the suspects to measure again and the verdict of the suite as a whole.
+    """All judged metrics of a run at once, one family with one budget of false alarms; as `judge`, with more told.
 
-    On the scale "difference" margin, ratio, interval and mde are differences of the values themselves: for fractions
-    and errors. `anchor` holds sessions of long ago, which creep cannot have reached: a case that is worse than they are
-    is regressed too.
+    rules: that of each case, or one for all. A case of `baseline` that is not in `current` lends its nights to the
+    noise law and is not judged; it needs a rule as well. Only cases of one group share the shift of a night.
+    current: where a case has more than one process, the further ones are those of the second look, and a value that
+    they do not show by themselves is no regression of one night.
+
+    pending: case -> sessions measured after the accepted ones and not accepted, by name, oldest first. They are no
+    reference, but nights at which a change may have begun. Nights of a change that went do not belong here.
+    since: case -> session since which the case is regressed or improved, as its last verdict said. No session from
+    that one on is a reference, whether accepted or pending.
+    num_judged: how many metrics the whole run judges, where this call sees a part of them only.
+    disturbed: names of sessions in which something else used the device: they count as missing.
+
+    A verdict `regressed` or `improved` has `since`, the session of its most likely first night ("tonight" for this
+    one), and `num_nights`, the nights measured from then on. Any other verdict with a `since` says that the change of
+    that session is gone: it was there the night before, and tonight is as before it again.
     """
-    rule = Rule(margin=margin, q=q, better=better, scale=scale)
-    cases = read_cases(baseline, current, anchor or {}, scale, better)
+    named = {case: rules if isinstance(rules, Rule) else rules[case] for case in current}
+    members: dict[Rule, list[str]] = {}
+    for case, rule in named.items():
+        members.setdefault(rule, []).append(case)
+    verdicts: dict[str, Verdict] = {}
+    suspects: list[str] = []
+    suites: dict[str, Verdict] = {}
+    for rule, names in members.items():
+        tonight = {case: current[case] for case in names}
+        judged = _of_one_rule(baseline, tonight, rule, anchor)
+        verdicts |= judged.verdicts
+        suspects += judged.suspects
+        suites |= judged.suites
+    ordered = {case: verdicts[case] for case in current}
+    return Judged(verdicts=ordered, suspects=tuple(case for case in current if case in suspects), suites=suites)
+
+
+def _of_one_rule(
+    baseline: Mapping[str, Sessions],
+    current: Mapping[str, Session],
+    rule: Rule,
+    anchor: Mapping[str, Sessions] | None,
+) -> Judged:
+    cases = read_cases(baseline, current, anchor or {}, rule.scale, rule.better)
     verdicts = {case: verdict for case, found in cases.items() if (verdict := _without_weighing(found))}
     weighable = {case: found for case, found in cases.items() if case not in verdicts}
     try:
         judged = _weigh(weighable, rule)
     except (ArithmeticError, ValueError, MeasurementError) as error:  # an error in the statistics is no verdict
-        judged = Judged(verdicts=statistics_failed(weighable, error), suspects=(), suite=None)
+        judged = Judged(verdicts=statistics_failed(weighable, error))
     verdicts |= judged.verdicts
-    return replace(judged, verdicts={case: verdicts[case] for case in current})
+    return replace(judged, verdicts=verdicts)
 
 
 def _without_weighing(case: CaseEntries) -> Verdict | None:
@@ -119,7 +159,7 @@ def statistics_failed(cases: Iterable[str], error: Exception) -> dict[str, Verdi
 
 def _weigh(cases: Mapping[str, CaseEntries], rule: Rule) -> Judged:
     if not cases:
-        return Judged(verdicts={}, suspects=(), suite=None)
+        return Judged(verdicts={})
     from pytest_npubench.verdict.weighing import weigh  # with it come the statistics, which first nights do without
 
     with np.errstate(all="raise", under="ignore"):
@@ -127,4 +167,4 @@ def _weigh(cases: Mapping[str, CaseEntries], rule: Rule) -> Judged:
         weighed = weigh(table, rule, anchor_entries(cases))
         verdicts = dict(zip(table.cases, weighed.verdicts(), strict=True))
     suspects = tuple(case for case, suspect in zip(table.cases, weighed.suspect, strict=True) if suspect)
-    return Judged(verdicts=verdicts, suspects=suspects, suite=wording.suite_verdict(weighed.shift, rule))
+    return Judged(verdicts=verdicts, suspects=suspects, suites=wording.suite_verdicts(weighed.shift, rule))

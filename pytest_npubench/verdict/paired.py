@@ -34,7 +34,7 @@ from pytest_npubench.verdict.observations import (
 )
 from pytest_npubench.verdict.suite_shift import SuiteShift, common_shift
 from pytest_npubench.verdict.weighing import Weighed
-from pytest_npubench.verdict.wording import suite_verdict, too_few_pairs
+from pytest_npubench.verdict.wording import suite_verdicts, too_few_pairs
 
 MIN_PAIRS = 3
 MANY = 1e12
@@ -77,7 +77,7 @@ def judge_pairs(
         except (ArithmeticError, ValueError, MeasurementError) as error:  # an error in the statistics is no verdict
             verdicts |= statistics_failed(differences, error)
     ordered = {case: verdicts[case] for case in pairs}
-    return Judged(verdicts=ordered, suspects=(), suite=suite_verdict(shift, rule))
+    return Judged(verdicts=ordered, suites=suite_verdicts(shift, rule))
 
 
 def _differences(measured: Pairs, rule: Rule) -> FloatArray:

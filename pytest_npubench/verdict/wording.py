@@ -56,22 +56,23 @@ def too_few(num_sessions: int, wanted: int) -> str:
     return f"{_count(num_sessions, 'accepted session')} on this stack; want {wanted} or more"
 
 
-def suite_verdict(shift: SuiteShift | None, rule: Rule) -> Verdict | None:
-    """The verdict of what all cases did alike."""
+def suite_verdicts(shift: SuiteShift | None, rule: Rule) -> dict[str, Verdict]:
+    """The verdict of what all cases of the rule's group did alike, by the group's name; none where nothing tells."""
     if shift is None:
-        return None
+        return {}
     kind = VerdictKind.UNCHANGED
     if shift.moved:
         kind = VerdictKind.REGRESSED if shift.tonight > 0 else VerdictKind.IMPROVED
     low, high = (rule.fraction(end) for end in shift.interval)
     text = f"{_count(shift.num_cases, 'case')} together are {change_text(rule.fraction(shift.tonight))}"
     usual = "" if shift.moved else ", no more than accepted nights differ"
-    return Verdict(
+    verdict = Verdict(
         kind=kind,
         reason=f"{text} (95 % interval {_span(low, high)}){usual}",
         ratio=rule.ratio(shift.tonight),
         interval=rule.ratios(*shift.interval),
     )
+    return {rule.group: verdict}
 
 
 def too_few_pairs(num_pairs: int, wanted: int) -> str:

@@ -8,6 +8,7 @@ from scipy import stats
 
 from pytest_npubench.verdict import VerdictKind, judge_jointly
 from pytest_npubench.verdict.creep import creep_p
+from pytest_npubench.verdict.observations import Rule
 from pytest_npubench.verdict.simulation.rules import table_of
 
 from .made_suite import kinds
@@ -28,7 +29,7 @@ def creeping(seed, num_cases=12, num_nights=20, step=0.005):
 @pytest.mark.parametrize("num_cases", [1, 12])
 def test_creep_is_found_by_the_anchor_alone(seed, num_cases):
     window, anchor, tonight = creeping(seed, num_cases)
-    held = judge_jointly(window, tonight, anchor=anchor)
+    held = judge_jointly(window, tonight, rules=Rule(), anchor=anchor)
     assert held.verdicts["case-0"].kind is VerdictKind.REGRESSED
     assert "than the anchor sessions: it crept" in held.verdicts["case-0"].reason
     assert held.suspects[:1] == ("case-0",)
@@ -37,19 +38,19 @@ def test_creep_is_found_by_the_anchor_alone(seed, num_cases):
 
 def test_without_the_anchor_it_is_not_found():
     window, _, tonight = creeping(0, step=0.002)
-    assert "regressed" not in kinds(judge_jointly(window, tonight).verdicts).values()
+    assert "regressed" not in kinds(judge_jointly(window, tonight, rules=Rule()).verdicts).values()
 
 
 def test_creep_for_the_better_is_none():
     window, anchor, tonight = creeping(1, step=-0.005)
-    assert "regressed" not in kinds(judge_jointly(window, tonight, anchor=anchor).verdicts).values()
+    assert "regressed" not in kinds(judge_jointly(window, tonight, rules=Rule(), anchor=anchor).verdicts).values()
 
 
 @pytest.mark.parametrize("num_anchor", [0, 1, 2])
 def test_an_anchor_of_few_sessions_is_none(num_anchor):
     window, anchor, tonight = creeping(0, step=0.002)
     few = {case: sessions[:num_anchor] for case, sessions in anchor.items()}
-    assert judge_jointly(window, tonight, anchor=few) == judge_jointly(window, tonight)
+    assert judge_jointly(window, tonight, rules=Rule(), anchor=few) == judge_jointly(window, tonight, rules=Rule())
 
 
 def test_one_case_by_scipy():

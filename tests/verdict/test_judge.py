@@ -206,7 +206,7 @@ def test_one_case_that_never_varied_among_others():
 def test_the_difference_scale():
     """Prediction errors of -1, 0, 1 %, tonight 9 %: difference 0.09, s = 0.01."""
     baseline = {"error": [[[-0.01]], [[0.0]], [[0.01]]]}
-    verdict = judge_jointly(baseline, {"error": [[0.09]]}, scale="difference").verdicts["error"]
+    verdict = judge_jointly(baseline, {"error": [[0.09]]}, rules=Rule(scale="difference")).verdicts["error"]
     half = stats.t.ppf(0.975, 2) * 0.01 * math.sqrt(4 / 3)
     assert verdict.kind is VerdictKind.REGRESSED
     assert verdict.ratio == pytest.approx(0.09)
@@ -215,7 +215,7 @@ def test_the_difference_scale():
 
 def test_attainment_falls_on_the_difference_scale():
     baseline = {"slo": [[[0.98]], [[0.99]], [[0.985]]]}
-    judged = judge_jointly(baseline, {"slo": [[0.80]]}, scale="difference", better="higher")
+    judged = judge_jointly(baseline, {"slo": [[0.80]]}, rules=Rule(scale="difference", better="higher"))
     assert judged.verdicts["slo"].kind is VerdictKind.REGRESSED
     assert judged.verdicts["slo"].ratio == pytest.approx(-0.185)
     assert judged.suspects == ("slo",)
@@ -224,12 +224,12 @@ def test_attainment_falls_on_the_difference_scale():
 def test_suspects_are_more_than_what_alarms():
     """0, 1, 2 %, tonight 4.5 %: t = (3.5 - 0.995) / 1.155 = 2.17 with 2 degrees, p = 0.081: a suspect at 0.10."""
     baseline = {"a": [[[math.exp(0.01 * k)]] for k in range(3)]}
-    judged = judge_jointly(baseline, {"a": [[math.exp(0.045)]]})
+    judged = judge_jointly(baseline, {"a": [[math.exp(0.045)]]}, rules=Rule())
     assert judged.suspects == ("a",)
     assert not judged.verdicts["a"].failing
     less = {"a": [[math.exp(0.035)]]}  # p = 0.16
-    assert judge_jointly(baseline, less).suspects == ()
-    assert judge_jointly(baseline, less, q=0.5).suspects == ("a",)
+    assert judge_jointly(baseline, less, rules=Rule()).suspects == ()
+    assert judge_jointly(baseline, less, rules=Rule(q=0.5)).suspects == ("a",)
 
 
 def test_sessions_may_have_names_and_gaps():
@@ -285,7 +285,7 @@ def test_an_error_in_the_statistics_is_inconclusive(monkeypatch):
     monkeypatch.setattr(sys.modules[weigh.__module__], "weigh", fails)
     baseline, current = suite(8, 3)
     current["case-1"] = [[math.nan]]
-    judged = judge_jointly(baseline, current)
+    judged = judge_jointly(baseline, current, rules=Rule())
     assert kinds(judged.verdicts) == {"case-0": "inconclusive", "case-1": "invalid", "case-2": "inconclusive"}
     assert list(judged.verdicts) == list(current)
     assert judged.verdicts["case-0"].reason == "the statistics failed: made up"

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_npubench.verdict import VerdictKind, judge, judge_jointly, judge_pairs
+from pytest_npubench.verdict.observations import Rule
 
 from .made_suite import kinds, suite
 
@@ -68,7 +69,7 @@ def test_a_baseline_that_is_no_list_of_sessions(junk):
 
 def test_junk_in_the_anchor_is_inconclusive_for_its_case():
     baseline, current = suite(1, 3, 5)
-    found = judge_jointly(baseline, current, anchor={"case-1": [[[math.nan]]]}).verdicts
+    found = judge_jointly(baseline, current, rules=Rule(), anchor={"case-1": [[[math.nan]]]}).verdicts
     assert found["case-1"].reason == "anchor session 0 of 1: process 0: sample 0 is not a finite number"
     assert found["case-0"].kind is not VerdictKind.INVALID
 
@@ -95,7 +96,9 @@ nested = st.recursive(
 @given(nested, nested, nested)
 def test_nothing_raises(accepted, tonight, anchor):
     for scale in ("ratio", "difference"):
-        judged = judge_jointly({"a": accepted}, {"a": tonight, "b": [[1.0]]}, scale=scale, anchor={"a": anchor})
+        judged = judge_jointly(
+            {"a": accepted}, {"a": tonight, "b": [[1.0]]}, rules=Rule(scale=scale), anchor={"a": anchor}
+        )
         assert set(judged.verdicts) == {"a", "b"}
         assert judged.verdicts["b"].kind is VerdictKind.NO_BASELINE
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pytest_npubench.verdict import VerdictKind, judge_jointly
+from pytest_npubench.verdict.observations import Rule
 from pytest_npubench.verdict.suite_shift import common_shift, suite_shift
 
 from .made_suite import kinds, slower, suite
@@ -16,7 +17,7 @@ def shifted(seed, by, **how):
 
 @pytest.mark.parametrize("num_cases", [3, 12, 60])
 def test_a_suite_wide_slow_down_regresses_every_case(num_cases):
-    judged = judge_jointly(*shifted(1, 0.10, num_cases=num_cases))
+    judged = judge_jointly(*shifted(1, 0.10, num_cases=num_cases), rules=Rule())
     assert set(kinds(judged.verdicts).values()) == {"regressed"}
     if num_cases >= 8:
         assert judged.suite.kind is VerdictKind.REGRESSED
@@ -27,7 +28,7 @@ def test_a_suite_wide_slow_down_regresses_every_case(num_cases):
 
 
 def test_a_suite_that_became_better():
-    judged = judge_jointly(*shifted(2, -0.10, num_cases=20))
+    judged = judge_jointly(*shifted(2, -0.10, num_cases=20), rules=Rule())
     assert judged.suite.kind is VerdictKind.IMPROVED
     assert set(kinds(judged.verdicts).values()) == {"improved"}
 
@@ -36,12 +37,12 @@ def test_a_suite_that_became_better():
 def test_a_slow_night_among_nights_that_differ_alarms_nobody(seed):
     """Nights differ by 1.5 %: one 2 % slow is usual, taken off, and a planted 8 % in one case is still seen."""
     baseline, current = shifted(seed, 0.02, num_cases=30, num_sessions=15, night=0.015, case=0.003)
-    quiet = judge_jointly(baseline, current)
+    quiet = judge_jointly(baseline, current, rules=Rule())
     assert not any(verdict.failing for verdict in quiet.verdicts.values())
     assert quiet.suite.kind is VerdictKind.UNCHANGED
     assert "subtracted" in quiet.verdicts["case-0"].reason
     current["case-7"] = slower(current["case-7"], 0.08)
-    planted = judge_jointly(baseline, current).verdicts
+    planted = judge_jointly(baseline, current, rules=Rule()).verdicts
     assert [case for case, verdict in planted.items() if verdict.failing] == ["case-7"]
 
 
@@ -49,7 +50,7 @@ def test_no_case_is_called_unchanged_in_a_suite_that_may_have_moved():
     """Taken off is not gone: 5 % for all, usual among nights that differ by 4 %, is no equivalence within 3 %."""
     baseline, current = shifted(3, 0.05, num_cases=30, num_sessions=15, night=0.04, case=0.002, within=0.001)
     current = {case: slower(session, 0.0) for case, session in current.items()}
-    judged = judge_jointly(baseline, current)
+    judged = judge_jointly(baseline, current, rules=Rule())
     moved = abs(judged.suite.ratio - 1) > 0.04
     assert judged.suite.kind is VerdictKind.UNCHANGED
     assert moved
