@@ -195,7 +195,7 @@ def _judge(members: Mapping[Key, Observation], histories: Mapping[Key, History],
     one = next(iter(members.values()))
     found = {key: histories.get(key, History()) for key in members}
     return judge_jointly(
-        {_name(key): history.sessions for key, history in found.items()},
+        {_name(key): {**history.anchor, **history.sessions} for key, history in found.items()},
         {_name(key): observation.processes for key, observation in members.items()},
         rules=Rule(
             margin=margin if one.margin is None else one.margin,
@@ -203,7 +203,6 @@ def _judge(members: Mapping[Key, Observation], histories: Mapping[Key, History],
             better=one.better,
             scale="difference" if one.gate == "difference" else "ratio",
         ),
-        anchor={_name(key): history.anchor for key, history in found.items()},
     )
 
 

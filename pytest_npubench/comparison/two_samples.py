@@ -29,11 +29,9 @@ from pytest_npubench.stats.checks import BoolArray, FloatArray
 from pytest_npubench.stats.margin_test import interval, one_sided_p
 from pytest_npubench.stats.moderation import fit_prior, moderated
 from pytest_npubench.verdict import Judged, Verdict, VerdictKind
-from pytest_npubench.verdict.evidence import Evidence
 from pytest_npubench.verdict.judging import statistics_failed
 from pytest_npubench.verdict.observations import (
     Better,
-    ObservationTable,
     Rule,
     Scale,
     Session,
@@ -41,7 +39,7 @@ from pytest_npubench.verdict.observations import (
     session_entries,
 )
 from pytest_npubench.verdict.suite_shift import MEDIAN_EFFICIENCY, MIN_CASES, SuiteShift
-from pytest_npubench.verdict.weighing import Weighed
+from pytest_npubench.verdict.weighing import Difference, Weighed
 from pytest_npubench.verdict.wording import suite_verdicts
 
 MIN_SESSIONS = 3
@@ -73,7 +71,6 @@ def judge_two_samples(
                 _matrix([entries[case][0] for case in cases]),
                 _matrix([entries[case][1] for case in cases]),
                 rule,
-                cases,
             )
             found = [
                 _worded(verdict, entries[case], rule) for case, verdict in zip(cases, weighed.verdicts(), strict=True)
@@ -121,7 +118,7 @@ def _matrix(rows: list[Row]) -> FloatArray:
     return entries
 
 
-def weigh_two_samples(old: FloatArray, new: FloatArray, rule: Rule, cases: tuple[str, ...]) -> Weighed:
+def weigh_two_samples(old: FloatArray, new: FloatArray, rule: Rule) -> Weighed:
     """The evidence of entries [C, K] and [C, K'], a session a column, NaN for none."""
     margin = rule.entry(rule.margin)
     shift, shift_new, night_variance = _shared(old, new, margin)
@@ -131,30 +128,19 @@ def weigh_two_samples(old: FloatArray, new: FloatArray, rule: Rule, cases: tuple
         inner_old = old - shift.nights
         inner_new = new - shift_new - (shift.tonight if taken_off else 0.0)
     shared = 0.0 if taken_off else night_variance
-    table = ObservationTable(
-        cases=cases,
-        baseline=old,
-        current=new,
-        num_processes=np.ones(len(cases)),
-        repeats=np.zeros(len(cases)),
-        repeats_freedom=np.zeros(len(cases)),
-    )
     independent = shift is not None
-    slower = _evidence(inner_old, inner_new, shared, margin, independent=independent)
-    mirrored = _evidence(-inner_old, -inner_new, shared, margin, independent=independent)
+    slower = _difference(inner_old, inner_new, shared, margin, independent=independent)
+    mirrored = _difference(-inner_old, -inner_new, shared, margin, independent=independent)
     return Weighed(
-        table=table,
         rule=rule,
         shift=shift,
         taken_off=taken_off,
         slower=slower,
         faster=mirrored,
-        creep_p=np.ones(len(cases)),
-        creep=np.full(len(cases), np.nan),
     )
 
 
-def _evidence(old: FloatArray, new: FloatArray, shared: float, margin: float, *, independent: bool) -> Evidence:
+def _difference(old: FloatArray, new: FloatArray, shared: float, margin: float, *, independent: bool) -> Difference:
     """`shared` is the variance of what nights do to all cases, with that of no case's own in it."""
     num_old, num_new = (np.isfinite(side).sum(axis=1).astype(np.float64) for side in (old, new))
     freedom = num_old + num_new - 2
@@ -166,17 +152,14 @@ def _evidence(old: FloatArray, new: FloatArray, shared: float, margin: float, *,
     total, degrees = _sum_of(steadied, degrees, shared, freedom)
     difference = np.nanmean(new, axis=1) - np.nanmean(old, axis=1)
     error = np.sqrt(total * (1 / num_old + 1 / num_new))
-    ones = np.ones(len(old))
-    return Evidence(
+    return Difference(
         difference=difference,
         deviation=np.sqrt(total),
         error=error,
         freedom=degrees,
-        num_sessions=num_old,
-        num_modes=ones,
-        process_share=ones,  # the columns of the table's `current` are nights: they average out wholly
-        excess=np.zeros(len(old)),
         p=one_sided_p(difference, margin, error, degrees),
+        num_old=num_old,
+        num_new=num_new,
     )
 
 

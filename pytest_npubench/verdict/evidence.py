@@ -1,137 +1,181 @@
-"""How strong the evidence is that a case became worse: from the table to one p-value a case.
+"""Evidence over nights that a case changed, and that a change went.
 
-1. The shift of the night is taken off (suite_shift), unless the whole suite moved or is too small to tell.
-2. Each case is compared with its slower mode (modes); its variance between sessions is moderated over the suite
-   (stats.moderation).
-3. The predictive margin test (stats.margin_test): p = P(T >= (difference - margin) / standard error). Where tonight's
-   processes disagree by more than the case's sessions do, their own scatter is tonight's error (an F-test at 5 %).
-4. A case that never jumped may do so tonight: a p-value is never below the chance of a jump that explains the
-   difference (jumps). A case with two modes is left out: it is held against its jumps already.
+For each night that a change may have begun at and each size it may have, the Bayes factor of "changed then, by so much"
+against "never changed": both with the case's level and scale integrated over (noise_law), the latter in part by a case
+that runs at two speeds. The evidence is their sum over nights and mean over sizes,
 
-Worked number: mean 0 of 20 sessions, s = 1 % moderated to 30 degrees of freedom, tonight 5.1 %, margin 1 %: standard
-error 1 % sqrt(21 / 20) = 1.025 %, t = 4, p = 1.9e-4; were it told that jumps of 6 % come once in 2000 nights of a case,
-p would be at least 0.81 / 2000 = 4.0e-4.
+    E = sum over nights of mean over sizes of  P(all nights | changed then by that size) / P(all nights | unchanged)
+
+Where nothing changed its mean is the number of nights, so it reaches A in one of A case-nights at most (Shiryaev 1963,
+Roberts 1966). Noise that lasts for nights looks like a change: with a lag-1 correlation r of the suite's nights the
+logarithm counts (1 - r) / (1 + r) of itself, as so many nights are worth (Bayley & Hammersley 1946).
+
+A change that was found is gone where the evidence for "changed at first and as before since some later night", against
+"still changed", reaches 20.
+
+Worked number: scale 1 % with 7 degrees, a level that is known, one night 5 % slower: the ratio of densities of +5 %,
+f(0) / f(5) = (1 + 25 / 7)^4 = 436; two such nights 190,000.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pytest_npubench.stats.checks import FloatArray
-from pytest_npubench.stats.margin_test import one_sided_p
-from pytest_npubench.stats.moderation import VariancePrior, fit_prior, moderated
-from pytest_npubench.verdict.jumps import NO_JUMPS, Jumps, rare_jumps
-from pytest_npubench.verdict.modes import slower_mode, within_modes
-from pytest_npubench.verdict.observations import ObservationTable
-from pytest_npubench.verdict.suite_shift import SuiteShift, suite_shift
+from pytest_npubench.stats.checks import BoolArray, FloatArray
+from pytest_npubench.verdict.noise_law import (
+    Nights,
+    NoiseLaw,
+    counts,
+    level_grid,
+    log_likelihood,
+    log_sum,
+    middle_and_spread,
+)
+from pytest_npubench.verdict.prediction import GAPS, SHARES, Reference, two_speed_likelihoods
 
-DISAGREE_LEVEL = 0.05
-MANY = 1e6  # degrees of freedom: as good as infinitely many, which fdtri does not take
-SHARE_PRIOR_FREEDOM = 4.0  # as if 4 repeats had shown that further processes tell nothing new
+SIZES = np.log1p(
+    [0.015, 0.02, 0.027, 0.035, 0.045, 0.055, 0.068, 0.083, 0.10, 0.12, 0.15, 0.19, 0.25, 0.4, 0.7, 1.2, 3.0]
+)
+"""So close that no size of a quiet case lies far between two."""
+NUM_NIGHTS = 24  # a change may have begun at one of the last so many
+MIN_BEFORE = 5  # nights before the first change, fewer where a case has fewer
+TWO_SPEEDS = 0.03  # of cases, as the evidence allows for
+LEANING = 2.8
+CLIP = 4.0
+ROWS_AT_ONCE = 40  # or memory is what takes the time
+RETURNED, RETURNED_ALONE = np.log(20.0), np.log(4.0)
+HYSTERESIS = np.log(30.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """Against the slower mode, [C] each: difference, standard deviation of a session, standard error, degrees of
-    freedom, p-value. num_sessions counts those of the mode; process_share is what of the variance processes make;
-    excess is the variance of tonight's processes where they disagree, else 0. jumps are those that cases of one mode
-    were held against."""
+class Change:
+    """By case, [C] each: the log evidence of a change for the worse and the night, a column, that it most likely began
+    at. -inf for a case whose nights do not lean that way."""
 
-    difference: FloatArray
-    deviation: FloatArray
-    error: FloatArray
-    freedom: FloatArray
-    num_sessions: FloatArray
-    num_modes: FloatArray
-    process_share: FloatArray
-    excess: FloatArray
-    p: FloatArray
-    jumps: Jumps = NO_JUMPS
+    log_evidence: FloatArray
+    first: NDArray[np.int_]
 
 
-def night_shift(table: ObservationTable, margin: float) -> SuiteShift | None:
-    """What the night did to all cases; None where they are too few to tell."""
-    return suite_shift(table.baseline, table.current[:, 0], margin)
+def change_for_worse(law: NoiseLaw, nights: Nights, gone: Nights, number: FloatArray, tempering: float) -> Change:
+    """nights: [C, n], each row's to the left, oldest first and tonight last; gone: those of changes that went; number:
+    how many of `nights` are accepted."""
+    change = Change(log_evidence=np.full(len(number), -np.inf), first=np.zeros(len(number), dtype=np.int_))
+    may_begin = beginnings(nights, number)
+    rows = np.flatnonzero(leaning(law, nights, may_begin) > LEANING)
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        chosen = rows[start : start + ROWS_AT_ONCE]
+        found, first = _evidence(law, nights.of(chosen), gone.of(chosen), may_begin[chosen])
+        change.log_evidence[chosen] = np.where(found > 0, found * tempering, found)
+        change.first[chosen] = first
+    return change
 
 
-def without_shift(table: ObservationTable, shift: SuiteShift | None) -> ObservationTable:
-    """The table less what every case did alike; as it is where the suite moved, or is too small to tell."""
-    if shift is None or shift.moved:
-        return table
-    return replace(table, baseline=table.baseline - shift.nights, current=table.current - shift.tonight)
+def beginnings(nights: Nights, num_accepted: FloatArray) -> BoolArray:
+    """At which nights a change may have begun, [C, n]."""
+    column, number = np.arange(nights.entries.shape[1]), counts(nights.entries)
+    earliest = np.maximum(np.minimum(MIN_BEFORE, num_accepted), number - NUM_NIGHTS)
+    return np.asarray((column >= earliest[:, None]) & (column < number[:, None]))
 
 
-def worse(table: ObservationTable, margin: float, *, independent: bool) -> Evidence:
-    """Evidence that cases are worse than their baseline by more than `margin`, an entry's difference.
+def leaning(law: NoiseLaw, nights: Nights, may_begin: BoolArray) -> FloatArray:
+    """How far the nights since some night are from those before, in errors of their mean, at most; [C]. A night counts
+    4 scales at most. It costs nothing, and most cases need no more."""
+    middle, spread = middle_and_spread(nights.entries)
+    before = _before(nights, may_begin)
+    middle = np.minimum(middle, np.nanmedian(before, axis=1))
+    score = (nights.entries - middle[:, None]) / np.maximum(spread, 0.5 * law.typical)[:, None]
+    score = np.nan_to_num(np.clip(score, -CLIP, CLIP))
+    present = np.isfinite(nights.entries)
+    since, number = (np.cumsum(part[:, ::-1], axis=1)[:, ::-1] for part in (score, present))
+    scan = np.where(may_begin, since / np.sqrt(np.maximum(number, 1)), -np.inf)
+    return np.asarray(scan.max(axis=1))
 
-    `independent` says that the shift of the night is off, so that variances of cases do not move together. Every case
-    needs 2 sessions or more.
+
+def _before(nights: Nights, may_begin: BoolArray) -> FloatArray:
+    """The entries before any change, NaN otherwise."""
+    return np.where(np.cumsum(may_begin, axis=1) == 0, nights.entries, np.nan)
+
+
+def _evidence(law: NoiseLaw, nights: Nights, gone: Nights, may_begin: BoolArray) -> tuple[FloatArray, NDArray[np.int_]]:
+    levels = _levels(law, nights, may_begin)
+    unchanged = log_likelihood(law, nights, levels)
+    changed = log_likelihood(law, nights, levels, SIZES)
+    before = (np.cumsum(unchanged, axis=1) - unchanged)[..., None]
+    since = np.cumsum(changed[:, ::-1], axis=1)[:, ::-1]
+    weights = law.log_weights[:, None].astype(np.float32)
+    joint = before + since + weights[..., None]  # [C, n, S, Z, D]
+    by_night = log_sum(log_sum(joint, axis=3), axis=2)
+    by_night = log_sum(by_night.astype(np.float64), axis=2) - np.log(len(SIZES))
+    by_night = np.where(may_begin, by_night, -np.inf)
+    never = log_sum((unchanged.sum(axis=1) + weights).reshape(len(levels), -1), axis=1).astype(np.float64)
+    evidence = log_sum(by_night, axis=1) - never
+    rows = np.flatnonzero(evidence > 0)  # the others are none the more so by allowing for two speeds
+    if len(rows):
+        mixtures = two_speed_likelihoods(law, nights.of(rows), gone.of(rows), levels[rows])
+        two = [log_sum((one + weights[..., None]).reshape(len(rows), -1), axis=1) for one in mixtures]
+        two_speeds = log_sum(np.array(two), axis=0) - np.log(len(SHARES) * len(GAPS))
+        allowed = np.logaddexp(np.log1p(-TWO_SPEEDS) + never[rows], np.log(TWO_SPEEDS) + two_speeds)
+        evidence[rows] += never[rows] - allowed
+    return evidence, by_night.argmax(axis=1)
+
+
+def _levels(law: NoiseLaw, nights: Nights, may_begin: BoolArray) -> FloatArray:
+    """The grid reaches from the nights before any change to all of them: where nothing changed, its level is theirs."""
+    before = _before(nights, may_begin)
+    middle, spread = middle_and_spread(before)
+    overall = np.nanmedian(nights.entries, axis=1)
+    return level_grid(np.minimum(middle, overall), np.maximum(middle, overall), spread, counts(before), law.typical)
+
+
+def is_gone(law: NoiseLaw, reference: Reference, since: Nights, log_alarm: float, tempering: float) -> bool:
+    """Whether a change for the worse of one case, of which `since` [1, m] holds the nights from its first one to
+    tonight, is gone.
+
+    Either the nights no longer prove it, by a factor of 30 less than the alarm that they were once enough for; or they
+    prove that the case is as before since a later one.
     """
-    mode = slower_mode(table.baseline, margin)
-    counts = mode.sum(axis=1).astype(np.float64)
-    reference = np.where(mode, table.baseline, 0.0).sum(axis=1) / counts
-    variance, own_freedom = within_modes(table.baseline, mode)
-    steadied, freedom = moderated(variance, own_freedom, _prior(variance, own_freedom, independent))
-    share = process_share(table, steadied)
-    two_modes = counts < np.isfinite(table.baseline).sum(axis=1)
-    excess = np.where(two_modes, 0.0, excess_scatter(table, steadied, freedom))
-    error = np.sqrt(steadied / counts + np.maximum(steadied * _night_and_processes(table, share), excess))
-    difference = np.nanmean(table.current, axis=1) - reference
-    p = one_sided_p(difference, margin, error, freedom)
-    jumps = rare_jumps(table.baseline, mode)
-    return Evidence(
-        difference=difference,
-        deviation=np.sqrt(steadied),
-        error=error,
-        freedom=freedom,
-        num_sessions=counts,
-        num_modes=np.where(two_modes, 2.0, 1.0),
-        process_share=share,
-        excess=excess,
-        p=np.where(two_modes, p, np.maximum(p, jumps.lowest_p(difference, error, freedom))),
-        jumps=jumps,
-    )
+    start = reference.log_posterior[0]
+    unchanged = log_likelihood(law, since, reference.levels)[0]
+    changed = log_likelihood(law, since, reference.levels, SIZES)[0]
+    until = np.cumsum(changed, axis=0)
+    still = _integrated(start[..., None] + until)  # [m, D]: changed on each night until then
+    never = _integrated((start + np.cumsum(unchanged, axis=0))[..., None])
+    evidence = (log_sum(still - never, axis=1) - np.log(len(SIZES))) * tempering
+    after = np.cumsum(unchanged[::-1], axis=0)[::-1]
+    back = _integrated(start[..., None] + until - changed + after[..., None])  # as before from that night on
+    returned = (log_sum(back.ravel(), axis=0) - log_sum(still[-1], axis=0)) * tempering
+    proven = evidence.max() >= log_alarm
+    limit = RETURNED if proven or len(evidence) > 2 else RETURNED_ALONE
+    return bool(returned >= limit or (proven and evidence[-1] < log_alarm - HYSTERESIS))
 
 
-def process_share(table: ObservationTable, variance: FloatArray) -> FloatArray:
-    """The share of a session's variance that its processes make, [C] all alike; the rest stays the same all night.
-
-    From repeats of one session, less each first process, since suspects are repeated because their first was slow. It
-    is drawn to 0, where repeats would tell nothing new, as far as repeats are few.
-    """
-    usable = (table.repeats_freedom > 0) & (variance > 0)
-    explained = table.repeats[usable] / (table.num_processes[usable] * variance[usable])
-    share = float(explained.sum() / (table.repeats_freedom[usable].sum() + SHARE_PRIOR_FREEDOM))
-    return np.full(len(variance), min(share, 1.0))
+def _integrated(logs: FloatArray) -> FloatArray:
+    """Over scales and levels, the second and third axis."""
+    return log_sum(log_sum(logs, axis=2), axis=1)
 
 
-def excess_scatter(table: ObservationTable, variance: FloatArray, freedom: FloatArray) -> FloatArray:
-    """The variance between tonight's processes where it is more than `variance` of a session explains, else 0; [C].
+def lag_correlation(reference: Reference) -> float:
+    """How much the nights of a case resemble the night before, over all cases: the lag-1 correlation of normal scores
+    of the accepted nights, 0 to 0.8, drawn to 0 by 50 pseudo-pairs. Scores about their own mean correlate by -1 / K,
+    which is put back."""
+    from scipy.special import ndtri
 
-    An F-test at DISAGREE_LEVEL. Processes minutes apart that disagree so were measured on a machine whose speed was
-    moving: their mean is no surer than one of them. A case that works more does so in each of them.
-    """
-    from scipy.special import fdtri  # a quarter of a second that collecting cases need not pay
-
-    freedom_tonight = np.isfinite(table.current).sum(axis=1) - 1
-    centred = table.current - np.nanmean(table.current, axis=1, keepdims=True)
-    scatter = np.nansum(centred**2, axis=1) / np.maximum(freedom_tonight, 1)
-    limit = fdtri(np.maximum(freedom_tonight, 1), np.minimum(freedom, MANY), 1 - DISAGREE_LEVEL)
-    return np.asarray(np.where(scatter > limit * variance, scatter, 0.0))
-
-
-def _night_and_processes(table: ObservationTable, share: FloatArray) -> FloatArray:
-    """rho + (1 - rho) / R, with R counted in processes of a baseline session, rho = 1 - share."""
-    fewer = table.num_processes / np.isfinite(table.current).sum(axis=1)
-    # with fewer processes than the baseline had, all variance might be theirs: the cautious side is the other one
-    return np.asarray(np.where(fewer > 1, fewer, 1 - share + share * fewer))
+    scores = np.clip(ndtri(np.clip(np.nan_to_num(reference.left_out, nan=0.5), 1e-6, 1 - 1e-6)), -3.0, 3.0)
+    present = np.isfinite(reference.nights.entries)
+    pairs = present[:, 1:] & present[:, :-1]
+    number = counts(reference.nights.entries)[:, None]
+    products = np.where(pairs, scores[:, 1:] * scores[:, :-1], 0.0).sum()
+    squares = (np.where(pairs, scores[:, 1:] ** 2 + scores[:, :-1] ** 2, 0.0) / 2).sum()
+    bias = np.where(pairs, 1 / number, 0.0).sum()
+    num_pairs = int(pairs.sum())
+    if not num_pairs or squares <= 0:
+        return 0.0
+    correlation = products / squares + bias / num_pairs
+    return float(np.clip(correlation * num_pairs / (num_pairs + 50), 0.0, 0.8))
 
 
-def _prior(variance: FloatArray, freedom: FloatArray, independent: bool) -> VariancePrior | None:
-    prior = fit_prior(variance, freedom)
-    if prior is None or independent:
-        return prior
-    # nights that all cases share make the variances agree: averaging them is right, being surer for it is not
-    return replace(prior, learnt_from=float(freedom.max()))
+def tempering_of(correlation: float) -> float:
+    return (1 - correlation) / (1 + correlation)

@@ -15,23 +15,15 @@ one suite and one kind of metric together: they lend each other what each knows 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.verdict import Verdict, VerdictKind, wording
-from pytest_npubench.verdict.observations import (
-    Better,
-    CaseEntries,
-    Rule,
-    Session,
-    Sessions,
-    anchor_entries,
-    make_table,
-    read_cases,
-)
+from pytest_npubench.verdict.night_table import CaseNights, make_table, split
+from pytest_npubench.verdict.observations import Better, CaseEntries, Rule, Session, Sessions, read_cases
 
 MIN_SESSIONS = 3
 
@@ -81,9 +73,9 @@ def judge_jointly(
     rules: Mapping[str, Rule] | Rule,
     pending: Mapping[str, Sessions] | None = None,
     since: Mapping[str, str] | None = None,
+    gone: Mapping[str, Sessions] | None = None,
     num_judged: int | None = None,
     disturbed: Collection[str] = (),
-    anchor: Mapping[str, Sessions] | None = None,
 ) -> Judged:
     """All judged metrics of a run at once, one family with one budget of false alarms; as `judge`, with more told.
 
@@ -93,7 +85,8 @@ def judge_jointly(
     they do not show by themselves is no regression of one night.
 
     pending: case -> sessions measured after the accepted ones and not accepted, by name, oldest first. They are no
-    reference, but nights at which a change may have begun. Nights of a change that went do not belong here.
+    reference, but nights at which a change may have begun. Nights of a change that went do not belong here but in
+    `gone`: case -> those sessions by name. They are no reference either, and tell a case that runs at two speeds.
     since: case -> session since which the case is regressed or improved, as its last verdict said. No session from
     that one on is a reference, whether accepted or pending.
     num_judged: how many metrics the whole run judges, where this call sees a part of them only.
@@ -103,52 +96,56 @@ def judge_jointly(
     one), and `num_nights`, the nights measured from then on. Any other verdict with a `since` says that the change of
     that session is gone: it was there the night before, and tonight is as before it again.
     """
-    named = {case: rules if isinstance(rules, Rule) else rules[case] for case in current}
-    members: dict[Rule, list[str]] = {}
-    for case, rule in named.items():
-        members.setdefault(rule, []).append(case)
-    verdicts: dict[str, Verdict] = {}
-    suspects: list[str] = []
+    named = {case: rules if isinstance(rules, Rule) else rules[case] for case in _rated(baseline, current, rules)}
+    entries = read_cases(named, baseline, pending or {}, gone or {}, current, disturbed)
+    verdicts = {case: verdict for case in current if (verdict := _without_weighing(entries[case]))}
+    split_cases = [
+        split(case, found, (since or {}).get(case)) for case, found in entries.items() if case not in verdicts
+    ]
+    nights = {case.case: case for case in split_cases if len(case.reference) >= MIN_SESSIONS}
+    verdicts |= {case.case: _no_reference(case) for case in split_cases if case.case not in nights}
+    weighable = [case for case in current if case in nights]
+    number = len(weighable) if num_judged is None else max(num_judged, len(weighable))
+    suspects: set[str] = set()
     suites: dict[str, Verdict] = {}
-    for rule, names in members.items():
-        tonight = {case: current[case] for case in names}
-        judged = _of_one_rule(baseline, tonight, rule, anchor)
+    for scale in dict.fromkeys(named[case].scale for case in weighable):
+        members = [case for case in nights.values() if case.rule.scale == scale]
+        try:
+            judged = _weigh(members, number)
+        except (ArithmeticError, ValueError, MeasurementError) as error:  # an error in the statistics is no verdict
+            judged = Judged(verdicts=statistics_failed((case.case for case in members), error))
         verdicts |= judged.verdicts
-        suspects += judged.suspects
+        suspects.update(judged.suspects)
         suites |= judged.suites
-    ordered = {case: verdicts[case] for case in current}
-    return Judged(verdicts=ordered, suspects=tuple(case for case in current if case in suspects), suites=suites)
+    return Judged(
+        verdicts={case: verdicts[case] for case in current},
+        suspects=tuple(case for case in current if case in suspects),
+        suites=suites,
+    )
 
 
-def _of_one_rule(
-    baseline: Mapping[str, Sessions],
-    current: Mapping[str, Session],
-    rule: Rule,
-    anchor: Mapping[str, Sessions] | None,
-) -> Judged:
-    cases = read_cases(baseline, current, anchor or {}, rule.scale, rule.better)
-    verdicts = {case: verdict for case, found in cases.items() if (verdict := _without_weighing(found))}
-    weighable = {case: found for case, found in cases.items() if case not in verdicts}
-    try:
-        judged = _weigh(weighable, rule)
-    except (ArithmeticError, ValueError, MeasurementError) as error:  # an error in the statistics is no verdict
-        judged = Judged(verdicts=statistics_failed(weighable, error))
-    verdicts |= judged.verdicts
-    return replace(judged, verdicts=verdicts)
+def _rated(baseline: Iterable[str], current: Iterable[str], rules: Mapping[str, Rule] | Rule) -> dict[str, None]:
+    """The cases of tonight, and those that lend their nights: of which a rule is known."""
+    lenders = baseline if isinstance(rules, Rule) else (case for case in baseline if case in rules)
+    return dict.fromkeys([*current, *lenders])
 
 
 def _without_weighing(case: CaseEntries) -> Verdict | None:
     """The verdict of a case that cannot be weighed."""
     if isinstance(case.current, str):
         return Verdict(kind=VerdictKind.INVALID, reason=case.current)
-    for what, sessions in (("accepted", case.sessions.values()), ("anchor", case.anchor)):
-        for index, found in enumerate(sessions):
-            if isinstance(found, str):
-                reason = f"{what} session {index} of {len(sessions)}: {found}"
-                return Verdict(kind=VerdictKind.INCONCLUSIVE, reason=reason)
-    if len(case.sessions) < MIN_SESSIONS:
-        return Verdict(kind=VerdictKind.NO_BASELINE, reason=wording.too_few(len(case.sessions), MIN_SESSIONS))
+    for index, found in enumerate(case.accepted.values()):
+        if isinstance(found, str):
+            reason = f"accepted session {index} of {len(case.accepted)}: {found}"
+            return Verdict(kind=VerdictKind.INCONCLUSIVE, reason=reason)
+    if len(case.accepted) < MIN_SESSIONS:
+        return Verdict(kind=VerdictKind.NO_BASELINE, reason=wording.too_few(len(case.accepted), MIN_SESSIONS))
     return None
+
+
+def _no_reference(case: CaseNights) -> Verdict:
+    reason = f"{wording.too_few(len(case.reference), MIN_SESSIONS)} before {case.since}, when it changed"
+    return Verdict(kind=VerdictKind.NO_BASELINE, reason=reason)
 
 
 def statistics_failed(cases: Iterable[str], error: Exception) -> dict[str, Verdict]:
@@ -157,14 +154,19 @@ def statistics_failed(cases: Iterable[str], error: Exception) -> dict[str, Verdi
     return dict.fromkeys(cases, failed)
 
 
-def _weigh(cases: Mapping[str, CaseEntries], rule: Rule) -> Judged:
-    if not cases:
-        return Judged(verdicts={})
-    from pytest_npubench.verdict.weighing import weigh  # with it come the statistics, which first nights do without
+def _weigh(cases: Sequence[CaseNights], num_judged: int) -> Judged:
+    """The verdicts of cases of one scale, those without a process tonight left out."""
+    from pytest_npubench.verdict.standing import (
+        verdict_of,
+    )  # with it come the statistics, which first nights do without
+    from pytest_npubench.verdict.tonight import Tonight
 
     with np.errstate(all="raise", under="ignore"):
-        table = make_table(cases)
-        weighed = weigh(table, rule, anchor_entries(cases))
-        verdicts = dict(zip(table.cases, weighed.verdicts(), strict=True))
-    suspects = tuple(case for case, suspect in zip(table.cases, weighed.suspect, strict=True) if suspect)
-    return Judged(verdicts=verdicts, suspects=suspects, suites=wording.suite_verdicts(weighed.shift, rule))
+        tonight = Tonight(table=make_table(cases), num_judged=num_judged)
+        rows = [row for row, case in enumerate(cases) if case.current is not None]
+        verdicts = {cases[row].case: verdict_of(tonight, row) for row in rows}
+        suspects = tuple(cases[row].case for row in rows if tonight.suspects[row])
+    suites: dict[str, Verdict] = {}
+    for row in rows:
+        suites |= wording.suite_verdicts(tonight.table.shift_of(row), cases[row].rule)
+    return Judged(verdicts=verdicts, suspects=suspects, suites=suites)

@@ -1,8 +1,4 @@
-"""What was measured, as the table that the gate works on: one row a case, one column a baseline session.
-
-The unit of analysis is the median of one process (entries); a session's entry is the mean over its processes.
-
-From samples to entries: one figure of each process, as a logarithm on the ratio scale.
+"""From samples to entries: one figure of each process, as a logarithm on the ratio scale.
 
 Times and rates enter by their better quartile, the lower one of times: whatever else a machine does makes samples worse
 and none better, so that quartile moves less from night to night than the median (figures: docs/performance.md).
@@ -12,14 +8,14 @@ Entries are turned so that more is always worse: times -1 where higher is better
 
 Worked example: a session of one process, ((0.010, 0.012, 0.011, 0.019, 0.013),), has the entry log 0.011 = -4.51.
 
-A Rule is what the caller of the gate decides: margin, false discovery rate, direction and scale.
+A Rule is what the caller of the gate decides: margin, direction, scale and group.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -189,81 +185,41 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseEntries:
-    """Entries of one case, [R] a session, or what is wrong with a session: tonight's, the accepted ones by name, oldest
-    first, and those of the anchor."""
+    """Entries of one case, [R] a session, or what is wrong with a session: tonight's (None where it was not measured),
+    the accepted ones by name, those that came after them, oldest first, and those of changes that are gone."""
 
-    current: FloatArray | str
-    sessions: Mapping[str, FloatArray | str]
-    anchor: Collection[FloatArray | str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservationTable:
-    """C cases, K sessions, R processes at most. NaN where a case has no entry; more is worse.
-
-    baseline: [C, K], columns in the order accepted. num_processes: [C], of a baseline session, on average.
-    current: [C, R], a row's entries to the left. repeats: [C] sums of squares between processes of one session, and
-    repeats_freedom: [C] their degrees of freedom (see `repeats_of`).
-    """
-
-    cases: tuple[str, ...]
-    baseline: FloatArray
-    current: FloatArray
-    num_processes: FloatArray
-    repeats: FloatArray
-    repeats_freedom: FloatArray
-
-    def mirrored(self) -> ObservationTable:
-        """The table in which more is better."""
-        return replace(self, baseline=-self.baseline, current=-self.current)
+    rule: Rule
+    current: FloatArray | str | None
+    accepted: Mapping[str, FloatArray | str]
+    later: Mapping[str, FloatArray | str]
+    gone: Mapping[str, FloatArray | str]
 
 
 def read_cases(
+    rules: Mapping[str, Rule],
     baseline: Mapping[str, Sessions],
+    pending: Mapping[str, Sessions],
+    gone: Mapping[str, Sessions],
     current: Mapping[str, Session],
-    anchor: Mapping[str, Sessions],
-    scale: Scale,
-    better: Better,
+    disturbed: Collection[str],
 ) -> dict[str, CaseEntries]:
-    """The entries of every case in `current`. A case that the others do not know has none there."""
-    accepted = {case: _named(baseline.get(case, ())) for case in current}
-    anchored = {case: _named(anchor.get(case, ())) for case in current}
-    everything: list[Session] = list(current.values())
-    everything += [session for sessions in accepted.values() for session in sessions.values()]
-    everything += [session for sessions in anchored.values() for session in sessions.values()]
-    entries = iter(many_entries(everything, scale, better))
-    tonight = {case: next(entries) for case in current}
-    known = {case: {name: next(entries) for name in sessions} for case, sessions in accepted.items()}
-    old = {case: [next(entries) for _ in sessions] for case, sessions in anchored.items()}
-    return {case: CaseEntries(current=tonight[case], sessions=known[case], anchor=old[case]) for case in current}
-
-
-def make_table(cases: Mapping[str, CaseEntries]) -> ObservationTable:
-    """The table of cases without a session that is wrong."""
-    sessions = [{name: usable(found) for name, found in case.sessions.items()} for case in cases.values()]
-    tonight = [usable(case.current) for case in cases.values()]
-    place = {name: index for index, name in enumerate(_columns([list(names) for names in sessions]))}
-    table = ObservationTable(
-        cases=tuple(cases),
-        baseline=np.full((len(cases), len(place)), np.nan),
-        current=rectangle(tonight),
-        num_processes=np.array([np.mean([len(found) for found in named.values()]) for named in sessions]),
-        repeats=np.zeros(len(cases)),
-        repeats_freedom=np.zeros(len(cases)),
-    )
-    for row, named in enumerate(sessions):
-        table.baseline[row, [place[name] for name in named]] = [found.sum() / len(found) for found in named.values()]
-        for found in (*named.values(), tonight[row]):
-            if len(found) > 1:
-                squares, freedom = repeats_of(found[None])
-                table.repeats[row] += squares[0]
-                table.repeats_freedom[row] += freedom[0]
-    return table
-
-
-def anchor_entries(cases: Mapping[str, CaseEntries]) -> FloatArray:
-    """Entries of the anchor sessions, [C, A], NaN for none."""
-    return rectangle([np.array([usable(found).mean() for found in case.anchor]) for case in cases.values()])
+    """The entries of every case that has a rule. A case that the others do not know has none there."""
+    parts = [{case: _named(part.get(case, ()), disturbed) for case in rules} for part in (baseline, pending, gone)]
+    by_turn: dict[tuple[Scale, Better], list[str]] = {}
+    for case, rule in rules.items():
+        by_turn.setdefault((rule.scale, rule.better), []).append(case)
+    cases: dict[str, CaseEntries] = {}
+    for (scale, better), names in by_turn.items():
+        everything = [current[case] for case in names if case in current]
+        everything += [session for case in names for part in parts for session in part[case].values()]
+        entries = iter(many_entries(everything, scale, better))
+        tonight = {case: next(entries) for case in names if case in current}
+        for case in names:
+            accepted, later, left = ({name: next(entries) for name in part[case]} for part in parts)
+            cases[case] = CaseEntries(
+                rule=rules[case], current=tonight.get(case), accepted=accepted, later=later, gone=left
+            )
+    return {case: cases[case] for case in rules}
 
 
 def usable(found: FloatArray | str) -> FloatArray:
@@ -282,44 +238,13 @@ def rectangle(rows: Iterable[FloatArray]) -> FloatArray:
     return filled
 
 
-def repeats_of(entries: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Sums of squares between the processes of one session and their degrees of freedom, [C] each, of entries [C, R].
-
-    A suspect is measured again because its first process was slow, so the first says too much about the spread: it is
-    left out.
-    """
-    again = entries[:, 1:]
-    present = np.isfinite(again)
-    count = np.maximum(present.sum(axis=1), 1)
-    mean = np.where(present, again, 0.0).sum(axis=1) / count
-    return np.where(present, (again - mean[:, None]) ** 2, 0.0).sum(axis=1), count - 1.0
-
-
-def _columns(cases: Sequence[Sequence[str]]) -> list[str]:
-    """The sessions of all cases in the order accepted, as far as each case's own order tells it."""
-    columns: list[str] = []
-    known: set[str] = set()
-    for names in sorted(cases, key=len, reverse=True):
-        if known.issuperset(names):
-            continue
-        following = 0
-        for name in names:
-            if name in known:
-                following = columns.index(name) + 1
-            else:
-                columns.insert(following, name)
-                known.add(name)
-                following += 1
-    return columns
-
-
-def _named(sessions: Sessions) -> dict[str, Session]:
+def _named(sessions: Sessions, disturbed: Collection[str]) -> dict[str, Session]:
     """Sessions by name; those of a list are named by their age, so that the newest ones of all cases are one night.
 
     What is no list of sessions becomes one session, which then says what is wrong with it.
     """
     if isinstance(sessions, Mapping):
-        return dict(sessions)
+        return {name: session for name, session in sessions.items() if name not in disturbed}
     try:
         listed = list(sessions)
     except TypeError:

@@ -20,11 +20,9 @@ from pytest_npubench.stats.checks import FloatArray
 from pytest_npubench.stats.margin_test import one_sided_p
 from pytest_npubench.stats.moderation import fit_prior, moderated
 from pytest_npubench.verdict import Verdict, VerdictKind
-from pytest_npubench.verdict.evidence import Evidence
 from pytest_npubench.verdict.judging import Judged, statistics_failed
 from pytest_npubench.verdict.observations import (
     Better,
-    ObservationTable,
     Process,
     Rule,
     Scale,
@@ -33,7 +31,7 @@ from pytest_npubench.verdict.observations import (
     session_entries,
 )
 from pytest_npubench.verdict.suite_shift import SuiteShift, common_shift
-from pytest_npubench.verdict.weighing import Weighed
+from pytest_npubench.verdict.weighing import Difference, Weighed
 from pytest_npubench.verdict.wording import suite_verdicts, too_few_pairs
 
 MIN_PAIRS = 3
@@ -71,7 +69,7 @@ def judge_pairs(
     if differences:
         try:
             with np.errstate(all="raise", under="ignore"):
-                weighed = weigh_pairs(rectangle(differences.values()), rule, tuple(differences))
+                weighed = weigh_pairs(rectangle(differences.values()), rule)
                 verdicts |= zip(differences, weighed.verdicts(), strict=True)
             shift = weighed.shift
         except (ArithmeticError, ValueError, MeasurementError) as error:  # an error in the statistics is no verdict
@@ -92,35 +90,24 @@ def _differences(measured: Pairs, rule: Rule) -> FloatArray:
     return np.asarray(second - first)
 
 
-def weigh_pairs(entries: FloatArray, rule: Rule, cases: tuple[str, ...] | None = None) -> Weighed:
-    """The evidence of differences B - A, [C, P], as that of nights: A's entries are all 0, and B's the differences."""
+def weigh_pairs(entries: FloatArray, rule: Rule) -> Weighed:
+    """The evidence of differences B - A, [C, P]."""
     num_pairs = np.isfinite(entries).sum(axis=1)
-    table = ObservationTable(
-        cases=cases or tuple(map(str, range(len(entries)))),
-        baseline=np.where(np.isfinite(entries), 0.0, np.nan),
-        current=entries,
-        num_processes=np.ones(len(entries)),
-        repeats=np.zeros(len(entries)),
-        repeats_freedom=np.zeros(len(entries)),
-    )
     margin = rule.entry(rule.margin)
     shift = common_shift(entries, margin)
     mirrored = common_shift(-entries, margin)
-    absent = np.full(len(entries), np.nan)
     return Weighed(
-        table=table,
         rule=rule,
         shift=shift,
         taken_off=False,
-        slower=_evidence(entries, num_pairs, shift, margin),
-        faster=_evidence(-entries, num_pairs, mirrored, margin),
-        creep_p=np.ones(len(entries)),
-        creep=absent,
-        paired=True,
+        slower=_difference(entries, num_pairs, shift, margin),
+        faster=_difference(-entries, num_pairs, mirrored, margin),
     )
 
 
-def _evidence(entries: FloatArray, num_pairs: NDArray[np.int_], shift: SuiteShift | None, margin: float) -> Evidence:
+def _difference(
+    entries: FloatArray, num_pairs: NDArray[np.int_], shift: SuiteShift | None, margin: float
+) -> Difference:
     """What disturbs a pair for all cases is taken out before variances are compared, and put back into the error."""
     common = shift.nights if shift else np.zeros(entries.shape[1])
     variance, freedom = np.nanvar(entries - common, axis=1, ddof=1), num_pairs - 1.0
@@ -135,15 +122,12 @@ def _evidence(entries: FloatArray, num_pairs: NDArray[np.int_], shift: SuiteShif
     inverse = (steadied / scale) ** 2 / degrees + (shared / scale) ** 2 / freedom
     degrees = np.where(total > 0, 1 / np.where(inverse > 0, inverse, 1.0), degrees)
     error, difference = np.sqrt(total / num_pairs), np.nanmean(entries, axis=1)
-    ones = np.ones(len(entries))
-    return Evidence(
+    return Difference(
         difference=difference,
         deviation=np.sqrt(total),
         error=error,
         freedom=degrees,
-        num_sessions=ones * MANY,  # A is 0 by definition: nothing of the error is its own
-        num_modes=ones,
-        process_share=ones,
-        excess=np.zeros(len(entries)),
         p=one_sided_p(difference, margin, error, degrees),
+        num_old=np.full(len(entries), MANY),  # A is 0 by definition: nothing of the error is its own
+        num_new=num_pairs.astype(np.float64),
     )

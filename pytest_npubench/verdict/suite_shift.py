@@ -46,22 +46,23 @@ class SuiteShift:
 
 
 def suite_shift(baseline: FloatArray, current: FloatArray, margin: float) -> SuiteShift | None:
-    """From entries [C, K] with 2 or more a row and tonight's first processes [C]; None where cases or sessions are too
-    few to tell. A night with too few cases is left as it is."""
+    """From entries [C, K] with 2 or more a row and tonight's first processes [C], NaN for none; None where cases or
+    sessions are too few to tell. A night with too few cases is left as it is."""
     told = np.isfinite(baseline).sum(axis=0) >= MIN_CASES
-    if told.sum() < MIN_SESSIONS:
+    num_cases = int(np.isfinite(current).sum())
+    if told.sum() < MIN_SESSIONS or num_cases < MIN_CASES:
         return None
     level = np.nanmean(baseline, axis=1, keepdims=True)
     nights = np.zeros(len(told))
     nights[told] = np.nanmedian((baseline - level)[:, told], axis=0)
     centre, num_nights = float(nights[told].mean()), int(told.sum())
     nights = np.where(told, nights - centre, 0.0)
-    tonight = float(np.median(current - level[:, 0])) - centre
+    tonight = float(np.nanmedian(current - level[:, 0])) - centre
     typical = float(np.median(np.nanvar(baseline - level - nights, axis=1, ddof=1)))
     # a median's own error is there even where no two nights differ
-    variance = max(float(nights[told].var(ddof=1)), MEDIAN_EFFICIENCY * typical / len(baseline))
+    variance = max(float(nights[told].var(ddof=1)), MEDIAN_EFFICIENCY * typical / num_cases)
     error = math.sqrt(variance * (1 + 1 / num_nights))
-    return _tested(nights, tonight, error, num_nights - 1, margin, len(baseline))
+    return _tested(nights, tonight, error, num_nights - 1, margin, num_cases)
 
 
 def common_shift(differences: FloatArray, margin: float) -> SuiteShift | None:

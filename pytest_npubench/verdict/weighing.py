@@ -1,4 +1,8 @@
-"""From evidence to verdicts: the two one-sided tests of each case, its interval and what it could have detected."""
+"""B against A from the differences of either side: Student's tests of each case, its interval, what it could have seen.
+
+For what is measured on purpose, in pairs or in several sessions a side (paired, comparison.two_samples). Alarms are
+those of Benjamini and Hochberg over the cases given, with an interval beyond the margin.
+"""
 
 from __future__ import annotations
 
@@ -8,102 +12,78 @@ from functools import cached_property
 
 import numpy as np
 
-from pytest_npubench.stats.checks import BoolArray, FloatArray
+from pytest_npubench.stats.checks import FloatArray
 from pytest_npubench.stats.detectable import minimum_detectable_effect
 from pytest_npubench.stats.margin_test import interval, one_sided_p
 from pytest_npubench.stats.multiple_testing import adjusted_p_values
 from pytest_npubench.verdict import Verdict, VerdictKind
-from pytest_npubench.verdict.creep import creep_p
-from pytest_npubench.verdict.evidence import Evidence, night_shift, without_shift, worse
-from pytest_npubench.verdict.observations import ObservationTable, Rule
+from pytest_npubench.verdict.observations import Rule
 from pytest_npubench.verdict.suite_shift import SuiteShift
-from pytest_npubench.verdict.wording import Finding, reason
+from pytest_npubench.verdict.wording import change_with_interval, counted, percent, suite_words
 
 EQUIVALENCE_LIMIT = 0.03
 EQUIVALENCE_LEVEL = 0.05
 COVERAGE = 0.95
-SUSPECT_LEVEL = 0.10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """B - A for the worse, [C] each: its estimate, the standard deviation of a session, standard error, degrees of
+    freedom, p-value of being within the margin, and how many sessions either side has."""
+
+    difference: FloatArray
+    deviation: FloatArray
+    error: FloatArray
+    freedom: FloatArray
+    p: FloatArray
+    num_old: FloatArray
+    num_new: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weighed:
-    """Evidence in both directions over one table, the night's shift and, where there is an anchor, that of creep."""
+    """Differences for the worse and, turned round, for the better, with what all cases did alike."""
 
-    table: ObservationTable
     rule: Rule
     shift: SuiteShift | None
     taken_off: bool
-    slower: Evidence
-    faster: Evidence
-    creep_p: FloatArray
-    creep: FloatArray
-    paired: bool = False
+    slower: Difference
+    faster: Difference
 
     def verdicts(self) -> Iterator[Verdict]:
-        """One verdict a case, in the table's order."""
-        low, middle, high = self._interval
-        mde = self._mde()
-        for row, kind in enumerate(self._kinds()):
-            adjusted = self._adjusted_slower if middle[row] >= 0 else self._adjusted_faster
-            finding = Finding(
-                kind=kind,
-                worse_by=self.rule.fraction(float(middle[row])),
-                low=self.rule.fraction(float(low[row])),
-                high=self.rule.fraction(float(high[row])),
-                mde=self.rule.fraction(float(mde[row])),
-                p=float(adjusted[row]),
-                num_cases=len(self.table.cases),
-                num_sessions=int(np.isfinite(self.table.baseline[row]).sum()),
-                num_processes=int(np.isfinite(self.table.current[row]).sum()),
-                disagree=self.rule.fraction(float(np.ptp(self._processes(row)))) if self._disagree[row] else None,
-                paired=self.paired,
-                two_modes=bool(self.slower.num_modes[row] > 1 or self.faster.num_modes[row] > 1),
-                creep=self.rule.fraction(float(self.creep[row])) if self._crept[row] else None,
-                suite=self.rule.fraction(self.shift.tonight) if self.shift else None,
-                taken_off=self.taken_off,
-            )
+        """One verdict a case, in the order given."""
+        low, high = interval(self.slower.difference, self.slower.error, self.slower.freedom, COVERAGE)
+        for row, kind in enumerate(self._kinds(low, high)):
+            estimate, ends = float(self.slower.difference[row]), (float(low[row]), float(high[row]))
+            mde = self.rule.fraction(float(self._mde[row]))
             yield Verdict(
                 kind=kind,
-                reason=reason(finding, self.rule),
-                ratio=self.rule.ratio(float(middle[row])),
-                interval=self.rule.ratios(float(low[row]), float(high[row])),
-                mde=finding.mde,
+                reason="; ".join(self._reason(row, kind, ends, mde)),
+                ratio=self.rule.ratio(estimate),
+                interval=self.rule.ratios(*ends),
+                mde=mde,
             )
 
-    @cached_property
-    def regressed(self) -> BoolArray:
-        """By Benjamini-Hochberg and with an interval beyond the margin, or crept away from the anchor."""
-        low, _, _ = self._interval
-        return np.asarray(((self._adjusted_slower <= self.rule.q) & (low > self._margin)) | self._crept)
+    def _reason(self, row: int, kind: VerdictKind, ends: tuple[float, float], mde: float) -> Iterator[str]:
+        estimate = float(self.slower.difference[row])
+        yield change_with_interval(self.rule, estimate, ends, f"in B, over {counted(self.slower.num_new[row], 'pair')}")
+        if kind in (VerdictKind.REGRESSED, VerdictKind.IMPROVED):
+            p = (self._adjusted_slower if estimate >= 0 else self._adjusted_faster)[row]
+            yield f"margin {percent(self.rule.margin)}, p {p:.2g} over {counted(len(self._adjusted_slower), 'case')}"
+        else:
+            yield f"could have seen {percent(mde)}"
+        if self.shift is not None:
+            yield suite_words(self.rule, self.shift, self.taken_off)
 
-    @cached_property
-    def improved(self) -> BoolArray:
-        _, _, high = self._interval
-        return np.asarray((self._adjusted_faster <= self.rule.q) & (high < -self._margin))
-
-    @property
-    def _disagree(self) -> BoolArray:
-        return np.asarray((self.slower.excess > 0) | (self.faster.excess > 0))
-
-    def _processes(self, row: int) -> FloatArray:
-        entries = self.table.current[row]
-        return np.asarray(entries[np.isfinite(entries)])
-
-    @property
-    def suspect(self) -> BoolArray:
-        """What deserves a second look before it alarms: nothing else can."""
-        level = max(SUSPECT_LEVEL, self.rule.q)
-        return np.asarray((self.slower.p < level) | (self.creep_p < level))
-
-    def _kinds(self) -> list[VerdictKind]:
-        conditions = [self.regressed, self.improved, self._equivalence_p() <= EQUIVALENCE_LEVEL]
-        chosen = np.select(conditions, [0, 1, 2], default=3).tolist()
+    def _kinds(self, low: FloatArray, high: FloatArray) -> list[VerdictKind]:
+        margin = self.rule.entry(self.rule.margin)
+        conditions = [
+            (self._adjusted_slower <= self.rule.q) & (low > margin),
+            (self._adjusted_faster <= self.rule.q) & (high < -margin),
+            self._equivalence_p() <= EQUIVALENCE_LEVEL,
+        ]
         kinds = (VerdictKind.REGRESSED, VerdictKind.IMPROVED, VerdictKind.UNCHANGED, VerdictKind.INCONCLUSIVE)
-        return [kinds[index] for index in chosen]
-
-    @property
-    def _margin(self) -> float:
-        return self.rule.entry(self.rule.margin)
+        return [kinds[index] for index in np.select(conditions, [0, 1, 2], default=3).tolist()]
 
     @cached_property
     def _adjusted_slower(self) -> FloatArray:
@@ -112,22 +92,6 @@ class Weighed:
     @cached_property
     def _adjusted_faster(self) -> FloatArray:
         return adjusted_p_values(self.faster.p)
-
-    @cached_property
-    def _crept(self) -> BoolArray:
-        return adjusted_p_values(self.creep_p) <= self.rule.q
-
-    @cached_property
-    def _interval(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Low end, estimate and high end for the worse; between two modes the interval reaches over both."""
-        up, down = self.slower, self.faster
-        up_low, up_high = interval(up.difference, up.error, up.freedom, COVERAGE)
-        down_low, down_high = interval(-down.difference, down.error, down.freedom, COVERAGE)
-        above, below = up.difference > 0, down.difference > 0
-        low, high = np.where(below, down_low, up_low), np.where(above, up_high, down_high)
-        between = (up.difference - down.difference) / 2
-        middle = np.where(above, up.difference, np.where(below, -down.difference, between))
-        return low, middle, high
 
     def _equivalence_p(self) -> FloatArray:
         """TOST: both a change for the worse and one for the better beyond the limit are ruled out.
@@ -147,49 +111,15 @@ class Weighed:
         )
         return largest
 
+    @cached_property
     def _mde(self) -> FloatArray:
-        """What this gate would find in 4 of 5 runs, were no other case worse: Benjamini-Hochberg's first step, q / m.
-
-        A case in its faster mode must first make up the way to its slower one; where jumps come so often that one of
-        them would not alarm, a case that never jumped must be worse than the largest jump.
-        """
-        level = min(self.rule.q / len(self.table.cases), (1 - COVERAGE) / 2)
-        gap = np.maximum(-(self.slower.difference + self.faster.difference), 0.0)
-        found = self._detectable(self._margin + gap, level)
-        jumps = self.slower.jumps
-        if jumps.rate > level:
-            beyond = self._detectable(np.full(len(found), jumps.sizes.max()), level / jumps.rate)
-            found = np.where(self.slower.num_modes > 1, found, np.maximum(found, beyond))
-        return found
-
-    def _detectable(self, margin: FloatArray, level: float) -> FloatArray:
-        processes = np.isfinite(self.table.current).sum(axis=1) / self.table.num_processes
+        """What would be found in 4 of 5 runs, were no other case worse: Benjamini-Hochberg's first step, q / m."""
         return minimum_detectable_effect(
-            margin=margin,
+            margin=self.rule.entry(self.rule.margin),
             standard_deviation=self.slower.deviation,
-            num_sessions=self.slower.num_sessions,
-            num_processes=np.maximum(processes, 1.0),
-            night_share=1 - self.slower.process_share,
+            num_sessions=self.slower.num_old,
+            num_processes=self.slower.num_new,
+            night_share=0.0,
             degrees_of_freedom=self.slower.freedom,
-            level=level,
+            level=min(self.rule.q / len(self.slower.p), (1 - COVERAGE) / 2),
         )
-
-
-def weigh(table: ObservationTable, rule: Rule, anchor: FloatArray | None = None) -> Weighed:
-    """The evidence of a table whose cases all have 3 sessions or more; anchor: entries [C, A]."""
-    margin = rule.entry(rule.margin)
-    shift = night_shift(table, margin)
-    inner = without_shift(table, shift)
-    taken_off = inner is not table
-    anchor = np.empty((len(table.cases), 0)) if anchor is None else anchor
-    crept, creep = creep_p(inner, anchor, margin, float(shift.nights.var()) if shift else 0.0)
-    return Weighed(
-        table=table,
-        rule=rule,
-        shift=shift,
-        taken_off=taken_off,
-        slower=worse(inner, margin, independent=taken_off),
-        faster=worse(inner.mirrored(), margin, independent=taken_off),
-        creep_p=crept,
-        creep=creep,
-    )

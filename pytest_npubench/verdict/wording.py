@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,49 +13,87 @@ if TYPE_CHECKING:
     from pytest_npubench.verdict.observations import Rule
     from pytest_npubench.verdict.suite_shift import SuiteShift
 
+FACTOR = 2.0  # from which on a change is written as one
+TOO_WIDE = 1.0  # an interval from which nothing can be told
+TONIGHT = "tonight"
+LARGEST_LOG = 700.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One case's figures as fractions for the worse; p is adjusted for all cases; creep is that against the anchor;
-    disagree is how far apart tonight's processes are, None where no further than sessions are."""
+    """One case's figures as entries for the worse: the change and its 95 % interval, over the nights since it began
+    where it did. seen_tonight and seen_soon are the changes that one night and three would show; odds are the
+    logarithms of the evidence and of that which alarms. `since` of a case that did not change is that of a change which
+    is gone, which was for the better or not, and num_nights how long it was there."""
 
     kind: VerdictKind
     worse_by: float
-    low: float
-    high: float
-    mde: float
-    p: float
-    num_cases: int
-    num_sessions: int
+    ends: tuple[float, float]
+    seen_tonight: float
+    seen_soon: float
+    odds: tuple[float, float]
+    since: str | None
+    num_nights: int
+    num_judged: int
+    num_accepted: int
     num_processes: int
-    disagree: float | None
-    paired: bool
-    two_modes: bool
-    creep: float | None
-    suite: float | None
-    taken_off: bool
+    p: float
+    was_better: bool
+    unconfirmed: bool
 
 
-def reason(found: Finding, rule: Rule) -> str:
-    """For example: "5.1 % worse than 20 accepted sessions (95 % interval 3.2 to 7.0 %), margin 1 %, p 0.0004 ..."."""
-    parts = [f"{change_text(found.worse_by)} {_than(found)} (95 % interval {_span(found.low, found.high)})"]
-    if found.creep is not None:
-        parts.append(f"{change_text(found.creep)} than the anchor sessions: it crept")
-    if found.kind in (VerdictKind.REGRESSED, VerdictKind.IMPROVED):
-        parts.append(f"margin {percent(rule.margin)}, p {found.p:.2g} over {_count(found.num_cases, 'case')}")
-    elif found.disagree is None:
-        parts.append(f"could have seen {percent(found.mde)}")
-    if found.num_processes > 1 and not found.paired:
-        apart = "" if found.disagree is None else f" that disagree by {percent(found.disagree)}"
-        parts.append(f"measured in {found.num_processes} processes{apart}")
-    if found.suite is not None:
-        moved = f"the suite as a whole is {change_text(found.suite)}"
-        parts.append(f"{moved}, which is subtracted" if found.taken_off else moved)
-    return "; ".join(parts)
+def reason(found: Finding, rule: Rule, shift: SuiteShift | None) -> str:
+    """For example: "5.1 % worse since 2026-11-20 (3 nights, 95 % interval 3.9 to 6.2 %); evidence 310,000 : 1 ..."."""
+    return "; ".join(_parts(found, rule, shift))
+
+
+def _parts(found: Finding, rule: Rule, shift: SuiteShift | None) -> Iterator[str]:
+    changed = found.kind in (VerdictKind.REGRESSED, VerdictKind.IMPROVED)
+    if found.since is not None and not changed:
+        what = f"the improvement of {found.since}" if found.was_better else f"the regression of {found.since}"
+        yield f"{what} is gone after {counted(found.num_nights, 'night')}, which stay out of the baseline"
+    if found.since is None or found.since == TONIGHT or not changed:
+        where = f"than {counted(found.num_accepted, 'accepted session')}"
+    else:
+        where = f"since {found.since}, {counted(found.num_nights, 'night')}"
+    yield change_with_interval(rule, found.worse_by, found.ends, where)
+    if changed:
+        yield from _proof(found)
+    else:
+        soon = min(found.seen_soon, found.seen_tonight)
+        could = [percent(rule.fraction(seen)) for seen in (found.seen_tonight, soon)]
+        yield f"could have seen {could[0]} tonight, {could[1]} within three nights"
+        evidence, wanted = found.odds
+        if evidence > 1:
+            yield f"in doubt: evidence {_odds(evidence)} that it became worse, {_odds(wanted)} is needed"
+    if found.unconfirmed:
+        yield "not confirmed: the fresh processes do not show it"
+    if found.num_processes > 1:
+        yield f"measured in {found.num_processes} processes"
+    if shift is not None:
+        yield suite_words(rule, shift, not shift.moved)
+
+
+def _proof(found: Finding) -> Iterator[str]:
+    evidence, wanted = found.odds
+    if found.since == TONIGHT:
+        once = 1 / max(found.p, 1e-12)
+        yield f"a night like this comes once in {once:,.0f} case-nights, {counted(found.num_judged, 'case')}"
+    elif evidence >= wanted:
+        yield f"evidence {_odds(evidence)} that it changed, {_odds(wanted)} is needed for {found.num_judged} cases"
+
+
+def _odds(log_evidence: float) -> str:
+    """Two digits are all that it is good for."""
+    if log_evidence > math.log(1e9):
+        return "more than 1,000,000,000 : 1"
+    odds = math.exp(log_evidence)
+    digits = max(len(str(int(odds))) - 2, 0)
+    return f"{round(odds, -digits):,.0f} : 1"
 
 
 def too_few(num_sessions: int, wanted: int) -> str:
-    return f"{_count(num_sessions, 'accepted session')} on this stack; want {wanted} or more"
+    return f"{counted(num_sessions, 'accepted session')} on this stack; want {wanted} or more"
 
 
 def suite_verdicts(shift: SuiteShift | None, rule: Rule) -> dict[str, Verdict]:
@@ -63,30 +103,38 @@ def suite_verdicts(shift: SuiteShift | None, rule: Rule) -> dict[str, Verdict]:
     kind = VerdictKind.UNCHANGED
     if shift.moved:
         kind = VerdictKind.REGRESSED if shift.tonight > 0 else VerdictKind.IMPROVED
-    low, high = (rule.fraction(end) for end in shift.interval)
-    text = f"{_count(shift.num_cases, 'case')} together are {change_text(rule.fraction(shift.tonight))}"
+    text = change_with_interval(rule, shift.tonight, shift.interval, "")
     usual = "" if shift.moved else ", no more than accepted nights differ"
     verdict = Verdict(
         kind=kind,
-        reason=f"{text} (95 % interval {_span(low, high)}){usual}",
+        reason=f"{counted(shift.num_cases, 'case')} together are {text}{usual}",
         ratio=rule.ratio(shift.tonight),
         interval=rule.ratios(*shift.interval),
     )
     return {rule.group: verdict}
 
 
+def suite_words(rule: Rule, shift: SuiteShift, taken_off: bool) -> str:
+    moved = f"the suite as a whole is {change_text(rule.fraction(shift.tonight))}"
+    return f"{moved}, which is subtracted" if taken_off else moved
+
+
 def too_few_pairs(num_pairs: int, wanted: int) -> str:
-    return f"{_count(num_pairs, 'pair')}; want {wanted} or more"
+    return f"{counted(num_pairs, 'pair')}; want {wanted} or more"
 
 
-def _than(found: Finding) -> str:
-    if found.paired:
-        return f"in B, over {_count(found.num_sessions, 'pair')}"
-    sessions = f"{_count(found.num_sessions, 'accepted session')}"
-    if not found.two_modes:
-        return f"than {sessions}"
-    mode = "slower" if found.worse_by >= 0 else "faster"
-    return f"than the {mode} of two modes of {sessions}"
+def change_with_interval(rule: Rule, entry: float, ends: tuple[float, float], where: str) -> str:
+    """A difference of entries, such as "5.1 % worse than 20 accepted sessions (95 % interval +3.2 to +7.0 %)"."""
+    where = f" {where}" if where else ""
+    if rule.scale == "ratio" and abs(entry) > math.log(FACTOR):
+        times = math.exp(min(abs(entry), LARGEST_LOG))
+        span = sorted(math.exp(min(max(end * math.copysign(1, entry), -LARGEST_LOG), LARGEST_LOG)) for end in ends)
+        way = "worse" if entry > 0 else "better"
+        return f"{times:.3g} times {way}{where} (95 % interval {span[0]:.3g} to {span[1]:.3g} times)"
+    change, low, high = (rule.fraction(one) for one in (entry, *ends))
+    if high - low > TOO_WIDE:
+        return f"{change_text(change)}{where}, or not: its 95 % interval is more than 100 % wide and cannot tell"
+    return f"{change_text(change)}{where} (95 % interval {_span(low, high)})"
 
 
 def change_text(worse_by: float) -> str:
@@ -101,5 +149,5 @@ def percent(value: float) -> str:
     return f"{value * 100:.2g} %" if abs(value) < 0.0995 else f"{value * 100:.0f} %"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def counted(number: float, noun: str) -> str:
+    return f"{number:.0f} {noun}{'' if number == 1 else 's'}"

@@ -50,14 +50,14 @@ def test_a_family_is_judged_as_judge_does_it():
 def test_metrics_of_one_unit_are_one_family_and_a_suspect_is_named_once():
     findings = found(observation("a", "ttft_s", (1.2,)), observation("a", "tbt_s", (1.3,)))
     assert {verdict.kind for verdict in findings.verdicts.values()} == {VerdictKind.REGRESSED}
-    assert "over 2 cases" in findings.verdicts["a", "tbt_s"].reason
+    assert ", 2 cases" in findings.verdicts["a", "tbt_s"].reason
     assert findings.suspects == ("a",)
 
 
 @pytest.mark.parametrize("changes", [{"unit": "J"}, {"better": "higher"}, {"gate": "difference"}, {"margin": 0.05}])
 def test_what_differs_in_kind_is_another_family(changes):
     findings = found(observation("a", "ttft_s", (1.2,)), observation("a", "other", (1.2,), **changes))
-    assert not any("over 2 cases" in verdict.reason for verdict in findings.verdicts.values())
+    assert not any(", 2 cases" in verdict.reason for verdict in findings.verdicts.values())
 
 
 def test_suites_of_one_unit_are_told_apart():
@@ -112,13 +112,6 @@ def test_without_a_history_there_is_no_baseline():
     one, counter = observation("a", "x"), observation("a", "n", gate="exact")
     findings = judge_families([one, counter], {})
     assert {verdict.kind for verdict in findings.verdicts.values()} == {VerdictKind.NO_BASELINE}
-
-
-def test_the_anchor_finds_creep():
-    creeping = history(*[1.05 + 0.001 * (index % 2) for index in range(10)], anchor=(1.0, 1.001, 0.999))
-    findings = found(observation("a", "x", (1.0505,)), histories={("a", "x"): creeping})
-    assert findings.verdicts["a", "x"].kind is VerdictKind.REGRESSED
-    assert "crept" in findings.verdicts["a", "x"].reason
 
 
 def test_names_that_would_read_alike_stay_apart():

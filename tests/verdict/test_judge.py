@@ -1,80 +1,17 @@
 """judge against closed forms, and what must not matter to it."""
 
 import math
-import sys
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.verdict import VerdictKind, judge, judge_jointly
-from pytest_npubench.verdict.evidence import excess_scatter
 from pytest_npubench.verdict.observations import Rule
-from pytest_npubench.verdict.simulation.rules import table_of
-from pytest_npubench.verdict.weighing import weigh
 
 from .made_suite import kinds, slower, suite
-
-
-def predictive(entries, tonight, margin):
-    """Difference, standard error and p of one new observation, by Student's predictive distribution."""
-    entries = np.asarray(entries)
-    error = entries.std(ddof=1) * math.sqrt(1 + 1 / entries.size)
-    difference = tonight - entries.mean()
-    return difference, error, stats.t.sf((difference - margin) / error, entries.size - 1)
-
-
-@settings(max_examples=60)
-@given(
-    st.lists(st.floats(-0.03, 0.03), min_size=3, max_size=15).filter(lambda x: np.std(x) > 1e-4),
-    st.floats(-0.1, 0.15),
-)
-def test_one_case_is_students_predictive_test(entries, tonight):
-    verdict = judge({"a": [[[math.exp(entry)]] for entry in entries]}, {"a": [[math.exp(tonight)]]})["a"]
-    difference, error, p = predictive(entries, tonight, math.log(1.01))
-    half = stats.t.ppf(0.975, len(entries) - 1) * error
-    assert verdict.ratio == pytest.approx(math.exp(difference))
-    assert verdict.interval == pytest.approx((math.exp(difference - half), math.exp(difference + half)))
-    beyond = difference - half > math.log(1.01)
-    assert (verdict.kind is VerdictKind.REGRESSED) == (beyond and p <= 0.05)
-    delta = math.log1p(verdict.mde) - math.log(1.01)
-    critical = stats.t.ppf(0.975, len(entries) - 1)
-    # one case: q is 0.05 and the interval asks for 0.025
-    assert stats.nct.sf(critical, len(entries) - 1, delta / error) == pytest.approx(0.8, abs=1e-3)
-
-
-def test_worked_example_by_hand():
-    """Sessions at 0, 1, 2 %: mean 1 %, s = 1 %, error 1 % sqrt(4 / 3) = 1.155 %, t(2 degrees, 0.975) = 4.303."""
-    baseline = {"a": [[[math.exp(0.01 * k)] * 3] for k in range(3)]}
-    verdict = judge(baseline, {"a": [[math.exp(0.11)]]})["a"]
-    assert verdict.kind is VerdictKind.REGRESSED
-    low, high = (math.log(end) for end in verdict.interval)
-    assert (low, high) == pytest.approx((0.1 - 4.303 * 0.011547, 0.1 + 4.303 * 0.011547), abs=1e-5)
-    assert "11 % worse than 3 accepted sessions" in verdict.reason
-
-
-def test_a_regression_has_its_interval_beyond_the_margin():
-    """p = 0.031 is below q, but the 95 % interval begins below the margin: no regression, nor the other way round."""
-    baseline = {"a": [[[math.exp(0.01 * k)]] for k in range(6)]}
-    tonight = 0.025 + math.log(1.01) + 2.4 * 0.01 * math.sqrt(3.5 * 7 / 6)
-    difference, _, p = predictive([0.01 * k for k in range(6)], tonight, math.log(1.01))
-    assert 0.025 < p < 0.05
-    assert judge(baseline, {"a": [[math.exp(tonight)]]})["a"].kind is VerdictKind.INCONCLUSIVE
-    assert judge(baseline, {"a": [[math.exp(0.05 - tonight)]]})["a"].kind is VerdictKind.INCONCLUSIVE
-    assert judge(baseline, {"a": [[math.exp(tonight + difference)]]})["a"].kind is VerdictKind.REGRESSED
-
-
-def test_cases_that_may_share_their_nights_lend_each_other_no_certainty():
-    """Four cases are too few to tell the night's shift: 7 degrees of freedom each, however well they agree."""
-    rng = np.random.default_rng(9)
-    few, many = (
-        weigh(table_of(rng.normal(0, 0.01, (num_cases, 8)), np.zeros((num_cases, 1))), Rule()) for num_cases in (4, 40)
-    )
-    assert few.slower.freedom.tolist() == [7.0] * 4
-    assert many.slower.freedom.min() > 14
 
 
 def test_the_better_quartile_of_a_process_counts():
@@ -108,15 +45,13 @@ def test_the_unit_does_not_matter(seed, factor, num_cases):
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.randoms(use_true_random=False))
-def test_order_does_not_matter(seed, random):
+def test_the_order_of_cases_does_not_matter(seed, random):
     baseline, current = suite(seed)
     current["case-1"] = slower(current["case-1"], 0.08)
     one = judge(baseline, current)
-    names, nights = list(current), list(range(10))
+    names = list(current)
     random.shuffle(names)
-    random.shuffle(nights)
-    shuffled = {name: [baseline[name][night] for night in nights] for name in reversed(names)}
-    other = judge(shuffled, {name: current[name] for name in names})
+    other = judge({name: baseline[name] for name in reversed(names)}, {name: current[name] for name in names})
     assert list(other) == names
     assert kinds(one) == kinds(other)
     assert all(one[name].mde == pytest.approx(other[name].mde, rel=1e-6) for name in names)
@@ -136,17 +71,6 @@ def test_higher_is_better_mirrors_lower(seed, change):
         assert not failing or one[case].kind is other[case].kind
         assert one[case].ratio == pytest.approx(1 / other[case].ratio)
         assert one[case].interval == pytest.approx([1 / end for end in reversed(other[case].interval)])
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6), st.floats(0, 0.05), st.floats(0.001, 0.2), st.sampled_from([5, 9, 30]))
-def test_a_slow_down_never_looks_less_likely(seed, before, more, num_cases):
-    rng = np.random.default_rng(seed)
-    accepted, tonight = rng.normal(0, 0.01, (num_cases, 8)), rng.normal(0, 0.01, (num_cases, 1))
-    tonight[0] += before
-    first = weigh(table_of(accepted, tonight.copy()), Rule()).slower.p[0]
-    tonight[0] += more
-    assert weigh(table_of(accepted, tonight), Rule()).slower.p[0] <= first * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -207,10 +131,9 @@ def test_the_difference_scale():
     """Prediction errors of -1, 0, 1 %, tonight 9 %: difference 0.09, s = 0.01."""
     baseline = {"error": [[[-0.01]], [[0.0]], [[0.01]]]}
     verdict = judge_jointly(baseline, {"error": [[0.09]]}, rules=Rule(scale="difference")).verdicts["error"]
-    half = stats.t.ppf(0.975, 2) * 0.01 * math.sqrt(4 / 3)
     assert verdict.kind is VerdictKind.REGRESSED
     assert verdict.ratio == pytest.approx(0.09)
-    assert verdict.interval == pytest.approx((0.09 - half, 0.09 + half))
+    assert verdict.interval[0] < 0.09 < verdict.interval[1]
 
 
 def test_attainment_falls_on_the_difference_scale():
@@ -219,17 +142,6 @@ def test_attainment_falls_on_the_difference_scale():
     assert judged.verdicts["slo"].kind is VerdictKind.REGRESSED
     assert judged.verdicts["slo"].ratio == pytest.approx(-0.185)
     assert judged.suspects == ("slo",)
-
-
-def test_suspects_are_more_than_what_alarms():
-    """0, 1, 2 %, tonight 4.5 %: t = (3.5 - 0.995) / 1.155 = 2.17 with 2 degrees, p = 0.081: a suspect at 0.10."""
-    baseline = {"a": [[[math.exp(0.01 * k)]] for k in range(3)]}
-    judged = judge_jointly(baseline, {"a": [[math.exp(0.045)]]}, rules=Rule())
-    assert judged.suspects == ("a",)
-    assert not judged.verdicts["a"].failing
-    less = {"a": [[math.exp(0.035)]]}  # p = 0.16
-    assert judge_jointly(baseline, less, rules=Rule()).suspects == ()
-    assert judge_jointly(baseline, less, rules=Rule(q=0.5)).suspects == ("a",)
 
 
 def test_sessions_may_have_names_and_gaps():
@@ -241,14 +153,6 @@ def test_sessions_may_have_names_and_gaps():
     found = judge(named, current)
     assert not any(verdict.failing for verdict in found.values())
     assert "9 accepted sessions" in found["case-4"].reason
-
-
-def test_measured_again_it_is_told_more_sharply():
-    rng = np.random.default_rng(7)
-    accepted, tonight = rng.normal(0, 0.01, (40, 20)), rng.normal(0, 0.01, (40, 4))
-    once = weigh(table_of(accepted, tonight[:, :1]), Rule())
-    again = weigh(table_of(accepted, tonight), Rule())
-    assert np.median(again.slower.error) < 0.7 * np.median(once.slower.error)
 
 
 @pytest.mark.parametrize(
@@ -266,30 +170,18 @@ def test_processes_of_a_night_that_disagree_are_no_regression(tonight, expected)
     assert found.ratio == pytest.approx(math.exp(0.11), rel=0.02)
 
 
-@pytest.mark.parametrize("num_processes", [2, 3, 5])
-def test_the_scatter_of_a_night_is_held_against_the_deviation_of_sessions(num_processes):
-    """Brute force with scipy's F distribution: the variance where it is beyond the 95 % point, else 0."""
-    rng = np.random.default_rng(3)
-    tonight = rng.normal(0, 1, (200, num_processes))
-    found = excess_scatter(table_of(rng.normal(0, 1, (200, 9)), tonight), np.full(200, 0.8), np.full(200, 12.0))
-    limit = 0.8 * stats.f.ppf(0.95, num_processes - 1, 12)
-    expected = [variance if (variance := np.var(row, ddof=1)) > limit else 0.0 for row in tonight]
-    assert found == pytest.approx(expected)
-    assert 0 < np.count_nonzero(found) < 200
-
-
 def test_an_error_in_the_statistics_is_inconclusive(monkeypatch):
     def fails(*_):
         raise FloatingPointError("made up")
 
-    monkeypatch.setattr(sys.modules[weigh.__module__], "weigh", fails)
+    monkeypatch.setattr("pytest_npubench.verdict.judging.make_table", fails)
     baseline, current = suite(8, 3)
     current["case-1"] = [[math.nan]]
     judged = judge_jointly(baseline, current, rules=Rule())
     assert kinds(judged.verdicts) == {"case-0": "inconclusive", "case-1": "invalid", "case-2": "inconclusive"}
     assert list(judged.verdicts) == list(current)
     assert judged.verdicts["case-0"].reason == "the statistics failed: made up"
-    assert (judged.suspects, judged.suite) == ((), None)
+    assert (judged.suspects, judged.suites) == ((), {})
 
 
 @pytest.mark.parametrize("worse_by", [0.01, 0.2, -0.3])
@@ -315,8 +207,6 @@ def test_nothing_to_judge():
         ({"margin": -0.1}, "margin is -0.1"),
         ({"margin": math.nan}, "margin is nan"),
         ({"margin": "1%"}, "margin is '1%'"),
-        ({"q": 0}, "q is 0"),
-        ({"q": "0.05"}, "q is '0.05'"),
         ({"better": "faster"}, "better is 'faster'; want lower or higher"),
     ],
 )

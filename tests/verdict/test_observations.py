@@ -1,20 +1,15 @@
-"""From samples to the table."""
+"""From samples to entries."""
 
 import numpy as np
 import pytest
 
 from pytest_npubench.verdict.observations import (
+    Rule,
     UnusableError,
-    make_table,
     many_entries,
     read_cases,
-    repeats_of,
     session_entries,
 )
-
-
-def table(baseline, current):
-    return make_table(read_cases(baseline, current, {}, "difference", "lower"))
 
 
 def test_entries_are_logs_of_the_better_quartile_turned_and_medians_of_differences():
@@ -38,33 +33,25 @@ def test_processes_of_many_lengths_are_as_one_by_one():
     assert together[9] == "process 1: want a list of numbers, found ['3']"
 
 
-def test_a_session_is_the_mean_of_its_processes():
-    found = table({"a": [[[1.0], [3.0]], [[4.0]]]}, {"a": [[5.0], [7.0], [8.0]]})
-    assert found.baseline.tolist() == [[2.0, 4.0]]
-    assert found.current.tolist() == [[5.0, 7.0, 8.0]]
-    assert found.num_processes.tolist() == [1.5]
-    assert (found.repeats.tolist(), found.repeats_freedom.tolist()) == ([0.5], [1.0])  # 7 and 8 about their mean
+def read(baseline, current, pending=None, disturbed=()):
+    rules = dict.fromkeys([*current, *baseline], Rule(scale="difference"))
+    return read_cases(rules, baseline, pending or {}, {}, current, disturbed)
 
 
-def test_lists_are_aligned_at_their_newest():
-    found = table({"a": [[[1.0]], [[2.0]], [[3.0]]], "b": [[[20.0]], [[30.0]]]}, {"a": [[0.0]], "b": [[0.0]]})
-    assert found.baseline.tolist()[0] == [1.0, 2.0, 3.0]
-    assert np.isnan(found.baseline[1, 0])
-    assert found.baseline[1, 1:].tolist() == [20.0, 30.0]
+def test_sessions_of_a_list_are_named_by_their_age():
+    found = read({"a": [[[1.0]], [[2.0]], [[3.0]]], "b": [[[20.0]], [[30.0]]]}, {"a": [[0.0], [4.0]]})
+    assert {name: entries.tolist() for name, entries in found["a"].accepted.items()} == {
+        "-3": [1],
+        "-2": [2],
+        "-1": [3],
+    }
+    assert list(found["b"].accepted) == ["-2", "-1"]
+    assert found["a"].current.tolist() == [0.0, 4.0]
+    assert found["b"].current is None
 
 
-def test_named_sessions_are_merged_in_the_order_accepted():
-    """A shorter history that reaches further back, or has sessions between, keeps its order in the columns."""
-    late = {name: [[float(number)]] for number, name in enumerate("cdefg")}
-    early = {"a": [[10.0]], "b": [[11.0]], "d": [[12.0]], "x": [[13.0]], "e": [[14.0]]}
-    found = table({"late": late, "early": early}, {"late": [[0.0]], "early": [[0.0]]})
-    present = np.isfinite(found.baseline)
-    assert found.baseline[1][present[1]].tolist() == [10.0, 11.0, 12.0, 13.0, 14.0]
-    assert found.baseline[0][present[0]].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
-    assert np.flatnonzero(present.all(axis=0)).size == 2  # d and e are of both
-
-
-def test_repeats_leave_the_first_process_out():
-    squares, freedom = repeats_of(np.array([[9.0, 1.0, 3.0], [9.0, 1.0, np.nan], [9.0, np.nan, np.nan]]))
-    assert squares.tolist() == [2.0, 0.0, 0.0]
-    assert freedom.tolist() == [1.0, 0.0, 0.0]
+def test_disturbed_sessions_are_missing():
+    sessions = {"n1": [[1.0]], "n2": [[2.0]], "n3": [["x"]]}
+    (case,) = read({"a": sessions}, {"a": [[0.0]]}, {"a": {"n4": [[4.0]], "n5": [[5.0]]}}, ("n3", "n4")).values()
+    assert list(case.accepted) == ["n1", "n2"]
+    assert {name: entries.tolist() for name, entries in case.later.items()} == {"n5": [5.0]}
