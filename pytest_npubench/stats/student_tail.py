@@ -1,6 +1,6 @@
 """Student's t density and upper tail for millions of values: the tail is read from a table, 1e-3 off at most.
 
-Worked number: P(T_7 > 4) = 0.0026, and log density of T_7 at 4 = -6.0.
+Worked number: P(T_7 > 4) = 0.0026, and the log density of T_7 at 4 is -5.7.
 """
 
 from __future__ import annotations

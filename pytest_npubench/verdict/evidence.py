@@ -34,7 +34,7 @@ from pytest_npubench.verdict.noise_law import (
     log_sum,
     middle_and_spread,
 )
-from pytest_npubench.verdict.prediction import GAPS, SHARES, Reference, two_speed_likelihoods
+from pytest_npubench.verdict.prediction import GAPS, SHARES, Reference, two_speed_likelihoods, two_speeds_prior
 
 SIZES = np.log1p(
     [0.015, 0.02, 0.027, 0.035, 0.045, 0.055, 0.068, 0.083, 0.10, 0.12, 0.15, 0.19, 0.25, 0.4, 0.7, 1.2, 3.0]
@@ -117,7 +117,8 @@ def _evidence(law: NoiseLaw, nights: Nights, gone: Nights, may_begin: BoolArray)
         mixtures = two_speed_likelihoods(law, nights.of(rows), gone.of(rows), levels[rows])
         two = [log_sum((one + weights[..., None]).reshape(len(rows), -1), axis=1) for one in mixtures]
         two_speeds = log_sum(np.array(two), axis=0) - np.log(len(SHARES) * len(GAPS))
-        allowed = np.logaddexp(np.log1p(-TWO_SPEEDS) + never[rows], np.log(TWO_SPEEDS) + two_speeds)
+        prior = two_speeds_prior(TWO_SPEEDS, gone.of(rows))
+        allowed = np.logaddexp(np.log1p(-prior) + never[rows], np.log(prior) + two_speeds)
         evidence[rows] += never[rows] - allowed
     return evidence, by_night.argmax(axis=1)
 

@@ -34,12 +34,13 @@ from pytest_npubench.verdict.noise_law import (
     middle_and_spread,
 )
 
-GAPS = np.log1p([0.03, 0.05, 0.07, 0.10, 0.15])
+GAPS = np.log1p([0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.085, 0.10, 0.125, 0.15])
 GAPS = np.concatenate([GAPS, -GAPS])
 """By how much a second speed differs from the first."""
 SHARES = (0.05, 0.15, 0.35, 0.65)
 """Of the nights that a case spends at its second speed."""
-TWO_SPEEDS = 0.02  # of cases
+TWO_SPEEDS, ONCE_CHANGED = 0.02, 0.25
+"""Of cases, and of those that had a change which went: so many run at two speeds."""
 ANYWHERE = 2.0  # the density over a quarter either way
 STRAY = 0.002  # an accepted night this unlikely is a stray one
 SMALLEST_P = 1e-30
@@ -121,8 +122,9 @@ class Reference:
         changes that went among them."""
         levels, law = self.levels[rows], self.law
         mixtures = two_speed_likelihoods(law, self.nights.of(rows), gone.of(rows), levels)
-        prior = np.log(TWO_SPEEDS / (len(SHARES) * len(GAPS)))
-        logs = [self.log_posterior[rows][..., None] + np.log1p(-TWO_SPEEDS)]
+        prior = two_speeds_prior(TWO_SPEEDS, gone.of(rows))[:, None, None, None]
+        logs = [self.log_posterior[rows][..., None] + np.log1p(-prior)]
+        prior = np.log(prior / (len(SHARES) * len(GAPS)))
         apart = (tonight[rows][:, None] - levels)[:, None, :] / law.scales[:, None]
         single = upper_tail(sign * apart, law.freedom)[..., None]
         tails = [single]
@@ -139,6 +141,10 @@ def refer(law: NoiseLaw, nights: Nights) -> Reference:
     middle, spread = middle_and_spread(nights.entries)
     levels = level_grid(middle, middle, spread, counts(nights.entries), law.typical)
     return Reference(law=law, nights=nights, levels=levels, log_likelihoods=log_likelihood(law, nights, levels))
+
+
+def two_speeds_prior(share: float, gone: Nights) -> FloatArray:
+    return np.where(counts(gone.entries) > 0, ONCE_CHANGED, share)
 
 
 def two_speed_likelihoods(law: NoiseLaw, nights: Nights, gone: Nights, levels: FloatArray) -> list[FloatArray]:

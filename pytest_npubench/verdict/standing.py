@@ -49,6 +49,8 @@ def _verdict(
     """`gone` is the direction of a change that is no more."""
     case = tonight.table.cases[row]
     side: Side = tonight.faster if kind is VerdictKind.IMPROVED else tonight.slower
+    processes = tonight.table.current[row, np.isfinite(tonight.table.current[row])]
+    apart = float(np.ptp(processes) * tonight.table.units[row])
     finding = Finding(
         kind=kind,
         worse_by=estimate.worse_by,
@@ -60,7 +62,8 @@ def _verdict(
         num_nights=num_nights or 1,
         num_judged=tonight.num_judged,
         num_accepted=len(case.reference),
-        num_processes=int(np.isfinite(tonight.table.current[row]).sum()),
+        num_processes=len(processes),
+        disagree=apart if tonight.scatter[row] > 0 else None,
         p=float(side.p[row]),
         was_better=gone < 0,
         unconfirmed=bool(tonight.slower.unconfirmed[row]),

@@ -24,7 +24,8 @@ class Finding:
     """One case's figures as entries for the worse: the change and its 95 % interval, over the nights since it began
     where it did. seen_tonight and seen_soon are the changes that one night and three would show; odds are the
     logarithms of the evidence and of that which alarms. `since` of a case that did not change is that of a change which
-    is gone, which was for the better or not, and num_nights how long it was there."""
+    is gone, which was for the better or not, and num_nights how long it was there. disagree: how far apart tonight's
+    processes are, None where no further than noise puts them."""
 
     kind: VerdictKind
     worse_by: float
@@ -37,6 +38,7 @@ class Finding:
     num_judged: int
     num_accepted: int
     num_processes: int
+    disagree: float | None
     p: float
     was_better: bool
     unconfirmed: bool
@@ -69,7 +71,8 @@ def _parts(found: Finding, rule: Rule, shift: SuiteShift | None) -> Iterator[str
     if found.unconfirmed:
         yield "not confirmed: the fresh processes do not show it"
     if found.num_processes > 1:
-        yield f"measured in {found.num_processes} processes"
+        apart = "" if found.disagree is None else f" that disagree by {percent(rule.fraction(found.disagree))}"
+        yield f"measured in {found.num_processes} processes{apart}"
     if shift is not None:
         yield suite_words(rule, shift, not shift.moved)
 
