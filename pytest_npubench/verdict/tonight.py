@@ -244,8 +244,8 @@ class Tonight:
 
     @cached_property
     def unchanged(self) -> BoolArray:
-        """Whether the 95 % interval of tonight or of the last three nights lies within 3 % either way, wherever two
-        speeds of the case put it, and as the case stands, with the night's shift."""
+        """Whether the 95 % interval of tonight, or of the last three nights with tonight itself, lies within 3 % either
+        way, wherever two speeds of the case put it, and as the case stands, with the night's shift."""
         reference, num_cases = self.reference, len(self.table.cases)
         limit = np.array([case.rule.entry(EQUIVALENCE_LIMIT) for case in self.table.cases]) / self.table.units
         strays = reference.strays(1) | reference.strays(-1)
@@ -258,7 +258,7 @@ class Tonight:
         for difference, error in (self._mean_of_last(1), self._mean_of_last(3)):
             half = float(student_quantile(COVERAGE, reference.law.freedom)) * error
             within |= (difference - half + lowest > -limit) & (difference + half + highest < limit)
-        return within & self.measured
+        return within & self.measured & (np.abs(np.nan_to_num(self.table.tonight - reference.level)) < limit)
 
     def _mean_of_last(self, num_nights: int) -> tuple[FloatArray, FloatArray]:
         """The difference of the mean of the last nights, tonight's included, from a reference that does without them,

@@ -1,0 +1,169 @@
+"""The gate night after night, fed back what it said, on suites of benchmarks/gate.py; and what it is told beside."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_npubench.verdict import VerdictKind, judge_jointly
+from pytest_npubench.verdict.observations import Rule
+
+from .made_suite import kinds, slower, suite
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import gate
+
+RED, BETTER = VerdictKind.REGRESSED, VerdictKind.IMPROVED
+
+
+def played(course, *, noise="even", num_cases=12, num_accepted=8, seed=0):
+    """The verdicts of case-0, whose nights are changed by `course`, night after night, the runner, and how many nights
+    had an alarm of another case."""
+    rng = np.random.default_rng(seed)
+    entries = gate.suite(gate.NOISES[noise], num_cases, num_accepted + len(course), 0.0, rng)
+    entries[0, num_accepted:] += np.log1p(course)[:, None]
+    runner = gate.Runner(entries, num_accepted=num_accepted)
+    nights = [runner.night(num_accepted + index) for index in range(len(course))]
+    alarms = sum(any(v.kind is RED for case, v in verdicts.items() if case != "case-0") for verdicts in nights)
+    return [verdicts["case-0"] for verdicts in nights], runner, alarms
+
+
+def test_a_regression_is_red_until_it_is_gone_and_its_nights_never_are_a_reference():
+    verdicts, runner, alarms = played([0.0] * 2 + [0.06] * 6 + [0.0] * 4)
+    first = next(index for index, verdict in enumerate(verdicts) if verdict.kind is RED)
+    assert 2 <= first <= 4
+    assert all(verdict.kind is RED for verdict in verdicts[first:8])
+    assert [verdict.since for verdict in verdicts[first + 1 : 8]] == ["10"] * (7 - first)
+    assert verdicts[7].num_nights == 6
+    assert "since 10, 6 nights" in verdicts[7].reason
+    gone = [index for index, verdict in enumerate(verdicts) if verdict.since and verdict.kind not in (RED, BETTER)]
+    assert gone in ([8], [9])
+    assert "the regression of 10 is gone after" in verdicts[gone[0]].reason
+    assert set(runner.accepted["case-0"]).isdisjoint(range(10, 16))
+    assert set(runner.gone["case-0"]) >= set(range(10, 16))
+    assert alarms == 0
+
+
+def test_an_improvement_is_green_and_followed_by_nobody():
+    verdicts, runner, alarms = played([0.0] * 2 + [-0.06] * 5)
+    found = [verdict for verdict in verdicts if verdict.kind is BETTER]
+    assert len(found) >= 2
+    assert not any(verdict.failing for verdict in verdicts)
+    assert max(runner.accepted["case-0"]) < 10
+    assert verdicts[-1].ratio == pytest.approx(0.94, abs=0.02)
+    assert alarms == 0
+
+
+def test_creep_is_a_step_between_then_and_now():
+    verdicts, _, _ = played(0.004 * np.arange(14))
+    assert verdicts[-1].kind is RED
+
+
+@pytest.mark.parametrize("noise", ["mild", "heavy"])
+def test_unchanged_suites_do_not_alarm(noise):
+    """A small cell of the table in docs/statistics.md; 5 % a night would be 24 nights."""
+    verdicts, _, alarms = played([0.0] * 16, noise=noise, num_cases=20, num_accepted=5, seed=3)
+    assert alarms + sum(verdict.kind is RED for verdict in verdicts) <= 1
+
+
+def test_what_fresh_processes_do_not_show_is_in_doubt():
+    baseline, current = suite(2, 12)
+    current["case-1"] = [*slower(current["case-1"], 0.5), *current["case-1"], *current["case-1"]]
+    judged = judge_jointly(baseline, current, rules=Rule())
+    assert judged.verdicts["case-1"].kind is VerdictKind.INCONCLUSIVE
+    assert "case-1" in judged.suspects
+    assert "that disagree by" in judged.verdicts["case-1"].reason
+
+
+def test_pending_nights_are_no_reference_and_yet_prove_a_change():
+    baseline, current = suite(3, 12)
+    changed = slower(current["case-1"], 0.035)
+    once, thrice = (
+        judge_jointly(baseline, {**current, "case-1": changed}, rules=Rule(), pending={"case-1": pending})
+        for pending in ({}, {"p1": changed, "p2": changed})
+    )
+    assert kinds(once.verdicts)["case-1"] != "regressed"
+    verdict = thrice.verdicts["case-1"]
+    assert (verdict.kind, verdict.since, verdict.num_nights) == (RED, "p1", 3)
+    assert "evidence" in verdict.reason
+    disturbed = judge_jointly(
+        baseline,
+        {**current, "case-1": changed},
+        rules=Rule(),
+        pending={"case-1": {"p1": changed, "p2": changed}},
+        disturbed=("p1", "p2"),
+    )
+    assert disturbed.verdicts == once.verdicts
+
+
+def test_sessions_since_the_change_are_no_reference_though_they_were_accepted():
+    baseline, current = suite(4, 12)
+    nights = {f"n{index}": session for index, session in enumerate(baseline["case-1"])}
+    nights |= {f"n{index}": slower(current["case-1"], 0.08) for index in range(10, 14)}
+    tonight = {**current, "case-1": slower(current["case-1"], 0.08)}
+    told = judge_jointly({**baseline, "case-1": nights}, tonight, rules=Rule(), since={"case-1": "n10"})
+    verdict = told.verdicts["case-1"]
+    assert (verdict.kind, verdict.since, verdict.num_nights) == (RED, "n10", 5)
+    assert verdict.ratio == pytest.approx(1.08, abs=0.01)
+    back = judge_jointly({**baseline, "case-1": nights}, current, rules=Rule(), since={"case-1": "n10"})
+    assert back.verdicts["case-1"].kind is not RED
+
+
+def test_more_cases_in_the_run_ask_for_more_evidence():
+    baseline, current = suite(5, 12)
+    current["case-1"] = slower(current["case-1"], 0.048)
+    few, many = (judge_jointly(baseline, current, rules=Rule(), num_judged=number) for number in (None, 10**9))
+    assert few.verdicts["case-1"].kind is RED
+    assert many.verdicts["case-1"].kind is VerdictKind.INCONCLUSIVE
+    assert many.verdicts["case-1"].mde > few.verdicts["case-1"].mde
+
+
+def test_a_case_that_is_not_measured_tonight_lends_its_nights():
+    baseline, current = suite(6, 30)
+    part = {case: current[case] for case in list(current)[:2]}
+    lent = judge_jointly(baseline, part, rules=Rule()).verdicts
+    alone = judge_jointly({case: baseline[case] for case in part}, part, rules=Rule()).verdicts
+    assert lent.keys() == part.keys()
+    assert all(lent[case].mde != alone[case].mde for case in part)
+
+
+def test_groups_and_scales_are_judged_at_once():
+    """Each group has its own shift of the night, each scale its own noise law; one budget is over all of them."""
+    times, tonight = suite(7, 12)
+    rates, rate = suite(8, 12)
+    errors = {f"error-{index}": [[[0.01 * value]] for value in (1, 2, 3, 2)] for index in range(3)}
+    baseline = {**times, **{f"rate-{case}": sessions for case, sessions in rates.items()}, **errors}
+    current = {**tonight, **{f"rate-{case}": slower(session, -0.3) for case, session in rate.items()}}
+    current |= {case: [[0.02]] for case in errors} | {"error-1": [[0.5]]}
+    rules = {case: Rule(group="s") for case in times}
+    rules |= {f"rate-{case}": Rule(better="higher", group="tokens/s") for case in rates}
+    rules |= {case: Rule(scale="difference", group="%") for case in errors}
+    judged = judge_jointly(baseline, current, rules=rules)
+    found = kinds(judged.verdicts)
+    assert {case for case, kind in found.items() if kind == "regressed"} == {
+        *(c for c in rules if "rate" in c),
+        "error-1",
+    }
+    assert {group: verdict.kind.value for group, verdict in judged.suites.items()} == {
+        "s": "unchanged",
+        "tokens/s": "regressed",
+    }
+    assert judged.verdicts["error-1"].ratio == pytest.approx(0.48, abs=0.01)
+
+
+def test_above_a_factor_of_two_it_is_a_factor():
+    baseline, current = suite(9, 12)
+    current["case-1"] = slower(current["case-1"], 2.0)
+    current["case-2"] = slower(current["case-2"], -0.75)
+    verdicts = judge_jointly(baseline, current, rules=Rule()).verdicts
+    assert verdicts["case-1"].reason.startswith("3 times worse than 10 accepted sessions (95 % interval 2.9")
+    assert verdicts["case-2"].reason.startswith("3.98 times better than 10 accepted")
+
+
+def test_two_accepted_nights_before_a_change_are_no_reference():
+    baseline, current = suite(10, 3, 6)
+    names = {case: {f"n{index}": one for index, one in enumerate(sessions)} for case, sessions in baseline.items()}
+    verdict = judge_jointly(names, current, rules=Rule(), since={"case-1": "n2"}).verdicts["case-1"]
+    assert verdict.kind is VerdictKind.NO_BASELINE
+    assert verdict.reason == "2 accepted sessions on this stack; want 3 or more before n2, when it changed"
