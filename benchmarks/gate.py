@@ -2,6 +2,7 @@
 
     python benchmarks/gate.py                          # every noise, unchanged suites: alarm nights
     python benchmarks/gate.py --planted                # +2, 3, 5, 10 %, +5 % that goes after 10 nights, creep
+    python benchmarks/gate.py --oracle                 # what one could find who knows all laws, and median:5%
     python benchmarks/gate.py --noise mild --cases 30 --suites 10 --nights 60 --accepted 5
 
 Each suite is measured night after night and judged by `judge_jointly`, suspects in two fresh processes; what it says is
@@ -14,8 +15,8 @@ they are left out. Noise is night / case x night / process / within, in %:
     typical  1 / 1 / 0.6 / 2, otherwise as mild
     heavy    as typical, 3 degrees
 
-Beside it the oracle: the likelihood ratio and its CUSUM of one who knows level and law of every case, held to as many
-alarm nights (1 in 60).
+The oracle knows level, scale and law of every case and what the night did: its CUSUM of likelihood ratios for the very
+change, and the one night's p, are held to 1 alarm night in 60.
 """
 
 import argparse
@@ -215,8 +216,62 @@ def _course(name: str, size: float, num_nights: int) -> np.ndarray:
     return np.log1p(size) * ((night < FOR_NIGHTS) if name.endswith("nights") else np.ones(num_nights))
 
 
+def oracle(noise: Noise, num_cases: int, rng: np.random.Generator) -> Iterator[str]:
+    """Lines of one who knows everything, and of pytest-benchmark's median:5% against the night before."""
+    one = Noise(night=0.0, case=noise.case, process=noise.process, within=noise.within, degrees=noise.degrees)
+    strays = suite(one, 4000, 500, 0.0, rng)
+    means, level = strays.mean(axis=2), 1 / (60 * num_cases)
+    scales = np.exp(rng.normal(0, noise.spread, (len(means), 1)))
+    limit, edges = np.quantile(means, 1 - level), np.linspace(-0.25, 0.25, 2001)
+    found, _ = np.histogram(np.clip(means, -0.2499, 0.2499), edges)
+    smooth = np.convolve(found, np.hanning(61) / np.hanning(61).sum(), mode="same")
+    log_density = np.log(smooth + 1e-3)
+    for size in (0.02, 0.03, 0.05, 0.10):
+        by = np.log1p(size)
+
+        def ratio(entries, by=by):
+            at = [np.clip(np.searchsorted(edges, one / scales[:, 0]) - 1, 0, 1999) for one in (entries - by, entries)]
+            return log_density[at[0]] - log_density[at[1]]
+
+        clean = _cusum(ratio, scales * means, 0, 0.0)
+        highest = np.quantile(clean[:, 20:], 1 - level * np.mean(_run_lengths(clean)))
+        delays = _delays(_cusum(ratio, scales * means[:, :60], 22, by)[:, 22:] > highest)
+        first = np.mean(scales * means[:, :50] + by > scales * limit)
+        within = " | ".join(f"{np.mean(delays < nights):.2f}" for nights in (3, 7, 14))
+        yield f"oracle, {num_cases} cases, +{size:.0%} | {first:.2f} | {within} | {np.median(delays):.0f}"
+    singles = scales * strays[:, :, 0]
+    jumps = np.diff(singles, axis=1) > np.log(1.05)
+    alarm = np.mean([jumps[rng.choice(len(jumps), num_cases), night].any() for night in range(400)])
+    power = np.mean(np.diff(singles, axis=1) + np.log(1.05) > np.log(1.05))
+    yield f"median:5% against the night before: {alarm:.0%} of nights alarm; +5 % found in {power:.2f}"
+
+
+def _cusum(ratio, entries: np.ndarray, begins: int, by: float) -> np.ndarray:
+    total, course = np.zeros(len(entries)), np.zeros_like(entries)
+    for night in range(entries.shape[1]):
+        total = np.maximum(total + ratio(entries[:, night] + by * (night >= begins)), 0.0)
+        course[:, night] = total
+    return course
+
+
+def _run_lengths(course: np.ndarray) -> list[int]:
+    """Nights that an excursion stays near its top, so that an alarm that lasts counts once."""
+    high = course > np.quantile(course, 0.999)
+    return [int(high.sum()) / max(int((high[:, 1:] & ~high[:, :-1]).sum()), 1)]
+
+
+def _delays(red: np.ndarray) -> np.ndarray:
+    return np.where(red.any(axis=1), red.argmax(axis=1), 10**6)
+
+
 def main() -> None:
     options = _options()
+    if options.oracle:
+        for name in options.noise:
+            for num_cases in options.cases:
+                for line in oracle(NOISES[name], num_cases, np.random.default_rng(options.seed)):
+                    print(f"| {name} | {line} |", flush=True)
+        return
     if options.planted:
         print("| noise | change | the first night | within 3 | within 7 | within 14 | median delay | red later |")
         print("|-|-|-|-|-|-|-|-|")
@@ -264,6 +319,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--suites", type=int, default=2, help="one after the other (2)")
     parser.add_argument("--nights", type=int, default=60, help="of each suite (60)")
     parser.add_argument("--planted", action="store_true", help="changes from the 23rd night on")
+    parser.add_argument("--oracle", action="store_true", help="what could be found at best")
     parser.add_argument("--each", type=int, default=3, help="cases of a suite with each change (3)")
     parser.add_argument("--missing", type=float, default=0.0, help="share of case-nights that are not measured (0)")
     parser.add_argument("--disturbed", type=float, default=0.0, help="share of case-nights slowed by 5 to 20 %% (0)")

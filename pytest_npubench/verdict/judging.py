@@ -3,14 +3,15 @@
 judge(baseline, current)["case"].kind is one of
 
     no-baseline    fewer than 3 accepted sessions: never a pass by default
-    regressed      worse by more than the margin: Benjamini-Hochberg over the cases given, at level q
+    regressed      worse by more than the margin: a night that is too unlikely, or evidence of several nights
     improved       better by more than the margin, likewise
-    unchanged      a change beyond 3 % either way is ruled out (TOST)
-    inconclusive   none of these: it says what it could have detected
+    unchanged      a change beyond 3 % either way is ruled out
+    inconclusive   none of these: it says what it could have seen
     invalid        tonight's samples cannot be used
 
-How the evidence is weighed: verdict.evidence; simulated false alarms and power: docs/statistics.md. Give the cases of
-one suite and one kind of metric together: they lend each other what each knows too little of.
+How a case stands: verdict.standing, by verdict.tonight from one night (verdict.prediction) and over nights
+(verdict.evidence); simulated false alarms and delays: docs/statistics.md. Give all cases of a run together: they share
+one budget of false alarms and lend each other what each knows too little of.
 """
 
 from __future__ import annotations
@@ -48,22 +49,21 @@ def judge(
     current: Mapping[str, Session],
     *,
     margin: float = 0.01,
-    q: float = 0.05,
     better: Better = "lower",
 ) -> dict[str, Verdict]:
     """Verdicts of the cases in `current` against their accepted sessions, judged jointly.
 
     baseline: case -> sessions, oldest first (or session name -> session, which tells the gate which cases share a
     night); a session is a list of processes, a process a list of samples in any one unit. current: case -> processes
-    of this run. margin is the fraction of change that nobody minds, q the share of false alarms among the alarms.
-    better says whether lower or higher values are. A case missing from baseline has no sessions.
+    of this run. margin is the fraction of change that nobody minds. better says whether lower or higher values are. A
+    case missing from baseline has no sessions.
 
-    Verdict.ratio is current / baseline, interval its 95 % interval, mde the smallest fraction of change for the worse
-    that this gate finds in 4 of 5 runs; what a night did to all cases alike is not in them where the reason says that
-    it is taken off. Raises ConfigError for a margin, q or better that cannot be used; samples that
-    cannot be used never raise: they give `invalid` (current) or `inconclusive` (baseline).
+    Verdict.ratio is current / baseline, of the nights since the change where one was found, interval its 95 % interval,
+    mde the smallest fraction of change for the worse that one night shows in 4 of 5; what a night did to all cases
+    alike is not in them where the reason says that it is subtracted. Raises ConfigError for a margin or better that
+    cannot be used; samples that cannot be used never raise: they give `invalid` (current) or `inconclusive` (baseline).
     """
-    return dict(judge_jointly(baseline, current, rules=Rule(margin=margin, q=q, better=better)).verdicts)
+    return dict(judge_jointly(baseline, current, rules=Rule(margin=margin, better=better)).verdicts)
 
 
 def judge_jointly(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 FACTOR = 2.0  # from which on a change is written as one
 TOO_WIDE = 1.0  # an interval from which nothing can be told
 TONIGHT = "tonight"
+DOUBTFUL = 3.0  # 20 : 1
 LARGEST_LOG = 700.0
 
 
@@ -66,7 +67,7 @@ def _parts(found: Finding, rule: Rule, shift: SuiteShift | None) -> Iterator[str
         could = [percent(rule.fraction(seen)) for seen in (found.seen_tonight, soon)]
         yield f"could have seen {could[0]} tonight, {could[1]} within three nights"
         evidence, wanted = found.odds
-        if evidence > 1:
+        if evidence > DOUBTFUL and found.kind is VerdictKind.INCONCLUSIVE:
             yield f"in doubt: evidence {_odds(evidence)} that it became worse, {_odds(wanted)} is needed"
     if found.unconfirmed:
         yield "not confirmed: the fresh processes do not show it"

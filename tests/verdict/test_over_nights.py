@@ -60,7 +60,7 @@ def test_creep_is_a_step_between_then_and_now():
     assert verdicts[-1].kind is RED
 
 
-@pytest.mark.parametrize("noise", ["mild", "heavy"])
+@pytest.mark.parametrize("noise", ["mild", pytest.param("heavy", marks=pytest.mark.soak)])
 def test_unchanged_suites_do_not_alarm(noise):
     """A small cell of the table in docs/statistics.md; 5 % a night would be 24 nights."""
     verdicts, _, alarms = played([0.0] * 16, noise=noise, num_cases=20, num_accepted=5, seed=3)
