@@ -100,7 +100,8 @@ class Tonight:
         if not repeats:
             return 0.0
         nights = Nights(entries=self.table.reference, variance=np.ones_like(self.table.reference))
-        variance = refer(fit_law(nights), nights).scale_variance * self.table.units**2
+        law = fit_law(nights)
+        variance = refer(law, nights).scale_variance * self.table.units**2 * law.freedom / (law.freedom - 2)
         squares = sum(
             min(float(again.var(ddof=1) / variance[row]), LARGEST_REPEAT) * (len(again) - 1) for row, again in repeats
         )
