@@ -1,5 +1,6 @@
 """The gate night after night, fed back what it said, on suites of benchmarks/gate.py; and what it is told beside."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -167,3 +168,32 @@ def test_two_accepted_nights_before_a_change_are_no_reference():
     verdict = judge_jointly(names, current, rules=Rule(), since={"case-1": "n2"}).verdicts["case-1"]
     assert verdict.kind is VerdictKind.NO_BASELINE
     assert verdict.reason == "2 accepted sessions on this stack; want 3 or more before n2, when it changed"
+
+
+def test_what_could_have_been_seen_is_found_in_four_of_five():
+    """Planted in six cases of six suites, each by what its verdict promised: tonight, and in three nights."""
+    tonight = soon = 0
+    for seed in range(6):
+        times = np.exp(gate.suite(gate.NOISES["mild"], 30, 18, 0.0, np.random.default_rng([seed, 9])))
+        names = {f"case-{row}": row for row in range(30)}
+        baseline = {case: {str(night): [[times[row, night, 0]]] for night in range(15)} for case, row in names.items()}
+        before = judge_jointly(baseline, {case: [[times[row, 15, 0]]] for case, row in names.items()}, rules=Rule())
+        cases = list(names)[::5]
+
+        def planted(night, sizes, times=times, names=names):
+            """One process of a case, three of one that is slower."""
+            processes = {case: times[row, night, : 3 if case in sizes else 1] for case, row in names.items()}
+            return {case: [[one * (1 + sizes.get(case, 0))] for one in some] for case, some in processes.items()}
+
+        sizes = {case: before.verdicts[case].mde for case in cases}
+        found = judge_jointly(baseline, planted(15, sizes), rules=Rule()).verdicts
+        tonight += sum(found[case].kind is RED for case in cases)
+        reasons = {case: before.verdicts[case].reason for case in cases}
+        sizes = {
+            case: float(re.search(r"([\d.]+) % within three", reason)[1]) / 100 for case, reason in reasons.items()
+        }
+        pending = {case: {str(night): planted(night, sizes)[case] for night in (15, 16)} for case in cases}
+        found = judge_jointly(baseline, planted(17, sizes), rules=Rule(), pending=pending).verdicts
+        soon += sum(found[case].kind is RED for case in cases)
+    assert 22 <= tonight <= 35
+    assert 22 <= soon <= 35
