@@ -26,6 +26,7 @@ ANYWHERE = 0.01
 SMALLEST_SCALE = 1e-6  # of entries that never differ
 LEAST_SPREAD = 0.2  # of log scales over cases
 USUAL_SPREAD, USUAL_CASES = 0.5, 3.0  # what few cases are taken to differ by, as if so many had shown it
+FEW_NIGHTS = 5
 LARGEST = 1e3  # a difference of entries beyond it is none the more unlikely
 MEDIAN_DEVIATION = 1.4826  # a normal deviation over the median absolute one
 
@@ -70,18 +71,19 @@ def fit_law(nights: Nights) -> NoiseLaw:
     """From cases with 2 entries or more."""
     middle, spread = middle_and_spread(nights.entries)
     low, high = np.log(np.quantile(spread, (0.1, 0.9)))
-    scales = np.exp(np.linspace(low - 0.6, high + 0.7, NUM_SCALES))
+    doubt = 1 / (2 * max(float((counts(nights.entries) - 1).sum()), 1.0))  # the variance of the log of a deviation
+    scales = np.exp(np.linspace(low - 0.6 - 2 * np.sqrt(doubt), high + 0.7 + 2 * np.sqrt(doubt), NUM_SCALES))
     typical = float(np.median(spread))
     # evenly over quiet and restless cases, whatever their order
     rows = np.argsort(spread, kind="stable")[np.unique(np.linspace(0, len(spread) - 1, MOST_CASES).astype(int))]
     law = NoiseLaw(scales=scales, log_weights=np.zeros(NUM_SCALES), freedom=FREEDOMS[-1], typical=typical)
     levels = level_grid(middle[rows], middle[rows], spread[rows], counts(nights.entries)[rows], typical)
-    fits = [_fitted(replace(law, freedom=freedom), nights.of(rows), levels) for freedom in FREEDOMS]
+    fits = [_fitted(replace(law, freedom=freedom), nights.of(rows), levels, doubt) for freedom in FREEDOMS]
     return max(fits, key=lambda fit: fit[0])[1]
 
 
-def _fitted(law: NoiseLaw, nights: Nights, levels: FloatArray) -> tuple[float, NoiseLaw]:
-    """The log likelihood of all cases, and the law with its weights."""
+def _fitted(law: NoiseLaw, nights: Nights, levels: FloatArray, doubt: float) -> tuple[float, NoiseLaw]:
+    """The log likelihood of all cases, and the law with its weights; `doubt` is how well few nights tell its centre."""
     by_scale = log_sum(log_likelihood(law, nights, levels).sum(axis=1), axis=2)
     by_scale += np.log(levels[:, 1] - levels[:, 0])[:, None]
     positions, num_cases = np.log(law.scales), len(levels)
@@ -92,7 +94,8 @@ def _fitted(law: NoiseLaw, nights: Nights, levels: FloatArray) -> tuple[float, N
         share = (shares.sum(axis=0) + 2 * weights) / (num_cases + 2)
         centre = share @ positions
         squares = num_cases * float(share @ (positions - centre) ** 2) + USUAL_CASES * USUAL_SPREAD**2
-        spread = max(np.sqrt(squares / (num_cases + USUAL_CASES)), LEAST_SPREAD)
+        variance = squares / (num_cases + USUAL_CASES)
+        spread = max(np.sqrt(variance + variance / num_cases + doubt), LEAST_SPREAD)
         bell = np.exp(-0.5 * ((positions - centre) / spread) ** 2)
         weights = (1 - ANYWHERE) * bell / bell.sum() + ANYWHERE / NUM_SCALES
     likelihood = float(log_sum(by_scale + np.log(weights), axis=1).sum())
@@ -112,10 +115,13 @@ def log_likelihood(law: NoiseLaw, nights: Nights, levels: FloatArray, sizes: Flo
 
 
 def middle_and_spread(entries: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The median of each case and its deviation from the median absolute one; [C] each, none far below the suite's."""
+    """The median of each case and its deviation from the median absolute one, from few nights no less than the standard
+    deviation; [C] each, none far below the suite's."""
     middle, number = np.nanmedian(entries, axis=1), counts(entries)
     spread = MEDIAN_DEVIATION * np.nanmedian(np.abs(entries - middle[:, None]), axis=1)
     spread *= np.sqrt(number / np.maximum(number - 1, 1))
+    few = number <= FEW_NIGHTS
+    spread[few] = np.maximum(spread[few], np.nanstd(entries[few], axis=1, ddof=1))
     return middle, np.maximum(spread, 0.2 * np.median(spread) + SMALLEST_SCALE)
 
 
