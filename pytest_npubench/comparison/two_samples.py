@@ -27,7 +27,6 @@ import numpy as np
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.stats.checks import BoolArray, FloatArray
 from pytest_npubench.stats.margin_test import interval, one_sided_p
-from pytest_npubench.stats.moderation import fit_prior, moderated
 from pytest_npubench.verdict import Judged, Verdict, VerdictKind
 from pytest_npubench.verdict.judging import statistics_failed
 from pytest_npubench.verdict.observations import (
@@ -39,7 +38,7 @@ from pytest_npubench.verdict.observations import (
     session_entries,
 )
 from pytest_npubench.verdict.suite_shift import MEDIAN_EFFICIENCY, MIN_CASES, SuiteShift
-from pytest_npubench.verdict.weighing import Difference, Weighed
+from pytest_npubench.verdict.weighing import Weighed, difference_of
 from pytest_npubench.verdict.wording import suite_verdicts
 
 MIN_SESSIONS = 3
@@ -127,48 +126,18 @@ def weigh_two_samples(old: FloatArray, new: FloatArray, rule: Rule) -> Weighed:
     if shift is not None:
         inner_old = old - shift.nights
         inner_new = new - shift_new - (shift.tonight if taken_off else 0.0)
-    shared = 0.0 if taken_off else night_variance
-    independent = shift is not None
-    slower = _difference(inner_old, inner_new, shared, margin, independent=independent)
-    mirrored = _difference(-inner_old, -inner_new, shared, margin, independent=independent)
-    return Weighed(
-        rule=rule,
-        shift=shift,
-        taken_off=taken_off,
-        slower=slower,
-        faster=mirrored,
-    )
-
-
-def _difference(old: FloatArray, new: FloatArray, shared: float, margin: float, *, independent: bool) -> Difference:
-    """`shared` is the variance of what nights do to all cases, with that of no case's own in it."""
     num_old, num_new = (np.isfinite(side).sum(axis=1).astype(np.float64) for side in (old, new))
     freedom = num_old + num_new - 2
-    variance = (_squares(old) + _squares(new)) / freedom
-    prior = fit_prior(variance, freedom)
-    if prior is not None and not independent:  # nights that all share make the variances agree: no surer than one case
-        prior = replace(prior, learnt_from=float(freedom.max()))
-    steadied, degrees = moderated(variance, freedom, prior)
-    total, degrees = _sum_of(steadied, degrees, shared, freedom)
-    difference = np.nanmean(new, axis=1) - np.nanmean(old, axis=1)
-    error = np.sqrt(total * (1 / num_old + 1 / num_new))
-    return Difference(
-        difference=difference,
-        deviation=np.sqrt(total),
-        error=error,
-        freedom=degrees,
-        p=one_sided_p(difference, margin, error, degrees),
+    found = difference_of(
+        np.nanmean(inner_new, axis=1) - np.nanmean(inner_old, axis=1),
+        (_squares(inner_old) + _squares(inner_new)) / freedom,
+        freedom,
+        shared=0.0 if taken_off else night_variance,
+        independent=shift is not None,
         num_old=num_old,
         num_new=num_new,
     )
-
-
-def _sum_of(own: FloatArray, degrees: FloatArray, shared: float, freedom: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The sum of two variances and its degrees of freedom by Welch and Satterthwaite."""
-    if not shared:
-        return own, degrees
-    total = own + shared
-    return total, 1 / ((own / total) ** 2 / degrees + (shared / total) ** 2 / freedom)
+    return Weighed(rule=rule, shift=shift, taken_off=taken_off, found=found)
 
 
 def _shared(old: FloatArray, new: FloatArray, margin: float) -> tuple[SuiteShift | None, FloatArray, float]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.stats.checks import BoolArray, FloatArray, fraction, require
+from pytest_npubench.stats.checks import FloatArray, require
 
 
 def adjusted_p_values(p_values: npt.ArrayLike) -> FloatArray:
@@ -31,11 +31,3 @@ def adjusted_p_values(p_values: npt.ArrayLike) -> FloatArray:
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum.accumulate(scaled[::-1])[::-1]  # the last rank's is p itself, so none exceeds 1
     return adjusted
-
-
-def rejected(p_values: npt.ArrayLike, q: float) -> BoolArray:
-    """Which of the p-values, shape (m,), are rejected when a fraction q of the rejected may be false.
-
-    Raises MeasurementError as `adjusted_p_values`, ConfigError for a q outside (0, 1).
-    """
-    return adjusted_p_values(p_values) <= fraction("q", q)

@@ -222,13 +222,6 @@ def read_cases(
     return {case: cases[case] for case in rules}
 
 
-def usable(found: FloatArray | str) -> FloatArray:
-    """The entries themselves. Raises UnusableError where there are none."""
-    if isinstance(found, str):
-        raise UnusableError(found)
-    return found
-
-
 def rectangle(rows: Iterable[FloatArray]) -> FloatArray:
     """Rows of unequal length as one array, filled up with NaN."""
     rows = list(rows)

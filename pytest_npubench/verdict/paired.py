@@ -10,15 +10,11 @@ Worked number: 5 pairs, B slower by 4, 5, 6, 5, 5 %: mean 5 %, s = 0.7 %, error 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.stats.checks import FloatArray
-from pytest_npubench.stats.margin_test import one_sided_p
-from pytest_npubench.stats.moderation import fit_prior, moderated
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.judging import Judged, statistics_failed
 from pytest_npubench.verdict.observations import (
@@ -30,8 +26,8 @@ from pytest_npubench.verdict.observations import (
     rectangle,
     session_entries,
 )
-from pytest_npubench.verdict.suite_shift import SuiteShift, common_shift
-from pytest_npubench.verdict.weighing import Difference, Weighed
+from pytest_npubench.verdict.suite_shift import common_shift
+from pytest_npubench.verdict.weighing import Weighed, difference_of
 from pytest_npubench.verdict.wording import suite_verdicts, too_few_pairs
 
 MIN_PAIRS = 3
@@ -91,43 +87,18 @@ def _differences(measured: Pairs, rule: Rule) -> FloatArray:
 
 
 def weigh_pairs(entries: FloatArray, rule: Rule) -> Weighed:
-    """The evidence of differences B - A, [C, P]."""
-    num_pairs = np.isfinite(entries).sum(axis=1)
-    margin = rule.entry(rule.margin)
-    shift = common_shift(entries, margin)
-    mirrored = common_shift(-entries, margin)
-    return Weighed(
-        rule=rule,
-        shift=shift,
-        taken_off=False,
-        slower=_difference(entries, num_pairs, shift, margin),
-        faster=_difference(-entries, num_pairs, mirrored, margin),
-    )
-
-
-def _difference(
-    entries: FloatArray, num_pairs: NDArray[np.int_], shift: SuiteShift | None, margin: float
-) -> Difference:
-    """What disturbs a pair for all cases is taken out before variances are compared, and put back into the error."""
+    """The evidence of differences B - A, [C, P]. What disturbs a pair for all cases is taken out before variances are
+    compared, and put back into the error."""
+    num_pairs = np.isfinite(entries).sum(axis=1).astype(np.float64)
+    shift = common_shift(entries, rule.entry(rule.margin))
     common = shift.nights if shift else np.zeros(entries.shape[1])
-    variance, freedom = np.nanvar(entries - common, axis=1, ddof=1), num_pairs - 1.0
-    prior = fit_prior(variance, freedom)
-    if prior is not None and shift is None:  # too few cases to tell what they share: no surer than one case's own pairs
-        prior = replace(prior, learnt_from=float(freedom.max()))
-    steadied, degrees = moderated(variance, freedom, prior)
-    shared = float(common.var(ddof=1))
-    total = steadied + shared
-    # Welch-Satterthwaite: the degrees of freedom of a sum of two variances
-    scale = np.where(total > 0, total, 1.0)
-    inverse = (steadied / scale) ** 2 / degrees + (shared / scale) ** 2 / freedom
-    degrees = np.where(total > 0, 1 / np.where(inverse > 0, inverse, 1.0), degrees)
-    error, difference = np.sqrt(total / num_pairs), np.nanmean(entries, axis=1)
-    return Difference(
-        difference=difference,
-        deviation=np.sqrt(total),
-        error=error,
-        freedom=degrees,
-        p=one_sided_p(difference, margin, error, degrees),
+    found = difference_of(
+        np.nanmean(entries, axis=1),
+        np.nanvar(entries - common, axis=1, ddof=1),
+        num_pairs - 1.0,
+        shared=float(common.var(ddof=1)),
+        independent=shift is not None,
         num_old=np.full(len(entries), MANY),  # A is 0 by definition: nothing of the error is its own
-        num_new=num_pairs.astype(np.float64),
+        num_new=num_pairs,
     )
+    return Weighed(rule=rule, shift=shift, taken_off=False, found=found)

@@ -7,7 +7,7 @@ those of Benjamini and Hochberg over the cases given, with an interval beyond th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from pytest_npubench.stats.checks import FloatArray
 from pytest_npubench.stats.detectable import minimum_detectable_effect
 from pytest_npubench.stats.margin_test import interval, one_sided_p
+from pytest_npubench.stats.moderation import fit_prior, moderated
 from pytest_npubench.stats.multiple_testing import adjusted_p_values
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.observations import Rule
@@ -29,32 +30,64 @@ COVERAGE = 0.95
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """B - A for the worse, [C] each: its estimate, the standard deviation of a session, standard error, degrees of
-    freedom, p-value of being within the margin, and how many sessions either side has."""
+    freedom, and how many sessions either side has."""
 
-    difference: FloatArray
+    estimate: FloatArray
     deviation: FloatArray
     error: FloatArray
     freedom: FloatArray
-    p: FloatArray
     num_old: FloatArray
     num_new: FloatArray
+
+    def p(self, limit: float, sign: int = 1) -> FloatArray:
+        """Of being worse by no more than `limit`; better, with the sign -1."""
+        return one_sided_p(sign * self.estimate, limit, self.error, self.freedom)
+
+
+def difference_of(
+    estimate: FloatArray,
+    variance: FloatArray,
+    freedom: FloatArray,
+    *,
+    shared: float,
+    independent: bool,
+    num_old: FloatArray,
+    num_new: FloatArray,
+) -> Difference:
+    """From the variance of a session, moderated over the cases, and the variance that all cases share, which is not in
+    it. Where that is not out of it the variances agree by right, and no case is surer than by its own sessions."""
+    prior = fit_prior(variance, freedom)
+    if prior is not None and not independent:
+        prior = replace(prior, learnt_from=float(freedom.max()))
+    steadied, degrees = moderated(variance, freedom, prior)
+    total = steadied + shared
+    # Welch-Satterthwaite: the degrees of freedom of a sum of two variances
+    scale = np.where(total > 0, total, 1.0)
+    inverse = (steadied / scale) ** 2 / degrees + (shared / scale) ** 2 / freedom
+    return Difference(
+        estimate=estimate,
+        deviation=np.sqrt(total),
+        error=np.sqrt(total * (1 / num_old + 1 / num_new)),
+        freedom=np.where(total > 0, 1 / np.where(inverse > 0, inverse, 1.0), degrees),
+        num_old=num_old,
+        num_new=num_new,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weighed:
-    """Differences for the worse and, turned round, for the better, with what all cases did alike."""
+    """Differences of cases for the worse, with what all of them did alike."""
 
     rule: Rule
     shift: SuiteShift | None
     taken_off: bool
-    slower: Difference
-    faster: Difference
+    found: Difference
 
     def verdicts(self) -> Iterator[Verdict]:
         """One verdict a case, in the order given."""
-        low, high = interval(self.slower.difference, self.slower.error, self.slower.freedom, COVERAGE)
+        low, high = interval(self.found.estimate, self.found.error, self.found.freedom, COVERAGE)
         for row, kind in enumerate(self._kinds(low, high)):
-            estimate, ends = float(self.slower.difference[row]), (float(low[row]), float(high[row]))
+            estimate, ends = float(self.found.estimate[row]), (float(low[row]), float(high[row]))
             mde = self.rule.fraction(float(self._mde[row]))
             yield Verdict(
                 kind=kind,
@@ -65,8 +98,8 @@ class Weighed:
             )
 
     def _reason(self, row: int, kind: VerdictKind, ends: tuple[float, float], mde: float) -> Iterator[str]:
-        estimate = float(self.slower.difference[row])
-        yield change_with_interval(self.rule, estimate, ends, f"in B, over {counted(self.slower.num_new[row], 'pair')}")
+        estimate = float(self.found.estimate[row])
+        yield change_with_interval(self.rule, estimate, ends, f"in B, over {counted(self.found.num_new[row], 'pair')}")
         if kind in (VerdictKind.REGRESSED, VerdictKind.IMPROVED):
             p = (self._adjusted_slower if estimate >= 0 else self._adjusted_faster)[row]
             yield f"margin {percent(self.rule.margin)}, p {p:.2g} over {counted(len(self._adjusted_slower), 'case')}"
@@ -87,11 +120,11 @@ class Weighed:
 
     @cached_property
     def _adjusted_slower(self) -> FloatArray:
-        return adjusted_p_values(self.slower.p)
+        return adjusted_p_values(self.found.p(self.rule.entry(self.rule.margin)))
 
     @cached_property
     def _adjusted_faster(self) -> FloatArray:
-        return adjusted_p_values(self.faster.p)
+        return adjusted_p_values(self.found.p(self.rule.entry(self.rule.margin), -1))
 
     def _equivalence_p(self) -> FloatArray:
         """TOST: both a change for the worse and one for the better beyond the limit are ruled out.
@@ -101,25 +134,18 @@ class Weighed:
         """
         limit = self.rule.entry(EQUIVALENCE_LIMIT)
         shifts = (0.0, self.shift.tonight) if self.shift and self.taken_off else (0.0,)
-        largest: FloatArray = np.max(
-            [
-                one_sided_p(-(side.difference + sign * shift), -limit, side.error, side.freedom)
-                for shift in shifts
-                for side, sign in ((self.slower, 1), (self.faster, -1))
-            ],
-            axis=0,
-        )
-        return largest
+        moved = [replace(self.found, estimate=self.found.estimate + shift) for shift in shifts]
+        return np.max([one.p(-limit, -sign) for one in moved for sign in (1, -1)], axis=0)  # type: ignore[no-any-return]
 
     @cached_property
     def _mde(self) -> FloatArray:
         """What would be found in 4 of 5 runs, were no other case worse: Benjamini-Hochberg's first step, q / m."""
         return minimum_detectable_effect(
             margin=self.rule.entry(self.rule.margin),
-            standard_deviation=self.slower.deviation,
-            num_sessions=self.slower.num_old,
-            num_processes=self.slower.num_new,
+            standard_deviation=self.found.deviation,
+            num_sessions=self.found.num_old,
+            num_processes=self.found.num_new,
             night_share=0.0,
-            degrees_of_freedom=self.slower.freedom,
-            level=min(self.rule.q / len(self.slower.p), (1 - COVERAGE) / 2),
+            degrees_of_freedom=self.found.freedom,
+            level=min(self.rule.q / len(self.found.estimate), (1 - COVERAGE) / 2),
         )
