@@ -91,6 +91,11 @@ def mean_of(entries: FloatArray) -> FloatArray:
     return np.where(number > 0, np.nansum(entries, axis=1) / np.maximum(number, 1), np.nan)
 
 
+def first_of(entries: FloatArray) -> FloatArray:
+    """Of each row, whose entries are to the left, NaN where it has none."""
+    return entries[:, 0] if entries.shape[1] else np.full(len(entries), np.nan)
+
+
 def relative_variance(num_processes: FloatArray, process_share: float) -> FloatArray:
     """Of a mean of processes, relative to one process; NaN counts as one."""
     return 1 - process_share + process_share / np.maximum(np.nan_to_num(num_processes, nan=1.0), 1.0)

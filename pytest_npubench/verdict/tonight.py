@@ -26,7 +26,7 @@ from pytest_npubench.verdict.evidence import (
     leaning,
     tempering_of,
 )
-from pytest_npubench.verdict.night_table import NightTable, relative_variance
+from pytest_npubench.verdict.night_table import NightTable, first_of, relative_variance
 from pytest_npubench.verdict.noise_law import LARGEST, Nights, NoiseLaw, counts, fit_law
 from pytest_npubench.verdict.prediction import Reference, SuiteTail, fit_tail, refer
 
@@ -170,8 +170,10 @@ class Tonight:
     def _side(self, sign: int) -> Side:
         reference, table = self.reference, self.table
         left_out = reference.left_out[self.tells_noise]
-        left_out = left_out[np.isfinite(left_out)]
-        tail = fit_tail(left_out if sign > 0 else 1 - left_out)
+        left_out = left_out if sign > 0 else 1 - left_out
+        # what came and went is noise that the suite has: one night of each case, however long it was there
+        noise = np.append(left_out, reference.p(first_of(table.gone), sign))
+        tail = fit_tail(noise[np.isfinite(noise)])
         shown_by_all = self.shown(sign)
         p = tail.calibrated(np.nan_to_num(reference.p(shown_by_all, sign), nan=1.0))
         strayed = (reference.strays(1) | reference.strays(-1)).any(axis=1) | np.isfinite(table.gone).any(axis=1)

@@ -162,6 +162,16 @@ def test_above_a_factor_of_two_it_is_a_factor():
     assert verdicts["case-2"].reason.startswith("3.98 times better than 10 accepted")
 
 
+def test_nights_that_came_and_went_tell_how_heavy_the_tail_is():
+    """Three cases were disturbed for a night each: a fourth that is so is in doubt, where it was an alarm."""
+    baseline, current = suite(11, 12, 20)
+    gone = {f"case-{index}": {"n": slower(current[f"case-{index}"], 0.3)} for index in (2, 3, 4)}
+    current["case-1"] = slower(current["case-1"], 0.05)
+    before, after = (judge_jointly(baseline, current, rules=Rule(), gone=nights).verdicts for nights in ({}, gone))
+    assert (before["case-1"].kind, after["case-1"].kind) == (RED, VerdictKind.INCONCLUSIVE)
+    assert after["case-5"].mde > before["case-5"].mde
+
+
 def test_two_accepted_nights_before_a_change_are_no_reference():
     baseline, current = suite(10, 3, 6)
     names = {case: {f"n{index}": one for index, one in enumerate(sessions)} for case, sessions in baseline.items()}
