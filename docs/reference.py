@@ -30,7 +30,7 @@ from pytest_npubench.core.record_reader import KINDS
 from pytest_npubench.plugin import newhooks, options
 from pytest_npubench.plugin import npubench as npubench_fixture
 from pytest_npubench.plugin import npubench_case as npubench_case_fixture
-from pytest_npubench.plugin.own_case import CallableLimits
+from pytest_npubench.plugin.own_definition import CallableLimits
 
 PACKAGE = Path(suites.__file__).resolve().parents[1]
 BY_CASE = "by case"  # what a case decides when it runs

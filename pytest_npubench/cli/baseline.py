@@ -53,7 +53,14 @@ def _accept(actions: Commands) -> argparse.ArgumentParser:
         default=[],
         help="also this case, whose improvement nobody explained: SUITE/KIND/ID, ID or a pattern; may be repeated",
     )
-    parser.add_argument("--reason", metavar="TEXT", default="", help="why it improved; kept in the file")
+    parser.add_argument(
+        "--regressed",
+        metavar="CASE",
+        action="append",
+        default=[],
+        help="also this case, which is slower on purpose, with all its nights since then; may be repeated",
+    )
+    parser.add_argument("--reason", metavar="TEXT", default="", help="why it changed; kept in the file")
     parser.set_defaults(run=run_accept)
     return parser
 
@@ -137,7 +144,12 @@ def run_accept(arguments: argparse.Namespace) -> int:
     from pytest_npubench.store.journal_runs import chosen_sessions
     from pytest_npubench.store.waiting import Allowed
 
-    allowed = Allowed(answers=arguments.accept_answers, improved=tuple(arguments.improved), reason=arguments.reason)
+    allowed = Allowed(
+        answers=arguments.accept_answers,
+        improved=tuple(arguments.improved),
+        regressed=tuple(arguments.regressed),
+        reason=arguments.reason,
+    )
     journal = read_journal(arguments.journal)
     sessions = chosen_sessions(journal, arguments.session)
     accepted = accept_run(journal, sessions, arguments.baselines, allowed=allowed)

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_npubench.verdict.result import STATISTICAL
+
 AGAINST_BASELINE = frozenset({"regressed", "improved", "unchanged", "inconclusive"})
 NOT_MEASURED = "invalid"
 UNJUDGED = ("incomparable", "no-baseline")
@@ -64,6 +66,18 @@ class JudgedShare:
         (kind, reason), number = Counter(self.reasons).most_common(1)[0]
         others = f"; {len(self.reasons) - number} more for other reasons" if number < len(self.reasons) else ""
         return f"{number} of {self.num_judgeable} {kind}: {reason}{others}"
+
+
+def false_alarms(records: Iterable[Mapping[str, Any]]) -> str:
+    """What a run may be wrong in, in words; empty where it judged nothing that scatters."""
+    number = sum(
+        metric.get("gate", "ratio") in STATISTICAL and (metric.get("verdict") or {}).get("kind") in AGAINST_BASELINE
+        for record in records
+        if not record.get("resumed")
+        for metric in record["metrics"].values()
+    )
+    metrics = f"{number} metric{'' if number == 1 else 's'}"
+    return f"judged {metrics} together: one false alarm in 60 nights of such a run, or fewer" if number else ""
 
 
 def _metric_verdicts(record: Mapping[str, Any]) -> list[tuple[str, str]] | None:

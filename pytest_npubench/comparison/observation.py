@@ -1,28 +1,29 @@
 """What is compared: one metric of one case with the samples of its processes, out of a journal's case record.
 
-Many metrics of many cases are judged at once: family by family, each jointly, against sessions that were accepted.
-
-A family is what the gate may take together: metrics of one unit and direction (TTFT, TBT and end-to-end times of all
-cases), of one campaign or suite.
+All metrics of a run that scatter are judged at once, as one family with one budget of false alarms, against the
+sessions that were accepted and the nights since.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, get_args
 
 from pytest_npubench.errors import JournalError
-from pytest_npubench.store.accepted_session import NUM_WINDOW_SESSIONS, AcceptedSession, Quantity
+from pytest_npubench.store.accepted_session import AcceptedSession, Quantity
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
-from pytest_npubench.verdict import FAILING, Judged, Verdict, VerdictKind, judge_jointly
+from pytest_npubench.verdict import FAILING, Verdict, VerdictKind, judge_jointly
 from pytest_npubench.verdict.observations import Rule, Session
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, GateKind, Metric
 
 Key = tuple[str, str]
 CANARY = "canary"
 GATES = frozenset(get_args(GateKind))
+JUDGED = frozenset({VerdictKind.REGRESSED, VerdictKind.IMPROVED, VerdictKind.UNCHANGED, VerdictKind.INCONCLUSIVE})
+"""What is said of a metric that was held against accepted sessions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +52,30 @@ class Observation:
 
     @property
     def family(self) -> tuple[str, ...]:
-        """What is judged jointly: metrics of one unit, held to one margin in one way; without a unit, of one name.
+        """What a night does to all alike is looked for among metrics of one unit that are held to one margin in one
+        way; without a unit, of one name.
 
         Canaries are kept apart: kernels of milliseconds jump more than whole models do, and they are to say what the
         other cases have in common.
         """
         margin = "" if self.margin is None else f"{self.margin:g}"
         return CANARY if self.is_canary else "", self.gate or "", self.better, self.unit or self.metric, margin
+
+    def rule(self, margin: float) -> Rule:
+        """How it is judged; `margin` is the run's. Its group is the family in words, such as "s, margin 0.1"."""
+        canary, gate, better, unit, own = self.family
+        parts = (
+            f"{unit} of canary kernels" if canary else unit,
+            "" if better == "lower" else "higher is better",
+            "by difference" if gate == "difference" else "",
+            f"margin {own}" if own else "",
+        )
+        return Rule(
+            margin=margin if self.margin is None else self.margin,
+            better=self.better,
+            scale="difference" if self.gate == "difference" else "ratio",
+            group=", ".join(filter(None, parts)),
+        )
 
     @classmethod
     def of_metric(cls, case: str, digest: str, metric: Metric) -> Observation:
@@ -103,66 +121,109 @@ def of_record(record: Mapping[str, Any]) -> Iterator[Observation]:
         raise JournalError(f"case record {record.get('case')!r}: metrics that cannot be read: {error!r}") from None
 
 
-MIN_ANCHOR_SESSIONS = 3
 NamedSessions = Mapping[str, Session]
+NUM_PENDING = 24
+AHEAD = timedelta(days=1)
+"""Clocks of two machines differ by less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Night:
+    """A metric as an earlier session measured it under `key`, and what was said of it then. `since` is the session at
+    which it had changed for the worse or the better, None where it was as before."""
+
+    seen: Observation
+    session: str
+    began_at: datetime
+    key: FingerprintKey
+    kind: VerdictKind
+    since: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Accepted sessions of one metric of one case by name, oldest first; `anchor` those of long ago.
+    """What a metric of a case is held against. `sessions` are those accepted, by name, `pending` those that were
+    measured after them and not accepted, both oldest first. `changed` is the newest night where the metric is known to
+    have changed by then.
 
     `instead` is the verdict where there is nothing to compare with and the reason is known; `stack` says in what
     another stack differs that the sessions were accepted under.
     """
 
     sessions: NamedSessions = field(default_factory=dict)
-    anchor: NamedSessions = field(default_factory=dict)
+    pending: NamedSessions = field(default_factory=dict)
+    changed: Night | None = None
     instead: Verdict | None = None
     stack: tuple[str, ...] = ()
+
+    @property
+    def since(self) -> str | None:
+        """The first session, accepted or pending, of the change that is there still."""
+        if self.changed is None or self.changed.since is None:
+            return None
+        names, begin = [*self.sessions, *self.pending], self.changed.since
+        return begin if begin in names else next((name for name in names if name >= begin), None)
+
+    @property
+    def before_change(self) -> History:
+        """The accepted sessions alone, up to that change."""
+        names = list(self.sessions)
+        end = names.index(self.since) if self.since in names else len(names)
+        return History(sessions={name: self.sessions[name] for name in names[:end]})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """Verdicts by (case, metric), the cases with a suspicious metric, and the verdict of each family as a whole."""
+    """Verdicts by (case, metric), the cases with a suspicious metric, and what all metrics of a group did alike."""
 
     verdicts: Mapping[Key, Verdict]
     suspects: tuple[str, ...]
     suites: Mapping[str, Verdict]
 
 
-def judge_families(
+def judge_observations(
     observations: Iterable[Observation],
     histories: Mapping[Key, History],
     *,
     margin: float = 0.01,
-    q: float = 0.05,
+    lent: Iterable[Observation] = (),
+    num_judged: int | None = None,
 ) -> Findings:
-    """Raises ConfigError for a margin or q that cannot be used."""
+    """All metrics that scatter are one family, whatever their unit; the others are judged each by itself.
+
+    `lent` are metrics that are not judged here: what is accepted of them tells how nights of this suite differ.
+    num_judged: how many metrics the whole run judges. Raises ConfigError for a margin that cannot be used.
+    """
     verdicts: dict[Key, Verdict] = {}
-    families: dict[tuple[str, ...], dict[Key, Observation]] = {}
+    family: dict[str, Observation] = {}
     for observation in observations:
         history = histories.get(observation.key, History())
         if history.instead is not None:
             verdicts[observation.key] = history.instead
         elif observation.gate in STATISTICAL:
-            families.setdefault(observation.family, {})[observation.key] = observation
+            family[_name(observation.key)] = observation
         elif observation.gate != "none":
             verdict = judge_alone(observation, list(history.sessions.values()))
             under = f"; accepted under another stack: {', '.join(history.stack)}" if history.stack else ""
             verdicts[observation.key] = replace(verdict, reason=f"{verdict.reason}{under}")
-    suspects: dict[str, None] = {}
-    suites: dict[str, Verdict] = {}
-    for family, members in families.items():
-        judged = _judge(members, histories, margin, q)
-        keys = dict(zip(map(_name, members), members, strict=True))
-        verdicts |= {keys[name]: verdict for name, verdict in judged.verdicts.items()}
-        suspects.update(dict.fromkeys(keys[name][0] for name in judged.suspects))
-        for key, alarm in _spread_alarms(members, histories).items():
-            verdicts[key] = _with_alarm(verdicts[key], alarm)
-            suspects[key[0]] = None
-        if judged.suite is not None:
-            suites[_title(family, families)] = judged.suite
-    return Findings(verdicts=verdicts, suspects=tuple(suspects), suites=suites)
+    if not family:
+        return Findings(verdicts=verdicts, suspects=(), suites={})
+    every = {_name(one.key): one for one in lent} | family
+    of = {name: histories.get(one.key, History()) for name, one in every.items()}
+    judged = judge_jointly(
+        {name: history.sessions for name, history in of.items()},
+        {name: observation.processes for name, observation in family.items()},
+        rules={name: one.rule(margin) for name, one in every.items()},
+        pending={name: history.pending for name, history in of.items()},
+        since={name: history.since for name, history in of.items() if history.since is not None},
+        num_judged=num_judged,
+    )
+    verdicts |= {family[name].key: verdict for name, verdict in judged.verdicts.items()}
+    suspects = dict.fromkeys(family[name].case for name in judged.suspects)
+    for key, verdict in _with_spread(family.values(), histories, verdicts).items():
+        verdicts[key] = verdict
+        suspects[key[0]] = None
+    return Findings(verdicts=verdicts, suspects=tuple(suspects), suites=judged.suites)
 
 
 def judge_alone(observation: Observation, sessions: Sequence[Session]) -> Verdict:
@@ -191,66 +252,63 @@ def answer_distance(observation: Observation, sessions: Sequence[Session]) -> fl
     return distance(now, sessions[-1][0])
 
 
-def _judge(members: Mapping[Key, Observation], histories: Mapping[Key, History], margin: float, q: float) -> Judged:
-    one = next(iter(members.values()))
-    found = {key: histories.get(key, History()) for key in members}
-    return judge_jointly(
-        {_name(key): {**history.anchor, **history.sessions} for key, history in found.items()},
-        {_name(key): observation.processes for key, observation in members.items()},
-        rules=Rule(
-            margin=margin if one.margin is None else one.margin,
-            q=q,
-            better=one.better,
-            scale="difference" if one.gate == "difference" else "ratio",
-        ),
-    )
-
-
-def _spread_alarms(members: Mapping[Key, Observation], histories: Mapping[Key, History]) -> dict[Key, str]:
-    """What the samples of times and rates tell beside their better quartile."""
+def _with_spread(
+    family: Iterable[Observation], histories: Mapping[Key, History], verdicts: Mapping[Key, Verdict]
+) -> dict[Key, Verdict]:
+    """The verdicts of metrics whose samples tell something beside their better quartile. What fresh processes by
+    themselves do not show is in doubt."""
     from pytest_npubench.verdict.spread import spread_alarms
 
-    one = next(iter(members.values()))
-    if one.gate not in ("ratio", None):
-        return {}
-    accepted = {_name(key): list(histories.get(key, History()).sessions.values()) for key in members}
-    alarms = spread_alarms(accepted, {_name(key): found.processes for key, found in members.items()}, one.better)
-    return {key: alarms[_name(key)] for key in members if _name(key) in alarms}
+    groups: dict[str, dict[str, Observation]] = {}
+    for one in family:
+        if one.gate == "ratio":
+            groups.setdefault(one.rule(0.0).group, {})[_name(one.key)] = one
+    told: dict[Key, Verdict] = {}
+    for members in groups.values():
+        accepted = {name: list(histories.get(one.key, History()).sessions.values()) for name, one in members.items()}
+        better = next(iter(members.values())).better
+        together = {name: one.processes for name, one in members.items()}
+        alone = {name: one.processes[1:] or one.processes for name, one in members.items()}
+        confirmed = spread_alarms(accepted, alone, better)
+        for name, alarm in spread_alarms(accepted, together, better).items():
+            told[members[name].key] = _alarmed(verdicts[members[name].key], alarm, is_confirmed=name in confirmed)
+    return told
 
 
-def _with_alarm(verdict: Verdict, alarm: str) -> Verdict:
+def _alarmed(verdict: Verdict, alarm: str, *, is_confirmed: bool) -> Verdict:
     """Regressed also where the better quartile did not move."""
+    if verdict.kind in FAILING:
+        return verdict
     reason = f"{alarm}; its better quartile: {verdict.reason}"
-    return verdict if verdict.kind in FAILING else replace(verdict, kind=VerdictKind.REGRESSED, reason=reason)
+    if is_confirmed:
+        return replace(verdict, kind=VerdictKind.REGRESSED, reason=reason)
+    return replace(
+        verdict, kind=VerdictKind.INCONCLUSIVE, reason=f"{reason}; not confirmed: fresh processes do not show it"
+    )
 
 
 def _name(key: Key) -> str:
     return "\n".join(key)
 
 
-def _title(family: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> str:
-    """The unit, with what else tells the family from others of that unit."""
-    canary, gate, better, unit, margin = family
-    if canary:
-        return f"{unit} of canary kernels"
-    if sum(not other[0] and other[3] == unit for other in others) == 1:
-        return unit
-    return f"{unit} ({better} is better, by {gate}, margin {margin or 'of the run'})"
-
-
 def accepted_history(
-    baselines: Baselines, observation: Observation, key: FingerprintKey, across: Collection[str] = ()
+    baselines: Baselines,
+    observation: Observation,
+    key: FingerprintKey,
+    across: Collection[str] = (),
+    nights: Sequence[Night] = (),
 ) -> History:
-    """What the baselines hold for a metric of a case: the newest sessions as window, and the anchor where it is older
-    than they are.
+    """What the baselines hold for a metric of a case, and of the `nights` before this one, oldest first, those that
+    have a say beside it.
 
     Of what a model answers, which a stack is not to change, the newest session under another stack stands in where this
     one has none. Incomparable where sessions were accepted, but under another key, of another definition of the case or
-    of another quantity: the reason says which part differs. Raises ConfigError where `across` names no part of the key.
+    of another quantity, or by a clock that ran ahead: the reason says which. Raises ConfigError where `across` names no
+    part of the key.
     """
     case, metric, digest = observation.case, observation.metric, observation.digest
-    found = baselines.histories(case, key, digest=digest, across=across)
-    sessions = [session for one in found for session in one if metric in session.metrics]
+    by_key = baselines.histories(case, key, digest=digest, across=across)
+    sessions = [session for one in by_key for session in one if metric in session.metrics]
     if not sessions:
         if observation.gate in OF_ANSWERS and (other := baselines.under_other_stack(case, metric, key, digest=digest)):
             return History(sessions=_samples(other[:1], metric), stack=other[1])
@@ -258,12 +316,62 @@ def accepted_history(
     quantity = baselines.quantity(case, metric, key, digest=digest, across=across)
     if quantity is not None and (changes := quantity_changes(quantity, observation)):
         return History(instead=another_quantity(changes))
-    window = sessions[-NUM_WINDOW_SESSIONS:]
-    anchor = [session for session in sessions[: -len(window)] if session.anchor]
-    return History(
-        sessions=_samples(window, observation.metric),
-        anchor=_samples(anchor, observation.metric) if len(anchor) >= MIN_ANCHOR_SESSIONS else {},
+    if observation.gate not in STATISTICAL:
+        return History(sessions=_samples(sessions, metric))
+    if ahead := [session.session for session in sessions if is_ahead(session.began_at)]:
+        return History(instead=_from_the_future(ahead))
+    reset = baselines.reset_of(case, key)
+    usable = [
+        night
+        for night in nights
+        if (reset is None or night.began_at >= reset.time)
+        and not night.key.differences(key, across)
+        and not quantity_changes(night.seen, observation)
+        and not baselines.is_rejected(night.session)
+    ]
+    return _over_nights(sorted(sessions, key=lambda session: session.began_at), metric, usable)
+
+
+def _over_nights(accepted: Sequence[AcceptedSession], metric: str, nights: Sequence[Night]) -> History:
+    """What was measured while the metric was regressed is no reference and no night before this one, also where it was
+    accepted while that was in doubt, unless a person let it in."""
+    names = {session.session for session in accepted}
+    began = {session.session: session.began_at for session in accepted} | {one.session: one.began_at for one in nights}
+    judged = [night for night in nights if night.kind in JUDGED]
+    changed = judged[-1] if judged and judged[-1].since and judged[-1].session not in names else None
+    red = [
+        (began.get(night.since, night.began_at), night.began_at)
+        for night in judged
+        if night.since and night.kind is not VerdictKind.IMPROVED and night.session not in names
+    ]
+    begin = None if changed is None or changed.since is None else began.get(changed.since, changed.began_at)
+    went = [(first, last) for first, last in red if begin is None or last < begin]
+    left = [one for one in accepted if one.reason or not _is_within(one.began_at, went)]
+    after = min(accepted[-1].began_at, begin or accepted[-1].began_at)
+    pending = {
+        night.session: night.seen.processes
+        for night in nights
+        if night.session not in names and night.began_at >= after and not _is_within(night.began_at, went)
+    }
+    newest = list(pending)[-NUM_PENDING:]
+    return History(sessions=_samples(left, metric), pending={name: pending[name] for name in newest}, changed=changed)
+
+
+def _is_within(moment: datetime, stretches: Iterable[tuple[datetime, datetime]]) -> bool:
+    return any(first <= moment <= last for first, last in stretches)
+
+
+def is_ahead(moment: datetime) -> bool:
+    """Whether it is in the future by more than clocks differ."""
+    return moment > datetime.now(timezone.utc) + AHEAD
+
+
+def _from_the_future(sessions: Sequence[str]) -> Verdict:
+    reason = (
+        f"the accepted session {sessions[0]} began in the future by this machine's clock, which says "
+        f"{datetime.now(timezone.utc):%Y-%m-%d}: set the clock, or npubench baseline reject {sessions[0]}"
     )
+    return Verdict(kind=VerdictKind.INCOMPARABLE, reason=reason)
 
 
 def quantity_changes(old: Quantity | Observation, new: Observation) -> tuple[str, ...]:

@@ -235,8 +235,8 @@ class Campaigns:
         compared = self._workbench.regression.judge(
             cases, key, partial(self._again, members, devices, _used(members, measured))
         )
-        for unit, verdict in compared.suites.items():
-            self._workbench.note(f"{plan.key}, metrics in {unit}: {verdict.kind.value}: {verdict.reason}")
+        for note in compared.notes:
+            self._workbench.note(f"{plan.key}, {note}")
         return compared.judgements
 
     def _again(

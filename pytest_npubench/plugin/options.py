@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -171,7 +172,6 @@ OPTIONS = (
         0.01,
     ),
     Option("remeasure", "N", "measure suspects again in so many fresh processes (default 2; 0: never)", _count, 2),
-    Option("doubtful_sessions", "N", "inconclusive and worse N runs in a row is a regression (0: never)", _count, 10),
     Option("compare_across", "PART[,PART]", "compare although this part of the baseline key differs", _parts, ()),
     Option("require_judged", "FRACTION", "fail unless this share of the cases is compared with a baseline", _fraction),
     Option("other_load", "FRACTION", "share of our cores that others may use (default 0.5; 1: any)", _fraction, 0.5),
@@ -198,11 +198,22 @@ OPTIONS = (
         3600.0,
     ),
 )
+GONE = {
+    "doubtful_sessions": "the evidence of all nights together decides, and needs no number of them (docs/statistics.md)"
+}
+"""Settings that there were, and why they are none any more."""
 FLAGS = (
     ("accept", "accept this run's green cases as a baseline session, and name the others"),
     ("accept-answers", "with --npubench-accept: also where a model's answers are no longer the accepted ones"),
     ("resume", "take over what the journal holds of the same fingerprint, and measure the rest"),
 )
+
+
+class _Gone(argparse.Action):
+    """An option that there was: whoever gives it is told why it is unknown."""
+
+    def __call__(self, *_: object) -> NoReturn:
+        raise argparse.ArgumentError(self, f"is unknown by now: {GONE[self.dest.removeprefix('npubench_')]}")
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -213,6 +224,10 @@ def add_options(parser: pytest.Parser) -> None:
     for name, text in FLAGS:
         dest = f"npubench_{name.replace('-', '_')}"
         group.addoption(f"--npubench-{name}", dest=dest, action="store_true", default=False, help=text)
+    for name in GONE:
+        flag = f"--npubench-{name.replace('_', '-')}"
+        group.addoption(flag, dest=f"npubench_{name}", action=_Gone, nargs="?", help=argparse.SUPPRESS)
+        parser.addini(f"npubench_{name}", "unknown by now", default=None)
 
 
 def register_markers(config: pytest.Config) -> None:

@@ -153,6 +153,7 @@ def write_skips(reporter: Any, reports: Sequence[Any]) -> None:
 
 def write_summary(reporter: Any, session: BenchSession, records: Sequence[Record]) -> None:
     """One line a case, why, what suites say, notes, the journal's place, and last what to type next."""
+    from pytest_npubench.comparison.judged_share import false_alarms
     from pytest_npubench.reports.terminal import next_lines, render_run
 
     settings, terminal = session.settings, session.config.get_terminal_writer()
@@ -170,6 +171,8 @@ def write_summary(reporter: Any, session: BenchSession, records: Sequence[Record
                 verbosity=session.config.get_verbosity(),
             )
         )
+        if alarms := false_alarms(records):
+            reporter.write_line(alarms)
         reporter.write_line(plain(f"journal: {settings.journal}"))
     for note in session.notes:
         reporter.write_line(plain_lines(note), red=note.startswith("error"))

@@ -9,7 +9,6 @@ def test_matmul(npubench):
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +23,7 @@ from pytest_npubench.core.families import declared
 from pytest_npubench.core.measurement import Samples
 from pytest_npubench.errors import ConfigError, DeviceError, MeasurementError
 from pytest_npubench.plugin.items import DEVICES, NODE_ID, runs_again
+from pytest_npubench.plugin.own_definition import CallableLimits, own_case
 from pytest_npubench.plugin.own_families import wrong_families
 from pytest_npubench.plugin.regression import MeasuredCase
 from pytest_npubench.plugin.remeasure import measure_again
@@ -34,41 +34,6 @@ from pytest_npubench.verdict.result import CallDetail, JudgedCase, Judgement, Me
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallableLimits:
-    """What the npubench marker says: samples to take, calls to warm up with at most, calls in a sample (None: as many
-    as the clock needs), limits in seconds."""
-
-    rounds: int = 30
-    warmup: int = 20
-    iterations: int | None = None
-    max_mean_s: float | None = None
-    max_median_s: float | None = None
-
-    @classmethod
-    def from_pytest_item(cls, item: pytest.Item) -> CallableLimits:
-        """The nearest marker wins, keyword by keyword. Raises ConfigError naming an unknown keyword or wrong value."""
-        given: dict[str, Any] = {}
-        known = {field.name for field in fields(cls)}
-        for marker in reversed(list(item.iter_markers("npubench"))):
-            if marker.args or not marker.kwargs.keys() <= known:
-                wrong = ", ".join(sorted(marker.kwargs.keys() - known)) or "a positional argument"
-                raise ConfigError(
-                    f"{item.nodeid}: marker npubench does not take {wrong}; allowed: {', '.join(sorted(known))}"
-                )
-            given |= marker.kwargs
-        limits = cls(**given)
-        for name, least in (("rounds", 1), ("warmup", 2), ("iterations", 1)):
-            value = getattr(limits, name)
-            if name in given and (type(value) is not int or value < least):
-                raise ConfigError(f"{item.nodeid}: marker npubench: {name} = {value!r}; want an integer >= {least}")
-        for name in ("max_mean_s", "max_median_s"):
-            value = getattr(limits, name)
-            if value is not None and not (isinstance(value, int | float) and value > 0):
-                raise ConfigError(f"{item.nodeid}: marker npubench: {name} = {value!r}; want seconds above 0")
-        return limits
 
 
 class Measure:
@@ -115,9 +80,10 @@ class Measure:
             judgement = self._compared(_judge(samples, self._limits, timing))
         except (DeviceError, MeasurementError) as error:
             judgement = Judgement(verdict=Verdict(kind=VerdictKind.INVALID, reason=str(error)), what="one call")
+        case, digest = self._own_case()
         judged = JudgedCase(
-            case=self._case(),
-            digest=self._digest(),
+            case=case,
+            digest=digest,
             node_id=self._request.node.nodeid,
             device=", ".join(device.id for device in self._devices),
             fingerprint=fingerprint,
@@ -146,11 +112,17 @@ class Measure:
             )
 
     def _compared(self, judgement: Judgement) -> Judgement:
-        """Held against the baselines. Cases of a user's own are judged one by one, so they share the false alarms."""
-        session, case = self._session, self._case()
-        regression = replace(session.stores.regression, q=session.stores.regression.q / max(1, session.num_own_cases))
-        measured = MeasuredCase(case=case.key, digest=self._digest(), judgement=judgement)
-        return regression.judge([measured], session.devices.key(self._devices), self._again).judgements[case.key]
+        """Held against the baselines. Cases of a user's own are judged one by one."""
+        session, (case, digest) = self._session, self._own_case()
+        measured = MeasuredCase(case=case.key, digest=digest, judgement=judgement)
+        key = session.devices.key(self._devices)
+        compared = session.stores.regression.judge([measured], key, self._again)
+        for note in compared.notes:
+            session.note(note)
+        return compared.judgements[case.key]
+
+    def _own_case(self) -> tuple[Case, str]:
+        return own_case(self._request.node, self._session.hardware_name(self._devices[0]), self._limits)
 
     def _again(self, _cases: Sequence[str], _index: int) -> Mapping[Key, tuple[float, ...]]:
         """The device stays open, since arrays of the test may lie on it."""
@@ -163,23 +135,6 @@ class Measure:
             )
         test = runs_again(node, node.stash[NODE_ID])
         return measure_again(session.config, session.settings, [test], self._devices).samples
-
-    def _digest(self) -> str:
-        """A fixed number of calls in a sample is another measurement; one that was found is the clock's affair."""
-        fixed = self._limits.iterations
-        return self._case().digest(None if fixed is None else {"iterations": fixed})
-
-    def _case(self) -> Case:
-        device = self._devices[0]
-        return Case(
-            suite="own",
-            kind="callable",
-            hardware=self._session.hardware_name(device),
-            family=device.family,
-            model="callable",
-            batch_size=1,
-            axes=(("test", self._request.node.stash[NODE_ID]),),
-        )
 
 
 def _judge(samples: Samples, limits: CallableLimits, timing: CallTiming) -> Judgement:

@@ -1,16 +1,19 @@
 """Held against the baselines: every metric of a campaign's cases, jointly, with suspects measured again first.
 
-The campaign is the family: its cases share the device and the night. A suspect is measured in fresh processes before
-anybody is alarmed; where they do not show it, a regression that rests on one process is called inconclusive. Where they
-could not measure it the gate cannot look, and the regression stands.
+All that a run judges, campaign after campaign and test after test, shares one budget of false alarms. A suspect is
+measured in fresh processes before anybody is alarmed. Where they could not measure it the gate cannot look, and the
+regression stands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from pytest_npubench.comparison.earlier_nights import EarlierNights
 from pytest_npubench.comparison.observation import (
+    JUDGED,
     Findings,
     History,
     Key,
@@ -18,13 +21,12 @@ from pytest_npubench.comparison.observation import (
     accepted_history,
     answer_distance,
     is_canary,
-    judge_families,
+    judge_observations,
 )
 from pytest_npubench.comparison.other_answers import campaigns_with_other_answers, other_answers
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
-from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict import FAILING, Verdict, VerdictKind
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, Judgement, Metric
 from pytest_npubench.verdict.work import differences
@@ -41,17 +43,20 @@ WORST_FIRST = (
     VerdictKind.INVALID,  # a metric that nothing can be compared with, such as a time of 0, speaks where no other does
 )
 NUM_NAMED = 3
+CHANGED = frozenset({VerdictKind.REGRESSED, VerdictKind.IMPROVED})
+TONIGHT = "tonight"
+"""What the gate calls the session that it judges."""
 BESIDE = frozenset({"compile_s"})
 """What is no performance of a model that runs: it fails a case where it regressed, and decides nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What a comparison found. `judgements`: each case's, with a verdict for each of its metrics. `suites`: the verdict
-    on what all metrics of one unit did alike, by that unit."""
+    """What a comparison found: each case's judgement, with a verdict for each of its metrics, and in words what is said
+    of several at once or of a change that is gone."""
 
     judgements: Mapping[str, Judgement]
-    suites: Mapping[str, Verdict]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +74,15 @@ class Regression:
 
     baselines: Baselines
     margin: float
-    q: float
     across: tuple[str, ...]
     num_again: int
-    max_in_doubt: int = 0
-    earlier: Journal | None = None
-    """What the journal held before this run."""
-    run: str = ""
-    """This run's id: another of its processes may have written there before."""
+    earlier: EarlierNights = field(default_factory=EarlierNights)
+    """The nights before this run."""
+    session: str = ""
+    """This run's, by which its verdicts name it."""
+    collected: tuple[tuple[str, str], ...] = ()
+    """Case and digest of all that the run is to judge, whatever is judged at once: they share the false alarms."""
+    _lent: dict[FingerprintKey, Mapping[Observation, History]] = field(default_factory=dict)
 
     def judge(self, cases: Iterable[MeasuredCase], key: FingerprintKey, again: Again) -> Compared:
         """Hold the cases against their accepted sessions, jointly.
@@ -93,22 +99,29 @@ class Regression:
             if metric.gate != "none"
             for found in [Observation.of_metric(case.case, case.digest, metric)]
         }
-        histories = {
-            name: accepted_history(self.baselines, found, key, self.across) for name, found in observations.items()
-        }
-        findings = self._findings(observations, histories)
-        verdicts = findings.verdicts
+        histories = {name: self._history(found, key) for name, found in observations.items()}
+        findings = self._findings(observations, histories, key)
         suspects = tuple(case for case in findings.suspects if not is_canary(case))
+        trouble: Exception | None = None
         if suspects and self.num_again:
             try:
                 observations = _repeated(observations, suspects, self.num_again, again)
-                findings = self._findings(observations, histories)
-                alone = self._findings(_fresh_alone(observations), histories)
-                verdicts = _confirmed(findings.verdicts, observations, alone.suspects)
+                findings = self._findings(observations, histories, key)
             except NpubenchError as error:
-                verdicts = _confirmed(findings.verdicts, observations, (), trouble=error)
-        verdicts = {name: self._escalated(observations[name], verdict, key) for name, verdict in verdicts.items()}
-        verdicts |= {name: _of_canary(verdict) for name, verdict in verdicts.items() if is_canary(name[0])}
+                trouble = error
+        verdicts = {
+            name: self._since_when(verdict, observations[name], histories[name])
+            for name, verdict in findings.verdicts.items()
+        }
+        if suspects and self.num_again:
+            verdicts = _not_looked_at(verdicts, observations, trouble)
+        verdicts = _of_the_machine(verdicts, observations)
+        notes = [f"metrics in {group}: {suite.kind.value}: {suite.reason}" for group, suite in findings.suites.items()]
+        notes += [
+            f"{' '.join(name)}: {verdict.reason}"
+            for name, verdict in verdicts.items()
+            if histories[name].changed is not None and verdict.since is None
+        ]
         verdicts = _with_other_answers(observations, verdicts)
         distances = {
             name: distance
@@ -119,7 +132,7 @@ class Regression:
             case.case: self._with_work(case, _with_verdicts(case, observations, verdicts, distances), key)
             for case in cases
         }
-        return Compared(judgements=judgements, suites=findings.suites)
+        return Compared(judgements=judgements, notes=tuple(notes))
 
     def _with_work(self, case: MeasuredCase, judgement: Judgement, key: FingerprintKey) -> Judgement:
         """What the case did otherwise than accepted stands beside its verdict."""
@@ -129,23 +142,62 @@ class Regression:
         reason = "; ".join([judgement.verdict.reason, *differences(judgement.work, accepted)])
         return replace(judgement, verdict=replace(judgement.verdict, reason=reason))
 
-    def _escalated(self, observation: Observation, verdict: Verdict, key: FingerprintKey) -> Verdict:
-        """Inconclusive and worse for so many sessions in a row, since the case's last reset, is a regression."""
-        if not self.max_in_doubt or self.earlier is None:
-            return verdict
-        from pytest_npubench.comparison.persistence import is_in_doubt, nights_in_doubt
+    def _history(self, observation: Observation, key: FingerprintKey) -> History:
+        about = (observation.case, observation.digest, observation.metric)
+        nights = self.earlier.of(*about, self.baselines.aliases)
+        return accepted_history(self.baselines, observation, key, self.across, nights)
 
-        if not is_in_doubt(verdict, observation, self.margin):
-            return verdict
-        reset = self.baselines.reset_of(observation.case, key)
-        since = None if reset is None else reset.time
-        num_nights = 1 + nights_in_doubt(self.earlier, observation, self.margin, self.run, since)
-        reason = f"{verdict.reason}; inconclusive and worse in {num_nights} sessions in a row"
-        kind = VerdictKind.REGRESSED if num_nights >= self.max_in_doubt else verdict.kind
-        return replace(verdict, kind=kind, reason=reason) if num_nights > 1 else verdict
+    def _findings(
+        self, observations: Mapping[Key, Observation], histories: Mapping[Key, History], key: FingerprintKey
+    ) -> Findings:
+        lent = {one: history for one, history in self._all_accepted(key).items() if one.key not in observations}
+        return judge_observations(
+            observations.values(),
+            {one.key: history for one, history in lent.items()} | dict(histories),
+            margin=self.margin,
+            lent=lent,
+            num_judged=self.num_judged or None,
+        )
 
-    def _findings(self, observations: Mapping[Key, Observation], histories: Mapping[Key, History]) -> Findings:
-        return judge_families(observations.values(), histories, margin=self.margin, q=self.q)
+    @property
+    def num_judged(self) -> int:
+        """Of the metrics that the run is to judge and that scatter, those of which anything was accepted."""
+        return sum(1 for _ in self._metrics())
+
+    def _all_accepted(self, key: FingerprintKey) -> Mapping[Observation, History]:
+        """What was accepted under a key for all that the run is to judge, worked out once."""
+        if key not in self._lent:
+            found = {one: self._history(one, key) for one in self._metrics()}
+            self._lent[key] = {one: history.before_change for one, history in found.items() if history.sessions}
+        return self._lent[key]
+
+    def _metrics(self) -> Iterator[Observation]:
+        for case, digest in self.collected:
+            for metric, quantity in self.baselines.quantities(case, digest=digest).items():
+                observation = Observation(
+                    case=case,
+                    digest=digest,
+                    metric=metric,
+                    unit=quantity.unit,
+                    better=quantity.better,
+                    gate=quantity.gate or "ratio",
+                    margin=quantity.margin,
+                    processes=(),
+                )
+                if observation.gate in STATISTICAL:
+                    yield observation
+
+    def _since_when(self, verdict: Verdict, observation: Observation, history: History) -> Verdict:
+        """The verdict with the session of its change by name; without one where the change is gone."""
+        if observation.gate not in STATISTICAL or verdict.kind not in JUDGED:
+            return verdict
+        if verdict.kind in CHANGED:
+            return replace(verdict, since=self.session if verdict.since in (None, TONIGHT) else verdict.since)
+        if history.changed is None:
+            return verdict
+        what = "improvement" if history.changed.kind is VerdictKind.IMPROVED else "regression"
+        reason = f"{verdict.reason}; gone: the {what} since {history.changed.since} is no longer there"
+        return replace(verdict, since=None, reason=reason)
 
 
 def _repeated(
@@ -161,42 +213,55 @@ def _repeated(
     return found
 
 
-def _fresh_alone(observations: Mapping[Key, Observation]) -> dict[Key, Observation]:
-    """Suspects without this process's own samples, for which they were chosen; everything else as it is."""
-    return {
-        name: replace(found, processes=found.processes[1:]) if len(found.processes) > 1 else found
-        for name, found in observations.items()
-    }
-
-
-def _confirmed(
-    verdicts: Mapping[Key, Verdict],
-    observations: Mapping[Key, Observation],
-    suspects_alone: Collection[str],
-    trouble: Exception | None = None,
+def _not_looked_at(
+    verdicts: Mapping[Key, Verdict], observations: Mapping[Key, Observation], trouble: Exception | None
 ) -> dict[Key, Verdict]:
-    """A regression that the fresh processes by themselves do not make suspicious is inconclusive: however slow one
-    process was, it may have been the process. One that none of them could measure stands, and says why."""
+    """A regression that no fresh process could measure stands, and says why."""
     checked = dict(verdicts)
     for name, verdict in verdicts.items():
         observation = observations[name]
-        if verdict.kind is VerdictKind.REGRESSED and observation.gate in STATISTICAL:
-            num_fresh = len(observation.processes) - 1
-            if trouble is not None or not num_fresh:
-                why = f"could not be measured again: {trouble or 'no fresh process could measure it'}"
-                checked[name] = replace(verdict, reason=f"{verdict.reason}; {why}")
-            elif observation.case not in suspects_alone:
-                why = f"not confirmed: {num_fresh} fresh process{'es do' if num_fresh > 1 else ' does'} not show it"
-                checked[name] = replace(verdict, kind=VerdictKind.INCONCLUSIVE, reason=f"{verdict.reason}; {why}")
+        is_alone = trouble is not None or len(observation.processes) == 1
+        if verdict.kind is VerdictKind.REGRESSED and observation.gate in STATISTICAL and is_alone:
+            why = f"could not be measured again: {trouble or 'no fresh process could measure it'}"
+            checked[name] = replace(verdict, reason=f"{verdict.reason}; {why}")
     return checked
 
 
-def _of_canary(verdict: Verdict) -> Verdict:
-    """A canary alarms nobody by itself: it tells a changed device from changed software, to people and to `compare`."""
-    if verdict.kind is not VerdictKind.REGRESSED:
-        return verdict
-    reason = f"{verdict.reason}; a canary: where other cases are slower too, the device is"
-    return replace(verdict, kind=VerdictKind.INCONCLUSIVE, reason=reason)
+def _of_the_machine(verdicts: Mapping[Key, Verdict], observations: Mapping[Key, Observation]) -> dict[Key, Verdict]:
+    """Where a canary is worse at the same time, by half as much or more, a regression is the machine's: it is
+    inconclusive, and so is the canary's own, which alarms nobody by itself."""
+    worse = {
+        name: change
+        for name, verdict in verdicts.items()
+        if is_canary(name[0]) and (change := _surely_worse(verdict, observations[name])) > 0
+    }
+    canary = max(worse, key=lambda name: worse[name], default=None)
+    told = dict(verdicts)
+    for name, verdict in verdicts.items():
+        if verdict.kind is not VerdictKind.REGRESSED or observations[name].gate not in STATISTICAL:
+            continue
+        if is_canary(name[0]):
+            reason = f"{verdict.reason}; a canary: where other cases are slower too, the device is"
+        elif canary is not None and 2 * worse[canary] >= _worse_by(verdict.ratio or 1.0, observations[name]):
+            reason = f"the machine changed: the canary {canary[0]} is {worse[canary]:.1%} worse too; {verdict.reason}"
+        else:
+            continue
+        told[name] = replace(verdict, kind=VerdictKind.INCONCLUSIVE, reason=reason)
+    return told
+
+
+def _surely_worse(verdict: Verdict, observation: Observation) -> float:
+    """By how much a metric is worse where it is regressed or its interval leaves no other way; else 0."""
+    if verdict.ratio is None or verdict.interval is None:
+        return 0.0
+    is_sure = all(_worse_by(end, observation) > 0 for end in verdict.interval)
+    return _worse_by(verdict.ratio, observation) if is_sure or verdict.kind is VerdictKind.REGRESSED else 0.0
+
+
+def _worse_by(ratio: float, observation: Observation) -> float:
+    if observation.gate == "difference":
+        return ratio if observation.better == "lower" else -ratio
+    return ratio - 1 if observation.better == "lower" else 1 / ratio - 1 if ratio > 0 else math.inf
 
 
 def _with_other_answers(observations: Mapping[Key, Observation], verdicts: Mapping[Key, Verdict]) -> dict[Key, Verdict]:

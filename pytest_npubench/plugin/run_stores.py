@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from pytest_npubench.plugin.regression import Regression
     from pytest_npubench.store.journal import Journal, JournalWriter
 
-FALSE_DISCOVERY_RATE = 0.05
-
 
 class RunStores:
     """Each is opened on first use. `notes`: what is said of them below the table is appended there. `earlier`: the
@@ -29,6 +27,8 @@ class RunStores:
         self._before: Journal | None = None
         """What the journal held before this process wrote to it."""
         self.earlier = self._read_earlier()
+        self.collected: tuple[tuple[str, str], ...] = ()
+        """Case and digest of all that the run is to judge."""
         self._journal: JournalWriter | None = None
         self._regression: Regression | None = None
 
@@ -85,22 +85,25 @@ class RunStores:
     def regression(self) -> Regression:
         """What the run is held against; without baselines while suspects are measured again."""
         if self._regression is None:
+            from pytest_npubench.comparison.earlier_nights import EarlierNights
             from pytest_npubench.plugin.regression import Regression
             from pytest_npubench.store.baselines import Baselines
 
-            settings = self._settings
-            found = Baselines(directory=settings.baselines, files=())
+            settings, session = self._settings, self.journal.session
+            found, nights = Baselines(directory=settings.baselines, files=()), EarlierNights()
             if not settings.remeasuring:
                 found = Baselines.load(settings.baselines, missing_ok=settings.is_default_baselines or settings.accept)
+                if self._before is not None:
+                    nights = EarlierNights.read(self._before, run_id(self._config))
+            self._notes.extend(f"session {name} began in the future and is not used" for name in nights.from_future)
             self._regression = Regression(
                 baselines=found,
                 margin=settings.margin,
-                q=FALSE_DISCOVERY_RATE,
                 across=settings.compare_across,
                 num_again=settings.remeasure,
-                max_in_doubt=settings.doubtful_sessions,
-                earlier=self._before,
-                run=run_id(self._config),
+                earlier=nights,
+                session=session,
+                collected=self.collected,
             )
         return self._regression
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_npubench.core import hardware
-from pytest_npubench.errors import BrokenEntryError, NpubenchError
+from pytest_npubench.errors import BrokenEntryError, ConfigError, NpubenchError
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.junit_properties import properties
 from pytest_npubench.plugin.offered import faults, register_hooks
@@ -51,7 +51,6 @@ class BenchSession:
         self.num_done = 0
         self.specs = self._specs()
         self._probes: dict[str, Probe] = {}
-        self.num_own_cases = 0
         self.num_in_other_shards = 0
         self.stores = RunStores(config, settings, self.notes)
 
@@ -175,14 +174,16 @@ class BenchSession:
                 raise pytest.UsageError(plain(f"--npubench-require {name}: {reason}"))
         members: list[tuple[pytest.Item, ExpandedCase]] = []
         own_families: set[str] = set()
+        collected: dict[tuple[str, str], None] = {}
         for item in selection.items:
             expanded = expanded_case(item)
             if DEVICES in item.stash:
                 self.num_cases += 1
                 if expanded is not None:
                     members.append((item, expanded))
+                    collected[expanded.case.key, expanded.digest] = None
                 else:
-                    self.num_own_cases += 1
+                    collected |= dict.fromkeys(_own_cases(item, self))
                     own_families.add(item.stash[DEVICES][0].family)
         if own_families:
             from pytest_npubench.plugin.open_devices import limit_jax
@@ -193,6 +194,7 @@ class BenchSession:
                 from pytest_npubench.plugin.fresh_process import remove_left_over
 
                 remove_left_over()
+            self.stores.collected = tuple(collected)
             self.stores.open()
         for item, expanded in members:
             test = runs_again(item, item.stash[NODE_ID]).partition("[")[0]
@@ -279,3 +281,16 @@ class BenchSession:
         files = (settings.report, settings.markdown, settings.step_summary, settings.csv, settings.openmetrics)
         asked = settings.history or settings.accept or any(files) or settings.require_judged is not None
         return bool(asked) and not worker(self.config)
+
+
+def _own_cases(item: pytest.Item, session: BenchSession) -> list[tuple[str, str]]:
+    """The case of a test of the user's own, with its digest; none where its marker is wrong, as the test will say."""
+    from pytest_npubench.plugin.items import DEVICES
+    from pytest_npubench.plugin.own_definition import CallableLimits, own_case
+
+    try:
+        hardware = session.hardware_name(item.stash[DEVICES][0])
+        case, digest = own_case(item, hardware, CallableLimits.from_pytest_item(item))
+    except ConfigError:
+        return []
+    return [(case.key, digest)]

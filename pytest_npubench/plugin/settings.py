@@ -16,7 +16,7 @@ from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.errors import HistoryError, did_you_mean
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.items import root_of_run
-from pytest_npubench.plugin.options import DEFAULT_BASELINES, OPTIONS, Option
+from pytest_npubench.plugin.options import DEFAULT_BASELINES, GONE, OPTIONS, Option
 from pytest_npubench.processes import CHILD
 
 if sys.version_info >= (3, 11):
@@ -55,7 +55,6 @@ class Settings:
     compile_cache: Path | None
     margin: float
     remeasure: int
-    doubtful_sessions: int
     compare_across: tuple[str, ...]
     require_judged: float | None
     other_load: float
@@ -76,6 +75,9 @@ class Settings:
         """Raises pytest.UsageError naming the option or key, its value and what is allowed."""
         root, here = root_of_run(config), config.invocation_params.dir
         table = _table(root / "pyproject.toml")
+        for name in GONE:
+            if config.getini(f"npubench_{name}"):
+                raise pytest.UsageError(f"{config.inipath}: npubench_{name} is unknown by now: {GONE[name]}")
         values = {option.name: _value(option, config, table) for option in OPTIONS}
         remeasuring, child = REMEASURING in os.environ, CHILD in os.environ
         if remeasuring or child:  # samples are wanted, and nothing else
@@ -130,6 +132,8 @@ def _table(path: Path) -> Mapping[str, Any]:
     if not isinstance(table, dict):
         raise pytest.UsageError(f"{path}: [tool.npubench]: want a table, not {table!r}")
     for name in table:
+        if name in GONE:
+            raise pytest.UsageError(f"{path}: [tool.npubench] {name} is unknown by now: {GONE[name]}")
         if name not in known:
             what = f"{path}: [tool.npubench] {name} is not a setting{did_you_mean(name, known)}"
             raise pytest.UsageError(plain(f"{what} (known: {', '.join(known)})"))

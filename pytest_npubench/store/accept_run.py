@@ -31,9 +31,9 @@ from pytest_npubench.store.accepted_session import BETTER, GATES, JUDGED, Accept
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.journal_reader import Journal, Record, Session
-from pytest_npubench.store.journal_runs import check_whole, run_of
+from pytest_npubench.store.journal_runs import check_whole, run_of, worse
 from pytest_npubench.store.json_text import JsonError, take
-from pytest_npubench.store.waiting import WAITS, Allowed, Waiting, answers_changed
+from pytest_npubench.store.waiting import WAITS, Allowed, Waiting, answers_changed, changed_since
 
 # nothing that fails, and nothing that was not measured
 GREEN = frozenset({"passed", "unchanged", "improved", "no-baseline", "inconclusive", "incomparable", "unavailable"})
@@ -122,7 +122,8 @@ def accept_run(
         allowed=allowed or Allowed(),
     )
     waiting.allowed.check(records)
-    found = _sorted_out(journal, records, faults, waiting)
+    earlier = _since_changes(journal, run, [record for record in records if waiting.is_let_in(record)])
+    found = _sorted_out(journal, records, faults, waiting, earlier)
     groups = tuple(
         SessionResults(
             session=name,
@@ -134,7 +135,7 @@ def accept_run(
         for (name, key), (stack, results) in found.groups.items()
         if results
     )
-    num_green = sum(len(group.results) for group in groups)
+    num_green = sum(len(group.results) for group in groups) - len(earlier)
     if num_green + len(found.left_out) != len(records):
         raise BaselineError(
             f"journal {journal.path}: of {len(records)} cases {num_green} can be accepted and {len(found.left_out)} "
@@ -254,15 +255,42 @@ def _fault(record: Record, faults: Faults) -> str:
     return faults.get((record["session"], record.get("device"), record["case"]), NO_OUTCOME)
 
 
-def _sorted_out(journal: Journal, records: Sequence[Record], faults: Faults, waiting: Waiting) -> _Sorted:
+def _since_changes(journal: Journal, run: Sequence[Session], let_in: Sequence[Record]) -> list[Record]:
+    """The nights that enter along with cases which a person lets in: what the journal holds of them since they changed,
+    oldest first, of a case that was tried again the worst."""
+    own = {session.id for session in run}
+    begin = {_measured(record): changed_since(record) for record in let_in}
+    found: dict[tuple[object, ...], Record] = {}
+    for record in filter(_is_case, journal.records):
+        since = begin.get(_measured(record))
+        is_between = since is not None and since <= record["session"] and record["session"] not in own
+        if is_between and not record.get("resumed", False) and record["verdict"]["kind"] in {*GREEN, "regressed"}:
+            place = (record["session"], *_measured(record))
+            found[place] = worse(found.get(place), record)
+    return sorted(found.values(), key=lambda record: str(record["session"]))
+
+
+def _measured(record: Record) -> tuple[object, ...]:
+    return record["case"], record["digest"], record.get("device"), record["fingerprint"]
+
+
+def _sorted_out(
+    journal: Journal, records: Sequence[Record], faults: Faults, waiting: Waiting, earlier: Sequence[Record]
+) -> _Sorted:
     found = _Sorted({}, [])
-    names = _session_names(records)
+    sessions = {record["session"] for record in earlier}
+    whole = [record for record in journal.records if _is_case(record) and record["session"] in sessions]
+    names = session_names(records) | session_names(whole)
     fingerprint_of = cache(journal.fingerprint)
-    for record in records:
-        reason = _against(record, faults, waiting)
+    since = {_measured(record): changed_since(record) for record in records}
+    for record, reason in (
+        *((one, None) for one in earlier),
+        *((one, _against(one, faults, waiting)) for one in records),
+    ):
         if reason is None:
+            why = waiting.allowed.reason if record in earlier else waiting.reason(record)
             try:
-                place, result = _place(record), _result(record, waiting.reason(record))
+                place, result = session_place(record), _result(record, why, since[_measured(record)])
             except JsonError as error:
                 raise JournalError(f"journal {journal.path}: case record {record['case']}: {error}") from None
             stack = AcceptedStack(device=place.device, fingerprint=fingerprint_of(place.fingerprint))
@@ -280,7 +308,7 @@ def _against(record: Record, faults: Faults, waiting: Waiting) -> str | None:
     """What is against accepting a case. The test of answers that changed failed for that alone, as a rule."""
     if record.get("resumed", False):
         return RESUMED
-    if not answers_changed(record):
+    if not answers_changed(record) and not waiting.is_let_in(record):
         if not _is_green(record):
             return _red(record)
         if fault := _fault(record, faults):
@@ -296,7 +324,8 @@ def _red(record: Record) -> str:
     return f"is {record['verdict']['kind']}" + (f" ({reason})" if reason else "")
 
 
-def _place(record: Record) -> _Place:
+def session_place(record: Record) -> _Place:
+    """What measured a case, by which session_names names the baseline session."""
     return _Place(
         session=record["session"],
         device=take(record, "device", (str,)),
@@ -304,11 +333,11 @@ def _place(record: Record) -> _Place:
     )
 
 
-def _session_names(records: Iterable[Record]) -> dict[_Place, str]:
+def session_names(records: Iterable[Record]) -> dict[_Place, str]:
     """The name of the baseline session of each place; the colour of its cases does not change it."""
     measured = [record for record in records if not record.get("resumed", False)]
     known = [record for record in measured if isinstance(record.get("device"), str) and record["fingerprint"]]
-    places = list(dict.fromkeys(map(_place, known)))
+    places = list(dict.fromkeys(map(session_place, known)))
     num_places = [place.session for place in places]
     return {
         place: place.session if num_places.count(place.session) == 1 else f"{place.session}@{place.device}"
@@ -321,7 +350,7 @@ def _can_be_judged(metric: Record) -> bool:
     return metric.get("gate") != "none" and (metric.get("verdict") or {}).get("kind") != "invalid"
 
 
-def _result(record: Record, reason: str) -> CaseResult:
+def _result(record: Record, reason: str, since: str) -> CaseResult:
     metrics = take(record, "metrics", (dict,))
     return CaseResult(
         hardware=record["hardware"],
@@ -335,6 +364,7 @@ def _result(record: Record, reason: str) -> CaseResult:
         frozen=_numbers(record, "frozen"),
         work=_numbers(record, "work"),
         reason=reason,
+        since=since,
     )
 
 

@@ -31,6 +31,7 @@ from pytest_npubench.store.accepted_session import (
     began_at,
     joins_anchor,
     kept,
+    of_newest_level,
     same_samples,
     with_newest_answers,
 )
@@ -61,7 +62,8 @@ class MetricResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
     """A case to accept: its hardware, its key (suite/kind/id), the digest of what was measured, its metrics, what it
-    was held to that its first acceptance fixes, what it did, counted, and why a person accepted an improvement."""
+    was held to that its first acceptance fixes, what it did, counted, and for a case that changed, why it is accepted
+    and since which session it is at its new level."""
 
     hardware: str
     case: str
@@ -70,6 +72,7 @@ class CaseResult:
     frozen: Mapping[str, float] = field(default_factory=dict)
     work: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
+    since: str = ""
 
     @property
     def suite(self) -> str:
@@ -124,19 +127,21 @@ def with_result(
 
     `history` is what was accepted for the same measurement so far, under older names too: it decides on the anchor. A
     case whose digest changed measures something else: its sessions go, and `result` is the first of the new ones.
-    How a metric is judged is what the newest session says. Raises BaselineError where the session is there with other
-    samples, or a metric changed its unit or direction.
+    Sessions that were accepted since a change belong to its new level. How a metric is judged is what the newest
+    session says. Raises BaselineError where the session is there with other samples, or a metric changed its unit or
+    direction.
     """
     quantities = {metric.name: metric.quantity for metric in result.metrics}
     new = AcceptedSession(
         session=acceptance.session,
         accepted_at=acceptance.accepted_at,
         git_revision=acceptance.git_revision,
-        anchor=joins_anchor(history),
+        anchor=False,
         metrics={metric.name: kept_samples(metric.processes, metric.gate) for metric in result.metrics},
         work=result.work,
         reason=result.reason,
     )
+    new = replace(new, anchor=joins_anchor(of_newest_level((*history, new))[:-1]))
     frozen = _frozen(result, acceptance)
     if case is None or case.digest != result.digest:
         return BaselineCase(digest=result.digest, metrics=quantities, sessions=(new,), frozen=frozen)
@@ -147,12 +152,18 @@ def with_result(
                 raise BaselineError(f"{result.case}: the session {old.session} is accepted already, with other samples")
             return case
     quantities = {**case.metrics, **quantities}
+    sessions = tuple(_of_level(session, result, acceptance) for session in case.sessions)
     return replace(
         case,
         metrics=quantities,
-        sessions=with_newest_answers(kept((*case.sessions, new)), quantities),
+        sessions=with_newest_answers(kept((*sessions, new)), quantities),
         frozen=case.frozen or frozen,
     )
+
+
+def _of_level(session: AcceptedSession, result: CaseResult, acceptance: Acceptance) -> AcceptedSession:
+    is_since = session.is_since(result.since, acceptance.accepted_at)
+    return replace(session, reason=result.reason) if result.reason and is_since else session
 
 
 def kept_samples(processes: tuple[tuple[float, ...], ...], gate: GateKind = "ratio") -> KeptSamples:

@@ -4,12 +4,14 @@ A session's entry carries a check sum over the case's name and digest, what its 
 
 Which accepted sessions of a case are kept: a fixed anchor and a rolling window.
 
-Kept are all anchor sessions and the newest 20 others, so 25 as a rule. The anchor is the first 5 sessions accepted: a
-window alone creeps along with a creep of 0.5 % a night and never sees it, and an anchor of one session would be judged
-with that one night's luck. Once a session was accepted that is no anchor, no later one becomes an anchor by itself,
-also where an anchor session is rejected; a person may move the anchor.
+Kept are all anchor sessions and the newest 24 others, so 32 as a rule. The anchor is the first 8 sessions accepted: a
+window alone creeps along with a creep of 0.3 % a night and never sees it. Once a session was accepted that is no
+anchor, no later one becomes an anchor by itself, also where an anchor session is rejected; a person may move the
+anchor. Where a person accepted a change with a reason, nothing from before it is kept: the sessions with that reason
+are the first of a new level.
 
-Worked example: of the sessions 1 to 30, accepted in this order, 1 to 5 (anchor) and 11 to 30 (window) are kept.
+Worked example: of the sessions 1 to 40, accepted in this order, 1 to 8 (anchor) and 17 to 40 (window) are kept. Once
+a person accepts 41 and 42 for one reason, those two.
 
 What the first accepted session of a case fixed for all later ones: numbers by name, such as a rate or a limit.
 
@@ -172,6 +174,10 @@ class AcceptedSession:
     def began_at(self) -> datetime:
         return began_at(self.session, self.accepted_at)
 
+    def is_since(self, session: str, now: str) -> bool:
+        """Whether it is that session or began after it, which is of `now` where its name does not tell."""
+        return self.session.partition("@")[0] == session or self.began_at > began_at(session, now)
+
     @property
     def accepted_time(self) -> datetime:
         return datetime.fromisoformat(self.accepted_at)
@@ -227,8 +233,8 @@ def began_at(session: str, accepted_at: str) -> datetime:
     return began.replace(tzinfo=timezone.utc)
 
 
-NUM_ANCHOR_SESSIONS = 5
-NUM_WINDOW_SESSIONS = 20
+NUM_ANCHOR_SESSIONS = 8
+NUM_WINDOW_SESSIONS = 24
 
 Sessions = tuple[AcceptedSession, ...]
 
@@ -239,10 +245,20 @@ def joins_anchor(history: Sessions) -> bool:
 
 
 def kept(sessions: Sessions) -> Sessions:
-    """The anchor sessions and the newest others, in the order given."""
-    rolling = [session for session in sessions if not session.anchor][-NUM_WINDOW_SESSIONS:]
+    """Of the newest level the anchor sessions and the newest others, in the order given."""
+    level = of_newest_level(sessions)
+    rolling = [session for session in level if not session.anchor][-NUM_WINDOW_SESSIONS:]
     names = {session.session for session in rolling}
-    return tuple(session for session in sessions if session.anchor or session.session in names)
+    return tuple(session for session in level if session.anchor or session.session in names)
+
+
+def of_newest_level(sessions: Sessions) -> Sessions:
+    """The sessions from the first on that a person accepted for the newest reason; all where no person did."""
+    last = max((index for index, session in enumerate(sessions) if session.reason), default=0)
+    first = last
+    while first and sessions[last].reason and sessions[first - 1].reason == sessions[last].reason:
+        first -= 1
+    return sessions[first:] if sessions else ()
 
 
 def same_samples(

@@ -29,6 +29,7 @@ from pytest_npubench.store.accepted_session import (
     Sessions,
     began_at,
     kept,
+    of_newest_level,
     same_samples,
     with_newest_answers,
 )
@@ -132,10 +133,10 @@ def _merged_sessions(case: str, one: Sessions, other: Sessions, quantities: Mapp
             raise BaselineError(f"{case}: the session {session.session} stands in both folders, with other samples")
         # accepted twice, by two runners: it counts from the first time on
         found[session.session] = min(known, session, key=lambda entry: (entry.accepted_time, entry.git_revision or ""))
-    anchors = _anchors(one, other)
-    return tuple(
-        replace(session, anchor=session.session in anchors) for session in sorted(found.values(), key=_accepted)
-    )
+    level = of_newest_level(tuple(sorted(found.values(), key=_accepted)))
+    names = {session.session for session in level}
+    anchors = _anchors(*(tuple(entry for entry in sessions if entry.session in names) for sessions in (one, other)))
+    return tuple(replace(session, anchor=session.session in anchors) for session in level)
 
 
 def _anchors(one: Sessions, other: Sessions) -> frozenset[str]:

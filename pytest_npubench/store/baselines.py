@@ -130,6 +130,10 @@ class Baselines:
         ]
         return max(found, key=lambda one: one[0])[1] if found else None
 
+    def quantities(self, case: str, *, digest: str) -> Mapping[str, Quantity]:
+        """All metrics that anything was accepted of for the measurement, under any key."""
+        return {name: found for _, entry in self._entries(case, digest) for name, found in entry.metrics.items()}
+
     def work(self, case: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()) -> Mapping[str, float]:
         """What the case did, counted, in the newest accepted session that says so; empty where none does."""
         sessions = [session for one in self.histories(case, key, digest=digest, across=across) for session in one]
@@ -263,6 +267,9 @@ class Baselines:
             if self.aliases.latest_name(name) == latest
         ]
         return max(resets, key=lambda reset: reset.time, default=None)
+
+    def is_rejected(self, session: str) -> bool:
+        return any(session in file.rejected for file in self.files)
 
     def file_of(self, hardware: str, suite: str, key: FingerprintKey) -> BaselineFile:
         """The file of one suite on one hardware under one key; an empty one where nothing was accepted yet."""

@@ -1,9 +1,12 @@
-"""What a person lets into the baselines and nobody else: other answers of a model, improvements that nobody explained.
+"""What a person lets into the baselines and nobody else: other answers of a model, improvements that nobody explained,
+and regressions that are meant.
 
 A model whose answers changed, or are wrong, is another model: no time of its campaign enters. A case that became
 faster by more than a change of stack explains may have left work out. It enters by itself only where its model answers
-as before and where what it did, counted, is what was accepted. A level that a person let in once is explained from then
-on.
+as before and where what it did, counted, is what was accepted.
+
+What entered after a change begins a new level: the accepted sessions from the change's first night on, and nothing of
+before.
 
 Worked example: accepted sessions of 10.0 to 10.2 ms differ by 2 %. Tonight's 5.0 ms are 50 % better than 10.1 ms,
 beyond the larger of 5 % and 2 %, so the case waits. Tonight's 9.7 ms would not.
@@ -16,6 +19,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
@@ -28,39 +32,49 @@ from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.journal_reader import Record
 from pytest_npubench.store.journal_runs import RED
-from pytest_npubench.verdict.result import OF_ANSWERS
+from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL
 from pytest_npubench.verdict.work import differences
 
 if TYPE_CHECKING:
     from pytest_npubench.verdict.observations import Session
 
 EXPLAINED = 0.05  # by a newer driver or compiler
+MIN_NIGHTS = 3
 WAITS = "waits for a person"
+CHANGED = ("improved", "regressed")
+BY_ITSELF = "improved, no further than is explained"
+"""The reason that stands in the file where no person gave one."""
 OTHER_ANSWERS = "other answers: pass --accept-answers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """What a person let in: answers that changed; and improvements of cases (keys, ids, or patterns of either), with
-    the reason, which stands in the file.
+    """What a person let in: answers that changed; and improvements and regressions of cases (keys, ids, or patterns of
+    either), with the reason, which stands in the file.
 
-    Raises BaselineError where there is no reason for an improvement.
+    Raises BaselineError where there is no reason for them.
     """
 
     answers: bool = False
     improved: tuple[str, ...] = ()
+    regressed: tuple[str, ...] = ()
     reason: str = ""
 
     def __post_init__(self) -> None:
-        if self.improved and not self.reason.strip():
-            raise BaselineError("--improved needs a --reason, which stands in the file")
+        for kind in CHANGED:
+            if getattr(self, kind) and not self.reason.strip():
+                raise BaselineError(f"--{kind} needs a --reason, which stands in the file")
 
     def check(self, records: Sequence[Record]) -> None:
-        """Raises BaselineError where a name is that of no case."""
-        for wanted in self.improved:
-            if not any(_is_named(record, wanted) for record in records):
-                hint = did_you_mean(wanted, {record["case"] for record in records})
-                raise BaselineError(f"--improved {wanted}: no case of the run has that key or id{hint}")
+        """Raises BaselineError where a name is that of no case, or of none that regressed."""
+        for kind in CHANGED:
+            for wanted in getattr(self, kind):
+                named = [record for record in records if _is_named(record, wanted)]
+                if not named:
+                    hint = did_you_mean(wanted, {record["case"] for record in records})
+                    raise BaselineError(f"--{kind} {wanted}: no case of the run has that key or id{hint}")
+                if kind == "regressed" and not any(map(regressed_since, named)):
+                    raise BaselineError(f"--regressed {wanted}: no such case of the run is regressed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +98,30 @@ class Waiting:
                     return OTHER_ANSWERS
             elif kind in RED:
                 return f"is of a model whose answers are {kind}: {answers['case']}"
-        return "" if self.reason(record) else self._improvement(record)
+        if self.is_let_in(record):
+            return ""
+        since = regressed_since(record)
+        return f"is regressed since {since}" if since else self._improvement(record)
+
+    def is_let_in(self, record: Record) -> bool:
+        """Whether a person lets in a case that changed."""
+        if record["verdict"]["kind"] in RED - {"regressed"}:
+            return False
+        if regressed_since(record):
+            return any(_is_named(record, wanted) for wanted in self.allowed.regressed)
+        is_named = any(_is_named(record, wanted) for wanted in self.allowed.improved)
+        return is_named and bool(self._improvement(record))
 
     def reason(self, record: Record) -> str:
-        """Why a person lets in the improvement of a case; empty where there is none, or nobody does."""
-        is_named = any(_is_named(record, wanted) for wanted in self.allowed.improved)
-        return self.allowed.reason if is_named and self._improvement(record) else ""
+        """Why a case that changed begins a new level; empty where it does not. Without a person an improvement does
+        once it is there for MIN_NIGHTS."""
+        if self.is_let_in(record):
+            return self.allowed.reason
+        if "improved" not in map(_kind, (record.get("metrics") or {}).values()):
+            return ""
+        since, now = changed_since(record), datetime.now(timezone.utc).isoformat()
+        num_nights = 1 + sum(session.is_since(since, now) for session in self._accepted(record))
+        return BY_ITSELF if num_nights >= MIN_NIGHTS else ""
 
     def _answers_of(self, record: Record) -> list[Record]:
         about = (campaign_of(record["case"]), record.get("device"))
@@ -139,6 +171,27 @@ def answers_changed(record: Record) -> bool:
     return is_red and bool(red) and OF_ANSWERS.issuperset(red)
 
 
+def regressed_since(record: Record) -> str:
+    """The session at which a metric of the case regressed that scatters from night to night, the first of several;
+    empty where none did. A canary, and a case whose machine changed, are green and regressed all the same."""
+    return min(
+        (
+            verdict.get("since") or record["session"]
+            for metric in (record.get("metrics") or {}).values()
+            for verdict in [metric.get("verdict") or {}]
+            if metric.get("gate", "ratio") in STATISTICAL
+            and (verdict.get("kind") == "regressed" or (verdict.get("since") and verdict.get("kind") != "improved"))
+        ),
+        default="",
+    )
+
+
+def changed_since(record: Record) -> str:
+    """The session from which on a case is at another level, the first of several; this one where none is named."""
+    since = [(metric.get("verdict") or {}).get("since") for metric in (record.get("metrics") or {}).values()]
+    return min((found for found in since if found), default=str(record["session"]))
+
+
 def _is_named(record: Record, wanted: str) -> bool:
     return any(name == wanted or fnmatch.fnmatchcase(name, wanted) for name in (record["case"], record["id"]))
 
@@ -164,8 +217,7 @@ def _unexplained(name: str, metric: Mapping[str, Any], accepted: Sequence[Accept
         return f"{name} improved"
     enough = EXPLAINED if is_difference else -math.log1p(-EXPLAINED)
     gain, differ = statistics.median(before) - now, max(before) - min(before)
-    named = [level for level, session in zip(before, accepted, strict=True) if session.reason]
-    if gain <= max(enough, differ) or any(level - now <= enough for level in named):
+    if gain <= max(enough, differ):
         return ""
     by, apart = (f"{size:.3g}" if is_difference else f"{-100 * math.expm1(-size):.2g} %" for size in (gain, differ))
     return f"{name} is {by} better, where accepted sessions differ by {apart}"

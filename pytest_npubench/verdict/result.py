@@ -224,6 +224,7 @@ def _verdict_json(verdict: Verdict) -> dict[str, object]:
         "ratio": verdict.ratio,
         "interval": verdict.interval,
         "mde": verdict.mde,
+        **({} if verdict.since is None else {"since": verdict.since}),
     }
 
 
@@ -234,6 +235,7 @@ def _verdict(entry: Mapping[str, Any]) -> Verdict:
         ratio=entry.get("ratio"),
         interval=_pair(entry.get("interval")),
         mde=entry.get("mde"),
+        since=entry.get("since"),
     )
 
 

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from pytest_npubench.comparison.observation import History, Observation, accepted_history, judge_families
+from pytest_npubench.comparison.observation import History, Observation, accepted_history, judge_observations
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.store.baselines import Baselines, CaseResult, MetricResult
 from pytest_npubench.verdict import VerdictKind
@@ -44,21 +44,15 @@ def numbers(sessions):
     return [int(session[0][0]) for session in sessions.values()]
 
 
-@pytest.mark.parametrize(
-    ("accepted", "window", "anchor"),
-    [
-        (1, [1], []),
-        (20, [*range(1, 21)], []),
-        (22, [*range(3, 23)], []),  # two older ones are no anchor
-        (23, [*range(4, 24)], [1, 2, 3]),
-        (25, [*range(6, 26)], [1, 2, 3, 4, 5]),
-        (30, [*range(11, 31)], [1, 2, 3, 4, 5]),
-    ],
-)
-def test_the_newest_are_the_window_and_the_anchor_is_older(tmp_path, accepted, window, anchor):
+@pytest.mark.parametrize("accepted", [1, 25, 32, 40])
+def test_anchor_and_window_are_one_history(tmp_path, accepted):
     accept(tmp_path, range(1, accepted + 1))
     found = history(tmp_path)
-    assert (numbers(found.sessions), numbers(found.anchor), found.instead) == (window, anchor, None)
+    assert (numbers(found.sessions), found.pending, found.instead) == (
+        [*range(1, min(accepted, 8) + 1), *range(max(9, accepted - 23), accepted + 1)],
+        {},
+        None,
+    )
 
 
 def test_a_metric_that_some_sessions_lack(tmp_path):
@@ -72,7 +66,7 @@ def test_nothing_accepted_is_no_baseline(tmp_path):
     accept(tmp_path, [1])
     found = history(tmp_path, Observation(**{**_fields(observed()), "case": "buckets/profile/other"}))
     assert found == History()
-    assert judge_families([observed()], {observed().key: found}).verdicts[observed().key].kind is (
+    assert judge_observations([observed()], {observed().key: found}).verdicts[observed().key].kind is (
         VerdictKind.NO_BASELINE
     )
 
@@ -109,8 +103,7 @@ def test_across_the_newest_of_all_keys_are_the_window(tmp_path):
     accept(tmp_path, range(31, 35), NEW)
     assert numbers(history(tmp_path, key=NEW).sessions) == [31, 32, 33, 34]
     found = history(tmp_path, key=NEW, across=("driver",))
-    assert numbers(found.sessions) == [*range(15, 35)]
-    assert numbers(found.anchor) == [1, 2, 3, 4, 5]
+    assert numbers(found.sessions) == [*range(1, 35)]
 
 
 def test_across_what_is_no_part_of_the_key(tmp_path):

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from pytest_npubench.comparison.observation import Observation, accepted_history, judge_families
+from pytest_npubench.comparison.observation import Observation, accepted_history, judge_observations
 from pytest_npubench.comparison.paired_sides import compare_pairs
 from pytest_npubench.comparison.side_sources import load_side
 from pytest_npubench.comparison.upgrade import compare_sides
@@ -57,7 +57,7 @@ def observed(samples, **changes):
 
 def judged(directory, observation, key=OLD):
     history = accepted_history(Baselines.load(directory, missing_ok=True), observation, key)
-    findings = judge_families([observation], {observation.key: history})
+    findings = judge_observations([observation], {observation.key: history})
     assert (findings.suspects, findings.suites) == ((), {})
     return findings.verdicts[observation.key]
 
@@ -165,7 +165,7 @@ def a_run(directory, samples, tbt_s):
         assert ANSWERS not in cases, "answers are never measured again"
         return {(case, "tbt_s"): (tbt_s,) * 5 for case in cases}
 
-    run = Regression(baselines=Baselines.load(directory), margin=0.01, q=0.05, across=(), num_again=2)
+    run = Regression(baselines=Baselines.load(directory), margin=0.01, across=(), num_again=2)
     cases = [
         measured(
             ANSWERS, Metric(name="answer_change", unit="", value=0.0, samples=samples, gate="answers", margin=LIMIT)
@@ -220,7 +220,7 @@ def test_the_same_answers_are_no_matter_of_times(nights):
 def test_what_a_case_did_otherwise_is_told_beside_its_verdict(tmp_path):
     for number in range(4):
         accept(tmp_path, number, times(0.01 * (1 + number / 1e4)), case=PROFILE, work={"decode steps": 33.0})
-    run = Regression(baselines=Baselines.load(tmp_path), margin=0.01, q=0.05, across=(), num_again=0)
+    run = Regression(baselines=Baselines.load(tmp_path), margin=0.01, across=(), num_again=0)
 
     def reason(work, tbt_s):
         metric = Metric(name="tbt_s", unit="s", value=tbt_s, samples=(tbt_s,) * 5)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pytest_npubench.comparison.observation import accepted_history, judge_families, of_record
+from pytest_npubench.comparison.observation import accepted_history, judge_observations, of_record
 from pytest_npubench.store.accept_run import accept_run
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal import read_journal
@@ -29,7 +29,7 @@ def test_the_same_values_are_unchanged_the_next_night(tmp_path_factory, samples,
     (record,) = (record for record in journal.records if record["record"] == "case")
     (again,) = of_record(record)
     history = accepted_history(Baselines.load(folder / "baselines"), again, stack().key())
-    verdict = judge_families([again], {again.key: history}).verdicts[again.key]
+    verdict = judge_observations([again], {again.key: history}).verdicts[again.key]
     assert verdict.kind is VerdictKind.UNCHANGED
 
 
@@ -42,4 +42,4 @@ def test_the_least_change_is_one(tmp_path, better, kind):
     accept_run(journal, journal.sessions[:1], tmp_path / "baselines")
     (again,) = of_record(journal.sessions[1].records[-3])
     history = accepted_history(Baselines.load(tmp_path / "baselines"), again, stack().key())
-    assert judge_families([again], {again.key: history}).verdicts[again.key].kind is kind
+    assert judge_observations([again], {again.key: history}).verdicts[again.key].kind is kind

@@ -319,17 +319,3 @@ def test_what_hits_every_case_is_said_of_the_suite(nights, tmp_path, workers):
     text = r"fake-mini-llama-b2, metrics in s\b.*: regressed: 9 cases together are (9\.\d|10) % worse \("
     assert re.match(text, note)
     assert result.outlines.count(note) == 1
-
-
-def test_doubt_in_so_many_sessions_in_a_row_is_a_regression(nights, tmp_path):
-    only_first = changed(1.1, when="'NPUBENCH_REMEASURING' not in os.environ")
-    project = nights.after(tmp_path / "project", only_first, "alter=changed")
-    options = (*COMPARED, "--npubench-doubtful-sessions", "2", "--npubench-remeasure", "1")
-    assert project.run(*options).ret == 0
-    assert kinds(project)[SLOW_CASE] == "inconclusive"
-    result = project.run(*options)
-    assert result.ret == 1
-    (line,) = failed(result)
-    assert line.startswith(f"{SLOW_TEST} - Failed: regressed: ")
-    reason = project.cases()[SLOW_CASE]["metrics"]["ttft_s"]["verdict"]["reason"]
-    assert reason.endswith("; inconclusive and worse in 2 sessions in a row")

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -15,7 +16,7 @@ from pytest_npubench.plugin import campaigns
 from pytest_npubench.plugin.campaigns import REMEASURE_S, CampaignMember, Campaigns
 from pytest_npubench.plugin.fresh_process import OWNER as OWNER_FILE
 from pytest_npubench.plugin.fresh_process import PREFIX, again_folder, remove_left_over
-from pytest_npubench.plugin.regression import _of_canary
+from pytest_npubench.plugin.regression import _of_the_machine
 from pytest_npubench.suites.scheduling.calibration import Calibration
 from pytest_npubench.suites.scheduling.held_to import FrozenCalibration
 from pytest_npubench.verdict import Verdict, VerdictKind
@@ -35,15 +36,31 @@ def test_canaries_are_judged_among_themselves():
     assert canary.family[1:] == model.family[1:]
 
 
-@pytest.mark.parametrize("kind", list(VerdictKind))
-def test_a_canary_alarms_nobody_by_itself(kind):
-    found = _of_canary(Verdict(kind=kind, reason="13 % worse", ratio=1.13))
-    if kind is VerdictKind.REGRESSED:
-        assert found.kind is VerdictKind.INCONCLUSIVE
-        assert found.reason.startswith("13 % worse; a canary: ")
-        assert found.ratio == 1.13
-    else:
-        assert found.kind is kind
+CANARY, MODEL = ("buckets/canary/cpu-b1-copy", "m"), ("buckets/profile/cpu-b1-16", "m")
+
+
+@pytest.mark.parametrize(
+    ("kind", "interval", "is_machine"),
+    [
+        (VerdictKind.REGRESSED, (1.04, 1.08), True),
+        (VerdictKind.INCONCLUSIVE, (1.01, 1.11), True),
+        (VerdictKind.INCONCLUSIVE, (0.99, 1.13), False),
+        (VerdictKind.UNCHANGED, (0.99, 1.01), False),
+    ],
+)
+def test_a_canary_alarms_nobody_and_tells_the_machine_from_what_runs_on_it(kind, interval, is_machine):
+    verdicts = {
+        CANARY: Verdict(kind=kind, reason="6 % worse", ratio=1.06, interval=interval, since="night-9"),
+        MODEL: Verdict(kind=VerdictKind.REGRESSED, reason="10 % worse", ratio=1.10, since="night-9"),
+    }
+    seen = {name: observation(name[0]) for name in verdicts}
+    told = _of_the_machine(verdicts, seen)
+    assert told[CANARY].kind is not VerdictKind.REGRESSED
+    assert told[MODEL].kind is (VerdictKind.INCONCLUSIVE if is_machine else VerdictKind.REGRESSED)
+    assert told[MODEL].reason.startswith("the machine changed: ") is is_machine
+    assert {verdict.since for verdict in told.values()} == {"night-9"}
+    far = verdicts | {MODEL: replace(verdicts[MODEL], ratio=1.20)}
+    assert _of_the_machine(far, seen)[MODEL].kind is VerdictKind.REGRESSED
 
 
 @pytest.mark.parametrize(("again", "least_s"), [({}, REMEASURE_S), (None, 0.0)])

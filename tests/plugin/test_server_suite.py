@@ -143,7 +143,7 @@ def test_a_resumed_run_takes_the_verdict_over(project):
 def test_a_slower_server_is_a_regression_and_an_upgraded_one_compares_across_runtime_alone(project, load):
     for _ in range(3):
         assert load(StandIn(known=KNOWN), "--npubench-accept").ret == 0
-    options = ("--npubench-remeasure=0", "--npubench-doubtful-sessions=0")
+    options = ("--npubench-remeasure=0",)
     slow = KnownAnswer(ttft_s=0.6, itl_s=0.2)
     assert load(StandIn(known=slow), *options).ret == 1
     case = project.cases()[CASE]

@@ -94,7 +94,6 @@ def test_minus_one_waits_for_ever(settings):
         ("--npubench-remeasure=1.5", "want a whole number from 0 to 100"),
         ("--npubench-remeasure=-1", "want a whole number from 0 to 100"),
         ("--npubench-remeasure=twice", "want a whole number from 0 to 100"),
-        ("--npubench-doubtful-sessions=-1", "want a whole number from 0 to 100"),
         (
             "--npubench-compare-across=drivers",
             "'drivers' is no part of a key; want accelerator, device_class, driver, ",
@@ -202,3 +201,12 @@ def test_the_journal_keeps_arguments_without_secrets(given, kept):
 
 def test_settings_show_no_secret(settings):
     assert "s3cret" not in repr(settings(f"--npubench-history={URL}"))
+
+
+@pytest.mark.parametrize("given", ["argument", "ini", "table"])
+def test_a_setting_that_there_was_is_unknown_and_says_why(settings, given):
+    ini = "npubench_doubtful_sessions = 3\n" if given == "ini" else ""
+    table = "[tool.npubench]\ndoubtful_sessions = 3\n" if given == "table" else ""
+    arguments = ("--npubench-doubtful-sessions", "3") if given == "argument" else ()
+    with pytest.raises(pytest.UsageError, match=r"unknown by now: the evidence .*docs/statistics\.md"):
+        settings(*arguments, ini=ini, table=table)

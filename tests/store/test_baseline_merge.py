@@ -86,13 +86,13 @@ def test_any_two_folders_merge_to_the_same(tmp_path_factory, key, of):
     } == expected
 
 
-def test_the_oldest_five_anchors_stay_and_a_moved_one_counts(folders, key):
+def test_the_oldest_eight_anchors_stay_and_a_moved_one_counts(folders, key):
     one, other = folders
     for number in range(1, 13):
         folder = folders[number % 2]
         accept(folder, key, result((float(number),)), session=f"s{number:02}", day=number)
     merged_both_ways(one, other)
-    assert anchors(one) == [f"s{number:02}" for number in range(1, 6)]
+    assert anchors(one) == [f"s{number:02}" for number in range(1, 9)]
     move_anchor(other, newest=2)
     merged_both_ways(one, other)
     assert anchors(one) == ["s11", "s12"]

@@ -101,13 +101,13 @@ def test_the_same_session_with_other_samples_is_refused(baselines, key):
     assert path.read_bytes() == before
 
 
-def test_the_newest_twenty_and_the_anchor_of_the_first_five_are_kept(baselines, key):
-    for index in range(35):
+def test_the_newest_and_the_anchor_of_the_first_are_kept(baselines, key):
+    for index in range(40):
         baselines.accept([result((1.0 + index,))], session=f"s{index}", key=key)
-        expected = sorted({*range(min(index + 1, 5)), *range(max(index - 19, 0), index + 1)})
+        expected = sorted({*range(min(index + 1, 8)), *range(max(index - 23, 0), index + 1)})
         assert sessions(baselines.directory, key) == [[[1.0 + number]] for number in expected]
         anchor = anchor_sessions(Baselines.load(baselines.directory), CASE, "tbt_s", key, digest="d1")
-        assert anchor == [[[1.0 + number]] for number in range(min(index + 1, 5))]
+        assert anchor == [[[1.0 + number]] for number in range(min(index + 1, 8))]
 
 
 def test_a_clock_that_goes_back_does_not_displace_the_anchor(baselines, key):

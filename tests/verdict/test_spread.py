@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pytest_npubench.comparison.observation import History, Observation, judge_families
+from pytest_npubench.comparison.observation import History, Observation, judge_observations
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.spread import spread_alarms
 
@@ -90,7 +90,7 @@ def test_an_alarm_is_a_suspect_and_regressed_where_the_quartile_is_unchanged():
             processes=(samples,),
         )
         history = History(sessions={str(index): [night] for index, night in enumerate(nights[:5])})
-        found = judge_families([seen], {seen.key: history})
+        found = judge_observations([seen], {seen.key: history})
         assert found.verdicts[seen.key].kind is kind
         assert found.suspects == suspects
     assert found.verdicts[seen.key].reason.startswith("its median is 2")

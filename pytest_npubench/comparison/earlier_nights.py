@@ -1,0 +1,79 @@
+"""The nights before this one, as a journal has them: what was measured and what was said of it.
+
+That a metric is regressed since some night is stored nowhere else: whoever has the journal and the baselines works out
+the same. A session that began in the future, by a clock that runs ahead, is not used and is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+
+from pytest_npubench.comparison.observation import Night, is_ahead, of_record
+from pytest_npubench.store.accept_run import session_names, session_place
+from pytest_npubench.store.accepted_session import began_at
+from pytest_npubench.store.aliases import Aliases
+from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.journal_reader import Journal, Record
+from pytest_npubench.store.journal_runs import worse
+from pytest_npubench.verdict import FAILING, VerdictKind
+
+Measured = tuple[str, str, str]
+"""Case, digest and metric."""
+UNUSED = {kind.value for kind in FAILING - {VerdictKind.REGRESSED}}
+"""What may hold compile time, or what others did on the machine, is no night."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierNights:
+    """`nights`: of each metric, in the order that they began. `from_future` names the sessions that are not used."""
+
+    nights: Mapping[Measured, tuple[Night, ...]] = field(default_factory=dict)
+    from_future: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, journal: Journal, but_run: str) -> EarlierNights:
+        """All nights of a journal but those of the run `but_run`; of a case that was tried again the try that counts.
+
+        Raises JournalError where a record cannot be used.
+        """
+        began = {
+            session.id: began_at(session.id, session.header["started_at"].replace("Z", "+00:00"))
+            for session in journal.sessions
+            if (session.run or session.id) != but_run
+        }
+        ahead = tuple(session for session, moment in began.items() if is_ahead(moment))
+        records = [
+            record
+            for record in journal.records
+            if record["record"] == "case" and record["session"] in began and record["session"] not in ahead
+        ]
+        names = session_names(records)
+        counted: dict[tuple[str, str, str], Record] = {}
+        for record in records:
+            if record["fingerprint"] and not record.get("resumed"):
+                place = (names[session_place(record)], record["case"], record["digest"])
+                counted[place] = worse(counted.get(place), record)
+        key_of = cache(lambda digest: journal.fingerprint(digest).key())
+        nights: dict[Measured, list[Night]] = {}
+        for (session, _, _), record in sorted(counted.items(), key=lambda item: began[item[1]["session"]]):
+            for night in _nights(record, session, began[record["session"]], key_of(record["fingerprint"])):
+                nights.setdefault((night.seen.case, night.seen.digest, night.seen.metric), []).append(night)
+        return cls(nights={name: tuple(found) for name, found in nights.items()}, from_future=ahead)
+
+    def of(self, case: str, digest: str, metric: str, aliases: Aliases) -> tuple[Night, ...]:
+        """Those of a metric, under all names that its case had."""
+        found = [night for name, of in aliases.names(case, digest) for night in self.nights.get((name, of, metric), ())]
+        return tuple(sorted(found, key=lambda night: night.began_at))
+
+
+def _nights(record: Record, session: str, began: datetime, key: FingerprintKey) -> Iterator[Night]:
+    if record["verdict"]["kind"] in UNUSED:
+        return
+    for seen in of_record(record):
+        told = record["metrics"][seen.metric].get("verdict")
+        if told and told["kind"] != VerdictKind.INVALID.value:
+            kind = VerdictKind(told["kind"])
+            yield Night(seen=seen, session=session, began_at=began, key=key, kind=kind, since=told.get("since"))
