@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 
 from pytest_npubench.comparison.earlier_nights import EarlierNights
 from pytest_npubench.comparison.observation import (
-    JUDGED,
     Findings,
     History,
     Key,
@@ -109,19 +108,13 @@ class Regression:
                 findings = self._findings(observations, histories, key)
             except NpubenchError as error:
                 trouble = error
-        verdicts = {
-            name: self._since_when(verdict, observations[name], histories[name])
-            for name, verdict in findings.verdicts.items()
-        }
+        gone = [name for name, verdict in findings.verdicts.items() if verdict.since and verdict.kind not in CHANGED]
+        verdicts = {name: self._since_when(verdict, observations[name]) for name, verdict in findings.verdicts.items()}
         if suspects and self.num_again:
             verdicts = _not_looked_at(verdicts, observations, trouble)
         verdicts = _of_the_machine(verdicts, observations)
         notes = [f"metrics in {group}: {suite.kind.value}: {suite.reason}" for group, suite in findings.suites.items()]
-        notes += [
-            f"{' '.join(name)}: {verdict.reason}"
-            for name, verdict in verdicts.items()
-            if histories[name].changed is not None and verdict.since is None
-        ]
+        notes += [f"{' '.join(name)}: {verdicts[name].reason}" for name in gone]
         verdicts = _with_other_answers(observations, verdicts)
         distances = {
             name: distance
@@ -187,17 +180,11 @@ class Regression:
                 if observation.gate in STATISTICAL:
                     yield observation
 
-    def _since_when(self, verdict: Verdict, observation: Observation, history: History) -> Verdict:
-        """The verdict with the session of its change by name; without one where the change is gone."""
-        if observation.gate not in STATISTICAL or verdict.kind not in JUDGED:
-            return verdict
-        if verdict.kind in CHANGED:
-            return replace(verdict, since=self.session if verdict.since in (None, TONIGHT) else verdict.since)
-        if history.changed is None:
-            return verdict
-        what = "improvement" if history.changed.kind is VerdictKind.IMPROVED else "regression"
-        reason = f"{verdict.reason}; gone: the {what} since {history.changed.since} is no longer there"
-        return replace(verdict, since=None, reason=reason)
+    def _since_when(self, verdict: Verdict, observation: Observation) -> Verdict:
+        """The verdict with the session of its change by name; without one where that change is gone."""
+        if observation.gate not in STATISTICAL or verdict.kind not in CHANGED:
+            return replace(verdict, since=None)
+        return replace(verdict, since=self.session if verdict.since in (None, TONIGHT) else verdict.since)
 
 
 def _repeated(
