@@ -15,7 +15,7 @@ from pytest_npubench.comparison.observation import Night, is_ahead, of_record
 from pytest_npubench.store.accept_run import session_names, session_place
 from pytest_npubench.store.accepted_session import began_at
 from pytest_npubench.store.aliases import Aliases
-from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal_reader import Journal, Record
 from pytest_npubench.store.journal_runs import worse
 from pytest_npubench.verdict import FAILING, VerdictKind
@@ -56,10 +56,10 @@ class EarlierNights:
             if record["fingerprint"] and not record.get("resumed"):
                 place = (names[session_place(record)], record["case"], record["digest"])
                 counted[place] = worse(counted.get(place), record)
-        key_of = cache(lambda digest: journal.fingerprint(digest).key())
+        stack_of = cache(journal.fingerprint)
         nights: dict[Measured, list[Night]] = {}
         for (session, _, _), record in sorted(counted.items(), key=lambda item: began[item[1]["session"]]):
-            for night in _nights(record, session, began[record["session"]], key_of(record["fingerprint"])):
+            for night in _nights(record, session, began[record["session"]], stack_of(record["fingerprint"])):
                 nights.setdefault((night.seen.case, night.seen.digest, night.seen.metric), []).append(night)
         return cls(nights={name: tuple(found) for name, found in nights.items()}, from_future=ahead)
 
@@ -69,11 +69,11 @@ class EarlierNights:
         return tuple(sorted(found, key=lambda night: night.began_at))
 
 
-def _nights(record: Record, session: str, began: datetime, key: FingerprintKey) -> Iterator[Night]:
+def _nights(record: Record, session: str, began: datetime, stack: Fingerprint) -> Iterator[Night]:
     if record["verdict"]["kind"] in UNUSED:
         return
     for seen in of_record(record):
         told = record["metrics"][seen.metric].get("verdict")
         if told and told["kind"] != VerdictKind.INVALID.value:
             kind = VerdictKind(told["kind"])
-            yield Night(seen=seen, session=session, began_at=began, key=key, kind=kind, since=told.get("since"))
+            yield Night(seen=seen, session=session, began_at=began, stack=stack, kind=kind, since=told.get("since"))

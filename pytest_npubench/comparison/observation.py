@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from pytest_npubench.errors import JournalError
 from pytest_npubench.store.accepted_session import AcceptedSession, Quantity
 from pytest_npubench.store.baselines import Baselines
-from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.verdict import FAILING, Verdict, VerdictKind, judge_jointly
 from pytest_npubench.verdict.observations import Rule, Session
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, GateKind, Metric
@@ -129,13 +129,13 @@ AHEAD = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Night:
-    """A metric as an earlier session measured it under `key`, and what was said of it then. `since` is the session at
-    which it had changed for the worse or the better, None where it was as before."""
+    """A metric as an earlier session measured it, and what was said of it then. `since` is the session at which it had
+    changed for the worse or the better, None where it was as before."""
 
     seen: Observation
     session: str
     began_at: datetime
-    key: FingerprintKey
+    stack: Fingerprint
     kind: VerdictKind
     since: str | None
 
@@ -143,8 +143,8 @@ class Night:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """What a metric of a case is held against. `sessions` are those accepted, by name, `pending` those that were
-    measured after them and not accepted, both oldest first. `changed` is the newest night where the metric is known to
-    have changed by then.
+    measured after them and not accepted, both oldest first; `stacks` what measured nights of either. `changed` is the
+    newest night where the metric is known to have changed by then.
 
     `instead` is the verdict where there is nothing to compare with and the reason is known; `stack` says in what
     another stack differs that the sessions were accepted under.
@@ -152,6 +152,7 @@ class History:
 
     sessions: NamedSessions = field(default_factory=dict)
     pending: NamedSessions = field(default_factory=dict)
+    stacks: Mapping[str, Fingerprint] = field(default_factory=dict)
     changed: Night | None = None
     instead: Verdict | None = None
     stack: tuple[str, ...] = ()
@@ -325,7 +326,7 @@ def accepted_history(
         night
         for night in nights
         if (reset is None or night.began_at >= reset.time)
-        and not night.key.differences(key, across)
+        and not night.stack.key().differences(key, across)
         and not quantity_changes(night.seen, observation)
         and not baselines.is_rejected(night.session)
     ]

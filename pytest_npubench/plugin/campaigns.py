@@ -231,10 +231,9 @@ class Campaigns:
             )
             for member in members
         ]
-        key = self._fingerprints[devices, plan.framework].key()
-        compared = self._workbench.regression.judge(
-            cases, key, partial(self._again, members, devices, _used(members, measured))
-        )
+        stack = self._fingerprints[devices, plan.framework]
+        again = partial(self._again, members, devices, _used(members, measured))
+        compared = self._workbench.regression.judge(cases, stack.key(), again, stack=stack)
         for note in compared.notes:
             self._workbench.note(f"{plan.key}, {note}")
         return compared.judgements

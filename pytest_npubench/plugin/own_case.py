@@ -115,8 +115,8 @@ class Measure:
         """Held against the baselines. Cases of a user's own are judged one by one."""
         session, (case, digest) = self._session, self._own_case()
         measured = MeasuredCase(case=case.key, digest=digest, judgement=judgement)
-        key = session.devices.key(self._devices)
-        compared = session.stores.regression.judge([measured], key, self._again)
+        stack = session.devices.fingerprint(self._devices)
+        compared = session.stores.regression.judge([measured], stack.key(), self._again, stack=stack)
         for note in compared.notes:
             session.note(note)
         return compared.judgements[case.key]

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pytest_npubench.comparison.change_origin import day_of, origin
 from pytest_npubench.comparison.earlier_nights import EarlierNights
 from pytest_npubench.comparison.observation import (
     Findings,
@@ -25,7 +26,7 @@ from pytest_npubench.comparison.observation import (
 from pytest_npubench.comparison.other_answers import campaigns_with_other_answers, other_answers
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.store.baselines import Baselines
-from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.verdict import FAILING, Verdict, VerdictKind
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, Judgement, Metric
 from pytest_npubench.verdict.work import differences
@@ -83,8 +84,10 @@ class Regression:
     """Case and digest of all that the run is to judge, whatever is judged at once: they share the false alarms."""
     _lent: dict[FingerprintKey, Mapping[Observation, History]] = field(default_factory=dict)
 
-    def judge(self, cases: Iterable[MeasuredCase], key: FingerprintKey, again: Again) -> Compared:
-        """Hold the cases against their accepted sessions, jointly.
+    def judge(
+        self, cases: Iterable[MeasuredCase], key: FingerprintKey, again: Again, *, stack: Fingerprint | None = None
+    ) -> Compared:
+        """Hold the cases against their accepted sessions, jointly. `stack` is all of what the key is a part of.
 
         `again(cases, index)` measures cases in the fresh process of that index and returns samples by (case, metric);
         it raises NpubenchError where it cannot. Raises ConfigError where `across` names no part of the key.
@@ -109,7 +112,10 @@ class Regression:
             except NpubenchError as error:
                 trouble = error
         gone = [name for name, verdict in findings.verdicts.items() if verdict.since and verdict.kind not in CHANGED]
-        verdicts = {name: self._since_when(verdict, observations[name]) for name, verdict in findings.verdicts.items()}
+        verdicts = {
+            name: self._since_when(verdict, observations[name], histories[name], stack)
+            for name, verdict in findings.verdicts.items()
+        }
         if suspects and self.num_again:
             verdicts = _not_looked_at(verdicts, observations, trouble)
         verdicts = _of_the_machine(verdicts, observations)
@@ -180,11 +186,26 @@ class Regression:
                 if observation.gate in STATISTICAL:
                     yield observation
 
-    def _since_when(self, verdict: Verdict, observation: Observation) -> Verdict:
-        """The verdict with the session of its change by name; without one where that change is gone."""
-        if observation.gate not in STATISTICAL or verdict.kind not in CHANGED:
-            return replace(verdict, since=None)
-        return replace(verdict, since=self.session if verdict.since in (None, TONIGHT) else verdict.since)
+    def _since_when(
+        self, verdict: Verdict, observation: Observation, history: History, stack: Fingerprint | None
+    ) -> Verdict:
+        """The verdict with the session of its change by name, and what that night ran on otherwise than the one before;
+        without a session where that change is gone."""
+        if observation.gate not in STATISTICAL or (verdict.since is None and verdict.kind not in CHANGED):
+            return verdict
+        since = self.session if verdict.since in (None, TONIGHT) else verdict.since
+        reason = verdict.reason.replace(since, day_of(since)) if since else verdict.reason
+        if verdict.kind not in CHANGED:
+            return replace(verdict, since=None, reason=reason)
+        names = [*history.sessions, *history.pending, self.session]
+        first = names.index(since) if since in names else 0
+        stacks = [stack if name == self.session else self._stack_of(name, history) for name in names[first - 1 :][:2]]
+        if first and stacks[0] is not None and stacks[1] is not None:
+            reason = f"{reason}; {origin(stacks[0], stacks[1])}"
+        return replace(verdict, since=since, reason=reason)
+
+    def _stack_of(self, session: str, history: History) -> Fingerprint | None:
+        return history.stacks.get(session) or self.baselines.stack_of(session)
 
 
 def _repeated(

@@ -36,7 +36,7 @@ from pytest_npubench.store.baseline_format import (
     write_aliases,
     write_baseline_file,
 )
-from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.store.json_text import JsonError, Time
 
 __all__ = ["Baselines", "CaseResult", "MetricResult"]
@@ -267,6 +267,11 @@ class Baselines:
             if self.aliases.latest_name(name) == latest
         ]
         return max(resets, key=lambda reset: reset.time, default=None)
+
+    def stack_of(self, session: str) -> Fingerprint | None:
+        """What measured an accepted session, where a file says so."""
+        found = (file.stacks[session].fingerprint for file in self.files if session in file.stacks)
+        return next(found, None)
 
     def is_rejected(self, session: str) -> bool:
         return any(session in file.rejected for file in self.files)

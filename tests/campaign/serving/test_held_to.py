@@ -119,7 +119,7 @@ def device(monkeypatch, make_bench):
                 MeasuredCase(case=one.case.key, digest=one.digest, judgement=within_limits(one, measured, known))
                 for one in cases
             ]
-            regression = Regression(baselines=baselines, margin=0.01, q=0.05, across=across, num_again=0)
+            regression = Regression(baselines=baselines, margin=0.01, across=across, num_again=0)
             judged = regression.judge(within, key, lambda suspects, index: {}).judgements
             number = next(self.numbers)
             if accept:
