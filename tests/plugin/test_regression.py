@@ -233,7 +233,7 @@ def test_what_only_the_first_process_saw_is_no_alarm(nights, tmp_path):
     assert set(found.values()) == {"unchanged"}
     metrics = project.cases()[SLOW_CASE]["metrics"]
     for name in TIMES:
-        assert "; measured in 3 processes that disagree by " in metrics[name]["verdict"]["reason"]
+        assert "; measured in 3 processes" in metrics[name]["verdict"]["reason"]
     medians = [sorted(samples)[len(samples) // 2] for samples in metrics["ttft_s"]["processes"]]
     assert medians == pytest.approx([4.8e-3, 3.2e-3, 3.2e-3], rel=0.02)
 
