@@ -143,8 +143,8 @@ class Night:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """What a metric of a case is held against. `sessions` are those accepted, by name, `pending` those that were
-    measured after them and not accepted, both oldest first; `stacks` what measured nights of either. `changed` is the
-    newest night where the metric is known to have changed by then.
+    measured after them and not accepted, both oldest first; `gone` those of changes that went; `stacks` what measured
+    nights of either. `changed` is the newest night where the metric is known to have changed by then.
 
     `instead` is the verdict where there is nothing to compare with and the reason is known; `stack` says in what
     another stack differs that the sessions were accepted under.
@@ -152,6 +152,7 @@ class History:
 
     sessions: NamedSessions = field(default_factory=dict)
     pending: NamedSessions = field(default_factory=dict)
+    gone: NamedSessions = field(default_factory=dict)
     stacks: Mapping[str, Fingerprint] = field(default_factory=dict)
     changed: Night | None = None
     instead: Verdict | None = None
@@ -216,6 +217,7 @@ def judge_observations(
         {name: observation.processes for name, observation in family.items()},
         rules={name: one.rule(margin) for name, one in every.items()},
         pending={name: history.pending for name, history in of.items()},
+        gone={name: history.gone for name, history in of.items()},
         since={name: history.since for name, history in of.items() if history.since is not None},
         num_judged=num_judged,
     )
@@ -348,14 +350,22 @@ def _over_nights(accepted: Sequence[AcceptedSession], metric: str, nights: Seque
     begin = None if changed is None or changed.since is None else began.get(changed.since, changed.began_at)
     went = [(first, last) for first, last in red if begin is None or last < begin]
     left = [one for one in accepted if one.reason or not _is_within(one.began_at, went)]
+    gone = {night.session: night.seen.processes for night in nights if _is_within(night.began_at, went)}
     after = min(accepted[-1].began_at, begin or accepted[-1].began_at)
     pending = {
         night.session: night.seen.processes
         for night in nights
-        if night.session not in names and night.began_at >= after and not _is_within(night.began_at, went)
+        if night.session not in {*names, *gone} and night.began_at >= after
     }
     newest = list(pending)[-NUM_PENDING:]
-    return History(sessions=_samples(left, metric), pending={name: pending[name] for name in newest}, changed=changed)
+    kept = {session.session for session in left}
+    return History(
+        sessions=_samples(left, metric),
+        pending={name: pending[name] for name in newest},
+        gone={name: samples for name, samples in gone.items() if name not in kept},
+        stacks={night.session: night.stack for night in nights},
+        changed=changed,
+    )
 
 
 def _is_within(moment: datetime, stretches: Iterable[tuple[datetime, datetime]]) -> bool:

@@ -71,7 +71,7 @@ def reset(directory: Path, cases: Collection[str], *, reason: str, hardware: Col
 
     `cases` are case keys, ids, short names, or patterns of keys (`buckets/profile/*-bucket128`); `hardware` narrows
     them to its folders. The reason stands in each file that held the case, with the date: sessions that began before
-    are not accepted for it any more, and their doubts do not count. Raises BaselineError where no file knows a case, or
+    are not accepted for it any more, and are no nights of it. Raises BaselineError where no file knows a case, or
     there is no reason.
     """
     if not reason.strip():
