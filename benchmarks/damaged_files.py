@@ -21,16 +21,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from pytest_npubench.campaign.sharding import known_durations
 from pytest_npubench.campaign.watch import Watched
 from pytest_npubench.cli.profile_source import profile_from_journal
+from pytest_npubench.comparison.earlier_nights import EarlierNights
 from pytest_npubench.comparison.journal_sessions import journal_sessions
-from pytest_npubench.comparison.observation import Observation
-from pytest_npubench.comparison.persistence import nights_in_doubt
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.reports.html import render_html
 from pytest_npubench.store.accept_run import accept_run
@@ -300,17 +298,6 @@ def alter_value(records: list[Any], chance: random.Random) -> None:
 def used_by_all(path: Path, folder: Path) -> None:
     """Whatever uses a journal. Raises what that raises, but for the project's own errors of single consumers."""
     journal = read_journal(path)
-    observation = Observation(
-        case="buckets/profile/h200-tiny-b4-bucket1",
-        digest="5d41402abc4b",
-        metric="tbt_s",
-        unit="s",
-        better="lower",
-        gate="ratio",
-        margin=None,
-        processes=((0.002,),),
-    )
-    since = datetime(2026, 11, 1, tzinfo=timezone.utc)
     cases = [record for record in journal.records if record["record"] == "case"]
     for use in (
         lambda: accept_run(journal, chosen_sessions(journal, None), folder / "baselines"),
@@ -319,7 +306,7 @@ def used_by_all(path: Path, folder: Path) -> None:
         lambda: [judgement_from_json(record) for record in journal.cases(STACK.digest()).values()],
         lambda: [Watched.from_json(record) for record in journal.records if record["record"] == "round"],
         lambda: known_durations(journal),
-        lambda: nights_in_doubt(journal, observation, 0.01, "another", since),
+        lambda: EarlierNights.read(journal, "another"),
         lambda: render_html(cases, journal, shown),
         lambda: upload_journal(str(folder / "history.db"), journal),
     ):

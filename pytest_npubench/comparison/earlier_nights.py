@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import cache
 
 from pytest_npubench.comparison.observation import Night, is_ahead, of_record
+from pytest_npubench.errors import JournalError
 from pytest_npubench.store.accept_run import session_names, session_place
 from pytest_npubench.store.accepted_session import began_at
 from pytest_npubench.store.aliases import Aliases
@@ -39,6 +40,15 @@ class EarlierNights:
 
         Raises JournalError where a record cannot be used.
         """
+        try:
+            return cls._read(journal, but_run)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise JournalError(
+                f"journal {journal.path}: a record of an earlier night cannot be read: {error!r}"
+            ) from None
+
+    @classmethod
+    def _read(cls, journal: Journal, but_run: str) -> EarlierNights:
         began = {
             session.id: began_at(session.id, session.header["started_at"].replace("Z", "+00:00"))
             for session in journal.sessions
