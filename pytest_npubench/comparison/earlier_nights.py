@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 
-from pytest_npubench.comparison.observation import Night, is_ahead, of_record
+from pytest_npubench.comparison.observation import Night, of_record
 from pytest_npubench.errors import JournalError
 from pytest_npubench.store.accept_run import session_names, session_place
-from pytest_npubench.store.accepted_session import began_at
+from pytest_npubench.store.accepted_session import began_at, is_ahead
 from pytest_npubench.store.aliases import Aliases
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal_reader import Journal, Record

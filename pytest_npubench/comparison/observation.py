@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any, Literal, get_args
 
 from pytest_npubench.errors import JournalError
-from pytest_npubench.store.accepted_session import AcceptedSession, Quantity
+from pytest_npubench.store.accepted_session import AcceptedSession, Quantity, is_ahead
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.verdict import FAILING, Verdict, VerdictKind, judge_jointly
@@ -123,8 +123,6 @@ def of_record(record: Mapping[str, Any]) -> Iterator[Observation]:
 
 NamedSessions = Mapping[str, Session]
 NUM_PENDING = 24
-AHEAD = timedelta(days=1)
-"""Clocks of two machines differ by less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,11 +368,6 @@ def _over_nights(accepted: Sequence[AcceptedSession], metric: str, nights: Seque
 
 def _is_within(moment: datetime, stretches: Iterable[tuple[datetime, datetime]]) -> bool:
     return any(first <= moment <= last for first, last in stretches)
-
-
-def is_ahead(moment: datetime) -> bool:
-    """Whether it is in the future by more than clocks differ."""
-    return moment > datetime.now(timezone.utc) + AHEAD
 
 
 def _from_the_future(sessions: Sequence[str]) -> Verdict:

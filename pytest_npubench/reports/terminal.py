@@ -31,6 +31,7 @@ from pytest_npubench.reports.run_rows import (
     run_rows,
     worst_first,
 )
+from pytest_npubench.store.waiting import regressed_since
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import Cases
 from pytest_npubench.verdict.result import CallDetail
@@ -153,6 +154,10 @@ def next_lines(
     steps = {"show": (f"npubench show {place} --case {quote(worst.name)}", "one case in full; -v for all")}
     if VerdictKind.NO_BASELINE in kinds:
         steps["accept"] = (f"npubench baseline accept {place}", "later runs are held to this one")
+    red = (record for record in records if record["verdict"]["kind"] == "regressed" and regressed_since(record))
+    if (meant := next(red, None)) is not None:
+        named = f"--regressed {quote(meant['case'])} --reason TEXT"
+        steps["regressed"] = (f"npubench baseline accept {place} {named}", "slower on purpose")
     steps["report"] = (f"npubench report {place} -o report.html", "the same with charts")
     found = [step for name, step in steps.items() if name not in done]
     longest = max(len(command) for command, _ in found)

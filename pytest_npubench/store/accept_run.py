@@ -27,7 +27,7 @@ from pytest_npubench.core.record_reader import JSON, WrongEntryError
 from pytest_npubench.errors import BaselineError, JournalError, RunNotAcceptedError
 from pytest_npubench.plain_text import plain
 from pytest_npubench.store.acceptance import CaseResult, MetricResult, SessionResults
-from pytest_npubench.store.accepted_session import BETTER, GATES, JUDGED, AcceptedStack
+from pytest_npubench.store.accepted_session import BETTER, GATES, JUDGED, AcceptedStack, began_at, is_ahead
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.journal_reader import Journal, Record, Session
@@ -42,6 +42,7 @@ ENDINGS = {2: "interrupted", 3: "an internal error", 4: "a usage error", 5: "no 
 NUM_ON_ONE_LINE = 3
 RESUMED = "was taken over from an earlier run"
 NOT_JUDGEABLE = "has no metric to judge by"
+UNKNOWN = "0001-01-01T00:00:00+00:00"
 NO_OUTCOME = "was measured by a test whose outcome is not on record"
 
 
@@ -308,6 +309,8 @@ def _against(record: Record, faults: Faults, waiting: Waiting) -> str | None:
     """What is against accepting a case. The test of answers that changed failed for that alone, as a rule."""
     if record.get("resumed", False):
         return RESUMED
+    if is_ahead(began_at(record["session"], UNKNOWN)):
+        return f"is of the session {record['session']}, which began in the future by this machine's clock"
     if not answers_changed(record) and not waiting.is_let_in(record):
         if not _is_green(record):
             return _red(record)

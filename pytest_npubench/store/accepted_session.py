@@ -27,7 +27,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Annotated, Any, get_args
 
 import msgspec
@@ -231,6 +231,15 @@ def began_at(session: str, accepted_at: str) -> datetime:
     except ValueError:
         return datetime.fromisoformat(accepted_at)
     return began.replace(tzinfo=timezone.utc)
+
+
+AHEAD = timedelta(days=1)
+"""Clocks of two machines differ by less."""
+
+
+def is_ahead(moment: datetime) -> bool:
+    """Whether it is in the future by more than clocks differ."""
+    return moment > datetime.now(timezone.utc) + AHEAD
 
 
 NUM_ANCHOR_SESSIONS = 8

@@ -561,3 +561,77 @@ def test_a_counter_that_became_nothing_waits(write, accepted, path, directory):
     loaded = metric(0, unit="B", gate="exact", **judged("improved", 0.0))
     write(lambda digest: case(digest, kind="improved", metrics={"loaded": loaded}))
     assert "waits for a person: loaded improved; " in left_out(path, directory)[""]
+
+
+def regressed(tbt_s, since, **about):
+    verdict = {"kind": "regressed", "reason": "it is slower", "ratio": tbt_s / 0.01, "since": since}
+    metrics = {"tbt_s": {**metric(tbt_s, tbt_s), "verdict": verdict}}
+    return lambda digest: case(digest, kind="regressed", metrics=metrics, **about)
+
+
+RED_NIGHTS = ("20260102T000000-a", "20260103T000000-b", "20260104T000000-c")
+
+
+@pytest.fixture
+def red(write, accepted, monkeypatch):
+    """Three nights that regressed behind three accepted ones, each a day of its own; `since` is the first of them."""
+    names = iter(("20260101T000000-x", "20260101T000001-y", "20260101T000002-z", *RED_NIGHTS))
+    monkeypatch.setattr("pytest_npubench.store.journal.new_id", lambda: next(names))
+    for night in steady():
+        accepted(night)
+    for _ in RED_NIGHTS:
+        other = lambda digest: case(digest, key=OTHER)  # noqa: E731
+        write(regressed(0.02, RED_NIGHTS[0]), other, end={**END, "exit_status": 1})
+
+
+@pytest.mark.usefixtures("red")
+def test_a_person_lets_in_a_regression_with_all_its_nights(path, directory):
+    assert left_out(path, directory)[CASE].startswith("is regressed")
+    assert num_sessions(directory) == 3
+    allowed = Allowed(regressed=("cpu-tiny-b4-bucket128",), reason="exact attention")
+    done = accept(path, directory, allowed=allowed)
+    assert (done.num_cases, done.left_out) == (2, ())
+    (file,) = Baselines.load(directory).files
+    assert [(one.session, one.reason) for one in file.cases[CASE].sessions] == [
+        (session, "exact attention") for session in RED_NIGHTS
+    ]
+    assert [one.session for one in file.cases[OTHER].sessions] == [RED_NIGHTS[-1]]
+
+
+@pytest.mark.usefixtures("red")
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        ({"regressed": (OTHER,), "reason": "x"}, f"--regressed {OTHER}: no such case of the run is regressed"),
+        ({"regressed": (CASE,), "reason": " "}, "--regressed needs a --reason"),
+    ],
+)
+def test_what_did_not_regress_or_has_no_reason_is_refused(path, directory, about, words):
+    with pytest.raises(BaselineError, match=words):
+        accept(path, directory, allowed=Allowed(**about))
+
+
+def test_a_case_that_is_slower_as_its_machine_is_does_not_enter(write, accepted, path, directory):
+    for night in steady():
+        accepted(night)
+    told = {"kind": "inconclusive", "reason": "the machine changed", "ratio": 2.0, "since": "20260102T000000-a"}
+    metrics = {"tbt_s": {**metric(0.02, 0.02), "verdict": told}}
+    write(lambda digest: case(digest, kind="inconclusive", metrics=metrics), lambda digest: case(digest, key=OTHER))
+    assert left_out(path, directory) == {CASE: "is regressed since 20260102T000000-a"}
+
+
+def test_an_improvement_begins_a_new_level_on_its_third_night(accepted, directory, monkeypatch):
+    names = iter(("20260101T000000-x", "20260101T000001-y", "20260101T000002-z", *RED_NIGHTS))
+    monkeypatch.setattr("pytest_npubench.store.journal.new_id", lambda: next(names))
+    for night in steady():
+        accepted(night)
+    told = judged("improved", 0.97) | {"verdict": {"kind": "improved", "reason": "", "since": RED_NIGHTS[0]}}
+    for number in (4, 5, 3):
+        accepted(lambda digest: case(digest, kind="improved", metrics={"tbt_s": metric(0.0097, 0.0097, **told)}))
+        assert num_sessions(directory) == number
+
+
+def test_a_session_from_the_future_is_refused_by_name(write, path, directory, monkeypatch):
+    monkeypatch.setattr("pytest_npubench.store.journal.new_id", lambda: "29990101T000000-a")
+    write(case)
+    assert "session 29990101T000000-a, which began in the future" in left_out(path, directory)[""]
