@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from pytest_npubench.plugin.options import GONE
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -68,6 +70,7 @@ def test_every_command_that_is_described_has_its_help(pages: Mapping[str, str]) 
 def test_every_option_and_marker_has_its_row(pages: Mapping[str, str], pytestconfig: pytest.Config) -> None:
     flags = {name.split()[0] for name in _rows(pages["options"])}
     known = {name for name in vars(pytestconfig.option) if name.startswith("npubench_")}
+    known -= {f"npubench_{name}" for name in GONE}
     assert flags == {f"--{name.replace('_', '-')}" for name in known}
     markers = {line.split(":")[0] for line in pytestconfig.getini("markers")}
     ours = _rows(pages["markers"])

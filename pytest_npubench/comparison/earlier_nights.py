@@ -1,4 +1,4 @@
-"""The nights before this one, as a journal has them: what was measured and what was said of it.
+"""The nights before this one, as a journal or a history has them: what was measured and what was said of it.
 
 That a metric is regressed since some night is stored nowhere else: whoever has the journal and the baselines works out
 the same. A session that began in the future, by a clock that runs ahead, is not used and is named.
@@ -6,17 +6,18 @@ the same. A session that began in the future, by a clock that runs ahead, is not
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 
-from pytest_npubench.comparison.observation import Night, of_record
+from pytest_npubench.comparison.observation import Night, Observation, of_record
 from pytest_npubench.errors import JournalError
 from pytest_npubench.store.accept_run import session_names, session_place
-from pytest_npubench.store.accepted_session import began_at, is_ahead
+from pytest_npubench.store.accepted_session import BETTER, GATES, began_at, is_ahead
 from pytest_npubench.store.aliases import Aliases
 from pytest_npubench.store.fingerprint import Fingerprint
+from pytest_npubench.store.history.records import SeriesRow
 from pytest_npubench.store.journal_reader import Journal, Record
 from pytest_npubench.store.journal_runs import worse
 from pytest_npubench.verdict import FAILING, VerdictKind
@@ -72,6 +73,48 @@ class EarlierNights:
             for night in _nights(record, session, began[record["session"]], stack_of(record["fingerprint"])):
                 nights.setdefault((night.seen.case, night.seen.digest, night.seen.metric), []).append(night)
         return cls(nights={name: tuple(found) for name, found in nights.items()}, from_future=ahead)
+
+    @classmethod
+    def of_history(cls, rows: Collection[SeriesRow]) -> EarlierNights:
+        """All that a history holds. It does not say since when a metric is changed: the nights themselves do."""
+        places: dict[str, set[tuple[str, str]]] = {}
+        for row in rows:
+            places.setdefault(row.session, set()).add((row.device, row.fingerprint.digest() if row.fingerprint else ""))
+        nights: dict[Measured, list[Night]] = {}
+        for row in rows:
+            if row.fingerprint is None or row.gate is None or row.gate == "none" or row.verdict in UNUSED:
+                continue
+            night = Night(
+                seen=Observation(
+                    case=row.case,
+                    digest=row.digest,
+                    metric=row.metric,
+                    unit=row.unit,
+                    better=BETTER[row.better],
+                    gate=GATES[row.gate],
+                    margin=row.margin,
+                    processes=row.processes,
+                ),
+                session=row.session if len(places[row.session]) == 1 else f"{row.session}@{row.device}",
+                began_at=began_at(row.session, row.started_at),
+                stack=row.fingerprint,
+                kind=VerdictKind(row.verdict),
+                since=None,
+            )
+            nights.setdefault((row.case, row.digest, row.metric), []).append(night)
+        usable = {name: tuple(one for one in found if not is_ahead(one.began_at)) for name, found in nights.items()}
+        ahead = {one.session for found in nights.values() for one in found if is_ahead(one.began_at)}
+        return cls(nights=usable, from_future=tuple(sorted(ahead)))
+
+    def joined(self, other: EarlierNights) -> EarlierNights:
+        """With the nights of another source that these do not hold."""
+        nights = dict(self.nights)
+        for name, found in other.nights.items():
+            own = self.nights.get(name, ())
+            known = {night.session for night in own}
+            more = (night for night in found if night.session not in known)
+            nights[name] = tuple(sorted((*own, *more), key=lambda night: night.began_at))
+        return EarlierNights(nights=nights, from_future=tuple(dict.fromkeys((*self.from_future, *other.from_future))))
 
     def of(self, case: str, digest: str, metric: str, aliases: Aliases) -> tuple[Night, ...]:
         """Those of a metric, under all names that its case had."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +13,11 @@ from pytest_npubench.errors import JournalError, StoreError
 from pytest_npubench.plugin.run_process import run_id, worker
 from pytest_npubench.plugin.settings import Settings
 
+OF_HISTORY = timedelta(days=90)
+
 if TYPE_CHECKING:
     from pytest_npubench.plugin.regression import Regression
+    from pytest_npubench.store.history import SeriesRow
     from pytest_npubench.store.journal import Journal, JournalWriter
 
 
@@ -95,6 +99,8 @@ class RunStores:
                 found = Baselines.load(settings.baselines, missing_ok=settings.is_default_baselines or settings.accept)
                 if self._before is not None:
                     nights = EarlierNights.read(self._before, run_id(self._config))
+                if settings.history is not None and found.files:
+                    nights = nights.joined(EarlierNights.of_history(self._in_history()))
             self._notes.extend(f"session {name} began in the future and is not used" for name in nights.from_future)
             self._regression = Regression(
                 baselines=found,
@@ -106,6 +112,17 @@ class RunStores:
                 collected=self.collected,
             )
         return self._regression
+
+    def _in_history(self) -> Sequence[SeriesRow]:
+        """What the history holds of the last weeks; nothing where it cannot be read, which is said."""
+        from pytest_npubench.store.history import history_series
+
+        assert self._settings.history is not None
+        try:
+            return history_series(self._settings.history, since=datetime.now(timezone.utc) - OF_HISTORY)
+        except StoreError as error:
+            self._notes.append(f"nights before this one are the journal's alone: {error}")
+            return ()
 
     def known_durations(self) -> Mapping[str, float]:
         """Seconds that groups of cases took before, for shards of like length. Raises pytest.UsageError."""

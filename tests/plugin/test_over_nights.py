@@ -21,10 +21,10 @@ def changed(requests, run):
 NIGHT = ("-k", "fake and profile", "--npubench-accept", "--npubench-remeasure=1")
 
 
-def measure(project: Project) -> pytest.RunResult:
+def measure(project: Project, *options: str) -> pytest.RunResult:
     """A night in a second of its own: their names tell nights apart by when they began."""
     time.sleep(1 - time.time() % 1)
-    return project.run(*NIGHT)
+    return project.run(*NIGHT, *options)
 
 
 def verdict(project: Project, metric: str = "ttft_s") -> dict:
@@ -52,13 +52,15 @@ def red(nights, tmp_path_factory):
 def test_it_is_red_since_its_first_night_whoever_looks(red, tmp_path):
     project, first = red
     assert verdict(project)["since"] == first
-    runners = [project.copy(tmp_path / name) for name in ("one", "other")]
-    for runner in runners:
-        assert measure(runner).ret == 1
-        assert verdict(runner)["since"] == first
-    shutil.rmtree(runners[1].root / ".npubench")  # without the nights before
-    assert measure(runners[1]).ret == 1
-    assert verdict(runners[1])["since"] == runners[1].journal().sessions[-1].id
+    runners = [project.copy(tmp_path / name) for name in ("one", "other", "alone")]
+    history = f"--npubench-history={tmp_path / 'history.db'}"
+    assert main(["history", "upload", str(project.journal_path), "--history", str(tmp_path / "history.db")]) == 0
+    for runner in runners[1:]:
+        shutil.rmtree(runner.root / ".npubench")
+    for runner, options in zip(runners, ((), (history,), ()), strict=True):
+        assert measure(runner, *options).ret == 1
+    alone = runners[2].journal().sessions[-1].id  # whose every night speaks for itself
+    assert [verdict(runner)["since"] for runner in runners] == [first, first, alone]
 
 
 def test_gone_is_said_once_and_its_nights_never_enter(red, tmp_path):

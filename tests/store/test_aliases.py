@@ -47,9 +47,9 @@ def test_a_renamed_case_finds_its_sessions_and_goes_on(directory, key):
     done = rename(directory, CASE, NEW)
     assert (done.num_sessions, done.alias) == (3, Alias(case=NEW, digest="d1", case_digest=None))
     assert sessions(directory, key) == anchor(directory, key) == [0, 1, 2]
-    accept_days(directory, key, range(3, 8), case=NEW, digest="n1")
-    assert sessions(directory, key) == [*range(8)]
-    assert anchor(directory, key) == [*range(5)]  # the first five of the case, not of the name
+    accept_days(directory, key, range(3, 10), case=NEW, digest="n1")
+    assert sessions(directory, key) == [*range(10)]
+    assert anchor(directory, key) == [*range(8)]  # the first eight of the case, not of the name
     assert sessions(directory, key, CASE, "d1") == [0, 1, 2]  # an older branch goes on under the old name
 
 
@@ -64,12 +64,12 @@ def test_a_session_under_the_old_name_stands_where_it_was_accepted(directory, ke
 
 
 def test_a_new_name_that_began_an_anchor_gives_it_up_to_the_old_one(directory, key):
-    accept_days(directory, key, range(6))
-    accept_days(directory, key, (6, 7), case=NEW, digest="n1")
-    assert anchor(directory, key) == [6, 7]
+    accept_days(directory, key, range(9))
+    accept_days(directory, key, (9, 10), case=NEW, digest="n1")
+    assert anchor(directory, key) == [9, 10]
     rename(directory, CASE, NEW)
-    assert sessions(directory, key) == [*range(8)]
-    assert anchor(directory, key) == [*range(5)]
+    assert sessions(directory, key) == [*range(11)]
+    assert anchor(directory, key) == [*range(8)]
 
 
 def test_a_case_that_measures_something_else_later_leaves_its_old_name_behind(directory, key):
