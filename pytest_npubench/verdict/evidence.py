@@ -64,7 +64,8 @@ def change_for_worse(law: NoiseLaw, nights: Nights, gone: Nights, number: FloatA
     how many of `nights` are accepted."""
     change = Change(log_evidence=np.full(len(number), -np.inf), first=np.zeros(len(number), dtype=np.int_))
     may_begin = beginnings(nights, number)
-    rows = np.flatnonzero(leaning(law, nights, may_begin) > LEANING)
+    _, spread = middle_and_spread(_before(nights, may_begin))
+    rows = np.flatnonzero(leaning(law, nights, may_begin, np.maximum(spread, law.typical)) > LEANING)
     for start in range(0, len(rows), ROWS_AT_ONCE):
         chosen = rows[start : start + ROWS_AT_ONCE]
         found, first = _evidence(law, nights.of(chosen), gone.of(chosen), may_begin[chosen])
@@ -80,10 +81,15 @@ def beginnings(nights: Nights, num_accepted: FloatArray) -> BoolArray:
     return np.asarray((column >= earliest[:, None]) & (column < number[:, None]))
 
 
-def leaning(law: NoiseLaw, nights: Nights, may_begin: BoolArray) -> FloatArray:
+def leaning(law: NoiseLaw, nights: Nights, may_begin: BoolArray, before_change: FloatArray | None = None) -> FloatArray:
     """How far the nights since some night are from those before, in errors of their mean, at most; [C]. A night counts
-    4 scales at most. It costs nothing, and most cases need no more."""
+    4 scales at most. It costs nothing, and most cases need no more.
+
+    before_change: the spread of the nights before any change, where that counts if it is smaller: of nights of which
+    half are changed the spread is the change.
+    """
     middle, spread = middle_and_spread(nights.entries)
+    spread = spread if before_change is None else np.minimum(spread, before_change)
     before = _before(nights, may_begin)
     middle = np.minimum(middle, np.nanmedian(before, axis=1))
     score = (nights.entries - middle[:, None]) / np.maximum(spread, 0.5 * law.typical)[:, None]

@@ -213,3 +213,13 @@ def test_nothing_to_judge():
 def test_a_rule_that_cannot_be(wrong, message):
     with pytest.raises(ConfigError, match=message):
         judge({}, {}, **wrong)
+
+
+@pytest.mark.parametrize("num_pending", range(1, 9))
+def test_a_change_is_found_where_half_of_all_nights_are_changed(num_pending):
+    """Four accepted nights and ever more changed ones, of which the spread of all nights is the change."""
+    accepted = {f"night-{index}": [[value]] for index, value in enumerate((1.0, 1.002, 0.999, 1.001))}
+    later = {f"red-{index}": [[1.5 + 0.001 * (index % 3)]] for index in range(num_pending)}
+    judged = judge_jointly({"a": accepted}, {"a": [[1.501]]}, rules=Rule(), pending={"a": later})
+    verdict = judged.verdicts["a"]
+    assert (verdict.kind, verdict.since, verdict.num_nights) == (VerdictKind.REGRESSED, "red-0", num_pending + 1)
