@@ -34,7 +34,7 @@ from pytest_npubench.verdict.noise_law import (
     log_sum,
     middle_and_spread,
 )
-from pytest_npubench.verdict.prediction import GAPS, SHARES, Reference, two_speed_likelihoods, two_speeds_prior
+from pytest_npubench.verdict.prediction import GAPS, SHARES, Reference, two_speed_likelihoods
 
 SIZES = np.log1p(
     [0.015, 0.02, 0.027, 0.035, 0.045, 0.055, 0.068, 0.083, 0.10, 0.12, 0.15, 0.19, 0.25, 0.4, 0.7, 1.2, 3.0]
@@ -47,7 +47,6 @@ LEANING = 2.8
 CLIP = 4.0
 ROWS_AT_ONCE = 40  # or memory is what takes the time
 RETURNED, RETURNED_ALONE = np.log(20.0), np.log(4.0)
-HYSTERESIS = np.log(30.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +122,7 @@ def _evidence(law: NoiseLaw, nights: Nights, gone: Nights, may_begin: BoolArray)
         mixtures = two_speed_likelihoods(law, nights.of(rows), gone.of(rows), levels[rows])
         two = [log_sum((one + weights[..., None]).reshape(len(rows), -1), axis=1) for one in mixtures]
         two_speeds = log_sum(np.array(two), axis=0) - np.log(len(SHARES) * len(GAPS))
-        prior = two_speeds_prior(TWO_SPEEDS, gone.of(rows))
-        allowed = np.logaddexp(np.log1p(-prior) + never[rows], np.log(prior) + two_speeds)
+        allowed = np.logaddexp(np.log1p(-TWO_SPEEDS) + never[rows], np.log(TWO_SPEEDS) + two_speeds)
         evidence[rows] += never[rows] - allowed
     return evidence, by_night.argmax(axis=1)
 
@@ -139,10 +137,8 @@ def _levels(law: NoiseLaw, nights: Nights, may_begin: BoolArray) -> FloatArray:
 
 def is_gone(law: NoiseLaw, reference: Reference, since: Nights, log_alarm: float, tempering: float) -> bool:
     """Whether a change for the worse of one case, of which `since` [1, m] holds the nights from its first one to
-    tonight, is gone.
-
-    Either the nights no longer prove it, by a factor of 30 less than the alarm that they were once enough for; or they
-    prove that the case is as before since a later one.
+    tonight, is gone: whether they prove that the case is as before since one of them. A change that one night or two
+    alone have shown, and that never reached the alarm, is gone at less.
     """
     start = reference.log_posterior[0]
     unchanged = log_likelihood(law, since, reference.levels)[0]
@@ -156,7 +152,7 @@ def is_gone(law: NoiseLaw, reference: Reference, since: Nights, log_alarm: float
     returned = (log_sum(back.ravel(), axis=0) - log_sum(still[-1], axis=0)) * tempering
     proven = evidence.max() >= log_alarm
     limit = RETURNED if proven or len(evidence) > 2 else RETURNED_ALONE
-    return bool(returned >= limit or (proven and evidence[-1] < log_alarm - HYSTERESIS))
+    return bool(returned >= limit)
 
 
 def _integrated(logs: FloatArray) -> FloatArray:

@@ -39,9 +39,9 @@ GAPS = np.concatenate([GAPS, -GAPS])
 """By how much a second speed differs from the first."""
 SHARES = (0.05, 0.15, 0.35, 0.65)
 """Of the nights that a case spends at its second speed."""
-TWO_SPEEDS, ONCE_CHANGED = 0.02, 0.25
-"""Of cases, and of those that had a change which went: so many run at two speeds."""
+TWO_SPEEDS = 0.02  # of cases
 ANYWHERE = 2.0  # the density over a quarter either way
+CHANGES = 0.01  # a night
 STRAY = 0.002  # an accepted night this unlikely is a stray one
 SMALLEST_P = 1e-30
 
@@ -122,9 +122,8 @@ class Reference:
         changes that went among them."""
         levels, law = self.levels[rows], self.law
         mixtures = two_speed_likelihoods(law, self.nights.of(rows), gone.of(rows), levels)
-        prior = two_speeds_prior(TWO_SPEEDS, gone.of(rows))[:, None, None, None]
-        logs = [self.log_posterior[rows][..., None] + np.log1p(-prior)]
-        prior = np.log(prior / (len(SHARES) * len(GAPS)))
+        prior = np.log(TWO_SPEEDS / (len(SHARES) * len(GAPS)))
+        logs = [self.log_posterior[rows][..., None] + np.log1p(-TWO_SPEEDS)]
         apart = (tonight[rows][:, None] - levels)[:, None, :] / law.scales[:, None]
         single = upper_tail(sign * apart, law.freedom)[..., None]
         tails = [single]
@@ -143,18 +142,17 @@ def refer(law: NoiseLaw, nights: Nights) -> Reference:
     return Reference(law=law, nights=nights, levels=levels, log_likelihoods=log_likelihood(law, nights, levels))
 
 
-def two_speeds_prior(share: float, gone: Nights) -> FloatArray:
-    return np.where(counts(gone.entries) > 0, ONCE_CHANGED, share)
-
-
 def two_speed_likelihoods(law: NoiseLaw, nights: Nights, gone: Nights, levels: FloatArray) -> list[FloatArray]:
     """For each of SHARES the log likelihood that all nights come from two speeds, [C, S, Z, G]. Those of changes that
-    went count against what they are where a case has one speed: anywhere within a quarter of the level, either way."""
+    went count against what they are where a case has one speed: a change that comes in one of 100 nights, to anywhere
+    within a quarter of the level, either way."""
     every = nights.with_others(gone)
     single, second = log_likelihood(law, every, levels), log_likelihood(law, every, levels, GAPS)
     present = np.isfinite(every.entries)[:, :, None, None, None]
     apart = np.exp(np.clip(second - single[..., None], -80, 80))  # logaddexp takes four times as long
-    elsewhere = (counts(gone.entries) * np.log(ANYWHERE))[:, None, None, None].astype(np.float32)
+    number = counts(gone.entries)
+    elsewhere = number * np.log(ANYWHERE) + np.where(number > 0, np.log(CHANGES), 0.0)
+    elsewhere = elsewhere[:, None, None, None].astype(np.float32)
     return [
         (single[..., None] + np.where(present, np.log((1 - share) + share * apart), 0.0)).sum(axis=1) - elsewhere
         for share in SHARES

@@ -172,6 +172,15 @@ def test_nights_that_came_and_went_tell_how_heavy_the_tail_is():
     assert after["case-5"].mde > before["case-5"].mde
 
 
+def test_a_second_speed_that_was_seen_before_is_no_alarm():
+    """Two cases are 7 % slower tonight, one of which was so twice and came back."""
+    baseline, current = suite(12, 12, 20)
+    slow = {case: slower(current[case], 0.07) for case in ("case-1", "case-2")}
+    gone = {"case-1": {"n1": slow["case-1"], "n2": slow["case-1"]}}
+    found = kinds(judge_jointly(baseline, {**current, **slow}, rules=Rule(), gone=gone).verdicts)
+    assert (found["case-1"], found["case-2"]) == ("inconclusive", "regressed")
+
+
 def test_two_accepted_nights_before_a_change_are_no_reference():
     baseline, current = suite(10, 3, 6)
     names = {case: {f"n{index}": one for index, one in enumerate(sessions)} for case, sessions in baseline.items()}

@@ -5,7 +5,7 @@ import pytest
 from scipy import integrate, stats
 
 from pytest_npubench.verdict.noise_law import Nights, fit_law
-from pytest_npubench.verdict.prediction import ANYWHERE, GAPS, SHARES, TWO_SPEEDS, SuiteTail, fit_tail, refer
+from pytest_npubench.verdict.prediction import ANYWHERE, CHANGES, GAPS, SHARES, TWO_SPEEDS, SuiteTail, fit_tail, refer
 
 
 def nights_of(entries):
@@ -86,7 +86,7 @@ def test_two_speeds_are_the_mixture_written_out(made):
     gone.entries[4, 0] = 0.055
     for row in (0, 4):
         every = np.append(nights.entries[row], gone.entries[row])
-        prior = 0.25 if row == 4 else TWO_SPEEDS
+        prior = TWO_SPEEDS
         above = below = 0.0
         for share, scale in zip(np.exp(law.log_weights), law.scales, strict=True):
             for level in reference.levels[row]:
@@ -97,7 +97,7 @@ def test_two_speeds_are_the_mixture_written_out(made):
                 for slow in SHARES:
                     for gap in GAPS:
                         at = [stats.t.pdf(every[np.isfinite(every)], law.freedom, level + by, scale) for by in (0, gap)]
-                        mixed = np.prod((1 - slow) * at[0] + slow * at[1]) / ANYWHERE ** (row == 4)
+                        mixed = np.prod((1 - slow) * at[0] + slow * at[1]) / (ANYWHERE * CHANGES) ** (row == 4)
                         mixed *= share * prior / (len(SHARES) * len(GAPS))
                         tails = [stats.t.sf(0.06, law.freedom, level + by, scale) for by in (0, gap)]
                         above += mixed * ((1 - slow) * tails[0] + slow * tails[1])
