@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, ItemsView, Iterable, KeysView, Sequence, ValuesView
+from dataclasses import fields
 from importlib import metadata
 from typing import Any
 
@@ -111,12 +112,13 @@ class JaxRuntime:
             self._array_types.add(kind)
             value.block_until_ready()
             return
-        if self._family != "cpu" and not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
+        leaves = _leaves(value, set())
+        if self._family != "cpu" and not any(isinstance(leaf, jax.Array) for leaf in leaves):
             raise MeasurementError(
                 f"the measured callable returned {type(value).__name__} without any jax array, so nothing on "
                 f"{self._family} can be waited for and a time would mean nothing: return its arrays"
             )
-        jax.block_until_ready(value)
+        jax.block_until_ready(leaves)
 
     def stack(self) -> Stack:
         client = self._devices[0].client
@@ -170,7 +172,19 @@ def _use_compilation_cache(cache_dir: str | None) -> None:
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+def _leaves(value: Any, seen: set[int]) -> list[Any]:
+    """Those that jax.tree sees, and those in fields of dataclasses and in views of mappings, which it does not."""
+    leaves: list[Any] = jax.tree.leaves([*value] if isinstance(value, (KeysView, ValuesView, ItemsView)) else value)
+    for leaf in [leaf for leaf in leaves if hasattr(type(leaf), "__dataclass_fields__")]:
+        if id(leaf) not in seen:
+            seen.add(id(leaf))
+            leaves += _leaves([getattr(leaf, field.name, None) for field in fields(leaf)], seen)
+    return leaves
+
+
 def _compile_settings() -> list[str]:
-    """The environment that changes what is compiled, "NAME=value", in the order of COMPILE_SETTINGS."""
+    """What changes that which is compiled, "NAME=value": the environment in the order of COMPILE_SETTINGS, then numbers
+    of 64 bits, however they were switched on."""
     values = {name: " ".join(os.environ.get(name, "").split()) for name in COMPILE_SETTINGS}
-    return [f"{name}={value}" for name, value in values.items() if value]
+    wide = ["JAX_ENABLE_X64=1"] if jax.config.jax_enable_x64 else []
+    return [*(f"{name}={value}" for name, value in values.items() if value), *wide]

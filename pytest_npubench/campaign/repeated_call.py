@@ -1,15 +1,17 @@
 """A callable with its arguments, called again and again: each call is waited for before the next one begins.
 
 What it returns decides what waiting means. An awaitable (a coroutine function's above all) is awaited on one event loop
-that lives as long as the measurement, then the device is waited for. What can be neither awaited nor waited for, a
-generator say, has done nothing yet when it is returned: that is an error rather than a meaningless time.
+that lives as long as the measurement, then the device is waited for. What can be neither awaited nor waited for, an
+iterator or a function say, has done nothing yet when it is returned: that is an error rather than a meaningless time.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
+from functools import partial
+from io import IOBase
 from itertools import pairwise, repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -113,11 +115,15 @@ def _check_done(value: Any) -> None:
     if inspect.isawaitable(value):
         _give_up(value)
         raise MeasurementError("what was awaited gave another awaitable, which nobody awaits: await it inside")
-    if inspect.isasyncgen(value) or inspect.isgenerator(value):
-        kind = "an async generator" if inspect.isasyncgen(value) else "a generator"
+    if isinstance(value, (AsyncIterator, Iterator)) and not isinstance(value, IOBase):  # an open file is one
         raise MeasurementError(
-            f"the measured callable returned {kind}, which does nothing until it is iterated over: measure a function "
-            "that iterates over it"
+            f"the measured callable returned an iterator ({type(value).__name__}), which does nothing until it is "
+            "iterated over: measure a function that iterates over it"
+        )
+    if inspect.isroutine(value) or isinstance(value, partial):
+        raise MeasurementError(
+            f"the measured callable returned another callable ({type(value).__name__}), which does nothing until it is "
+            "called: measure a function that calls it"
         )
     if isinstance(value, Future):
         raise MeasurementError(

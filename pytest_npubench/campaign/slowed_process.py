@@ -15,6 +15,8 @@ from pathlib import Path
 from pytest_npubench.errors import MeasurementError
 
 STATUS = Path("/proc/self/status")
+OF_JAX = ("JAX_DISABLE_JIT", "JAX_DEBUG_NANS", "JAX_DEBUG_INFS", "JAX_CHECK_TRACER_LEAKS", "JAX_ENABLE_CHECKS")
+OF_MALLOC = ("MALLOC_CHECK_", "MALLOC_PERTURB_")
 
 
 def check_not_slowed(status: Path = STATUS) -> None:
@@ -33,6 +35,14 @@ def _slowed(status: Path) -> Iterator[str]:
         yield "Python's allocator checks each block (see -X dev, PYTHONDEVMODE)"
     elif hasattr(sys, "gettotalrefcount"):
         yield "this Python was built for debugging (--with-pydebug)"
+    for name in OF_MALLOC:
+        if os.environ.get(name, "0") != "0":
+            yield f"the C library's allocator is debugged ({name}={os.environ[name]})"
+    for name in OF_JAX:
+        if getattr(getattr(sys.modules.get("jax"), "config", None), name.lower(), False):
+            yield f"jax runs for debugging ({name})"
+    if getattr(sys.modules.get("torch"), "is_anomaly_enabled", bool)():
+        yield "torch looks for the origin of NaNs (torch.autograd.set_detect_anomaly)"
     if tracer := _tracer(status):
         yield f"process {tracer} traces this one, as a debugger or strace does"
 

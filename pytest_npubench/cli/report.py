@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     without the report extra, StoreError where the page cannot be written."""
     from pytest_npubench.store.baselines import Baselines
     from pytest_npubench.store.journal_reader import read_journal
-    from pytest_npubench.store.journal_runs import chosen_sessions
+    from pytest_npubench.store.journal_runs import case_records, chosen_sessions
     from pytest_npubench.suites import shown
 
     try:
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     journal = read_journal(arguments.journal)
     sessions = chosen_sessions(journal, arguments.session)
     accepted = Baselines.load(arguments.baselines) if arguments.baselines is not None else None
-    records = [record for session in sessions for record in session.records if record["record"] == "case"]
+    records = case_records(sessions)
     try:
         arguments.output.write_text(render_html(records, journal, shown, accepted), encoding="utf-8")
     except OSError as error:

@@ -55,11 +55,10 @@ def show(path: Path, *, session: str | None, case: str | None, form: str, verbos
     from pytest_npubench.reports.markdown import run_markdown
     from pytest_npubench.reports.terminal import next_lines, render_run
     from pytest_npubench.store.journal_reader import read_journal
-    from pytest_npubench.store.journal_runs import chosen_sessions
+    from pytest_npubench.store.journal_runs import case_records, chosen_sessions
     from pytest_npubench.suites import shown
 
-    sessions = chosen_sessions(read_journal(path), session)
-    records = [record for one in sessions for record in one.records if record["record"] == "case"]
+    records = case_records(chosen_sessions(read_journal(path), session))
     if case is not None:
         records = _of_case(records, case, path)
     if form == "json":

@@ -6,13 +6,13 @@ one is finished, else with the run that took it over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pytest_npubench.comparison.observation import Key, Observation, of_record
 from pytest_npubench.comparison.sides import Side, SideSession, fingerprint_facts, make_side
 from pytest_npubench.errors import JournalError
 from pytest_npubench.store.journal_reader import Journal, Record, Session
-from pytest_npubench.store.journal_runs import check_whole, chosen_sessions, run_of
+from pytest_npubench.store.journal_runs import case_records, check_whole, chosen_sessions, run_of
 from pytest_npubench.verdict import VerdictKind
 
 Run = tuple[Session, ...]
@@ -26,7 +26,7 @@ def journal_sessions(label: str, journal: Journal, wanted: str | None = None) ->
     """
     runs = [run for run in _runs(journal) if _is_whole(journal, run)]
     finished = [run for run in runs if all(session.end is not None for session in run)]
-    measured = {_result(record) for run in finished for record in _cases(run) if not record.get("resumed")}
+    measured = {_result(record) for run in finished for record in case_records(run) if not record.get("resumed")}
     chosen = finished
     notes = (
         [f"{len(runs) - len(finished)} runs without an end record are left out"] if len(runs) > len(finished) else []
@@ -59,10 +59,6 @@ def _is_whole(journal: Journal, run: Run) -> bool:
     return True
 
 
-def _cases(run: Run) -> Iterable[Record]:
-    return (record for session in run for record in session.records if record["record"] == "case")
-
-
 def _result(record: Record) -> tuple[object, ...]:
     return record["case"], record["digest"], record["fingerprint"], record.get("device")
 
@@ -70,7 +66,7 @@ def _result(record: Record) -> tuple[object, ...]:
 def _of_run(journal: Journal, run: Run, measured: set[tuple[object, ...]]) -> list[SideSession]:
     """One session for each device of the run."""
     by_place: dict[Place, dict[str, Record]] = {}
-    for record in _cases(run):
+    for record in case_records(run):
         taken_over = record.get("resumed") and _result(record) in measured
         if record["fingerprint"] is not None and not taken_over:
             place = (str(record.get("device", "")), record["fingerprint"])

@@ -54,6 +54,7 @@ class _Collector:
         self.has_failed_try = False
         """A case was over a limit or worse, and its test was tried again."""
         self.ended_early = False
+        self._faults: dict[str, str] = {}
         self._failed: dict[str, None] = {}
 
     @property
@@ -61,6 +62,18 @@ class _Collector:
         """Node ids of what failed and measured no case: tests, and files that could not be collected."""
         measuring = {node for node, _ in self._rows}
         return [node for node in self._failed if node not in measuring]
+
+    def records_as_tests_left(self) -> list[Record]:
+        if not self._faults:
+            return self._records
+
+        from pytest_npubench.store.journal_runs import as_test_left, measured_by
+
+        faults = {row: self._faults[node] for (node, _), row in self._rows.items() if node in self._faults}
+        return [
+            as_test_left(record, measured_by(faults[row]) if row in faults else "")
+            for row, record in enumerate(self._records)
+        ]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         record = getattr(report, "npubench", None)
@@ -74,6 +87,8 @@ class _Collector:
         if _SESSION in self._config.stash:
             self._config.stash[_SESSION].tests.see(report)
             self._config.stash[_SESSION].tests.end(report)
+        if fault := getattr(report, "npubench_fault", None):
+            self._faults[report.nodeid] = fault
         if report.failed:
             self._failed[report.nodeid] = None
             self.has_other_failures |= not record or record["verdict"]["kind"] != "invalid"
@@ -254,6 +269,8 @@ def _finish(session: BenchSession, exit_status: int, records: list[Record]) -> i
     collector: Any = session.config.pluginmanager.getplugin("npubench-collector")
     passing = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
     as_ended = int(pytest.ExitCode.INTERRUPTED) if collector.ended_early and exit_status in passing else exit_status
+    measured = [*records]
+    records[:] = collector.records_as_tests_left()
     session.stores.close(as_ended, records, collector.failed_tests)
     failure = 0
     if session.has_outcome:
@@ -264,7 +281,7 @@ def _finish(session: BenchSession, exit_status: int, records: list[Record]) -> i
         from pytest_npubench.plugin.exit_status import exit_status as told_apart
 
         status = exit_status or int(collector.has_failed_try)
-        told = told_apart(status, records, has_other_failures=collector.has_other_failures or collector.has_failed_try)
+        told = told_apart(status, measured, has_other_failures=collector.has_other_failures or collector.has_failed_try)
         return failure if told == exit_status else told
     return failure
 

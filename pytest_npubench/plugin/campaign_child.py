@@ -87,11 +87,11 @@ class _Told(Progress):
 
 def _measured(session: BenchSession, items: Sequence[pytest.Item], task: CampaignTask, told: _Told) -> Measured:
     cases = _cases(items, task)
-    check_not_slowed()
     told("waiting")
     with device_lock(task.locked, task.lock_timeout_s):
         told("locked")
         runtime, fingerprint = _open(session, task)
+        check_not_slowed()  # behind the import of jax or torch, whose own settings may do so
         frozen = told.fingerprint(fingerprint)
         if not cases:
             return Measured()

@@ -51,6 +51,10 @@ class MeasuringTests:
         elif (fault := _fault_of(report)) is not None:
             self.fault(report.nodeid, *fault)
 
+    def words(self, node: str) -> str:
+        """What is wrong with the test so far; empty where nothing is."""
+        return self._faults.get(node, ("", ""))[1]
+
     def end(self, report: pytest.TestReport) -> None:
         """Write the test's outcome once nothing more comes of it."""
         if report.when != "teardown" or _is_rerun(report):

@@ -262,8 +262,10 @@ class BenchSession:
             item.user_properties.append(("npubench.campaign_s", item.stash[CAMPAIGN_TIME].seconds))
 
     def attach(self, item: pytest.Item, report: pytest.TestReport) -> None:
-        """The record travels on the report of the call phase, across processes too."""
+        """The record travels on the report of the call phase, what is wrong with the test on each, across processes
+        too."""
         self.tests.see(report)
+        report.npubench_fault = self.tests.words(item.nodeid)  # type: ignore[attr-defined]
         self.tests.share(item, report)
         if report.when == "call" and RECORD in item.stash:
             from pytest_npubench.plugin.campaign_time import CAMPAIGN_TIME, take_off

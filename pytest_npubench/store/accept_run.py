@@ -31,7 +31,7 @@ from pytest_npubench.store.accepted_session import BETTER, GATES, JUDGED, Accept
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.journal_reader import Journal, Record, Session
-from pytest_npubench.store.journal_runs import check_whole, run_of, worse
+from pytest_npubench.store.journal_runs import Faults, check_whole, run_of, test_faults, worse
 from pytest_npubench.store.json_text import JsonError, take
 from pytest_npubench.store.waiting import WAITS, Allowed, Waiting, answers_changed, changed_since
 
@@ -113,7 +113,7 @@ def accept_run(
     """
     _check_ended(journal, sessions, exit_status)
     run = _whole_run(journal, sessions)
-    faults = _faults(run)
+    faults = test_faults(run)
     records = _counted(journal, sessions, faults)
     waiting = Waiting(
         records=_counted(journal, run, faults),
@@ -185,7 +185,7 @@ def _check_ended(journal: Journal, sessions: Iterable[Session], exit_status: int
         raise RunNotAcceptedError(f"{others[0]}{more} failed; it measures no case, so it may be about every case")
     cases = [record for session in run for record in session.records if _is_case(record)]
     failed = [who for who, status in ends if status == TESTS_FAILED]
-    if failed and all(map(_is_green, cases)) and not any(_faults(run).values()):
+    if failed and all(map(_is_green, cases)) and not any(test_faults(run).values()):
         raise RunNotAcceptedError(f"{failed[0]} ended with exit status 1, and no case is red: something else failed")
 
 
@@ -217,10 +217,6 @@ def _listed(left_out: Sequence[LeftOut]) -> str:
     return "".join(f"\n  {found}" for found in left_out)
 
 
-Faults = Mapping[tuple[str, object, str], str]
-"""What the tests of cases did other than pass, by session, device and case; empty where they passed."""
-
-
 def _counted(journal: Journal, sessions: Iterable[Session], faults: Faults) -> list[Record]:
     """Each case once for each device and key, by its worst try. A try whose device could not be opened has no key: it
     counts with the others of its case."""
@@ -240,16 +236,6 @@ def _how_bad(record: Record, faults: Faults) -> int:
     if record.get("resumed", False):
         return 0
     return 1 if _is_green(record) and not _fault(record, faults) else 2
-
-
-def _faults(sessions: Iterable[Session]) -> Faults:
-    faults: dict[tuple[str, object, str], str] = {}
-    for record in (record for session in sessions for record in session.records if record["record"] == "outcome"):
-        about = (record["session"], record["device"], record["case"])
-        passed = record["outcome"] == "passed"
-        what = "" if passed else f"was measured by a test that {record.get('reason') or record['outcome']}"
-        faults[about] = faults.get(about) or what
-    return faults
 
 
 def _fault(record: Record, faults: Faults) -> str:

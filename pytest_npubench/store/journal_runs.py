@@ -6,13 +6,15 @@ none: there the sessions of workers whose records lie between each other's are t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_npubench.errors import JournalError, did_you_mean
 from pytest_npubench.store.journal_reader import DamagedSession, Journal, Record, Session
-from pytest_npubench.verdict import FAILING
+from pytest_npubench.verdict import FAILING, VerdictKind
 
 RED = frozenset(kind.value for kind in FAILING)
+Faults = Mapping[tuple[str, object, str], str]
+"""What the tests of cases did other than pass, by session, device and case; empty where they passed."""
 
 
 def chosen_sessions(journal: Journal, wanted: str | None) -> tuple[Session, ...]:
@@ -42,6 +44,46 @@ def sessions_of(journal: Journal, run: str) -> tuple[Session, ...]:
     if not found:
         raise JournalError(f"journal {journal.path}: the run {run} has no cases in it")
     return found
+
+
+def case_records(sessions: Iterable[Session]) -> list[Record]:
+    """The cases of these sessions as their tests left them."""
+    read = tuple(sessions)
+    faults = test_faults(read)
+    return [
+        as_test_left(record, faults.get((record["session"], record.get("device"), record["case"]), ""))
+        for session in read
+        for record in session.records
+        if record["record"] == "case"
+    ]
+
+
+def test_faults(sessions: Iterable[Session]) -> Faults:
+    """Those that the journal's records of tests tell."""
+    faults: dict[tuple[str, object, str], str] = {}
+    for record in (record for session in sessions for record in session.records if record["record"] == "outcome"):
+        about = (record["session"], record["device"], record["case"])
+        passed = record["outcome"] == "passed"
+        what = "" if passed else measured_by(record.get("reason") or record["outcome"])
+        faults[about] = faults.get(about) or what
+    return faults
+
+
+def measured_by(what: str) -> str:
+    """The fault of a test that did `what`."""
+    return f"was measured by a test that {what}"
+
+
+def as_test_left(record: Record, fault: str) -> Record:
+    """The case's record. A case whose test has a fault is invalid and its metrics have no verdicts: nobody knows
+    whether the right work was timed. One that is red says why its test failed, and an unavailable one why it did not
+    run."""
+    kind = record["verdict"]["kind"]
+    if not fault or kind in RED or kind == VerdictKind.UNAVAILABLE.value:
+        return record
+    metrics = {name: {**metric, "verdict": None} for name, metric in record.get("metrics", {}).items()}
+    verdict = {"kind": VerdictKind.INVALID.value, "reason": fault}
+    return {**record, "verdict": verdict, "metrics": metrics}
 
 
 def worse(earlier: Record | None, later: Record) -> Record:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -104,12 +105,24 @@ def test_an_accelerator_cannot_wait_for_what_holds_no_array(accelerator: JaxRunt
         accelerator.synchronize(value)
 
 
+@dataclass
+class Outputs:
+    """Not registered with jax, and a part of itself."""
+
+    logits: Any
+    whole: Outputs | None = None
+
+    def __post_init__(self) -> None:
+        self.whole = self
+
+
 def test_arrays_anywhere_in_a_value_are_waited_for(accelerator: JaxRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[Any] = []
     monkeypatch.setattr(jax, "block_until_ready", waited.append)
-    value = {"text": "x", "nested": [1, (jax.device_put(np.ones(2)),)]}
-    accelerator.synchronize(value)
-    assert waited == [value]
+    array = jax.device_put(np.ones(2))
+    for value in ({"text": "x", "nested": [1, (array,)]}, {"logits": array}.values(), Outputs(logits={"last": array})):
+        accelerator.synchronize(value)
+        assert any(leaf is array for leaf in waited.pop())
 
 
 def test_an_array_that_comes_only_sometimes_is_waited_for(
@@ -153,6 +166,8 @@ def test_the_stack_names_the_software_and_its_settings(monkeypatch: pytest.Monke
     monkeypatch.setenv("XLA_FLAGS", "")
     settings = "LIBTPU_INIT_ARGS=--some=flag, NEURON_CC_FLAGS=--model-type transformer"
     assert runtime.stack().compiler == f"{stack.compiler}, {settings}"
+    monkeypatch.setattr(type(jax.config), "jax_enable_x64", True)
+    assert runtime.stack().compiler == f"{stack.compiler}, {settings}, JAX_ENABLE_X64=1"
     assert (stack.firmware is None) == (microcode() is None)
     assert stack.clock_policy == clock_policy()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -52,7 +53,11 @@ async def _returns_a_coroutine():
 
 def test_what_has_done_nothing_is_an_error_that_says_what_to_do():
     for function, text in (
-        (_generates, "an async generator, which does nothing until it is iterated over: measure a function that"),
+        (_generates, r"an iterator \(async_generator\), which does nothing until it is iterated over: measure a"),
+        (lambda: map(abs, [1]), r"an iterator \(map\), which does nothing until it is iterated over"),
+        (lambda: iter([1]), r"an iterator \(list_iterator\), which does nothing"),
+        (lambda: partial(abs, 1), r"another callable \(partial\), which does nothing until it is called"),
+        (lambda: abs, r"another callable \(builtin_function_or_method\), which does nothing"),
         (_returns_a_coroutine, "what was awaited gave another awaitable, which nobody awaits: await it inside"),
         (lambda: ThreadPoolExecutor(1).submit(int), "concurrent.futures.Future, which nobody waits for: return its"),
     ):

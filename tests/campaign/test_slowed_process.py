@@ -22,6 +22,7 @@ CHECK = "from pytest_npubench.campaign.slowed_process import check_not_slowed; c
         ((), {"PYTHONMALLOC": "malloc_debug"}, "checks each block (PYTHONMALLOC=malloc_debug)"),
         ((), {"PYTHONMALLOC": "malloc"}, ""),
         (("-E",), {"PYTHONMALLOC": "debug"}, ""),
+        ((), {"MALLOC_PERTURB_": "165"}, "the C library's allocator is debugged (MALLOC_PERTURB_=165)"),
         (("-X", "tracemalloc"), {}, "tracemalloc traces each allocation"),
     ],
 )
@@ -52,3 +53,16 @@ def test_a_debugger_that_holds_the_process(tmp_path):
     with pytest.raises(MeasurementError, match="process 4711 traces this one"):
         check_not_slowed(status)
     check_not_slowed(tmp_path / "no kernel that says so")
+
+
+def test_jax_that_runs_for_debugging():
+    import jax
+
+    for setting in ("jax_disable_jit", "jax_debug_nans"):
+        jax.config.update(setting, True)
+        try:
+            with pytest.raises(MeasurementError, match=rf"jax runs for debugging \({setting.upper()}\)"):
+                check_not_slowed()
+        finally:
+            jax.config.update(setting, False)
+    check_not_slowed()

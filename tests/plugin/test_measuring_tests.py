@@ -5,8 +5,10 @@ import re
 
 import pytest
 
+from pytest_npubench.comparison.journal_sessions import journal_sessions
 from pytest_npubench.plugin.run_process import run_id
 from pytest_npubench.store.journal_format import RUN
+from pytest_npubench.store.journal_runs import case_records
 
 SUITE = """
 import pytest
@@ -203,6 +205,15 @@ def test_only_a_case_whose_test_passed_enters(project):
     outcomes = {record["case"].rpartition("::test_")[2]: record["outcome"] for record in project.records("outcome")}
     assert outcomes["good"] == "passed"
     assert [outcomes[name] for name in ("expected", "unexpected", "skipped")] == ["xfailed", "xpassed", "skipped"]
+    journal = project.journal()
+    shown = {case["id"].rpartition("::test_")[2]: case["verdict"] for case in case_records(journal.sessions)}
+    assert {name for name, verdict in shown.items() if verdict["kind"] != "invalid"} == {"good"}
+    assert shown["wrong_answer"]["reason"].startswith("was measured by a test that failed (")
+    assert [line for line in result.outlines if "verdicts: " in line] == [
+        f"verdicts: {len(shown) - 1} invalid, 1 no-baseline"
+    ]
+    (side,) = journal_sessions("b", journal).sessions
+    assert {case.rpartition("::test_")[2] for case, _ in side.observations} == {"good"}
 
 
 def test_of_several_tries_the_worst_counts_and_makes_one_row(project):
@@ -216,7 +227,7 @@ def test_of_several_tries_the_worst_counts_and_makes_one_row(project):
     assert left_out(result)["wrong_at_first"].startswith("failed at a try (AssertionError: assert 1 > 1): the worst")
     assert accepted(project) == {"good"}
     (line,) = (line for line in result.outlines if line.startswith("verdicts: "))
-    assert line == "verdicts: 2 no-baseline, 1 failed"
+    assert line == "verdicts: 1 failed, 1 invalid, 1 no-baseline"
     properties = (project.root / "junit.xml").read_text().count('"npubench.verdict"')
     assert properties == 3
 

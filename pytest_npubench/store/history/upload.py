@@ -27,6 +27,7 @@ from pytest_npubench.store.history.address import Address, parse_address, shown_
 from pytest_npubench.store.history.database import write
 from pytest_npubench.store.history.records import Uploaded
 from pytest_npubench.store.journal_reader import Journal, Record, Session
+from pytest_npubench.store.journal_runs import case_records
 
 Row = dict[str, Any]
 FIGURES = ("duration_s", "measured_s", "predicted_s", "error")
@@ -118,10 +119,9 @@ def _insert_once(connection: Connection, table: Table) -> Insert:
 def _rows(journal: Journal, session: Session) -> _Rows:
     """Raises JournalError where a device record that a case refers to is missing or cannot be read."""
     latest: dict[tuple[str, str, str], Record] = {}
-    for record in session.records:
-        if record["record"] == "case":
-            key = (_text(record["case"]), _text(record["digest"]), _text(record.get("device")))
-            latest[key] = record  # a case that was measured again counts once, as in the journal
+    for record in case_records([session]):
+        key = (_text(record["case"]), _text(record["digest"]), _text(record.get("device")))
+        latest[key] = record  # a case that was measured again counts once, as in the journal
     used = {record["fingerprint"] for record in latest.values() if record["fingerprint"] is not None}
     return _Rows(
         session=_session_row(session),
