@@ -25,6 +25,7 @@ from pytest_npubench.comparison.observation import (
 )
 from pytest_npubench.comparison.other_answers import campaigns_with_other_answers, other_answers
 from pytest_npubench.errors import NpubenchError
+from pytest_npubench.store.accepted_session import NUM_WINDOW_SESSIONS, Sessions
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.verdict import FAILING, Verdict, VerdictKind
@@ -42,6 +43,9 @@ WORST_FIRST = (
     VerdictKind.UNCHANGED,
     VerdictKind.INVALID,  # a metric that nothing can be compared with, such as a time of 0, speaks where no other does
 )
+WITH_OTHERS = frozenset({"move_s", "peak_memory_bytes"})
+"""What a case has only where other cases of its campaign ran too."""
+MISSING_MATTERS = frozenset({VerdictKind.PASSED, VerdictKind.UNCHANGED, VerdictKind.IMPROVED})
 NUM_NAMED = 3
 CHANGED = frozenset({VerdictKind.REGRESSED, VerdictKind.IMPROVED})
 TONIGHT = "tonight"
@@ -134,7 +138,8 @@ class Regression:
         return Compared(judgements=judgements, notes=tuple(notes))
 
     def _with_work(self, case: MeasuredCase, judgement: Judgement, key: FingerprintKey) -> Judgement:
-        """What the case did otherwise than accepted stands beside its verdict."""
+        """What the case did otherwise than accepted, and what it does not measure, stands beside its verdict."""
+        judgement = with_missing(judgement, self.baselines.histories(case.case, key, digest=case.digest))
         if not judgement.work:
             return judgement
         accepted = self.baselines.work(case.case, key, digest=case.digest, across=self.across)
@@ -355,3 +360,16 @@ def _changed(metric: Metric, verdict: Verdict) -> str:
     is_difference = metric.gate == "difference"
     change = f"{verdict.ratio:+.3g}" if is_difference else f"{100 * (verdict.ratio - 1):+.3g} %"
     return f"{metric.name} {verdict.kind.value} ({change})"
+
+
+def with_missing(judgement: Judgement, accepted: Sequence[Sessions]) -> Judgement:
+    """In doubt, where a metric of the newest accepted sessions is missing: whatever took it away may hide more."""
+    newest = [session for sessions in accepted for session in sessions[-NUM_WINDOW_SESSIONS:]]
+    names = dict.fromkeys(name for session in newest for name in session.metrics)
+    missing = [name for name in names if name not in {*WITH_OTHERS, *(metric.name for metric in judgement.metrics)}]
+    verdict = judgement.verdict
+    if not missing or verdict.kind is VerdictKind.INVALID:
+        return judgement
+    reason = "; ".join([verdict.reason, *(f"{name}, which is accepted, is missing tonight" for name in missing)])
+    kind = VerdictKind.INCONCLUSIVE if verdict.kind in MISSING_MATTERS else verdict.kind
+    return replace(judgement, verdict=replace(verdict, kind=kind, reason=reason))

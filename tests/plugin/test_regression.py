@@ -9,6 +9,11 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from pytest_npubench.plugin.regression import with_missing
+from pytest_npubench.store.accepted_session import AcceptedSession, KeptSamples
+from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.result import Judgement, Metric
+
 from .conftest import COMPARED
 
 CHANGED = """
@@ -319,3 +324,24 @@ def test_what_hits_every_case_is_said_of_the_suite(nights, tmp_path, workers):
     text = r"fake-mini-llama-b2, metrics in s\b.*: regressed: 9 cases together are (9\.\d|10) % worse \("
     assert re.match(text, note)
     assert result.outlines.count(note) == 1
+
+
+@pytest.mark.parametrize(("kind", "then"), [("improved", "inconclusive"), ("regressed", "regressed")])
+def test_a_metric_that_is_gone_leaves_the_case_in_doubt(kind, then):
+    names = ("tbt_s", "weights_bits", "peak_memory_bytes")
+    accepted = AcceptedSession(
+        session="a",
+        accepted_at="2026-01-01T12:00:00Z",
+        git_revision=None,
+        anchor=True,
+        metrics={name: KeptSamples(processes=((1.0,),), num_measured=(1,)) for name in names},
+    )
+    tbt, bits = (Metric(name=name, unit="s", value=1.0, samples=(1.0,)) for name in names[:2])
+    tonight = Judgement(verdict=Verdict(kind=VerdictKind(kind), reason="as it was"), metrics=(tbt,))
+    verdict = with_missing(tonight, [(accepted,)]).verdict
+    assert (verdict.kind.value, verdict.reason) == (
+        then,
+        "as it was; weights_bits, which is accepted, is missing tonight",
+    )
+    whole = Judgement(verdict=tonight.verdict, metrics=(tbt, bits))
+    assert with_missing(whole, [(accepted,)]) is whole
