@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pytest_npubench.comparison.observation import Key, Observation, of_record
 from pytest_npubench.comparison.sides import Side, SideSession, fingerprint_facts, make_side
 from pytest_npubench.errors import JournalError
+from pytest_npubench.plain_text import counted
 from pytest_npubench.store.journal_reader import Journal, Record, Session
 from pytest_npubench.store.journal_runs import case_records, check_whole, chosen_sessions, run_of
 from pytest_npubench.verdict import VerdictKind
@@ -29,7 +30,9 @@ def journal_sessions(label: str, journal: Journal, wanted: str | None = None) ->
     measured = {_result(record) for run in finished for record in case_records(run) if not record.get("resumed")}
     chosen = finished
     notes = (
-        [f"{len(runs) - len(finished)} runs without an end record are left out"] if len(runs) > len(finished) else []
+        [f"left out: {counted(len(runs) - len(finished), 'run')} without an end record"]
+        if len(runs) > len(finished)
+        else []
     )
     if wanted is not None:
         asked = run_of(journal, chosen_sessions(journal, wanted)[0])

@@ -28,6 +28,7 @@ from pytest_npubench.comparison.sides import (
     make_side,
 )
 from pytest_npubench.errors import BaselineError, ConfigError, HistoryError
+from pytest_npubench.plain_text import counted
 from pytest_npubench.store.accepted_session import BETTER, GATES
 from pytest_npubench.store.aliases import Aliases
 from pytest_npubench.store.baselines import Baselines
@@ -138,7 +139,7 @@ def _history_side(text: str) -> Side:
             own.observations[row.case, row.metric] = _row_observation(row)
     places = [session for session, _, _ in found]
     num_running = len({row.session for row in rows} - ended)
-    notes = [f"{num_running} sessions without an end record are left out"] if num_running else []
+    notes = [f"left out: {counted(num_running, 'session')} without an end record"] if num_running else []
     if any(row.gate == "answers" for row in rows):
         notes.append("a history keeps no answers: compare journals, or baselines with a journal, for those")
     return make_side(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pytest_npubench.comparison.observation import Key, Observation
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.plain_text import counted
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 
 UNKNOWN = "unknown"
@@ -100,5 +101,5 @@ def _names(side: Side) -> frozenset[str]:
 
 def _less(side: Side, kept: tuple[SideSession, ...], other: str) -> Side:
     num_shared = len(side.sessions) - len(kept)
-    notes = (f"{num_shared} sessions stand on both sides: they count in {other}",) if num_shared else ()
+    notes = (f"on both sides, counted in {other}: {counted(num_shared, 'session')}",) if num_shared else ()
     return Side(label=side.label, sessions=kept, notes=(*side.notes, *notes))

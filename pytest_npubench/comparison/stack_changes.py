@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from pytest_npubench.comparison.sides import UNKNOWN, Side, SideSession
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.plain_text import counted
 from pytest_npubench.store.fingerprint import FingerprintKey
 
 NUM_NAMED = 3
@@ -91,7 +92,9 @@ def _only(side: Side, parts: Sequence[str], kept: set[tuple[Values, str]]) -> Si
             invalid = {case: reason for case, reason in session.invalid.items() if case in own}
             sessions.append(replace(session, observations=observations, invalid=invalid))
     num_out = len(side.sessions) - len(sessions)
-    notes = (f"{num_out} sessions of {side.label} are left out: more of their stack differs",) if num_out else ()
+    notes = (
+        (f"left out: {counted(num_out, 'session')} of {side.label}, of whose stack more differs",) if num_out else ()
+    )
     return Side(label=side.label, sessions=tuple(sessions), notes=(*side.notes, *notes))
 
 

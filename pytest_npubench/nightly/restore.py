@@ -15,6 +15,7 @@ from pytest_npubench.nightly.branch import FOLDER, Branch
 from pytest_npubench.nightly.night import Night, Step
 from pytest_npubench.nightly.session_lines import write_sessions
 from pytest_npubench.nightly.state import StateFolder
+from pytest_npubench.plain_text import counted
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal_reader import read_journal
 
@@ -34,7 +35,9 @@ def restore(night: Night, branch: Branch | None) -> Step:
     try:
         files = Baselines.load(night.baselines).files
         names = {session.session for file in files for case in file.cases.values() for session in case.sessions}
-        notes.append(f"they hold {len(names)} sessions of {sum(len(file.cases) for file in files)} cases")
+        notes.append(
+            f"they hold {counted(len(names), 'session')} of {counted(sum(len(file.cases) for file in files), 'case')}"
+        )
     except StoreError as error:
         failures.append(f"baselines cannot be used, so nothing is judged tonight: {error}")
         shutil.rmtree(night.baselines)
@@ -103,7 +106,7 @@ def _restore_journal(state: StateFolder, failures: list[str]) -> list[str]:
         shutil.copy2(state.journal, aside)
         write_sessions(state.journal, ids, state.journal)
         failures.append(f"{journal.left_out}; the journal as it was is kept as {aside}")
-    notes = [f"the journal holds {len(ids)} sessions"]
+    notes = [f"the journal holds {counted(len(ids), 'session')}"]
     waiting = [session for session in ids if session not in known.settled]
     if waiting:
         notes.append(f"not settled by an earlier night: {', '.join(waiting)}")
@@ -111,7 +114,7 @@ def _restore_journal(state: StateFolder, failures: list[str]) -> list[str]:
     if old and known.is_uploaded:
         write_sessions(state.journal, old, state.shelf / f"{old[-1]}.jsonl")
         write_sessions(state.journal, [session for session in ids if session not in old], state.journal)
-        notes.append(f"{len(old)} sessions went to {state.shelf}")
+        notes.append(f"{counted(len(old), 'session')} went to {state.shelf}")
     return notes
 
 

@@ -17,7 +17,7 @@ from pytest_npubench.comparison.members import Missing
 from pytest_npubench.comparison.outcome import Comparison, Row
 from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.plain_text import plain
+from pytest_npubench.plain_text import counted, plain
 from pytest_npubench.reports.number_text import figures
 from pytest_npubench.verdict import Verdict, VerdictKind
 
@@ -78,8 +78,8 @@ def comparison_json(found: Comparison, status: int) -> dict[str, Any]:
 
 
 def _print(console: Console, found: Comparison) -> None:
-    console.print(cell(f"A  {found.old.label} ({_count(found.old.num_sessions, 'session')})"))
-    console.print(cell(f"B  {found.new.label} ({_count(found.new.num_sessions, 'session')})"))
+    console.print(cell(f"A  {found.old.label} ({counted(found.old.num_sessions, 'session')})"))
+    console.print(cell(f"B  {found.new.label} ({counted(found.new.num_sessions, 'session')})"))
     for note in found.notes:
         console.print(cell(f"   {note}", "yellow"))
     _heading(console, "what changed in the stack")
@@ -196,10 +196,12 @@ def _counts(found: Comparison) -> str:
     kinds = [row.kind for row in found.counted]
     counts = [f"{kinds.count(kind)} {kind.value}" for kind in VerdictKind if kind in kinds]
     gone = [f"{len(found.only_old)} gone"] if found.only_old else []
-    what = "metrics" if found.counted != found.canaries else "canaries and nothing else"
+    what = counted(len(kinds), "metric")
+    if found.counted == found.canaries:
+        what = f"{counted(len(kinds), 'canary', 'canaries')} and nothing else"
     not_safe = f"other answers, so not safe: {', '.join(found.other_answers)}; " if found.other_answers else ""
     undecided = f"{found.num_undecided} of {found.num_compared} undecided"
-    return f"{not_safe}{len(kinds)} {what}: {', '.join([*counts, *gone])}; {undecided}"
+    return f"{not_safe}{what}: {', '.join([*counts, *gone])}; {undecided}"
 
 
 def _row_json(row: Row) -> dict[str, Any]:
@@ -223,7 +225,3 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
         "interval": verdict.interval,
         "mde": verdict.mde,
     }
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -25,7 +25,7 @@ from typing import Any
 
 from pytest_npubench.core.record_reader import JSON, WrongEntryError
 from pytest_npubench.errors import BaselineError, JournalError, RunNotAcceptedError
-from pytest_npubench.plain_text import plain
+from pytest_npubench.plain_text import counted, plain
 from pytest_npubench.store.acceptance import CaseResult, MetricResult, SessionResults
 from pytest_npubench.store.accepted_session import BETTER, GATES, JUDGED, AcceptedStack, began_at, is_ahead
 from pytest_npubench.store.baselines import Baselines
@@ -73,10 +73,13 @@ class AcceptedRun:
     def __str__(self) -> str:
         """In words, as run and command line say it."""
         where = ", ".join(map(str, self.paths)) or "files that held them already"
-        rest = f"; {self.num_resumed} cases taken over from an earlier run are left out" if self.num_resumed else ""
+        rest = (
+            f"; {counted(self.num_resumed, 'case')} taken over from an earlier run left out" if self.num_resumed else ""
+        )
         named = [found for found in self.left_out if found.reason != RESUMED]
-        of = f" of {self.num_cases + len(named)}" if named else ""
-        return f"accepted {self.num_cases}{of} cases into {where}{rest}{f': {_listed(named)}' if named else ''}"
+        cases = counted(self.num_cases + len(named), "case")
+        of = f"{self.num_cases} of " if named else ""
+        return f"accepted {of}{cases} into {where}{rest}{f': {_listed(named)}' if named else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,7 +99,7 @@ def test_baselines_and_history_are_sides_too(call: Run, both: Path, new: Path, t
     assert f"A  {tmp_path / 'baselines'} (8 sessions)" in answer.out
     everything = call("compare", tmp_path / "baselines", both)
     assert everything.status == 1
-    assert "8 sessions stand on both sides: they count in A" in everything.out
+    assert "on both sides, counted in A: 8 sessions" in everything.out
     assert f"B  {both} (3 sessions)" in everything.out
     url = tmp_path / "history.db"
     upload_journal(str(url), journal)

@@ -32,7 +32,7 @@ def test_every_finished_run_is_a_session(path):
     write_session(path, some(), ends=False)
     side = load_side(str(path))
     assert [session.name for session in side.sessions] == ids
-    assert side.notes == ("1 runs without an end record are left out",)
+    assert side.notes == ("left out: 1 run without an end record",)
     assert side.sessions[0].facts["driver"] == "570.86"
     assert side.sessions[0].facts["jaxlib"] == "0.10.2"
     assert side.sessions[0].facts["device"] == "cuda:0"
@@ -149,7 +149,7 @@ def test_a_history_by_its_query(path, tmp_path):
     upload_journal(url, read_journal(path))
     side = load_side(f"history:{url}?driver=580.12")
     assert len(side.sessions) == 3
-    assert side.notes == ("1 sessions without an end record are left out",)
+    assert side.notes == ("left out: 1 session without an end record",)
     assert {session.facts["driver"] for session in side.sessions} == {"580.12"}
     (sample,) = side.sessions[0].observations[CASES[0], "tbt_s"].processes
     assert len(sample) == 5

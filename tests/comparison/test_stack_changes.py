@@ -96,7 +96,7 @@ def test_the_rest_of_the_stack_must_hold_still():
     new = side(session("c", 3, driver="580.12", runtime="jax 0.10"))
     kept, same = alike_but_for(old, new, ["driver"])
     assert (names(kept), names(same)) == (["b"], ["c"])
-    assert kept.notes == ("1 sessions of journal are left out: more of their stack differs",)
+    assert kept.notes == ("left out: 1 session of journal, of whose stack more differs",)
 
 
 def test_of_several_groups_the_newest_of_each_device_class():
@@ -140,10 +140,10 @@ def test_sessions_of_both_sides_count_once():
     whole, last = side(session("a"), session("b", 2)), side(session("b", 2))
     old, new = apart(whole, last)
     assert (names(old), names(new)) == (["a"], ["b"])
-    assert old.notes == ("1 sessions stand on both sides: they count in B",)
+    assert old.notes == ("on both sides, counted in B: 1 session",)
     old, new = apart(last, whole)
     assert (names(old), names(new)) == (["b"], ["a"])
-    assert new.notes == ("1 sessions stand on both sides: they count in A",)
+    assert new.notes == ("on both sides, counted in A: 1 session",)
     assert apart(side(session("a")), last)[1].notes == ()
     with pytest.raises(ConfigError, match="hold the same sessions"):
         apart(whole, whole)

@@ -210,8 +210,8 @@ def test_nothing_to_compare(tmp_path):
     rng = np.random.default_rng(0)
     with pytest.raises(ConfigError, match="no case is on both sides: A has 1 cases, B 1"):
         two_sides(tmp_path, [night(rng, cases=CASES[:1])], [night(rng, cases=CASES[1:2])])
-    empty = Side(label="x.jsonl", sessions=(), notes=("1 runs without an end record are left out",))
-    with pytest.raises(ConfigError, match=r"A, x\.jsonl: no finished session with cases \(1 runs without"):
+    empty = Side(label="x.jsonl", sessions=(), notes=("left out: 1 run without an end record",))
+    with pytest.raises(ConfigError, match=r"A, x\.jsonl: no finished session with cases \(left out: 1 run without"):
         compare_sides(empty, empty)
 
 

@@ -258,7 +258,7 @@ def test_a_branch_begins_with_the_baselines_of_the_work_tree(nights: Nights, run
     git(seed, "commit", "--quiet", "-m", "accepted by hand")
     git(seed, "push", "--quiet", "origin", "main")
     runner.checkout()
-    assert "they hold 1 sessions of 3 cases" in runner.call("restore").out
+    assert "they hold 1 session of 3 cases" in runner.call("restore").out
     runner.measured(nights.journals[1], "b")
     assert runner.call("promote").status == 0
     (first,) = read_journal(nights.journals[0]).sessions
@@ -276,7 +276,7 @@ def test_the_state_folder_alone_keeps_baselines_where_asked(nights: Nights, runn
     assert runner.call("restore", "--promote=local").status == 0
     assert runner.call("promote", "--promote=local").status == 0
     runner.checkout()
-    assert "they hold 1 sessions of 3 cases" in runner.call("restore", "--promote=local").out
+    assert "they hold 1 session of 3 cases" in runner.call("restore", "--promote=local").out
     assert git(runner.remote.path, "for-each-ref", "--format=%(refname:short)") == "main"
 
 

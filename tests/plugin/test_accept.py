@@ -19,7 +19,7 @@ def test_each_run_is_one_session_and_a_resumed_one_is_none(project):
         assert result.ret == 0
         (path,) = (project.root / "baselines").glob("*/*.json")
         paths.append(path)
-        assert notes(result) == [f"accepted 1 cases into {path}"]
+        assert notes(result) == [f"accepted 1 case into {path}"]
     assert paths[0] == paths[1]
     (case,) = json.loads(path.read_text())["cases"].values()
     names = [session["session"] for session in case["sessions"]]

@@ -109,7 +109,7 @@ def test_a_misspelt_folder_is_an_error_unless_the_run_may_fill_it(project):
     result = project.run(*select, "--npubench-accept")
     assert result.ret == 0, result.stdout.str()
     (path,) = (project.root / "nights" / "fake").glob("buckets-*.json")
-    assert f"accepted 1 cases into {path}" in result.outlines
+    assert f"accepted 1 case into {path}" in result.outlines
     assert not (project.root / "baselines").exists()
 
 

@@ -17,7 +17,7 @@ def test_a_first_run_is_red_and_accepted(project):
     result.assert_outcomes(passed=1, deselected=result.parseoutcomes()["deselected"])
     result.stdout.fnmatch_lines(
         [
-            "accepted 1 cases into *",
+            "accepted 1 case into *",
             "error: --npubench-require-judged: 0 of 1 cases were compared with a baseline, want 90%; 1 of 1 no-b*",
         ]
     )

@@ -32,7 +32,7 @@ def test_it_passes_and_says_so_for_each_case(green):
     green.result.assert_outcomes(passed=len(CASES), deselected=green.result.parseoutcomes()["deselected"])
     text = green.result.stdout.str()
     figures = "mean .*%, signed .*%, median .*%, p90 .*%, max .*%"  # on one line or, with larger ones, on two
-    assert re.search(f"LENS prediction error over 1 cases: {figures}", " ".join(text.split()))
+    assert re.search(f"LENS prediction error over 1 case: {figures}", " ".join(text.split()))
     assert len(re.findall(r"^ \S.* no-baseline$", text, re.MULTILINE)) == len(CASES)
     green.result.stdout.fnmatch_lines_random(
         [

@@ -43,7 +43,7 @@ def test_the_end_of_a_run_has_a_line_of_errors_and_one_of_costs_for_each(run) ->
     (errors,) = (line for line in said if line.startswith("linear prediction error"))
     assert errors.startswith(f"linear prediction error over {len(figures)} cases: mean {mean:.2%}")
     (costs,) = (line for line in said if line.startswith("linear profiling cost"))
-    assert costs.startswith(f"linear profiling cost: 1 sessions, {max(one.cost.points for one in figures)} points")
+    assert costs.startswith(f"linear profiling cost: 1 session, {max(one.cost.points for one in figures)} points")
     (nobody,) = (line for line in said if line.startswith("nobody"))
     assert nobody.startswith(f"nobody predicted nothing in {len(figures)} cases: no predictor 'nobody'; known: lens")
 

@@ -34,7 +34,7 @@ def test_beside_buckets_each_suite_keeps_its_own_lines(run: Rendered) -> None:
     ]
     assert set(LAYERED) < set(both)
     assert max(map(len, both)) <= 100
-    assert any(line.startswith("LENS profiling cost: 1 sessions, 3 buckets") for line in both)
+    assert any(line.startswith("LENS profiling cost: 1 session, 3 buckets") for line in both)
     assert any(line.startswith("padding waste") and "layered" not in line for line in both)
 
 

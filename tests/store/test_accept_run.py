@@ -196,7 +196,7 @@ def test_what_was_taken_over_from_an_earlier_run_is_no_new_session(write, path, 
     write(lambda digest: case(digest, resumed=True), lambda digest: case(digest, key=OTHER))
     done = accept(path, directory)
     assert (done.num_cases, done.num_resumed) == (1, 1)
-    assert str(done).endswith("; 1 cases taken over from an earlier run are left out")
+    assert str(done).endswith("; 1 case taken over from an earlier run left out")
     assert found(directory, key) == []
     write(lambda digest: case(digest, resumed=True))
     with pytest.raises(RunNotAcceptedError, match="no case was measured: 1 were taken over"):

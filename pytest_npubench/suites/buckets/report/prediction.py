@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_npubench.core.measurement import CostRecord
+from pytest_npubench.plain_text import counted
 from pytest_npubench.reports import build, number_text
 from pytest_npubench.reports.page import Chart, Table
 from pytest_npubench.reports.plot_parts import (
@@ -184,7 +185,7 @@ def padding_lines(found: Predictions) -> list[str]:
 def _error_line(predictor: str, signed: Sequence[float]) -> str:
     summary = summarise(signed)
     return (
-        f"{predictor} prediction error over {summary.num_cases} cases: mean {summary.mean:.2%}, signed "
+        f"{predictor} prediction error over {counted(summary.num_cases, 'case')}: mean {summary.mean:.2%}, signed "
         f"{summary.signed_mean:+.2%}, median {summary.median:.2%}, p90 {summary.p90:.2%}, max {summary.max:.2%}, "
         f"{summary.under_5_percent_fraction:.0%} under 5 %"
     )
@@ -197,7 +198,7 @@ def rival_title(name: str, rival: RivalDetail | RivalErrors) -> str:
 
 def _rival_lines(name: str, found: Sequence[tuple[CaseRecord[PredictionDetail], RivalDetail]]) -> list[str]:
     reasons = Counter(rival.reason for _, rival in found if rival.reason is not None)
-    lines = [f"{name} predicted nothing in {number} cases: {reason}" for reason, number in reasons.items()]
+    lines = [f"{name} predicted nothing in {counted(number, 'case')}: {reason}" for reason, number in reasons.items()]
     errors = [error for _, rival in found if (error := _gated(rival)) is not None]
     if not errors:
         return lines
@@ -210,7 +211,7 @@ def _cost_line(name: str, found: Sequence[tuple[CaseRecord[PredictionDetail], Co
     for case, cost in found:
         if cost is not None and _size(cost) >= _size(widest.get(session(case), cost)):
             widest[session(case)] = cost
-    return f"{name} profiling cost: {len(widest)} sessions, {cost_words(list(widest.values()))}"
+    return f"{name} profiling cost: {counted(len(widest), 'session')}, {cost_words(list(widest.values()))}"
 
 
 def _size(cost: CostRecord) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytest_npubench.core.measurement import NOT_RUN, CostRecord
+from pytest_npubench.plain_text import counted
 from pytest_npubench.reports import build, definitions, number_text
 from pytest_npubench.reports.page import Chart, Table
 from pytest_npubench.reports.plot_parts import BLUE, ORANGE, axis, log_axis, milliseconds
@@ -150,7 +151,12 @@ def cost_lines(found: Profiles) -> list[str]:
     costs = [case.detail.cost for case in found if case.detail.cost is not None]
     sessions = {session(case) for case in found if case.detail.cost is not None}
     return (
-        [f"LENS profiling cost: {len(sessions)} sessions, {len(costs)} buckets, {cost_words(costs)}"] if costs else []
+        [
+            f"LENS profiling cost: {counted(len(sessions), 'session')}, {counted(len(costs), 'bucket')}, "
+            f"{cost_words(costs)}"
+        ]
+        if costs
+        else []
     )
 
 
