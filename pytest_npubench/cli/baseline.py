@@ -139,6 +139,7 @@ def _merge(actions: Commands) -> argparse.ArgumentParser:
 
 def run_accept(arguments: argparse.Namespace) -> int:
     """Raises JournalError for a journal or session that cannot be used, BaselineError where it is not accepted."""
+    from pytest_npubench.errors import RunNotAcceptedError
     from pytest_npubench.store.accept_run import accept_run
     from pytest_npubench.store.journal_reader import read_journal
     from pytest_npubench.store.journal_runs import chosen_sessions
@@ -152,7 +153,13 @@ def run_accept(arguments: argparse.Namespace) -> int:
     )
     journal = read_journal(arguments.journal)
     sessions = chosen_sessions(journal, arguments.session)
-    accepted = accept_run(journal, sessions, arguments.baselines, allowed=allowed)
+    try:
+        accepted = accept_run(journal, sessions, arguments.baselines, allowed=allowed)
+    except RunNotAcceptedError as error:
+        if not error.waiting or arguments.json:
+            raise
+        say(f"nothing accepted: {error}")  # no error: a person is asked
+        return 1
     if arguments.json:
         print_document("baseline-accepted", **asdict(accepted))
         return 0

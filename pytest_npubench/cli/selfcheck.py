@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest_npubench
 from pytest_npubench.cli.arguments import add_command, columns, say, whole_number
+from pytest_npubench.core.clock import monotonic
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 from pytest_npubench.processes import guarded
 
@@ -96,8 +97,13 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         parser.error(f"--nights {arguments.nights}: want at least {MIN_NIGHTS}")
     with tempfile.TemporaryDirectory(prefix="npubench-selfcheck-") as name:
         stage = _Stage(Path(name), arguments.marker, arguments.arguments)
+        started_s = monotonic()
         try:
             for night in range(arguments.nights):
+                if night == 1:
+                    _say(
+                        f"the first took {monotonic() - started_s:.0f} s; {arguments.nights + len(FAULTS)} more follow"
+                    )
                 _say(f"night {night + 1} of {arguments.nights}")
                 _check_accepted(stage.let_in(stage.measure()), night + 1)
         except DeviceUnavailableError as error:

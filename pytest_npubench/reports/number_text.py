@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+MOST_PERCENT = 100_000
 UNKNOWN = "–"
 
 
@@ -55,6 +56,11 @@ def milliseconds(seconds: float | None) -> str:
     if seconds is None:
         return UNKNOWN
     return f"{seconds * 1e3:.4g}" if abs(seconds) < 1 else f"{seconds * 1e3:,.0f}"
+
+
+def change(fraction: float) -> str:
+    """Signed percent with its sign; a factor where that has more digits than anyone reads: "x783,296"."""
+    return f"x{1 + fraction:,.0f}" if fraction > MOST_PERCENT / 100 else f"{fraction * 100:+.2f} %"
 
 
 def percent(fraction: float | None, *, signed: bool = False) -> str:

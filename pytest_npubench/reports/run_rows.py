@@ -120,7 +120,7 @@ class RunRow:
         return "" if self.interval is None else f"{self._signed(self.interval[0])} to {self._signed(self.interval[1])}"
 
     def _signed(self, value: float) -> str:
-        return f"{value * 100:+.2f} {'pt' if self.is_difference else '%'}"
+        return f"{value * 100:+.2f} pt" if self.is_difference else number_text.change(value)
 
 
 def run_rows(cases: Cases) -> list[RunRow]:

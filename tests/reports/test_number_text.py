@@ -107,3 +107,7 @@ def test_a_metric_and_its_samples_have_one_unit(value: float, samples: list[floa
     assert table is not None
     ((_, _, shown, _, lowest, highest, *_),) = table.rows
     assert len({text.split()[1] for text in (shown, lowest, highest)}) == 1
+
+
+def test_a_change_that_is_a_factor() -> None:
+    assert [number_text.change(one) for one in (-0.5, 1000.0, 783294.7)] == ["-50.00 %", "+100000.00 %", "x783,296"]
