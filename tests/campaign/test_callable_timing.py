@@ -233,7 +233,7 @@ def test_the_collector_is_on_again_after_an_error():
 
 
 def test_a_generator_has_done_nothing_yet():
-    with pytest.raises(MeasurementError, match="returned a generator, which does nothing until it is iterated over"):
+    with pytest.raises(MeasurementError, match="which does nothing until it is iterated over"):
         timed(lambda: (number for number in range(3)))
 
 

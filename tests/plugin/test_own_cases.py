@@ -146,7 +146,7 @@ def test_a_wrong_marker_is_named_before_anything_is_measured(limits, name, text)
     [
         ("test_twice", "npubench was called twice; measure one thing a test"),
         ("test_raises", "ZeroDivisionError: division by zero"),
-        ("test_generator", "Failed: invalid: the measured callable returned a generator, which does nothing until it"),
+        ("test_generator", "Failed: invalid: the measured callable returned an iterator (generator), which does"),
     ],
 )
 def test_a_wrong_use_is_named(limits, name, text):
