@@ -25,7 +25,7 @@ from pytest_npubench.comparison.observation import (
 )
 from pytest_npubench.comparison.other_answers import campaigns_with_other_answers, other_answers
 from pytest_npubench.errors import NpubenchError
-from pytest_npubench.store.accepted_session import NUM_WINDOW_SESSIONS, Sessions
+from pytest_npubench.store.accepted_session import Sessions
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.verdict import FAILING, Verdict, VerdictKind
@@ -47,6 +47,7 @@ WITH_OTHERS = frozenset({"move_s", "peak_memory_bytes"})
 """What a case has only where other cases of its campaign ran too."""
 MISSING_MATTERS = frozenset({VerdictKind.PASSED, VerdictKind.UNCHANGED, VerdictKind.IMPROVED})
 NUM_NAMED = 3
+NUM_NEWEST = 3  # accepted sessions that say which metrics a case has
 CHANGED = frozenset({VerdictKind.REGRESSED, VerdictKind.IMPROVED})
 TONIGHT = "tonight"
 """What the gate calls the session that it judges."""
@@ -364,7 +365,7 @@ def _changed(metric: Metric, verdict: Verdict) -> str:
 
 def with_missing(judgement: Judgement, accepted: Sequence[Sessions]) -> Judgement:
     """In doubt, where a metric of the newest accepted sessions is missing: whatever took it away may hide more."""
-    newest = [session for sessions in accepted for session in sessions[-NUM_WINDOW_SESSIONS:]]
+    newest = [session for sessions in accepted for session in sessions[-NUM_NEWEST:]]
     names = dict.fromkeys(name for session in newest for name in session.metrics)
     missing = [name for name in names if name not in {*WITH_OTHERS, *(metric.name for metric in judgement.metrics)}]
     verdict = judgement.verdict
