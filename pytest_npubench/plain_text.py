@@ -34,6 +34,6 @@ def _escaped(sign: str) -> str:
     return sign.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def counted(number: float, noun: str, plural: str = "") -> str:
     """Such as "1 session" and "2 sessions"."""
-    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+    return f"{number:.0f} {noun if number == 1 else plural or f'{noun}s'}"

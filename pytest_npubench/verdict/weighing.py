@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from pytest_npubench.plain_text import counted
 from pytest_npubench.stats.checks import FloatArray
 from pytest_npubench.stats.detectable import minimum_detectable_effect
 from pytest_npubench.stats.margin_test import interval, one_sided_p
@@ -20,7 +21,7 @@ from pytest_npubench.stats.multiple_testing import adjusted_p_values
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.observations import Rule
 from pytest_npubench.verdict.suite_shift import SuiteShift
-from pytest_npubench.verdict.wording import change_with_interval, counted, percent, suite_words
+from pytest_npubench.verdict.wording import change_with_interval, percent, suite_words
 
 EQUIVALENCE_LIMIT = 0.03
 EQUIVALENCE_LEVEL = 0.05

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_npubench.plain_text import counted
 from pytest_npubench.verdict import Verdict, VerdictKind
 
 if TYPE_CHECKING:
@@ -151,7 +152,3 @@ def _span(low: float, high: float) -> str:
 
 def percent(value: float) -> str:
     return f"{value * 100:.2g} %" if abs(value) < 0.0995 else f"{value * 100:.0f} %"
-
-
-def counted(number: float, noun: str) -> str:
-    return f"{number:.0f} {noun}{'' if number == 1 else 's'}"
