@@ -176,7 +176,7 @@ def regressed_since(record: Record) -> str:
     empty where none did. A canary, and a case whose machine changed, are green and regressed all the same."""
     return min(
         (
-            verdict.get("since") or record["session"]
+            verdict.get("since") or record.get("session", "")
             for metric in (record.get("metrics") or {}).values()
             for verdict in [metric.get("verdict") or {}]
             if metric.get("gate", "ratio") in STATISTICAL

@@ -185,7 +185,7 @@ FAULTS = (
     work("a user's own callable does half of its work", "an improvement that nobody explained", "half_the_work",
          cases=CALL, files=(OWN,)),
     work("a callable returns a generator, which has done nothing", "what was returned", "nothing_is_run",
-         verdict="invalid", cases=CALL, reason="(generator), which does nothing", first_night=1, files=(OWN,)),
+         verdict="invalid", cases=CALL, reason="generator., which does nothing", first_night=1, files=(OWN,)),
     work("launches alone, in a hundredth of the time", "the device's peaks", "nothing_computed", verdict="invalid",
          reason="faster than the device can be", first_night=1),
     arithmetic("LENS counts 10 % more decode steps", "the steps that the engine ran", "a_tenth_more_steps"),

@@ -25,6 +25,7 @@ from pytest_npubench.core.measurement import CacheState, Phase
 from pytest_npubench.engines.aihub.options import JobOptions
 from pytest_npubench.engines.aihub.profile import GraphProfile
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
+from pytest_npubench.plain_text import counted
 from pytest_npubench.predictors.lens import LensPredictor
 from pytest_npubench.store.fingerprint import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
@@ -167,7 +168,7 @@ def test_what_graphs_tell_is_read_back_and_shown(bed: Bed, make_plan: MakePlan) 
     assert [chart.title for chart in charts] == ["TTFT_b by bucket", "TBT_b by bucket", "Latency steps by length"]
     assert [row[:2] for row in charts[0].table.rows] == [("8", "0.082"), ("16", "0.162")]
     assert (any(tables), remarks, cases.unread) == (False, (), [])
-    assert lines(cases) == [f"linear predicted nothing in {len(plan.size.workloads)} cases: {NO_RUN}"]
+    assert lines(cases) == [f"linear predicted nothing in {counted(len(plan.size.workloads), 'case')}: {NO_RUN}"]
 
 
 def test_steps(bed: Bed, make_plan: MakePlan) -> None:
