@@ -43,9 +43,7 @@ def test_llama_3_2_scaling_by_hand() -> None:
     assert frequencies[31] == pytest.approx(math.exp(-math.log(500_000) * 62 / 64) / 32)
 
 
-WITHOUT_YARN = [
-    shape for shape in SHAPES.values() if shape.architecture != "gpt-oss"
-]
+WITHOUT_YARN = [shape for shape in SHAPES.values() if shape.architecture != "gpt-oss"]
 
 
 @pytest.mark.parametrize("shape", [*WITHOUT_YARN, TIED, STRETCHED, NORMED], ids=lambda shape: shape.name)
