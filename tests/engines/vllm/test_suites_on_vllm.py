@@ -88,7 +88,7 @@ def served(tmp_path_factory):
         env={
             **os.environ,
             "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
+            "PYTHONPATH": os.pathsep.join(map(str, (folder, ROOT, ROOT / "tests"))),
             "TMPDIR": str(folder / "tmp"),
         },
         capture_output=True,
