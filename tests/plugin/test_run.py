@@ -196,7 +196,11 @@ def test_a_green_run_is_accepted(green):
     accepted = json.loads(path.read_text())["cases"]
     assert accepted.keys() == CASES
     for key, record in green.cases().items():
-        judged = {name: metric for name, metric in record["metrics"].items() if metric["gate"] != "none"}
+        judged = {
+            name: metric
+            for name, metric in record["metrics"].items()
+            if metric["gate"] != "none" and metric["verdict"]["kind"] != "invalid"  # under load a slope is below 0
+        }
         kept = accepted[key]["sessions"][0]["metrics"]
         assert kept.keys() == judged.keys()
         for name, metric in judged.items():
