@@ -305,7 +305,8 @@ def _lines(name, num_cases, num_accepted, tally, options) -> Iterator[str]:
         later = (
             f"{np.mean(share):.2f}" if share else f"{np.mean(tally.until_gone):.1f} nights" if "for" in change else "-"
         )
-        yield f"| {name} | {change} | {shares} | {np.median(waited):.0f} | {later} |"
+        middle = np.median(waited)
+        yield f"| {name} | {change} | {shares} | {f'{middle:.0f}' if middle < options.nights else 'never'} | {later} |"
     print(f"{name}: {tally.new_alarm_nights} alarm nights of unchanged cases in {nights}", file=sys.stderr)
 
 

@@ -110,7 +110,7 @@ def answer_visit(answers: Answers, reference: AnswerReference) -> AnswerVisit:
         _check(answers.timed, "answers on the weights that are timed")
     referenced = logits[: reference.num_prompts]
     wrong: tuple[int, ...] = ()
-    if answers.tokens is not None and reference.tokens.size:
+    if answers.tokens is not None:
         differing = answers.tokens[: reference.num_prompts] != reference.tokens
         wrong = tuple((differing & (reference.leads > CLEAR_LEAD * reference.rounding)).sum(axis=1).tolist())
     return AnswerVisit(

@@ -69,8 +69,8 @@ class AnswerReference:
     does to answers: root mean square and largest distance. Without any prompt `rounding` is an estimate.
 
     `tokens` [prompts, positions] are the greedy tokens, `leads` how far their logits are above the second largest, in
-    root mean squares of the fixed tokens' centred logits; both are empty where the vocabulary's table is so large that
-    it has no reference, and of weights that are not those of probe.py."""
+    root mean squares of the fixed tokens' centred logits: 0 where the vocabulary's table is so large that it has no
+    reference, and of weights that are not those of probe.py."""
 
     logits: Logits
     rounding: float
@@ -167,13 +167,15 @@ def _computed(shape: DecoderShape, dtype: str, prompts: ProbePrompts, weights: H
     own = [range(text, number, num_texts) for text in range(min(num_texts, number))]
     exact, near = ([_TextRun(prompts, indices, rounded) for indices in own] for rounded in (_exact, _rounding(dtype)))
     decoder = _Decoder(shape, weights)
-    has_tokens = isinstance(weights, ProbeWeights) and shape.vocab_size * shape.hidden <= MAX_TABLE
     logits = np.zeros((number, prompts.num_positions, NUM_FIXED))
     apart = np.zeros((number, prompts.num_positions))
-    tokens, leads = np.zeros(apart.shape, np.int64), np.zeros(apart.shape)
+    tokens, leads = (
+        np.zeros(apart.shape, np.int64),
+        np.zeros(apart.shape),
+    )  # without a lead nothing is held against them
     with _one_blas_thread():
         answers = decoder.answers([*exact, *near])
-        if has_tokens:
+        if isinstance(weights, ProbeWeights) and shape.vocab_size * shape.hidden <= MAX_TABLE:
             for indices, greedy in zip(own, decoder.greedy(exact), strict=True):
                 tokens[indices], leads[indices] = greedy
     for indices, right, other in zip(own, answers, answers[len(own) :], strict=False):
@@ -182,8 +184,8 @@ def _computed(shape: DecoderShape, dtype: str, prompts: ProbePrompts, weights: H
         logits=logits,
         rounding=root_mean_square(apart),
         largest=float(apart.max()),
-        tokens=tokens[: len(logits) if has_tokens else 0],
-        leads=(leads / logits.std(axis=-1))[: len(logits) if has_tokens else 0],
+        tokens=tokens,
+        leads=leads / logits.std(axis=-1),
     )
 
 

@@ -30,7 +30,7 @@ class Answers:
     of what the host made of the recipe; None where the engine cannot tell. `prompts` are those that were asked.
     `weights` are the engine's own, where they are not those of probe.py. `tokens` [prompts, positions] are the greedy
     tokens, and `timed` [positions, NUM_FIXED] answers to the shortest prompt on the weights that are timed; None where
-    the engine does not tell, or has no other weights."""
+    the engine does not tell."""
 
     prompts: ProbePrompts
     logits: Logits

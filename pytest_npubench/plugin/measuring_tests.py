@@ -35,7 +35,7 @@ class MeasuringTests:
         self._faults: dict[str, Fault] = {}
         self._measured: dict[str, dict[tuple[str, str], None]] = {}
         self._ended: dict[str, tuple[tuple[str, str], ...]] = {}
-        self._shared: dict[str, frozenset[Fixture]] = {}
+        self._shared: dict[str, list[Fixture]] = {}
 
     def measured(self, node: str, record: Record) -> None:
         """A test measured the case of this record."""
@@ -64,14 +64,15 @@ class MeasuringTests:
 
     def share(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """Note what the test shares with others while it lives; write a fault of the others where that ended badly."""
-        fixtures = _wide_fixtures(item)
-        self._shared.setdefault(item.nodeid, frozenset(fixtures))
-        ended = frozenset(fixture for fixture in fixtures if fixture.cached_result is None)
-        if report.when == "teardown" and report.failed and ended:
-            for node, used in self._shared.items():
-                for fixture in list(used & ended)[:1] if node != item.nodeid else ():
-                    what = f"shares the fixture {fixture.argname}, which failed at tear-down{_why(report)}"
-                    self._write(node, "failed", what)
+        fixtures = self._shared.setdefault(item.nodeid, _wide_fixtures(item))
+        if report.when != "teardown" or not report.failed:
+            return
+        ended = [fixture for fixture in fixtures if fixture.cached_result is None]
+        for node, used in self._shared.items():
+            fixture = next((fixture for fixture in ended if fixture in used), None)
+            if fixture is not None and node != item.nodeid:
+                what = f"shares the fixture {fixture.argname}, which failed at tear-down{_why(report)}"
+                self._write(node, "failed", what)
 
     def _write(self, node: str, outcome: str, reason: str | None) -> None:
         for case, device in self._ended.get(node, ()):

@@ -8,8 +8,9 @@ regression stands.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from pytest_npubench.comparison.change_origin import day_of, origin
 from pytest_npubench.comparison.earlier_nights import EarlierNights
@@ -30,6 +31,7 @@ from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.verdict import FAILING, Verdict, VerdictKind
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, Judgement, Metric
+from pytest_npubench.verdict.wording import TONIGHT
 from pytest_npubench.verdict.work import differences
 
 Again = Callable[[Sequence[str], int], Mapping[Key, tuple[float, ...]]]
@@ -49,8 +51,6 @@ MISSING_MATTERS = frozenset({VerdictKind.PASSED, VerdictKind.UNCHANGED, VerdictK
 NUM_NAMED = 3
 NUM_NEWEST = 3  # accepted sessions that say which metrics a case has
 CHANGED = frozenset({VerdictKind.REGRESSED, VerdictKind.IMPROVED})
-TONIGHT = "tonight"
-"""What the gate calls the session that it judges."""
 BESIDE = frozenset({"compile_s"})
 """What is no performance of a model that runs: it fails a case where it regressed, and decides nothing else."""
 
@@ -73,7 +73,7 @@ class MeasuredCase:
     judgement: Judgement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Regression:
     """What to compare with and how. `num_again` fresh processes measure a suspect once more."""
 
@@ -167,30 +167,32 @@ class Regression:
     @property
     def num_judged(self) -> int:
         """Of the metrics that the run is to judge and that scatter, those of which anything was accepted."""
-        return sum(1 for _ in self._metrics())
+        return len(self._metrics)
 
     def _all_accepted(self, key: FingerprintKey) -> Mapping[Observation, History]:
         """What was accepted under a key for all that the run is to judge, worked out once."""
         if key not in self._lent:
-            found = {one: self._history(one, key) for one in self._metrics()}
+            found = {one: self._history(one, key) for one in self._metrics}
             self._lent[key] = {one: history.before_change for one, history in found.items() if history.sessions}
         return self._lent[key]
 
-    def _metrics(self) -> Iterator[Observation]:
-        for case, digest in self.collected:
-            for metric, quantity in self.baselines.quantities(case, digest=digest).items():
-                observation = Observation(
-                    case=case,
-                    digest=digest,
-                    metric=metric,
-                    unit=quantity.unit,
-                    better=quantity.better,
-                    gate=quantity.gate or "ratio",
-                    margin=quantity.margin,
-                    processes=(),
-                )
-                if observation.gate in STATISTICAL:
-                    yield observation
+    @cached_property
+    def _metrics(self) -> tuple[Observation, ...]:
+        return tuple(
+            Observation(
+                case=case,
+                digest=digest,
+                metric=metric,
+                unit=quantity.unit,
+                better=quantity.better,
+                gate=quantity.gate or "ratio",
+                margin=quantity.margin,
+                processes=(),
+            )
+            for case, digest in self.collected
+            for metric, quantity in self.baselines.quantities(case, digest=digest).items()
+            if (quantity.gate or "ratio") in STATISTICAL
+        )
 
     def _since_when(
         self, verdict: Verdict, observation: Observation, history: History, stack: Fingerprint | None

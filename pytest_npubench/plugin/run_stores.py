@@ -13,12 +13,12 @@ from pytest_npubench.errors import JournalError, StoreError
 from pytest_npubench.plugin.run_process import run_id, worker
 from pytest_npubench.plugin.settings import Settings
 
-OF_HISTORY = timedelta(days=90)
-
 if TYPE_CHECKING:
     from pytest_npubench.plugin.regression import Regression
     from pytest_npubench.store.history import SeriesRow
     from pytest_npubench.store.journal import Journal, JournalWriter
+
+OF_HISTORY = timedelta(days=90)
 
 
 class RunStores:

@@ -156,9 +156,8 @@ def statistics_failed(cases: Iterable[str], error: Exception) -> dict[str, Verdi
 
 def _weigh(cases: Sequence[CaseNights], num_judged: int) -> Judged:
     """The verdicts of cases of one scale, those without a process tonight left out."""
-    from pytest_npubench.verdict.standing import (
-        verdict_of,
-    )  # with it come the statistics, which first nights do without
+    # with these come the statistics, which first nights do without
+    from pytest_npubench.verdict.standing import verdict_of
     from pytest_npubench.verdict.tonight import Tonight
 
     with np.errstate(all="raise", under="ignore"):

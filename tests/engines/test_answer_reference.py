@@ -24,14 +24,6 @@ from pytest_npubench.engines.probe import (
 from pytest_npubench.engines.shapes import SHAPES, DecoderShape, ExpertShape, RopeScaling
 
 WO_BITS = 224624175
-YARN = {
-    "rope_type": "yarn",
-    "factor": 32.0,
-    "beta_fast": 32.0,
-    "beta_slow": 1.0,
-    "truncate": False,
-    "original_max_position_embeddings": 4096,
-}
 ROUNDED = 2e-5  # transformers norms, turns and takes softmax in float32, whatever its weights are
 
 LLAMA = small_decoder(
@@ -188,6 +180,8 @@ def _model(transformers: Any, torch: Any, shape: DecoderShape) -> Any:
             "norm_topk_prob": True,
         }
     if shape.architecture == "gpt-oss":
+        from .torch_moe.hugging_face import YARN
+
         family = "GptOss"
         settings |= {"num_local_experts": shape.num_experts, "sliding_window": shape.sliding_window}
         settings["rope_parameters"] |= YARN
