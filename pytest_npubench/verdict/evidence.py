@@ -2,16 +2,17 @@
 
 For each night that a change may have begun at and each size it may have, the Bayes factor of "changed then, by so much"
 against "never changed": both with the case's level and scale integrated over (noise_law), the latter in part by a case
-that runs at two speeds. The evidence is their sum over nights and mean over sizes,
+that runs at two speeds. The evidence is their sum over nights and mean over sizes, nine of ten up to 12 %,
 
     E = sum over nights of mean over sizes of  P(all nights | changed then by that size) / P(all nights | unchanged)
 
 Where nothing changed its mean is the number of nights, so it reaches A in one of A case-nights at most (Shiryaev 1963,
-Roberts 1966). Noise that lasts for nights looks like a change: with a lag-1 correlation r of the suite's nights the
-logarithm counts (1 - r) / (1 + r) of itself, as so many nights are worth (Bayley & Hammersley 1946).
+Roberts 1966), and in far fewer, as a night that takes it there takes it far beyond (Pollak 1987). Noise that lasts for
+nights looks like a change: with a lag-1 correlation r of the suite's nights the logarithm counts (1 - r) / (1 + r) of
+itself, as so many nights are worth (Bayley & Hammersley 1946).
 
 A change that was found is gone where the evidence for "changed at first and as before since some later night", against
-"still changed", reaches 20.
+"still changed", reaches 60.
 
 Worked number: scale 1 % with 7 degrees, a level that is known, one night 5 % slower: the ratio of densities of +5 %,
 f(0) / f(5) = (1 + 25 / 7)^4 = 436; two such nights 190,000.
@@ -36,17 +37,20 @@ from pytest_npubench.verdict.noise_law import (
 )
 from pytest_npubench.verdict.prediction import GAPS, SHARES, Reference, two_speed_likelihoods
 
-SIZES = np.log1p(
-    [0.015, 0.02, 0.027, 0.035, 0.045, 0.055, 0.068, 0.083, 0.10, 0.12, 0.15, 0.19, 0.25, 0.4, 0.7, 1.2, 3.0]
-)
+SMALL = [0.015, 0.02, 0.027, 0.035, 0.045, 0.055, 0.068, 0.083, 0.10, 0.12]
+LARGE = [0.15, 0.19, 0.25, 0.4, 0.7, 1.2, 3.0]
+SIZES = np.log1p([*SMALL, *LARGE])
 """So close that no size of a quiet case lies far between two."""
+SMALL_SHARE = 0.9  # of changes; a large one needs no prior in its favour
+PRIOR = np.array([SMALL_SHARE / len(SMALL)] * len(SMALL) + [(1 - SMALL_SHARE) / len(LARGE)] * len(LARGE))
+LOG_PRIOR = np.log(PRIOR)
 NUM_NIGHTS = 24  # a change may have begun at one of the last so many
 MIN_BEFORE = 5  # nights before the first change, fewer where a case has fewer
 TWO_SPEEDS = 0.03  # of cases, as the evidence allows for
 LEANING = 2.8
 CLIP = 4.0
 ROWS_AT_ONCE = 40  # or memory is what takes the time
-RETURNED, RETURNED_ALONE = np.log(20.0), np.log(4.0)
+RETURNED, RETURNED_ALONE = np.log(60.0), np.log(8.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +117,7 @@ def _evidence(law: NoiseLaw, nights: Nights, gone: Nights, may_begin: BoolArray)
     weights = law.log_weights[:, None].astype(np.float32)
     joint = before + since + weights[..., None]  # [C, n, S, Z, D]
     by_night = log_sum(log_sum(joint, axis=3), axis=2)
-    by_night = log_sum(by_night.astype(np.float64), axis=2) - np.log(len(SIZES))
+    by_night = log_sum(by_night.astype(np.float64) + LOG_PRIOR, axis=2)
     by_night = np.where(may_begin, by_night, -np.inf)
     never = log_sum((unchanged.sum(axis=1) + weights).reshape(len(levels), -1), axis=1).astype(np.float64)
     evidence = log_sum(by_night, axis=1) - never
@@ -144,11 +148,12 @@ def is_gone(law: NoiseLaw, reference: Reference, since: Nights, log_alarm: float
     unchanged = log_likelihood(law, since, reference.levels)[0]
     changed = log_likelihood(law, since, reference.levels, SIZES)[0]
     until = np.cumsum(changed, axis=0)
-    still = _integrated(start[..., None] + until)  # [m, D]: changed on each night until then
+    still = _integrated(start[..., None] + until) + LOG_PRIOR  # [m, D]: changed on each night until then
     never = _integrated((start + np.cumsum(unchanged, axis=0))[..., None])
-    evidence = (log_sum(still - never, axis=1) - np.log(len(SIZES))) * tempering
+    evidence = log_sum(still - never, axis=1) * tempering
     after = np.cumsum(unchanged[::-1], axis=0)[::-1]
-    back = _integrated(start[..., None] + until - changed + after[..., None])  # as before from that night on
+    # as before from that night on
+    back = _integrated(start[..., None] + until - changed + after[..., None]) + LOG_PRIOR
     returned = (log_sum(back.ravel(), axis=0) - log_sum(still[-1], axis=0)) * tempering
     proven = evidence.max() >= log_alarm
     limit = RETURNED if proven or len(evidence) > 2 else RETURNED_ALONE

@@ -1,7 +1,8 @@
 """What a night does to all cases alike, apart from what happened to one of them.
 
 Entry of case c in session k = level of the case + shift of the night + residual. The shift is the median over the
-cases of (entry - the case's mean). Without it a case is compared with nights of its own kind only, which lifts the
+cases of (entry - the case's mean); tonight's leaves out the cases that are far from the others, or a change that hits
+many of them would be taken off in part. Without it a case is compared with nights of its own kind only, which lifts the
 power to see a 5 % slow-down (docs/statistics.md); but taking it off would hide a regression that hits every case, so it
 is taken off only while it is no larger than such nights usually are, and it has a verdict of its own.
 
@@ -22,6 +23,8 @@ from pytest_npubench.stats.margin_test import interval, one_sided_p
 MIN_CASES = 8  # the median of fewer says more about its cases than about the night
 MIN_SESSIONS = 3
 MOVED_LEVEL = 0.005
+FAR, NUM_ROUNDS = 3.0, 4
+"""A case this many of its spreads from the others is not like them; whom that leaves out is asked so often."""
 MEDIAN_EFFICIENCY = math.pi / 2  # variance of the median of normal values over that of their mean
 
 
@@ -57,12 +60,25 @@ def suite_shift(baseline: FloatArray, current: FloatArray, margin: float) -> Sui
     nights[told] = np.nanmedian((baseline - level)[:, told], axis=0)
     centre, num_nights = float(nights[told].mean()), int(told.sum())
     nights = np.where(told, nights - centre, 0.0)
-    tonight = float(np.nanmedian(current - level[:, 0])) - centre
-    typical = float(np.median(np.nanvar(baseline - level - nights, axis=1, ddof=1)))
+    spread = np.nanstd(baseline - level - nights, axis=1, ddof=1)
+    typical = float(np.median(spread)) ** 2
+    tonight = _of_those_alike(current - level[:, 0] - centre, np.maximum(spread, math.sqrt(typical)))
     # a median's own error is there even where no two nights differ
     variance = max(float(nights[told].var(ddof=1)), MEDIAN_EFFICIENCY * typical / num_cases)
     error = math.sqrt(variance * (1 + 1 / num_nights))
     return _tested(nights, tonight, error, num_nights - 1, margin, num_cases)
+
+
+def _of_those_alike(apart: FloatArray, spread: FloatArray) -> float:
+    """The median of what cases are apart from their usual, [C], NaN for none, without those that are far from it."""
+    shift = float(np.nanmedian(apart))
+    num_cases = int(np.isfinite(apart).sum())
+    for _ in range(NUM_ROUNDS):
+        alike = np.abs(apart - shift) <= FAR * spread
+        if alike.sum() < max(MIN_CASES, num_cases / 2):
+            break
+        shift = float(np.median(apart[alike]))
+    return shift
 
 
 def common_shift(differences: FloatArray, margin: float) -> SuiteShift | None:

@@ -1,7 +1,9 @@
 """One scale's cases tonight: what alarms by this one night, what by the evidence of several, what is still changed.
 
 The alarms of a run share a budget: by one night, 1 false alarm in 150 nights of the whole run, so calibrated
-p < 1 / (150 C) for C judged cases; by the evidence over nights, 120 C : 1. Improvements have a budget of their own.
+p < 1 / (150 C) for C judged cases; by the evidence over nights, 40 (C + 20) : 1, which is 1 alarm in 40 nights at most
+and in hundreds by simulation (benchmarks/gate.py), as if 20 more cases were judged: a few cases tell little of the law.
+Improvements have a budget of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pytest_npubench.stats.checks import BoolArray, FloatArray
 from pytest_npubench.stats.error import student_quantile
 from pytest_npubench.stats.student_tail import log_density, upper_tail
 from pytest_npubench.verdict.evidence import (
-    SIZES,
+    PRIOR,
     Change,
     beginnings,
     change_for_worse,
@@ -30,7 +32,7 @@ from pytest_npubench.verdict.night_table import NightTable, first_of, relative_v
 from pytest_npubench.verdict.noise_law import LARGEST, Nights, NoiseLaw, counts, fit_law
 from pytest_npubench.verdict.prediction import Reference, SuiteTail, fit_tail, refer
 
-ONE_NIGHT, OVER_NIGHTS = 150, 120
+ONE_NIGHT, OVER_NIGHTS, MORE_CASES = 150, 40, 20
 SUSPECT_P = 0.10
 SUSPECT_EVIDENCE = 1.0  # e : 1
 EQUIVALENCE_LIMIT = 0.03
@@ -136,13 +138,20 @@ class Tonight:
         least = sign * np.where(np.isfinite(turned), turned, np.inf).min(axis=1)
         return np.where(self.scatter > 0, least, self.table.tonight)
 
+    @property
+    def variance_of_tonight(self) -> FloatArray:
+        """That of a mean of processes, for tails that are light. Heavy ones come from what hits a case for a whole
+        night, which hits all its processes: there the law of one process is asked."""
+        mean = relative_variance(np.isfinite(self.table.current).sum(axis=1), self.process_share)
+        return np.where(self.scatter > 0, 1.0, mean)
+
     @cached_property
     def tempering(self) -> float:
         return tempering_of(lag_correlation(self.reference))
 
     @property
     def log_alarm(self) -> float:
-        return math.log(OVER_NIGHTS * self.num_judged)
+        return math.log(OVER_NIGHTS * (self.num_judged + MORE_CASES))
 
     @property
     def one_night_level(self) -> float:
@@ -175,7 +184,8 @@ class Tonight:
         noise = np.append(left_out, reference.p(first_of(table.gone), sign))
         tail = fit_tail(noise[np.isfinite(noise)])
         shown_by_all = self.shown(sign)
-        p = tail.calibrated(np.nan_to_num(reference.p(shown_by_all, sign), nan=1.0))
+        variance = self.variance_of_tonight if tail.is_light else 1.0
+        p = tail.calibrated(np.nan_to_num(reference.p(shown_by_all, sign, variance), nan=1.0))
         strayed = (reference.strays(1) | reference.strays(-1)).any(axis=1) | np.isfinite(table.gone).any(axis=1)
         rows = np.flatnonzero((p < 2 * self.one_night_level) & strayed)
         if len(rows):
@@ -300,7 +310,7 @@ class Tonight:
         log_ratios = log_density(np.square(drawn[:, :, None]), law.freedom)
         log_ratios = log_ratios - log_density(np.square(drawn[:, :, None] + sizes), law.freedom)
         shown = np.maximum.accumulate(np.quantile(log_ratios.sum(axis=1), 1 - POWER, axis=0))
-        needed = self.log_alarm / self.tempering + math.log(len(SIZES) / 3)
+        needed = self.log_alarm / self.tempering - math.log(3 * PRIOR.max())  # three sizes fit a change
         in_scales = float(np.interp(needed, shown, sizes))
         errors = np.sqrt(self.reference.scale_variance + 3 * self.reference.level_variance)
         return np.asarray(np.maximum(in_scales * errors, self.margins) * self.table.units)

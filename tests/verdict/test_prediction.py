@@ -139,3 +139,23 @@ def test_the_tail_is_that_of_the_suite():
     assert heavy.calibrated(np.array([heavy.p_at(1e-6)]))[0] == pytest.approx(1e-6)
     worked = SuiteTail(share=0.05, start=3.0, excess=1.5)
     assert worked.calibrated(np.array([1e-5]))[0] == pytest.approx(1.7e-4, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("power", "num_nights", "is_light"), [(0.5, 6000, True), (0.5, 1000, False), (1.0, 6000, False)]
+)
+def test_a_tail_is_light_where_many_nights_prove_it(power, num_nights, is_light):
+    """-log p beyond the upper 5 % falls off within half of what the law says, or as it says."""
+    p = np.random.default_rng(8).random(num_nights)
+    tail = fit_tail(np.where(p < 0.05, 0.05 * (p / 0.05) ** power, p))
+    assert tail.is_light is is_light
+    assert tail.excess == pytest.approx(0.6 if is_light else 1.0, abs=0.15)
+
+
+def test_p_of_a_mean_of_processes_has_its_variance(made):
+    law, nights, reference = made
+    values, scale = np.full(12, 0.03), law.scales[:, None] * np.sqrt(0.6)
+    expected = (
+        weights_of(law, nights, reference.levels, 0) * stats.t.sf(0.03, law.freedom, reference.levels[0], scale)
+    ).sum()
+    assert reference.p(values, variance=np.full(12, 0.6))[0] == pytest.approx(expected, rel=1e-3)
