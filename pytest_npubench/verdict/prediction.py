@@ -191,8 +191,8 @@ LIGHT, LEAST_EXCESS = 0.9, 0.5
 
 def fit_tail(p: FloatArray) -> SuiteTail:
     """From p-values of nights; the excess is the larger of that of the upper 5 % and of the upper 1.25 %, each drawn to
-    1.25 by 10 pseudo-nights. Below 0.9 it is what is known of the upper 5, 1.25 and 0.3 % with 80 % confidence: the body
-    of heavy tails looks light."""
+    1.25 by 10 pseudo-nights. Below 0.9 it is what is known of the upper 5, 1.25 and 0.3 % with 80 % confidence: heavy
+    tails have a light body."""
     surprise = np.sort(-np.log(np.maximum(p, SMALLEST_P)))
     num_top = min(max(int(len(surprise) * TOP), 5), len(surprise) - 1)
     means = []
