@@ -45,7 +45,7 @@ class CallTiming:
 
     Each sample is the mean of `iterations` calls; overhead_s is what a call of nothing takes in the same loop by the
     same clock, which is not subtracted. `disturbed` says why these samples, the last of several attempts, should not
-    count; state is the device's meanwhile.
+    count; is_partly_disturbed: an attempt before these was disturbed. state is the device's meanwhile.
     """
 
     samples_s: tuple[float, ...]
@@ -54,6 +54,7 @@ class CallTiming:
     iterations: int
     overhead_s: float
     disturbed: str | None = None
+    is_partly_disturbed: bool = False
     state: RoundState | None = None
 
 
@@ -81,7 +82,7 @@ def time_callable(
             latest_s, steady = warm_up(lambda: call.seconds(1), earlier=[first_s], max_repeats=max_warmup)
             num_calls = iterations or _iterations(call, latest_s)
             compiles_before = count_compiles()
-            samples_s, watched = _attempts(lambda: _samples(call, num_calls, rounds), watch)
+            samples_s, watched, num_attempts = _attempts(lambda: _samples(call, num_calls, rounds), watch)
             check_not_slowed()
             return CallTiming(
                 samples_s=samples_s,
@@ -90,6 +91,7 @@ def time_callable(
                 iterations=num_calls,
                 overhead_s=_shortest_s(call.of_nothing(), num_calls) / num_calls,
                 disturbed=watched.disturbed,
+                is_partly_disturbed=watched.disturbed is None and num_attempts > 1,
                 state=watched.state,
             )
 
@@ -121,17 +123,18 @@ def _shortest_s(call: RepeatedCall, num_calls: int) -> float:
     return min(call.seconds(num_calls) for _ in range(REPEATS))
 
 
-def _attempts(take: Callable[[], tuple[float, ...]], watch: Watch | None) -> tuple[tuple[float, ...], Watched]:
+def _attempts(take: Callable[[], tuple[float, ...]], watch: Watch | None) -> tuple[tuple[float, ...], Watched, int]:
+    """The samples of the last attempt, what was seen meanwhile, and how many attempts there were."""
     if watch is None:
-        return take(), Watched()
-    for _ in range(MAX_ATTEMPTS):
+        return take(), Watched(), 1
+    for attempt in range(MAX_ATTEMPTS):
         watch.begin()
         samples_s = take()
         watched = watch.end()
         if watched.disturbed is None:
-            return samples_s, watched
+            return samples_s, watched, attempt + 1
     reason = f"{MAX_ATTEMPTS} of {MAX_ATTEMPTS} attempts disturbed: {watched.disturbed}"
-    return samples_s, replace(watched, disturbed=reason)
+    return samples_s, replace(watched, disturbed=reason), MAX_ATTEMPTS
 
 
 MONITORING_TOOLS = range(6)

@@ -66,6 +66,12 @@ class Measured:
         self.watched.extend(self.disturbances)
 
     @property
+    def is_partly_disturbed(self) -> bool:
+        """Whether a third or more of the rounds were disturbed and left out, and enough others are there."""
+        num_left_out = 0 if self.disturbed else len(self.disturbed_rounds)
+        return num_left_out > 0 and 2 * num_left_out >= len(self.rounds)
+
+    @property
     def energy_j(self) -> float | None:
         """Joules of the rounds that count; None where the device does not tell them for each."""
         joules = self._known("energy_j")

@@ -16,7 +16,7 @@ from pytest_npubench.store.accepted_session import AcceptedSession, Quantity, is
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.verdict import FAILING, Verdict, VerdictKind, judge_jointly
-from pytest_npubench.verdict.observations import Rule, Session
+from pytest_npubench.verdict.observations import MIN_SESSIONS, Rule, Session
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, GateKind, Metric
 
 Key = tuple[str, str]
@@ -30,7 +30,8 @@ JUDGED = frozenset({VerdictKind.REGRESSED, VerdictKind.IMPROVED, VerdictKind.UNC
 class Observation:
     """processes: processes x samples in `unit`. `key` tells it among all metrics of all cases.
 
-    `gate` is None where an old baseline or history does not say how the metric is judged.
+    `gate` is None where an old baseline or history does not say how the metric is judged. is_disturbed: something else
+    used the device for part of that night, so that it is no evidence beside other nights.
     """
 
     case: str
@@ -41,6 +42,7 @@ class Observation:
     gate: GateKind | None
     margin: float | None
     processes: tuple[tuple[float, ...], ...]
+    is_disturbed: bool = False
 
     @property
     def key(self) -> Key:
@@ -78,7 +80,7 @@ class Observation:
         )
 
     @classmethod
-    def of_metric(cls, case: str, digest: str, metric: Metric) -> Observation:
+    def of_metric(cls, case: str, digest: str, metric: Metric, *, is_disturbed: bool = False) -> Observation:
         return cls(
             case=case,
             digest=digest,
@@ -88,6 +90,7 @@ class Observation:
             gate=metric.gate,
             margin=metric.margin,
             processes=metric.processes,
+            is_disturbed=is_disturbed,
         )
 
 
@@ -112,6 +115,7 @@ def of_record(record: Mapping[str, Any]) -> Iterator[Observation]:
                 gate=entry.get("gate", "ratio"),
                 margin=entry.get("margin"),
                 processes=tuple(tuple(values) for values in entry.get("processes", (samples,))),
+                is_disturbed=record.get("is_partly_disturbed") is True,
             )
             if observation.gate not in GATES or observation.better not in ("lower", "higher"):
                 raise TypeError(f"{name}: gate {observation.gate!r}, better {observation.better!r}")
@@ -218,6 +222,7 @@ def judge_observations(
         gone={name: history.gone for name, history in of.items()},
         since={name: history.since for name, history in of.items() if history.since is not None},
         num_judged=num_judged,
+        disturbed=[name for name, one in family.items() if one.is_disturbed],
     )
     verdicts |= {family[name].key: verdict for name, verdict in judged.verdicts.items()}
     suspects = dict.fromkeys(family[name].case for name in judged.suspects)
@@ -335,8 +340,12 @@ def accepted_history(
 
 def _over_nights(accepted: Sequence[AcceptedSession], metric: str, nights: Sequence[Night]) -> History:
     """What was measured while the metric was regressed is no reference and no night before this one, also where it was
-    accepted while that was in doubt, unless a person let it in."""
+    accepted while that was in doubt, unless a person let it in. Neither is a night that was disturbed in part, unless
+    fewer than MIN_SESSIONS accepted ones were not."""
     names = {session.session for session in accepted}
+    quiet = [session for session in accepted if not session.is_disturbed]
+    accepted = quiet if len(quiet) >= MIN_SESSIONS else accepted
+    nights = [night for night in nights if not night.seen.is_disturbed]
     began = {session.session: session.began_at for session in accepted} | {one.session: one.began_at for one in nights}
     judged = [night for night in nights if night.kind in JUDGED]
     changed = judged[-1] if judged and judged[-1].since and judged[-1].session not in names else None

@@ -296,4 +296,4 @@ def _judged(expanded: ExpandedCase, measured: Measured) -> Judgement:
     if measured.disturbed is not None:  # what was measured on a throttled or shared device is shown, not judged
         verdict = Verdict(kind=VerdictKind.INVALID, reason=measured.disturbed)
         return replace(judgement, verdict=verdict, is_disturbed=True)
-    return judgement
+    return replace(judgement, is_partly_disturbed=measured.is_partly_disturbed)

@@ -152,6 +152,7 @@ def _judge(samples: Samples, limits: CallableLimits, timing: CallTiming) -> Judg
         metrics=(Metric(name="call_s", unit="s", value=samples.median_s, samples=samples.samples_s),),
         measured_s=samples.median_s,
         is_disturbed=timing.disturbed is not None and not timing.num_late_compiles,
+        is_partly_disturbed=timing.is_partly_disturbed,
         repeat_error=repeat_error(samples.samples_s) if samples.mean_s > 0 else None,
         work={} if limits.iterations is None else {"calls in a sample": float(timing.iterations)},
         detail=CallDetail(steady=timing.steady, iterations=timing.iterations, overhead_s=timing.overhead_s),

@@ -104,7 +104,9 @@ class Regression:
             if case.judgement.verdict.kind not in NOT_COMPARED
             for metric in case.judgement.metrics
             if metric.gate != "none"
-            for found in [Observation.of_metric(case.case, case.digest, metric)]
+            for found in [
+                Observation.of_metric(case.case, case.digest, metric, is_disturbed=case.judgement.is_partly_disturbed)
+            ]
         }
         histories = {name: self._history(found, key) for name, found in observations.items()}
         findings = self._findings(observations, histories, key)

@@ -357,6 +357,7 @@ def _result(record: Record, reason: str, since: str) -> CaseResult:
         work=_numbers(record, "work"),
         reason=reason,
         since=since,
+        is_disturbed=record.get("is_partly_disturbed") is True,
     )
 
 

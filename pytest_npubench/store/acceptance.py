@@ -63,7 +63,7 @@ class MetricResult:
 class CaseResult:
     """A case to accept: its hardware, its key (suite/kind/id), the digest of what was measured, its metrics, what it
     was held to that its first acceptance fixes, what it did, counted, and for a case that changed, why it is accepted
-    and since which session it is at its new level."""
+    and since which session it is at its new level. is_disturbed: something else used the device for part of it."""
 
     hardware: str
     case: str
@@ -73,6 +73,7 @@ class CaseResult:
     work: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
     since: str = ""
+    is_disturbed: bool = False
 
     @property
     def suite(self) -> str:
@@ -140,6 +141,7 @@ def with_result(
         metrics={metric.name: kept_samples(metric.processes, metric.gate) for metric in result.metrics},
         work=result.work,
         reason=result.reason,
+        is_disturbed=result.is_disturbed,
     )
     new = replace(new, anchor=joins_anchor(of_newest_level((*history, new))[:-1]))
     frozen = _frozen(result, acceptance)

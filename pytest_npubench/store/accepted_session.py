@@ -159,7 +159,8 @@ class AcceptedSession:
     """One accepted session of a case. accepted_at is ISO 8601 with its offset from UTC; git_revision is the suite's.
 
     An anchor is never rotated out. `work` is what the case did, counted by name, of the newest session alone; `reason`
-    why a person accepted an improvement. An entry has the two where there is something to say.
+    why a person accepted an improvement; is_disturbed: something else used the device for part of it. An entry has the
+    three where there is something to say.
     """
 
     session: str
@@ -169,6 +170,7 @@ class AcceptedSession:
     metrics: Mapping[str, KeptSamples]
     work: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
+    is_disturbed: bool = False
 
     @property
     def began_at(self) -> datetime:
@@ -220,7 +222,7 @@ class AcceptedSession:
         return [case, digest, {name: quantities[name].checked(version) for name in self.metrics}, self._fields()]
 
 
-_OPTIONAL: Mapping[str, Any] = {"work": {}, "reason": ""}
+_OPTIONAL: Mapping[str, Any] = {"work": {}, "reason": "", "is_disturbed": False}
 """Fields that an entry need not have, with what they are then."""
 
 

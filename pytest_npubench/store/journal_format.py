@@ -194,6 +194,7 @@ class CaseEntry:
     frozen: Mapping[str, float] | None = None
     work: Mapping[str, float] | None = None
     is_disturbed: bool | None = None
+    is_partly_disturbed: bool | None = None
 
 
 @dataclass(kw_only=True)

@@ -120,7 +120,8 @@ class Waiting:
         if "improved" not in map(_kind, (record.get("metrics") or {}).values()):
             return ""
         since, now = changed_since(record), datetime.now(timezone.utc).isoformat()
-        num_nights = 1 + sum(session.is_since(since, now) for session in self._accepted(record))
+        nights = [session.is_since(since, now) and not session.is_disturbed for session in self._accepted(record)]
+        num_nights = sum(nights) + (not record.get("is_partly_disturbed"))
         return BY_ITSELF if num_nights >= MIN_NIGHTS else ""
 
     def _answers_of(self, record: Record) -> list[Record]:

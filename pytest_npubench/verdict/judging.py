@@ -24,9 +24,15 @@ import numpy as np
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.verdict import Verdict, VerdictKind, wording
 from pytest_npubench.verdict.night_table import CaseNights, make_table, split
-from pytest_npubench.verdict.observations import Better, CaseEntries, Rule, Session, Sessions, read_cases
-
-MIN_SESSIONS = 3
+from pytest_npubench.verdict.observations import (
+    MIN_SESSIONS,
+    Better,
+    CaseEntries,
+    Rule,
+    Session,
+    Sessions,
+    read_cases,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +96,21 @@ def judge_jointly(
     since: case -> session since which the case is regressed or improved, as its last verdict said. No session from
     that one on is a reference, whether accepted or pending.
     num_judged: how many metrics the whole run judges, where this call sees a part of them only.
-    disturbed: names of sessions in which something else used the device: they count as missing.
+    disturbed: cases for part of whose measuring tonight something else used the device. They are judged by this night
+    alone, and are no evidence over nights; how such a case stood the night before, it stands tonight. Earlier nights of
+    that kind do not belong into baseline or pending.
 
     A verdict `regressed` or `improved` has `since`, the session of its most likely first night ("tonight" for this
     one), and `num_nights`, the nights measured from then on. Any other verdict with a `since` says that the change of
     that session is gone: it was there the night before, and tonight is as before it again.
     """
     named = {case: rules if isinstance(rules, Rule) else rules[case] for case in _rated(baseline, current, rules)}
-    entries = read_cases(named, baseline, pending or {}, gone or {}, current, disturbed)
+    entries = read_cases(named, baseline, pending or {}, gone or {}, current)
     verdicts = {case: verdict for case in current if (verdict := _without_weighing(entries[case]))}
     split_cases = [
-        split(case, found, (since or {}).get(case)) for case, found in entries.items() if case not in verdicts
+        split(case, found, (since or {}).get(case), is_disturbed=case in disturbed)
+        for case, found in entries.items()
+        if case not in verdicts
     ]
     nights = {case.case: case for case in split_cases if len(case.reference) >= MIN_SESSIONS}
     verdicts |= {case.case: _no_reference(case) for case in split_cases if case.case not in nights}

@@ -29,7 +29,7 @@ PARTS = ("reference", "later", "gone")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseNights:
     """The nights of one case by name: entries of processes, [R] each; the reference first, then later ones, and apart
-    from them those of changes that are gone."""
+    from them those of changes that are gone. is_disturbed: tonight is no evidence beside other nights."""
 
     case: str
     rule: Rule
@@ -38,6 +38,7 @@ class CaseNights:
     gone: Mapping[str, FloatArray]
     current: FloatArray | None
     since: str | None
+    is_disturbed: bool
 
     @property
     def names(self) -> list[str]:
@@ -63,14 +64,21 @@ class NightTable:
     def shift_of(self, row: int) -> SuiteShift | None:
         return self.shifts[self.cases[row].rule.group]
 
+    @cached_property
+    def disturbed(self) -> BoolArray:
+        return np.array([case.is_disturbed for case in self.cases])
+
     def nights(self, process_share: float, scatter: FloatArray) -> Nights:
         """Reference, later nights and tonight, each row's to the left. Tonight is no surer than `scatter`, [C], the
-        variance between its processes relative to that of one."""
+        variance between its processes relative to that of one. A change that was there before goes on without a night
+        that was disturbed."""
         number = np.isfinite(self.current).sum(axis=1)
         processes = np.concatenate([self.reference_processes, self.later_processes, number[:, None]], axis=1)
         variance = relative_variance(processes, process_share)
         variance[:, -1] = np.maximum(variance[:, -1], scatter)
-        entries = np.concatenate([self.reference, self.later, self.tonight[:, None]], axis=1)
+        goes_on = self.disturbed & np.array([case.since is not None and bool(case.later) for case in self.cases])
+        tonight = np.where(goes_on, np.nan, self.tonight)
+        entries = np.concatenate([self.reference, self.later, tonight[:, None]], axis=1)
         order = np.argsort(np.isnan(entries), axis=1, kind="stable")
         entries, variance = (np.take_along_axis(part, order, axis=1) for part in (entries, variance))
         return Nights(entries=entries, variance=variance)
@@ -101,7 +109,7 @@ def relative_variance(num_processes: FloatArray, process_share: float) -> FloatA
     return 1 - process_share + process_share / np.maximum(np.nan_to_num(num_processes, nan=1.0), 1.0)
 
 
-def split(case: str, found: CaseEntries, since: str | None) -> CaseNights:
+def split(case: str, found: CaseEntries, since: str | None, *, is_disturbed: bool) -> CaseNights:
     """Reference and later nights; sessions that cannot be used are not among the later ones."""
     accepted = {name: entries for name, entries in found.accepted.items() if not isinstance(entries, str)}
     later, gone = (
@@ -121,6 +129,7 @@ def split(case: str, found: CaseEntries, since: str | None) -> CaseNights:
         gone=gone,
         current=None if isinstance(found.current, str) else found.current,
         since=since,
+        is_disturbed=is_disturbed,
     )
 
 

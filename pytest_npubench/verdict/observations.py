@@ -14,7 +14,7 @@ A Rule is what the caller of the gate decides: margin, direction, scale and grou
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,6 +28,8 @@ Session = Sequence[Process]
 Sessions = Sequence[Session] | Mapping[str, Session]
 Scale = Literal["ratio", "difference"]
 Better = Literal["lower", "higher"]
+MIN_SESSIONS = 3
+"""Accepted sessions below which nothing is said."""
 MAX_SIZE = 1e100  # a square of more overflows
 BETTER_QUARTILE = {"lower": 0.25, "higher": 0.75}
 
@@ -201,10 +203,9 @@ def read_cases(
     pending: Mapping[str, Sessions],
     gone: Mapping[str, Sessions],
     current: Mapping[str, Session],
-    disturbed: Collection[str],
 ) -> dict[str, CaseEntries]:
     """The entries of every case that has a rule. A case that the others do not know has none there."""
-    parts = [{case: _named(part.get(case, ()), disturbed) for case in rules} for part in (baseline, pending, gone)]
+    parts = [{case: _named(part.get(case, ())) for case in rules} for part in (baseline, pending, gone)]
     by_turn: dict[tuple[Scale, Better], list[str]] = {}
     for case, rule in rules.items():
         by_turn.setdefault((rule.scale, rule.better), []).append(case)
@@ -231,13 +232,13 @@ def rectangle(rows: Iterable[FloatArray]) -> FloatArray:
     return filled
 
 
-def _named(sessions: Sessions, disturbed: Collection[str]) -> dict[str, Session]:
+def _named(sessions: Sessions) -> dict[str, Session]:
     """Sessions by name; those of a list are named by their age, so that the newest ones of all cases are one night.
 
     What is no list of sessions becomes one session, which then says what is wrong with it.
     """
     if isinstance(sessions, Mapping):
-        return {name: session for name, session in sessions.items() if name not in disturbed}
+        return dict(sessions)
     try:
         listed = list(sessions)
     except TypeError:

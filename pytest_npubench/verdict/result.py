@@ -68,7 +68,8 @@ class Judgement:
     `frozen` are the values by name (a rate, a limit) that the case was held to and that its first acceptance fixes for
     later runs: store.baselines.Baselines.frozen finds them again. `work` counts by name what the case did (steps,
     tokens, bytes), so that a change of speed can be told from work that was left out. `is_disturbed`: invalid because
-    something else used the device or its host.
+    something else used the device or its host; `is_partly_disturbed`: it did so for a third of the rounds or more,
+    which were left out, so that this night is no evidence beside others.
     """
 
     verdict: Verdict
@@ -84,6 +85,7 @@ class Judgement:
     frozen: Mapping[str, float] = field(default_factory=dict)
     work: Mapping[str, float] = field(default_factory=dict)
     is_disturbed: bool = False
+    is_partly_disturbed: bool = False
 
     def __post_init__(self) -> None:
         """Raises MeasurementError where a value of frozen or work is not finite."""
@@ -154,6 +156,7 @@ class JudgedCase:
             **({"frozen": dict(judgement.frozen)} if judgement.frozen else {}),
             **({"work": dict(judgement.work)} if judgement.work else {}),
             **({"is_disturbed": True} if judgement.is_disturbed else {}),
+            **({"is_partly_disturbed": True} if judgement.is_partly_disturbed else {}),
         }
 
 
@@ -183,6 +186,7 @@ def judgement_from_json(record: Mapping[str, object]) -> Judgement:
         frozen=record.get("frozen") or {},  # type: ignore[arg-type]
         work=record.get("work") or {},  # type: ignore[arg-type]
         is_disturbed=record.get("is_disturbed") is True,
+        is_partly_disturbed=record.get("is_partly_disturbed") is True,
     )
 
 

@@ -67,6 +67,7 @@ def _verdict(
         p=float(side.p[row]),
         was_better=gone < 0,
         unconfirmed=bool(tonight.slower.unconfirmed[row]),
+        is_disturbed=case.is_disturbed,
     )
     return Verdict(
         kind=kind,

@@ -210,7 +210,7 @@ class Tonight:
     def _change(self, sign: int, law: NoiseLaw) -> Change:
         number = counts(self.reference.nights.entries)
         change = Change(log_evidence=np.full(len(number), -np.inf), first=np.zeros(len(number), dtype=np.int_))
-        rows = np.flatnonzero(self.measured & ~self.changed_before)
+        rows = np.flatnonzero(self.measured & ~self.changed_before & ~self.table.disturbed)
         if len(rows):
             nights, gone = (part.of(rows).turned(sign) for part in (self.nights, self.gone))
             found = change_for_worse(law, nights, gone, number[rows], self.tempering)

@@ -44,6 +44,7 @@ class Finding:
     p: float
     was_better: bool
     unconfirmed: bool
+    is_disturbed: bool
 
 
 def reason(found: Finding, rule: Rule, shift: SuiteShift | None) -> str:
@@ -75,6 +76,8 @@ def _parts(found: Finding, rule: Rule, shift: SuiteShift | None) -> Iterator[str
     if found.num_processes > 1:
         apart = "" if found.disagree is None else f" that disagree by {percent(rule.fraction(found.disagree))}"
         yield f"measured in {found.num_processes} processes{apart}"
+    if found.is_disturbed:
+        yield "something else used the device for a part of this night, which is no evidence beside others"
     if shift is not None:
         yield suite_words(rule, shift, not shift.moved)
 

@@ -59,6 +59,7 @@ def test_a_quiet_device_is_on_record_and_disturbs_nothing(bench, plan):
     telemetry = FakeTelemetry()
     measured = bench.campaign(profile(plan, 16), telemetry=telemetry).measured()
     assert (len(measured.rounds), measured.disturbed, telemetry.num_closed) == (2, None, 1)
+    assert not measured.is_partly_disturbed
     assert measured.energy_j == 200.0  # 100 J in each of two rounds
     for record in bench.records("round"):
         assert "disturbed" not in record
@@ -76,7 +77,7 @@ def test_without_telemetry_nothing_is_said(bench, plan):
 @pytest.mark.parametrize("disturbed", [{0}, {1}, {0, 1}, {1, 2}])
 def test_disturbed_rounds_are_journalled_and_repeated(bench, plan, disturbed):
     measured = bench.campaign(profile(plan, 16), telemetry=FakeTelemetry(disturbed)).measured()
-    assert (len(measured.rounds), measured.disturbed) == (2, None)
+    assert (len(measured.rounds), measured.disturbed, measured.is_partly_disturbed) == (2, None, True)
     records = bench.records("round")
     assert [record["round"] for record in records] == list(range(2 + len(disturbed)))
     assert {record["round"]: record["disturbed"] for record in records if "disturbed" in record} == dict.fromkeys(
@@ -93,6 +94,7 @@ def test_disturbed_rounds_are_journalled_and_repeated(bench, plan, disturbed):
 def test_at_the_cap_all_rounds_are_kept_and_said_to_be_disturbed(bench, plan):
     measured = bench.campaign(profile(plan, 16), telemetry=FakeTelemetry({0, 2, 3})).measured()
     assert measured.disturbed == f"3 of 4 rounds disturbed: {SHARED}"
+    assert not measured.is_partly_disturbed
     assert len(measured.rounds) == 4
     for point in profile(plan, 16):
         assert set(measured.samples(point.name).samples_s) == {seconds(point, plan.buckets)}
@@ -103,6 +105,13 @@ def test_the_cap_grows_with_the_rounds_that_a_campaign_needs(bench, plan):
     telemetry = FakeTelemetry(set(range(4)))
     measured = bench.campaign(profile(plan, 16), with_size(plan, min_rounds=5), telemetry=telemetry).measured()
     assert (len(measured.rounds), measured.disturbed) == (5, None)
+
+
+@pytest.mark.parametrize(("num_disturbed", "is_partly_disturbed"), [(2, False), (3, True)])
+def test_a_third_of_the_rounds_disturbs_the_night(bench, plan, num_disturbed, is_partly_disturbed):
+    size, telemetry = with_size(plan, min_rounds=5), FakeTelemetry(range(num_disturbed))
+    measured = bench.campaign(profile(plan, 16), size, telemetry=telemetry).measured()
+    assert measured.is_partly_disturbed is is_partly_disturbed
 
 
 def test_enough_clean_rounds_are_enough_at_the_cap(bench, plan):
@@ -256,7 +265,7 @@ class _Runtime:
 @pytest.mark.parametrize(("disturbed", "attempts"), [((), 1), ((0,), 2), ((0, 1), 3), ((1,), 1)])
 def test_a_callable_is_timed_again_on_a_disturbed_device(disturbed, attempts):
     timing, found = timed(FakeTelemetry(disturbed))
-    assert (found, timing.disturbed) == (attempts, None)
+    assert (found, timing.disturbed, timing.is_partly_disturbed) == (attempts, None, attempts > 1)
     assert timing.state is not None
     assert timing.state.energy_j == 100.0
 
@@ -265,6 +274,7 @@ def test_a_callable_keeps_its_last_samples_and_says_why_they_do_not_count():
     timing, found = timed(FakeTelemetry(range(9)))
     assert found == MAX_ATTEMPTS
     assert timing.disturbed == f"3 of 3 attempts disturbed: {SHARED}"
+    assert not timing.is_partly_disturbed
 
 
 def test_a_callable_on_a_lost_device():

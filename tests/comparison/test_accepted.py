@@ -20,7 +20,7 @@ def observed(value=1.0, **changes):
     return Observation(case=CASE, processes=((value,),), **(about | changes))
 
 
-def accept(directory, numbers, key=OLD, *, digest="d1", metrics=("tbt_s",)):
+def accept(directory, numbers, key=OLD, *, digest="d1", metrics=("tbt_s",), **about):
     """Sessions by number, one a day; a session's only sample is its number."""
     for number in numbers:
         found = tuple(
@@ -28,7 +28,7 @@ def accept(directory, numbers, key=OLD, *, digest="d1", metrics=("tbt_s",)):
         )
         day = datetime(2026, 1, 1, 12, tzinfo=timezone.utc) + timedelta(days=number)
         Baselines(directory=directory, files=()).accept(
-            [CaseResult(hardware="h200", case=CASE, digest=digest, metrics=found)],
+            [CaseResult(hardware="h200", case=CASE, digest=digest, metrics=found, **about)],
             session=f"session-{number}",
             key=key,
             accepted_at=day.isoformat(),

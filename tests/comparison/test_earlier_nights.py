@@ -78,6 +78,16 @@ def test_nights_of_a_change_that_went_are_no_reference_and_no_night_before_this_
     assert sorted(went.gone) == ["session-4", "session-5", "session-6"]
 
 
+def test_nights_that_were_disturbed_in_part_are_missing(tmp_path):
+    accept(tmp_path, (1, 2, 3))
+    accept(tmp_path, [4], is_disturbed=True)
+    quiet = replace(observed(6.0), is_disturbed=True)
+    found = history(tmp_path, night(5, REGRESSED, 5), night(6, seen=quiet), night(7, REGRESSED, 7, seen=quiet))
+    assert (numbers(found.sessions), numbers(found.pending), found.since) == ([1, 2, 3], [5], "session-5")
+    reject(tmp_path, "session-3")
+    assert numbers(history(tmp_path).sessions) == [1, 2, 4]  # fewer than three others would say nothing
+
+
 def test_a_session_that_was_accepted_from_the_future_is_refused_by_name(tmp_path):
     accept(tmp_path, (1, 2, 3, 9999))
     found = history(tmp_path)

@@ -47,7 +47,7 @@ class Faults:
     num_devices: int = 1
     absent: str = ""
     lost: str = ""
-    throttled: bool = False
+    throttled: float = 0
     out_of_memory: bool = False
     noise: float = 0.0
     process_noise: float = 0.0
@@ -100,17 +100,21 @@ class FakeRuntime:
         """There is nothing to wait for."""
 
     def telemetry(self) -> FakeTelemetry | None:
-        return FakeTelemetry() if self.faults.throttled else None
+        return FakeTelemetry(self.faults.throttled) if self.faults.throttled else None
 
     def stack(self) -> Stack:
         return Stack(device_class=NAME, driver=self.faults.driver, runtime="fake runtime", compiler="fake compiler")
 
 
 class FakeTelemetry:
-    """Says that the device is too hot, whenever it is asked."""
+    """Says the first so many times that the device is too hot."""
+
+    def __init__(self, num_hot: float) -> None:
+        self._num_hot = num_hot
 
     def read(self) -> DeviceState:
-        return DeviceState.now(throttle_reasons=("hw_thermal_slowdown",))
+        self._num_hot -= 1
+        return DeviceState.now(throttle_reasons=("hw_thermal_slowdown",) if self._num_hot >= 0 else ())
 
     def close(self) -> None:
         """There is nothing to let go of."""

@@ -121,7 +121,7 @@ def test_a_file_in_the_folders_place_is_an_error(project):
 
 
 def test_a_throttled_run_never_enters(nights, tmp_path):
-    project = nights.after(tmp_path / "project", install="throttled=True")
+    project = nights.after(tmp_path / "project", install="throttled=float('inf')")
     result = project.run(*COMPARED, "--npubench-accept")
     assert result.ret == ExitStatus.DISTURBED
     assert set(kinds(project).values()) == {"invalid"}

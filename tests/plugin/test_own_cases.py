@@ -303,7 +303,7 @@ def test_slowing(npubench):
 def timed(tmp_path_factory):
     """Four accepted nights of two own tests, whose calls take 10 and 20 ms by a clock of their own."""
     project = make_project(tmp_path_factory.mktemp("timed"))
-    project.fake("throttled=os.environ.get('THROTTLED') == '1'")
+    project.fake("throttled=float(os.environ.get('THROTTLED', '0'))")
     project.in_front("")
     conftest = (project.root / "conftest.py").read_text()
     project.write("conftest.py", conftest.replace("return [fake_device", f"return [{NO_TPU}, fake_device"))
@@ -386,11 +386,27 @@ def test_on_a_device_that_the_process_keeps_the_reason_says_what_to_do(timed, tm
 
 def test_an_own_case_on_a_throttled_device_is_invalid(timed, tmp_path):
     project = timed.copy(tmp_path / "project")
-    result = project.run("test_own.py", env={"THROTTLED": "1"})
+    result = project.run("test_own.py", env={"THROTTLED": "inf"})
     assert result.ret == ExitStatus.DISTURBED
     reason = "invalid: 3 of 3 attempts disturbed: throttled: hw_thermal_slowdown"
     assert set(failures(result).values()) == {f"Failed: {reason}"}
     assert "verdict" not in own(project, "test_steady")["metrics"]["call_s"]
+
+
+def test_a_night_that_was_disturbed_in_part_is_judged_by_itself_and_is_no_reference(timed, tmp_path):
+    """The first of two attempts was on a throttled device."""
+    project = timed.copy(tmp_path / "project")
+    assert project.run("test_own.py", "--npubench-accept", env={"THROTTLED": "2"}).ret == 0
+    record = own(project, "test_steady")
+    assert record["is_partly_disturbed"] is True
+    reason = record["metrics"]["call_s"]["verdict"]["reason"]
+    assert "4 accepted sessions" in reason
+    assert "something else used the device" in reason
+    (path,) = (project.root / "baselines").glob("*/own-*.json")
+    case = json.loads(path.read_text())["cases"][record["case"]]
+    assert [session.get("is_disturbed") for session in case["sessions"]] == [None] * 4 + [True]
+    assert project.run("test_own.py").ret == 0
+    assert "than 4 accepted sessions" in own(project, "test_steady")["metrics"]["call_s"]["verdict"]["reason"]
 
 
 def test_a_call_that_takes_no_time_at_all_has_a_verdict(timed, tmp_path):

@@ -88,14 +88,26 @@ def test_pending_nights_are_no_reference_and_yet_prove_a_change():
     verdict = thrice.verdicts["case-1"]
     assert (verdict.kind, verdict.since, verdict.num_nights) == (RED, "p1", 3)
     assert "evidence" in verdict.reason
-    disturbed = judge_jointly(
-        baseline,
-        {**current, "case-1": changed},
-        rules=Rule(),
-        pending={"case-1": {"p1": changed, "p2": changed}},
-        disturbed=("p1", "p2"),
-    )
-    assert disturbed.verdicts == once.verdicts
+
+
+def test_a_night_that_was_disturbed_is_no_evidence_and_changes_no_state():
+    baseline, current = suite(3, 12)
+    changed = slower(current["case-1"], 0.035)
+    nights = {"p1": changed, "p2": changed}
+
+    def told(tonight, since=None, disturbed=("case-1",)):
+        tonight, since = {**current, "case-1": tonight}, since and {"case-1": since}
+        pending = {"case-1": nights}
+        return judge_jointly(
+            baseline, tonight, rules=Rule(), pending=pending, since=since, disturbed=disturbed
+        ).verdicts["case-1"]
+
+    assert (told(changed, disturbed=()).kind, told(changed).kind) == (RED, VerdictKind.INCONCLUSIVE)
+    assert "something else used the device" in told(changed).reason
+    assert told(slower(current["case-1"], 0.5)).kind is RED  # by this night alone
+    quick = slower(current["case-1"], -0.01)
+    assert (told(quick, "p1", ()).kind is RED, told(quick, "p1").kind is RED) == (False, True)
+    assert (told(quick, "p1").since, told(quick, "p1").num_nights) == ("p1", 2)
 
 
 def test_sessions_since_the_change_are_no_reference_though_they_were_accepted():
