@@ -17,10 +17,11 @@ from pytest_npubench.store.history import DEFAULT_URL
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.store.history import SeriesRow, SessionRow
-    from pytest_npubench.store.history.trend import Series, TrendChange
+    from pytest_npubench.store.history.trend import Point, Series, TrendChange
 
 BARS = "▁▂▃▄▅▆▇█"
 NUM_LISTED = 20
+CHANGED = {"regressed", "improved"}
 
 
 def add_parser(commands: Commands, about: str) -> None:
@@ -94,14 +95,20 @@ def run_upload(arguments: argparse.Namespace) -> int:
 
 def run_list(arguments: argparse.Namespace) -> int:
     """Raises HistoryError, and ConfigError for a part that is not known."""
-    from pytest_npubench.store.history import history_sessions
+    from pytest_npubench.comparison.night_shards import NIGHT, in_doubt_together
+    from pytest_npubench.store.history import history_series, history_sessions
 
     found = history_sessions(arguments.history, dict(arguments.where), since=arguments.since, limit=arguments.limit)
+    changed = {row.session: moment(row.started_at) for row in found if CHANGED & row.verdicts.keys()}
+    rows = history_series(arguments.history, since=min(changed.values()) - NIGHT) if changed else ()
+    doubts = [one for one in in_doubt_together(rows) if one.session in changed]
     if arguments.json:
-        print_document("history-sessions", sessions=list(map(asdict, found)))
+        print_document("history-sessions", sessions=list(map(asdict, found)), in_doubt=list(map(asdict, doubts)))
         return 0
     header = ("STARTED", "SESSION", "HOST", "REVISION", "EXIT", "CASES", "DEVICES")
     print(columns([header, *map(_session_cells, found)]) if found else "no sessions")
+    for doubt in doubts:
+        say(str(doubt))
     return 0
 
 
@@ -186,7 +193,7 @@ def _trend(series: Series, changes: Sequence[TrendChange], since: str) -> str:
     rows = []
     medians = figures([point.median for point in series.points], series.unit)
     for point, median in zip(series.points, medians, strict=True):
-        notes = list(point.stack)
+        notes = [*_standing(point), *point.stack]
         if point.session in levels:
             notes.insert(0, f"CHANGE {_level(levels[point.session])}")
         if point.started_at >= since:
@@ -201,6 +208,15 @@ def _trend(series: Series, changes: Sequence[TrendChange], since: str) -> str:
             columns([header, *rows]),
         ]
     )
+
+
+def _standing(point: Point) -> list[str]:
+    """What the run said of it: a change that is there, or there no more."""
+    from pytest_npubench.comparison.change_origin import day_of
+
+    if point.since is not None:
+        return [f"{point.compared} since {day_of(point.since)}"]
+    return [f"as before {day_of(point.gone)} again"] if point.gone is not None else []
 
 
 def sparkline(values: Sequence[float]) -> str:

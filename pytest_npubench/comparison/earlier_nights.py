@@ -24,6 +24,7 @@ from pytest_npubench.verdict import FAILING, VerdictKind
 
 Measured = tuple[str, str, str]
 """Case, digest and metric."""
+INVALID = VerdictKind.INVALID.value
 UNUSED = {kind.value for kind in FAILING - {VerdictKind.REGRESSED}}
 """What may hold compile time, or what others did on the machine, is no night."""
 
@@ -76,13 +77,15 @@ class EarlierNights:
 
     @classmethod
     def of_history(cls, rows: Collection[SeriesRow]) -> EarlierNights:
-        """All that a history holds. It does not say since when a metric is changed: the nights themselves do."""
+        """All that a history holds of what was compared."""
         places: dict[str, set[tuple[str, str]]] = {}
         for row in rows:
             places.setdefault(row.session, set()).add((row.device, row.fingerprint.digest() if row.fingerprint else ""))
         nights: dict[Measured, list[Night]] = {}
         for row in rows:
-            if row.fingerprint is None or row.gate is None or row.gate == "none" or row.verdict in UNUSED:
+            if row.fingerprint is None or row.gate == "none" or row.verdict in UNUSED:
+                continue
+            if row.compared is None or row.compared == INVALID:
                 continue
             night = Night(
                 seen=Observation(
@@ -94,12 +97,13 @@ class EarlierNights:
                     gate=GATES[row.gate],
                     margin=row.margin,
                     processes=row.processes,
+                    is_disturbed=row.is_partly_disturbed,
                 ),
                 session=row.session if len(places[row.session]) == 1 else f"{row.session}@{row.device}",
                 began_at=began_at(row.session, row.started_at),
                 stack=row.fingerprint,
-                kind=VerdictKind(row.verdict),
-                since=None,
+                kind=VerdictKind(row.compared),
+                since=row.since,
             )
             nights.setdefault((row.case, row.digest, row.metric), []).append(night)
         usable = {name: tuple(one for one in found if not is_ahead(one.began_at)) for name, found in nights.items()}
@@ -127,6 +131,6 @@ def _nights(record: Record, session: str, began: datetime, stack: Fingerprint) -
         return
     for seen in of_record(record):
         told = record["metrics"][seen.metric].get("verdict")
-        if told and told["kind"] != VerdictKind.INVALID.value:
+        if told and told["kind"] != INVALID:
             kind = VerdictKind(told["kind"])
             yield Night(seen=seen, session=session, began_at=began, stack=stack, kind=kind, since=told.get("since"))

@@ -16,9 +16,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_npubench.verdict import JUDGED
 from pytest_npubench.verdict.result import STATISTICAL
 
-AGAINST_BASELINE = frozenset({"regressed", "improved", "unchanged", "inconclusive"})
+AGAINST_BASELINE = frozenset(kind.value for kind in JUDGED)
 NOT_MEASURED = "invalid"
 UNJUDGED = ("incomparable", "no-baseline")
 

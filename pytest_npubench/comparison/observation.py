@@ -15,15 +15,13 @@ from pytest_npubench.errors import JournalError
 from pytest_npubench.store.accepted_session import AcceptedSession, Quantity, is_ahead
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
-from pytest_npubench.verdict import FAILING, Verdict, VerdictKind, judge_jointly
+from pytest_npubench.verdict import FAILING, JUDGED, Verdict, VerdictKind, judge_jointly
 from pytest_npubench.verdict.observations import MIN_SESSIONS, Rule, Session
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, GateKind, Metric
 
 Key = tuple[str, str]
 CANARY = "canary"
 GATES = frozenset(get_args(GateKind))
-JUDGED = frozenset({VerdictKind.REGRESSED, VerdictKind.IMPROVED, VerdictKind.UNCHANGED, VerdictKind.INCONCLUSIVE})
-"""What is said of a metric that was held against accepted sessions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

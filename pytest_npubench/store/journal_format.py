@@ -151,6 +151,8 @@ class VerdictEntry:
     ratio: float | None = None
     interval: Pair | None = None
     mde: float | None = None
+    since: str | None = None
+    alarms_among: int | None = None
 
 
 @dataclass(kw_only=True)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAILING",
+    "JUDGED",
     "Gate",
     "Judged",
     "Verdict",
@@ -47,6 +48,8 @@ class VerdictKind(Enum):
 
 
 FAILING = frozenset({VerdictKind.FAILED, VerdictKind.REGRESSED, VerdictKind.INVALID})
+JUDGED = frozenset({VerdictKind.REGRESSED, VerdictKind.IMPROVED, VerdictKind.UNCHANGED, VerdictKind.INCONCLUSIVE})
+"""What is said of a metric that was held against accepted sessions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,8 @@ class Verdict:
     """One judgement with its reason in words; ratio, interval and mde are fractions, None where there is none.
 
     `since` names the session of the change's most likely first night, `num_nights` counts the nights from it on; where
-    the kind is neither regressed nor improved, that change is gone tonight.
+    the kind is neither regressed nor improved, that change is gone tonight. alarms_among: of how many judged metrics at
+    most this one would still alarm, where it did so tonight for the first time.
     """
 
     kind: VerdictKind
@@ -64,6 +68,7 @@ class Verdict:
     mde: float | None = None
     since: str | None = None
     num_nights: int | None = None
+    alarms_among: int | None = None
 
     @property
     def failing(self) -> bool:

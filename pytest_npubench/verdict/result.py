@@ -229,6 +229,7 @@ def _verdict_json(verdict: Verdict) -> dict[str, object]:
         "interval": verdict.interval,
         "mde": verdict.mde,
         **({} if verdict.since is None else {"since": verdict.since}),
+        **({} if verdict.alarms_among is None else {"alarms_among": verdict.alarms_among}),
     }
 
 
@@ -240,6 +241,7 @@ def _verdict(entry: Mapping[str, Any]) -> Verdict:
         interval=_pair(entry.get("interval")),
         mde=entry.get("mde"),
         since=entry.get("since"),
+        alarms_among=entry.get("alarms_among"),
     )
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.noise_law import counts
-from pytest_npubench.verdict.tonight import Estimate, Side, Tonight
-from pytest_npubench.verdict.wording import TONIGHT, Finding, reason
+from pytest_npubench.verdict.prediction import SMALLEST_P
+from pytest_npubench.verdict.tonight import ONE_NIGHT, OVER_NIGHTS, Estimate, Side, Tonight
+from pytest_npubench.verdict.wording import LARGEST_LOG, TONIGHT, Finding, reason
 
+MOST_JUDGED = 10**9
 KINDS = {1: VerdictKind.REGRESSED, -1: VerdictKind.IMPROVED}
 
 
@@ -26,10 +31,19 @@ def verdict_of(tonight: Tonight, row: int) -> Verdict:
             first = int(side.first[row])
             estimate, num_nights = tonight.since(row, first)
             names = [*case.names, TONIGHT]
-            return _verdict(tonight, row, KINDS[side.sign], estimate, names[first], num_nights)
+            verdict = _verdict(tonight, row, KINDS[side.sign], estimate, names[first], num_nights)
+            return replace(verdict, alarms_among=_alarms_among(side, row))
         if side.one_night[row]:
-            return _verdict(tonight, row, KINDS[side.sign], tonight.of_tonight(row), TONIGHT, 1)
+            verdict = _verdict(tonight, row, KINDS[side.sign], tonight.of_tonight(row), TONIGHT, 1)
+            return replace(verdict, alarms_among=_alarms_among(side, row))
     return _verdict(tonight, row, _steady(tonight, row), tonight.of_tonight(row), None, None)
+
+
+def _alarms_among(side: Side, row: int) -> int:
+    """Of how many judged metrics at most the case would still alarm."""
+    over_nights = math.exp(min(float(side.log_odds[row]), LARGEST_LOG)) / OVER_NIGHTS if side.over_nights[row] else 0.0
+    one_night = 1 / (ONE_NIGHT * max(float(side.p[row]), SMALLEST_P)) if side.one_night[row] else 0.0
+    return int(min(max(over_nights, one_night), MOST_JUDGED))
 
 
 def _steady(tonight: Tonight, row: int) -> VerdictKind:

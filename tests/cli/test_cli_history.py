@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from comparison.made_nights import metric, write_session
 from reports.journals import make_plan, measure, write_run
+from store.history.made_journals import redated
 from store.journal_lines import read_lines, write_lines
 
 from pytest_npubench.cli.history import sparkline
@@ -97,6 +99,47 @@ def test_show_marks_the_change_and_what_changed_with_it(nights: Path, history: s
         r"CHANGE 1\.8\d* ms -> 2\.4\d* ms \(\+3\d\.\d %, worse\); driver 570\.86 -> 580\.12", notes[NUM_OLD]
     )
     assert not any(note for index, note in enumerate(notes) if index != NUM_OLD)
+
+
+def written(path: Path, session: str, cases: dict[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session of that name, whose cases have these verdicts."""
+    monkeypatch.setattr("pytest_npubench.store.journal.new_id", lambda: session)
+    metrics = {case: {"tbt_s": metric([1.0], verdict=verdict)} for case, verdict in cases.items()}
+    write_session(path, metrics, verdict=next(iter(cases.values())))
+
+
+def test_show_says_since_when_a_metric_is_changed_and_when_that_went(
+    tmp_path: Path, call: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, url, first = tmp_path / "journal.jsonl", str(tmp_path / "history.db"), "20260102T000000-a"
+    same, red = {"kind": "unchanged", "reason": ""}, {"kind": "regressed", "reason": "", "since": first}
+    for day, verdict in enumerate((same, red, red, {"kind": "no-baseline", "reason": ""}, same, same), 1):
+        written(path, f"2026010{day}T000000-a", {CASE: verdict}, monkeypatch)
+    assert call("history", "upload", str(path), "--history", url).status == 0
+    lines = call("history", "show", CASE, "--history", url).out.splitlines()[2:]
+    place = lines[0].index("WHAT CHANGED")
+    red_text, gone = "regressed since 2026-01-02", "as before 2026-01-02 again"
+    assert [line[place:] for line in lines[1:]] == ["", red_text, red_text, "", gone, ""]
+    (series,) = call("history", "show", CASE, "--history", url, "--json").json["series"]
+    assert [point["gone"] for point in series["points"]] == [None] * 4 + [first, None]
+
+
+@pytest.mark.parametrize(("other", "num_judged"), [("two", 3), ("one", None), ("later", None)])
+def test_list_holds_the_parts_of_a_night_together(
+    other: str, num_judged: int | None, tmp_path: Path, call: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not runs of one case, and not those of another day."""
+    path, url = tmp_path / "journal.jsonl", str(tmp_path / "history.db")
+    same = {"kind": "unchanged", "reason": ""}
+    written(path, "20260101T000000-a", {"s/k/one": {"kind": "regressed", "reason": "", "alarms_among": 2}}, monkeypatch)
+    cases = ("s/k/one", "s/k/three") if other == "one" else ("s/k/two", "s/k/three")
+    written(path, "20260101T020000-b", dict.fromkeys(cases, same), monkeypatch)
+    redated(path, ["2026-01-01T00:00:00+00:00", f"2026-01-0{2 if other == 'later' else 1}T02:00:00+00:00"])
+    call("history", "upload", str(path), "--history", url)
+    found = call("history", "list", "--history", url, "--json").json["in_doubt"]
+    assert [one["num_judged"] for one in found] == [num_judged] * (num_judged is not None)
+    text = "in doubt: s/k/one tbt_s is regressed by 20260101T000000-a alone, and not among the 3 metrics that 2 parts"
+    assert (text in call("history", "list", "--history", url).out) is bool(found)
 
 
 def test_show_says_every_metric_and_since(history: str, call: Run) -> None:

@@ -10,6 +10,7 @@ from pytest_npubench.comparison.observation import Night, accepted_history
 from pytest_npubench.store.aliases import Aliases
 from pytest_npubench.store.baseline_changes import reject, reset
 from pytest_npubench.store.baselines import Baselines
+from pytest_npubench.store.history import history_series, upload_journal
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.verdict import VerdictKind
 
@@ -108,3 +109,6 @@ def test_nights_are_read_in_the_order_that_they_began_and_none_of_the_future(tmp
     assert [one.session for one in nights] == ["20260102T000000-b", "20260103T000000-a"]
     assert {(one.kind, one.since) for one in nights} == {(REGRESSED, "20260102T000000-b")}
     assert found.from_future == ("29990101T000000-c",)
+    url = str(tmp_path / "history.db")
+    upload_journal(url, read_journal(path))
+    assert EarlierNights.of_history(history_series(url)) == EarlierNights.read(read_journal(path), "")

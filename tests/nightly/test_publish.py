@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from comparison.made_nights import metric, write_session
 
 from pytest_npubench.nightly.markdown import code_block, code_cell
 from pytest_npubench.nightly.night import STEPS, Night, Step
 from pytest_npubench.nightly.publish import Annotation, publish
 from pytest_npubench.nightly.state import StateFolder
+from pytest_npubench.nightly.upload import upload
+from pytest_npubench.store.history import upload_journal
+from pytest_npubench.store.journal import read_journal
 
 
 @pytest.fixture
@@ -81,3 +85,16 @@ def test_an_annotation_keeps_its_signs_apart() -> None:
     made = Annotation(level="error", title="a,b:c%", text="50 %\nmore: x, y", file="suites/x.py")
     assert made.command() == "::error file=suites/x.py,title=a%2Cb%3Ac%25::50 %25%0Amore: x, y"
     assert Annotation(level="warning", title="t", text="x").command() == "::warning title=t::x"
+
+
+def test_what_is_in_doubt_among_the_parts_of_a_night_is_said(night: Night, tmp_path: Path) -> None:
+    """Another runner's part is in the history already."""
+    history, other = str(tmp_path / "history.db"), tmp_path / "other.jsonl"
+    write_session(other, {"s/k/two": {"tbt_s": metric([1.0], verdict={"kind": "unchanged", "reason": ""})}})
+    upload_journal(history, read_journal(other))
+    night.state.path.mkdir()
+    red = {"kind": "regressed", "reason": "", "alarms_among": 1}
+    write_session(night.state.journal, {"s/k/one": {"tbt_s": metric([1.0], verdict=red)}}, verdict=red)
+    upload(night, history)
+    publish(night, {})
+    assert "in doubt: s/k/one" in (night.out / "summary.md").read_text(encoding="utf-8").replace("\\", "")

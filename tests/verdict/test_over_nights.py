@@ -132,6 +132,22 @@ def test_more_cases_in_the_run_ask_for_more_evidence():
     assert many.verdicts["case-1"].mde > few.verdicts["case-1"].mde
 
 
+@pytest.mark.parametrize(("by", "nights"), [(0.035, ("p1", "p2")), (0.06, ())])
+def test_a_verdict_says_among_how_many_metrics_it_would_still_alarm(by, nights):
+    baseline, current = suite(3, 12)
+    changed = slower(current["case-1"], by)
+    pending = {"case-1": dict.fromkeys(nights, changed)}
+
+    def told(num_judged):
+        tonight = {**current, "case-1": changed}
+        judged = judge_jointly(baseline, tonight, rules=Rule(), pending=pending, num_judged=num_judged)
+        return judged.verdicts["case-1"]
+
+    most = told(None).alarms_among
+    assert 12 <= most < 10**9
+    assert (told(most).kind, told(most + 1).kind) == (RED, VerdictKind.INCONCLUSIVE)
+
+
 def test_a_case_that_is_not_measured_tonight_lends_its_nights():
     baseline, current = suite(6, 30)
     part = {case: current[case] for case in list(current)[:2]}

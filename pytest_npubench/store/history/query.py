@@ -42,6 +42,7 @@ def series(
             sessions.git_revision,
             schema.cases.c.hardware,
             schema.cases.c.verdict,
+            schema.cases.c.is_partly_disturbed,
             schema.cases.c.fingerprint.label("stack"),
             *(schema.devices.c[name] for name in schema.KEY_PARTS),
         )

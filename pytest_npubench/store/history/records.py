@@ -46,9 +46,10 @@ class SeriesRow:
     that of the journal: a mean or a median, as its suite estimates it. samples are the raw values behind it, none where
     it is derived; better is "lower" or "higher".
 
-    gate and margin are those of result.Metric, gate None where an upload of schema version 1 did not say. processes are
-    the samples of each process that measured it, this row's first, or the value alone. fingerprint is the whole of
-    what measured it, None where the history does not hold it."""
+    gate and margin are those of result.Metric. processes are the samples of each process that measured it, this row's
+    first, or the value alone. fingerprint is the whole of what measured it, None where the history does not hold it.
+    `compared` is the kind of the metric's own verdict, None where it was not compared, with `since` and alarms_among as
+    of Verdict; is_partly_disturbed as of Judgement."""
 
     session: str
     started_at: str
@@ -67,7 +68,11 @@ class SeriesRow:
     median: float
     """The median of the samples, the value where there are none."""
     samples: tuple[float, ...]
-    gate: str | None
+    gate: str
     margin: float | None
     processes: tuple[tuple[float, ...], ...]
     fingerprint: Fingerprint | None
+    compared: str | None
+    since: str | None
+    alarms_among: float | None
+    is_partly_disturbed: bool

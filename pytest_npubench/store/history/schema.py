@@ -1,7 +1,7 @@
-"""The tables of the history, version 2 (docs/formats.md), and how a database is told to be a history of ours.
+"""The tables of the history, version 3 (docs/formats.md), and how a database is told to be a history of ours.
 
-Names begin with npubench_, because a PostgreSQL database may hold other tables too. An upload brings version 1 to
-version 2; reading it is refused until then, since it does not say how a metric is judged.
+Names begin with npubench_, because a PostgreSQL database may hold other tables too. A history of another version is
+made again from the journals.
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ from sqlalchemy import (
     inspect,
     select,
     text,
-    update,
 )
 
 from pytest_npubench.errors import HistoryError
 
-VERSION = 2
-MIGRATED_VERSION = 1
+VERSION = 3
 CREATING = 0x6E707562656E6368  # "npubench", the name of PostgreSQL's lock that one creator holds
 
 KEY_PARTS = (
@@ -83,6 +81,7 @@ cases = Table(
     Column("verdict", Text, nullable=False),
     Column("reason", Text),
     Column("resumed", Boolean, nullable=False),
+    Column("is_partly_disturbed", Boolean, nullable=False),
     Column("duration_s", Double),
     Column("measured_s", Double),
     Column("predicted_s", Double),
@@ -104,9 +103,12 @@ metrics = Table(
     Column("median", Double, nullable=False),
     Column("num_samples", Integer, nullable=False),
     Column("samples", JSON_OR_NULL),
-    Column("gate", Text),  # null: uploaded by version 1, and its journal never again
+    Column("gate", Text, nullable=False),
     Column("margin", Double),
     Column("processes", JSON_OR_NULL),  # null: one process, which left `samples`
+    Column("compared", Text),  # the kind of the metric's own verdict; null: it was not compared
+    Column("since", Text),
+    Column("alarms_among", Double),
     ForeignKeyConstraint(
         ["session", "case", "digest", "device"],
         [cases.c.session, cases.c["case"], cases.c.digest, cases.c.device],
@@ -117,38 +119,14 @@ metrics = Table(
 
 
 def prepare(connection: Connection, shown: str) -> None:
-    """Create the tables where there are none, or bring them to this version, in one transaction. Raises HistoryError as
-    `check`."""
+    """Create the tables where there are none, in one transaction. Raises HistoryError as `check`."""
     if not _has_version(connection, shown):
-        _alone(connection)
+        if connection.dialect.name == "postgresql":  # in SQLite the writing transaction excludes other creators
+            connection.execute(text("SELECT pg_advisory_xact_lock(:name)"), {"name": CREATING})
         if not inspect(connection).has_table(version.name):
             METADATA.create_all(connection)
             connection.execute(insert(version).values(id=1, version=VERSION))
-    elif _found_version(connection) == MIGRATED_VERSION:
-        _alone(connection)
-        if _found_version(connection) == MIGRATED_VERSION:
-            _migrate(connection)
     check(connection, shown)
-
-
-def _alone(connection: Connection) -> None:
-    """In SQLite the writing transaction excludes other creators."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:name)"), {"name": CREATING})
-
-
-def _found_version(connection: Connection) -> int | None:
-    return connection.execute(select(version.c.version)).scalar()
-
-
-def _migrate(connection: Connection) -> None:
-    """The columns of version 2, empty: every session counts as one that a journal knows a line more of, so that the
-    next upload of the journal fills them."""
-    for column in (metrics.c.gate, metrics.c.margin, metrics.c.processes):
-        kind = column.type.compile(connection.dialect)
-        connection.execute(text(f"ALTER TABLE {metrics.name} ADD COLUMN {column.name} {kind}"))
-    connection.execute(update(sessions).values(num_records=sessions.c.num_records - 1))
-    connection.execute(update(version).values(version=VERSION))
 
 
 def check(connection: Connection, shown: str) -> None:
@@ -157,12 +135,7 @@ def check(connection: Connection, shown: str) -> None:
         raise HistoryError(
             f"history {shown}: holds no history yet; begin with: npubench history upload JOURNAL --history URL"
         )
-    found = _found_version(connection)
-    if found == MIGRATED_VERSION:
-        raise HistoryError(
-            f"history {shown}: has schema version {found}; this version reads {VERSION}. The next upload brings it "
-            "there: npubench history upload JOURNAL --history URL"
-        )
+    found = connection.execute(select(version.c.version)).scalar()
     if found is None or found < VERSION:
         raise HistoryError(
             f"history {shown}: has schema version {found}; this version needs {VERSION}. Name a new database and "

@@ -13,18 +13,22 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.history.change_points import change_points
 from pytest_npubench.store.history.records import SeriesRow
+from pytest_npubench.verdict import JUDGED
+
+COMPARED = {kind.value for kind in JUDGED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """One session of a series. median is in the metric's unit; num_samples counts the raw samples behind it; stack is
-    what changed with it, compared with the session before."""
+    what changed with it, compared with the session before. `compared` is its verdict's kind, None where it has none;
+    `since` the session of the change that it says is there, `gone` that of one which it says is there no more."""
 
     session: str
     started_at: str
@@ -34,6 +38,9 @@ class Point:
     median: float
     num_samples: int
     stack: tuple[str, ...]
+    compared: str | None
+    since: str | None
+    gone: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +116,19 @@ def _series(sessions: list[list[SeriesRow]]) -> Series:
         device_class=last.key.device_class,
         unit=last.unit,
         better=last.better,
-        points=tuple(_point(before, rows) for before, rows in zip([None, *sessions], sessions, strict=False)),
+        points=_with_gone(_point(before, rows) for before, rows in zip([None, *sessions], sessions, strict=False)),
     )
+
+
+def _with_gone(points: Iterable[Point]) -> tuple[Point, ...]:
+    """A change that the newest verdict before named, and that of a session does not, is gone then."""
+    found: list[Point] = []
+    since = None
+    for point in points:
+        is_compared = point.compared in COMPARED
+        found.append(replace(point, gone=since) if is_compared and point.since is None else point)
+        since = point.since if is_compared else since
+    return tuple(found)
 
 
 def _point(before: list[SeriesRow] | None, rows: list[SeriesRow]) -> Point:
@@ -118,6 +136,7 @@ def _point(before: list[SeriesRow] | None, rows: list[SeriesRow]) -> Point:
     positive = min(medians) > 0
     middle = math.exp(statistics.median(map(math.log, medians))) if positive else statistics.median(medians)
     first = rows[0]
+    told = next((row for row in rows if row.since is not None), first)
     return Point(
         session=first.session,
         started_at=first.started_at,
@@ -127,6 +146,8 @@ def _point(before: list[SeriesRow] | None, rows: list[SeriesRow]) -> Point:
         median=medians[0] if len(rows) == 1 else middle,
         num_samples=sum(len(row.samples) for row in rows),
         stack=() if before is None else _stack_changes(before[0], first),
+        compared=told.compared,
+        since=told.since,
     )
 
 

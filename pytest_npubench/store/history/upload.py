@@ -40,6 +40,7 @@ IN_COLUMNS = {
     "fingerprint",
     "hardware",
     "resumed",
+    "is_partly_disturbed",
     "metrics",
     *FIGURES,
 }
@@ -168,6 +169,7 @@ def _case_row(session: str, key: tuple[str, str, str], record: Record) -> Row:
         "verdict": _text(record["verdict"]["kind"]),
         "reason": _text_or_none(record["verdict"].get("reason")),
         "resumed": record.get("resumed") is True,
+        "is_partly_disturbed": record.get("is_partly_disturbed") is True,
         **{name: _number(record.get(name)) for name in FIGURES},
         "rest": {name: value for name, value in record.items() if name not in IN_COLUMNS},
     }
@@ -182,6 +184,7 @@ def _metric_rows(session: str, key: tuple[str, str, str], record: Record) -> lis
         value = _number(entry.get("value")) if isinstance(entry, Mapping) else None
         if value is None:
             continue
+        verdict = entry.get("verdict") or {}
         is_vector = entry.get("gate") == "answers"  # what a model answered is no sample of the value: journals keep it
         samples = [] if is_vector else _numbers(entry.get("samples"))
         rows.append(
@@ -200,6 +203,9 @@ def _metric_rows(session: str, key: tuple[str, str, str], record: Record) -> lis
                 "gate": _text(entry.get("gate", "ratio")),  # a record from before metrics had gates
                 "margin": _number(entry.get("margin")),
                 "processes": _processes(entry.get("processes")),
+                "compared": _text_or_none(verdict.get("kind")),
+                "since": _text_or_none(verdict.get("since")),
+                "alarms_among": _number(verdict.get("alarms_among")),
             }
         )
     return rows

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote
@@ -298,36 +297,16 @@ def test_a_folder_is_no_file(tmp_path, journal):
 
 def test_another_schema_version(url, journal, ask):
     upload_journal(url, journal)
-    for version, advice in ((0, "upload the journals again"), (3, "pip install --upgrade pytest-npubench")):
+    for version, advice in ((2, "upload the journals again"), (4, "pip install --upgrade pytest-npubench")):
         ask(url, f"UPDATE npubench_history SET version = {version}")
         found = refusal(url, journal)
-        assert re.search(f"has schema version {version}; this version (needs|reads) 2", found)
+        assert re.search(f"has schema version {version}; this version (needs|reads) 3", found)
         assert advice in found
         for read in (history_series, history_sessions):
             with pytest.raises(HistoryError, match=advice):
                 read(url)
     ask(url, "DROP TABLE npubench_history")
     assert "has npubench_cases but no npubench_history" in refusal(url, journal)
-
-
-def test_version_1_is_refused_until_an_upload_brings_it_to_version_2(url, journal, ask):
-    """Its rows are there, and say how they are judged once their journal was uploaded again."""
-    upload_journal(url, journal)
-    expected = history_series(url)
-    for column in ("gate", "margin", "processes"):
-        ask(url, f"ALTER TABLE npubench_metrics DROP COLUMN {column}")
-    ask(url, "UPDATE npubench_history SET version = 1")
-    with pytest.raises(HistoryError, match="has schema version 1; this version reads 2"):
-        history_series(url)
-    empty = replace(journal, sessions=())
-    upload_journal(url, empty)
-    found = history_series(url)
-    assert {row.gate for row in found} == {None}
-    assert [replace(row, gate="ratio") for row in found] == list(expected)
-    done = upload_journal(url, journal)
-    assert (done.num_new_sessions, done.num_grown_sessions) == (0, len(journal.sessions))
-    assert history_series(url) == expected
-    assert upload_journal(url, journal).num_grown_sessions == 0
 
 
 def test_nothing_there_to_read(tmp_path, postgres_url):
