@@ -6,14 +6,13 @@ Three steps over x, the log median of each session (n of them):
 2. Of all segmentations with at least 3 sessions a segment the one is taken that minimises
    Σ (x - mean of its segment)² / sigma² + 3 ln n · (number of changes), exactly, by optimal partitioning in n² steps
    (Jackson et al., IEEE Signal Processing Letters 12, 2005).
-3. A change stays while it is significant and matters: two-sided t test between the segments beside it, with the
-   variance pooled over all segments, p (n - 1) <= 1 % (Bonferroni over the places it could be), and medians 1 % apart.
-   The weakest goes first, and the rest is tested anew.
+3. A change stays while it is proven and matters: the evidence by which the gate alarms (verdict.evidence), of the 24
+   sessions before it and the 24 from it on, is 10 n : 1, and medians are 1 % apart. The weakest goes first, and the
+   rest is weighed anew. The noise law is that of the distances of sessions from the mean of their segment.
 
 Worked example: ten sessions of 0.0 and ten of 0.1, each +- 0.01 in turn: one change, before the session of index 10.
 
-With normal noise of 2 %, of 2000 series of 12, 20 and 60 sessions 0.6, 0.5 and 0.5 % alarm falsely, and a step of 5 %
-in the middle is found in 49, 91 and 100 % (tests/store/history/test_change_points.py checks smaller samples of both).
+docs/history.md has false alarms and power; tests/store/history/test_change_points.py checks smaller samples of both.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
-from scipy import stats
 
-Values = npt.NDArray[np.float64]
+from pytest_npubench.stats.checks import FloatArray
+from pytest_npubench.verdict.evidence import NUM_NIGHTS, change_for_worse
+from pytest_npubench.verdict.noise_law import Nights, NoiseLaw, fit_law
 
 MIN_SEGMENT = 3
 MARGIN = 0.01
-ALPHA = 0.01
+ODDS = 10.0  # to 1, for each session
 PENALTY = 3.0
 CLIP_SIGMAS = 4.0
 SMALLEST_SIGMA = 1e-4  # figures that repeat exactly still have a scale
@@ -46,15 +45,15 @@ def change_points(log_values: Sequence[float]) -> tuple[int, ...]:
     values = np.asarray(log_values, dtype=np.float64)
     sigma = max(1.4826 * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2), SMALLEST_SIGMA)
     calm = _without_spikes(values, sigma)
-    return _significant(calm, _segmented(calm / sigma))
+    return _proven(calm, _segmented(calm / sigma))
 
 
-def _without_spikes(values: Values, sigma: float) -> Values:
+def _without_spikes(values: FloatArray, sigma: float) -> FloatArray:
     middle = np.array([np.median(values[max(0, index - 2) : index + 3]) for index in range(len(values))])
     return np.clip(values, middle - CLIP_SIGMAS * sigma, middle + CLIP_SIGMAS * sigma)
 
 
-def _segmented(scaled: Values) -> list[int]:
+def _segmented(scaled: FloatArray) -> list[int]:
     """The begins of all segments but the first, by penalised least squares."""
     num_values = len(scaled)
     penalty = PENALTY * math.log(num_values)
@@ -76,13 +75,16 @@ def _segmented(scaled: Values) -> list[int]:
     return found[-2::-1]
 
 
-def _significant(values: Values, begins: list[int]) -> tuple[int, ...]:
+def _proven(values: FloatArray, begins: list[int]) -> tuple[int, ...]:
+    if not begins:
+        return ()
+    law, needed = _law(np.split(values, begins)), math.log(ODDS * len(values))
     while begins:
-        segments = np.split(values, begins)
-        steps = [abs(float(np.median(after) - np.median(before))) for before, after in _pairs(segments)]
-        chances = _chances(segments)
-        weakest = int(np.argmax(chances))
-        if chances[weakest] <= ALPHA:
+        pairs = list(pairwise(np.split(values, begins)))
+        evidence = [_log_evidence(law, before, after) for before, after in pairs]
+        weakest = int(np.argmin(evidence))
+        if evidence[weakest] >= needed:
+            steps = [abs(float(np.median(after) - np.median(before))) for before, after in pairs]
             weakest = int(np.argmin(steps))
             if steps[weakest] >= math.log1p(MARGIN):
                 break
@@ -90,19 +92,18 @@ def _significant(values: Values, begins: list[int]) -> tuple[int, ...]:
     return tuple(begins)
 
 
-def _chances(segments: list[Values]) -> list[float]:
-    """p of each change, times the number of places it could be."""
-    num_values = sum(map(len, segments))
-    freedom = num_values - len(segments)
-    squares = sum(float(((part - part.mean()) ** 2).sum()) for part in segments)
-    sigma = max(math.sqrt(squares / freedom), SMALLEST_SIGMA)
-    chances = []
-    for before, after in _pairs(segments):
-        width = sigma * math.sqrt(1 / len(before) + 1 / len(after))
-        p = 2 * float(stats.t.sf(abs(after.mean() - before.mean()) / width, freedom))
-        chances.append(p * (num_values - 1))
-    return chances
+def _law(segments: list[FloatArray]) -> NoiseLaw:
+    apart = np.concatenate([part - part.mean() for part in segments])
+    return fit_law(_one_case(apart * math.sqrt(len(apart) / (len(apart) - len(segments)))))
 
 
-def _pairs(segments: list[Values]) -> list[tuple[Values, Values]]:
-    return list(pairwise(segments))
+def _log_evidence(law: NoiseLaw, before: FloatArray, after: FloatArray) -> float:
+    """That the level changed between the two, upwards or downwards."""
+    before, after = before[-NUM_NIGHTS:], after[:NUM_NIGHTS]
+    nights = _one_case(np.concatenate([before, after])).turned(1 if after.mean() > before.mean() else -1)
+    num_accepted = np.full(1, float(MIN_SEGMENT))
+    return float(change_for_worse(law, nights, _one_case(np.empty(0)), num_accepted, 1.0).log_evidence[0])
+
+
+def _one_case(entries: FloatArray) -> Nights:
+    return Nights(entries=entries[None], variance=np.ones((1, len(entries))))

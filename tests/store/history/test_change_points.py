@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
-from pytest_npubench.store.history.change_points import MIN_SEGMENT, PENALTY, _chances, _segmented, change_points
+from pytest_npubench.store.history.change_points import MIN_SEGMENT, PENALTY, _segmented, change_points
 
 STEP = [0.01 * (-1) ** index + (0.1 if index >= 10 else 0.0) for index in range(20)]
 
@@ -69,19 +68,19 @@ def test_figures_that_repeat_exactly():
     assert change_points([0.0] * 10 + [0.009] * 10) == ()  # certain, and below 1 %
 
 
-def test_the_chance_is_that_of_the_two_sample_t_test():
-    rng = np.random.default_rng(3)
-    before, after = rng.normal(0, 1, 8), rng.normal(1, 1, 12)
-    assert _chances([before, after]) == [pytest.approx(stats.ttest_ind(before, after).pvalue * 19)]
+def test_heavy_tails_are_no_changes():
+    """Of 100 series of 100 sessions, Student's t with 3 degrees, t tests between segments called 15 changed."""
+    noise = 0.02 * np.random.default_rng(1).standard_t(3, (100, 100))
+    assert sum(bool(change_points(series)) for series in noise) <= 4
 
 
-@pytest.mark.parametrize(("num_sessions", "least_power"), [(12, 0.4), (20, 0.85), (60, 0.99)])
+@pytest.mark.parametrize(("num_sessions", "least_power"), [(12, 0.4), (20, 0.8), (60, 0.98)])
 def test_false_alarms_and_power_on_normal_noise(num_sessions, least_power):
-    """300 series of 2 % noise: at most 2 % alarm (binomial: 1 % gives up to 8 of 300); a 5 % step is found."""
+    """300 series of 2 % noise: at most 2 % alarm (binomial: 1 % gives up to 8 of 300); of 50 a 5 % step is found."""
     rng = np.random.default_rng(11)
     noise = rng.normal(0, 0.02, (300, num_sessions))
     assert sum(bool(change_points(series)) for series in noise) <= 8
-    steps = noise + np.where(np.arange(num_sessions) >= num_sessions // 2, 0.05, 0.0)
+    steps = noise[:50] + np.where(np.arange(num_sessions) >= num_sessions // 2, 0.05, 0.0)
     found = [change_points(series) for series in steps]
     assert np.mean([bool(begins) for begins in found]) >= least_power
     near = [any(abs(begin - num_sessions // 2) <= 1 for begin in begins) for begins in found if begins]
