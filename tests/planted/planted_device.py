@@ -109,7 +109,7 @@ WHOLES = {
 """By the clock alone, the same of whole batches."""
 GIVEN: Mapping[str, Changes] = {
     "another_driver": {"driver": "fake driver 2"},
-    "a_throttled_device": {"throttled": True},
+    "a_throttled_device": {"throttled": float("inf")},
     "no_memory": {"out_of_memory": True},
     "a_noisier_night": {"noise": 0.006},
 }

@@ -33,9 +33,9 @@ def test_processes_of_many_lengths_are_as_one_by_one():
     assert together[9] == "process 1: want a list of numbers, found ['3']"
 
 
-def read(baseline, current, pending=None, disturbed=()):
+def read(baseline, current, pending=None):
     rules = dict.fromkeys([*current, *baseline], Rule(scale="difference"))
-    return read_cases(rules, baseline, pending or {}, {}, current, disturbed)
+    return read_cases(rules, baseline, pending or {}, {}, current)
 
 
 def test_sessions_of_a_list_are_named_by_their_age():
@@ -50,8 +50,7 @@ def test_sessions_of_a_list_are_named_by_their_age():
     assert found["b"].current is None
 
 
-def test_disturbed_sessions_are_missing():
-    sessions = {"n1": [[1.0]], "n2": [[2.0]], "n3": [["x"]]}
-    (case,) = read({"a": sessions}, {"a": [[0.0]]}, {"a": {"n4": [[4.0]], "n5": [[5.0]]}}, ("n3", "n4")).values()
+def test_sessions_by_name_keep_it():
+    (case,) = read({"a": {"n1": [[1.0]], "n2": [[2.0]]}}, {"a": [[0.0]]}, {"a": {"n5": [[5.0]]}}).values()
     assert list(case.accepted) == ["n1", "n2"]
     assert {name: entries.tolist() for name, entries in case.later.items()} == {"n5": [5.0]}
