@@ -10,7 +10,7 @@ import numpy as np
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.noise_law import counts
 from pytest_npubench.verdict.prediction import SMALLEST_P
-from pytest_npubench.verdict.tonight import ONE_NIGHT, OVER_NIGHTS, Estimate, Side, Tonight
+from pytest_npubench.verdict.tonight import MORE_CASES, ONE_NIGHT, OVER_NIGHTS, Estimate, Side, Tonight
 from pytest_npubench.verdict.wording import LARGEST_LOG, TONIGHT, Finding, reason
 
 MOST_JUDGED = 10**9
@@ -41,7 +41,8 @@ def verdict_of(tonight: Tonight, row: int) -> Verdict:
 
 def _alarms_among(side: Side, row: int) -> int:
     """Of how many judged metrics at most the case would still alarm."""
-    over_nights = math.exp(min(float(side.log_odds[row]), LARGEST_LOG)) / OVER_NIGHTS if side.over_nights[row] else 0.0
+    odds = math.exp(min(float(side.log_odds[row]), LARGEST_LOG)) if side.over_nights[row] else 0.0
+    over_nights = odds / OVER_NIGHTS - MORE_CASES
     one_night = 1 / (ONE_NIGHT * max(float(side.p[row]), SMALLEST_P)) if side.one_night[row] else 0.0
     return int(min(max(over_nights, one_night), MOST_JUDGED))
 
