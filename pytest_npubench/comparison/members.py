@@ -19,6 +19,7 @@ from pytest_npubench.comparison.observation import (
 from pytest_npubench.comparison.sides import ANY_DIGEST, SideSession
 from pytest_npubench.core.case import is_answers
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.plain_text import counted
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.observations import Scale, Session
 
@@ -74,7 +75,7 @@ def common(old: Sequence[SideSession], new: Sequence[SideSession], metrics: Coll
     _check_metrics((*old, *new), metrics)
     before, after = _by_key(old, metrics), _by_key(new, metrics)
     if not before.keys() & after.keys():
-        raise ConfigError(f"no case is on both sides: A has {_num_cases(before)} cases, B {_num_cases(after)}")
+        raise ConfigError(f"no case is on both sides: A has {_num_cases(before)}, B {_num_cases(after)}")
     members: list[ComparedMetric] = []
     incomparable: list[tuple[Observation, Verdict]] = []
     for key in after:
@@ -116,8 +117,8 @@ def _check_metrics(sessions: Iterable[SideSession], metrics: Collection[str]) ->
         raise ConfigError(f"--metric {unknown[0]}: neither side has it; they have {', '.join(sorted(names)) or 'none'}")
 
 
-def _num_cases(found: Mapping[Key, Found]) -> int:
-    return len({case for case, _ in found})
+def _num_cases(found: Mapping[Key, Found]) -> str:
+    return counted(len({case for case, _ in found}), "case")
 
 
 def _definition(before: Found, after: Found) -> Observation:

@@ -23,9 +23,11 @@ from pytest_npubench.comparison.sides import Side
 from pytest_npubench.comparison.stack_changes import stack_changes
 from pytest_npubench.comparison.two_samples import MIN_SESSIONS, judge_two_samples
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.plain_text import counted
 from pytest_npubench.verdict import Judged, Verdict, VerdictKind, judge_jointly
 from pytest_npubench.verdict.observations import Rule, Session, UnusableError, session_entries
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL
+from pytest_npubench.verdict.spread import spread_alarms
 
 Members = Mapping[str, ComparedMetric]
 JudgeFamily = Callable[[Members, float, float], Iterable[Judged]]
@@ -89,11 +91,31 @@ def weigh(old: Side, new: Side, found: Common, judge: JudgeFamily, margin: float
 
 def _judged(members: Members, judge: JudgeFamily, margin: float, q: float) -> Iterable[Judged]:
     if next(iter(members.values())).definition.gate in STATISTICAL:
-        return judge(members, margin, q)
+        return [_with_spread(members, judged) for judged in judge(members, margin, q)]
     verdicts = {
         name: _plainly(judge_alone(_now(member), list(member.old.values()))) for name, member in members.items()
     }
     return [Judged(verdicts=verdicts)]
+
+
+def _with_spread(members: Members, judged: Judged) -> Judged:
+    """Regressed also where the median or the tail of the samples is far worse in more than half of B's sessions."""
+    one = next(iter(members.values())).definition
+    if one.gate != "ratio":
+        return judged
+    accepted = {name: list(members[name].old.values()) for name in judged.verdicts}
+    alarms: dict[str, list[str]] = {}
+    for session in dict.fromkeys(session for name in accepted for session in members[name].new):
+        current = {name: members[name].new[session] for name in accepted if session in members[name].new}
+        for name, alarm in spread_alarms(accepted, current, one.better).items():
+            alarms.setdefault(name, []).append(alarm)
+    verdicts = dict(judged.verdicts)
+    for name, told in alarms.items():
+        if 2 * len(told) > len(members[name].new) and not verdicts[name].failing:
+            # without the better quartile's figures, which do not tell it
+            reason = f"{told[-1]}; its better quartile: {verdicts[name].reason}"
+            verdicts[name] = _plainly(Verdict(kind=VerdictKind.REGRESSED, reason=reason))
+    return replace(judged, verdicts=verdicts)
 
 
 def _now(member: ComparedMetric) -> Observation:
@@ -147,7 +169,7 @@ def _plainly(verdict: Verdict) -> Verdict:
 
 
 def _no_baseline(member: ComparedMetric) -> Verdict:
-    reason = f"{len(member.old)} sessions in A; want {MIN_SESSIONS} or more"
+    reason = f"{counted(len(member.old), 'session')} in A; want {MIN_SESSIONS} or more"
     return Verdict(kind=VerdictKind.NO_BASELINE, reason=reason)
 
 

@@ -208,7 +208,7 @@ def test_counters_differences_and_margins_of_their_own(tmp_path):
 
 def test_nothing_to_compare(tmp_path):
     rng = np.random.default_rng(0)
-    with pytest.raises(ConfigError, match="no case is on both sides: A has 1 cases, B 1"):
+    with pytest.raises(ConfigError, match="no case is on both sides: A has 1 case, B 1 case"):
         two_sides(tmp_path, [night(rng, cases=CASES[:1])], [night(rng, cases=CASES[1:2])])
     empty = Side(label="x.jsonl", sessions=(), notes=("left out: 1 run without an end record",))
     with pytest.raises(ConfigError, match=r"A, x\.jsonl: no finished session with cases \(left out: 1 run without"):
@@ -282,3 +282,24 @@ def test_choices_that_are_equal_but_for_noise_are_not_said_to_have_moved_for_sur
         tmp_path, [choices((1.0, 1.0005), rng) for _ in range(5)], [choices((1.0005, 1.0), rng) for _ in range(3)]
     )
     assert all(note.endswith("though neither moved by more than chance") for note in found.notes if "best" in note)
+
+
+@pytest.mark.parametrize("num_new", [1, 4])
+def test_what_most_calls_suffer_is_found_where_the_better_quartile_stands(tmp_path, num_new):
+    """Three calls of five take three times as long, which moves the median alone: in every night of B of one case, in
+    half of the nights of another, where there is more than one; two calls of five of a third move nothing."""
+    rng = np.random.default_rng(5)
+    for name, num_nights in (("old.jsonl", 5), ("new.jsonl", num_new)):
+        for index in range(num_nights):
+            cases = night(rng)
+            slow = {SLOW: 3, CASES[1]: 3 * (index % 2), CASES[2]: 2} if name == "new.jsonl" else {}
+            for case, num_calls in slow.items():
+                samples = cases[case]["tbt_s"]["samples"]
+                samples[:num_calls] = [3 * value for value in samples[:num_calls]]
+            write_session(tmp_path / name, cases)
+    found = compare_sides(*(load_side(str(tmp_path / name)) for name in ("old.jsonl", "new.jsonl")))
+    (row,) = found.of_kind(REGRESSED)
+    assert row.definition.case == SLOW
+    assert row.verdict.reason.startswith("its median is ")
+    assert "than that of 5 sessions" in row.verdict.reason
+    assert found.exit_status(1.0) == 1
