@@ -126,7 +126,7 @@ def accept_run(
         allowed=allowed or Allowed(),
     )
     waiting.allowed.check(records)
-    earlier = _since_changes(journal, run, [record for record in records if waiting.is_let_in(record)])
+    earlier = _since_changes(journal, run, [record for record in records if waiting.is_let_in(record)], waiting)
     found = _sorted_out(journal, records, faults, waiting, earlier)
     groups = tuple(
         SessionResults(
@@ -148,7 +148,12 @@ def accept_run(
     if not groups:
         raise RunNotAcceptedError(_nothing(len(records), found.left_out), waiting_texts(found.left_out))
     accepted = Baselines(directory=directory, files=()).accept_sessions(groups)
-    refused = [LeftOut(case=case, reason=f"is refused ({why})") for case, why in accepted.refused]
+    before = {record["session"] for record in earlier}  # of these none is counted
+    refused = [
+        LeftOut(case=case, reason=f"is refused ({why})")
+        for session, case, why in accepted.refused
+        if session.partition("@")[0] not in before
+    ]
     left_out, num_cases = (*found.left_out, *refused), num_green - len(refused)
     if not num_cases:
         raise RunNotAcceptedError(_nothing(len(records), left_out), waiting_texts(left_out))
@@ -245,23 +250,30 @@ def _fault(record: Record, faults: Faults) -> str:
     return faults.get((record["session"], record.get("device"), record["case"]), NO_OUTCOME)
 
 
-def _since_changes(journal: Journal, run: Sequence[Session], let_in: Sequence[Record]) -> list[Record]:
-    """The nights that enter along with cases which a person lets in: what the journal holds of them since they changed,
-    oldest first, of a case that was tried again the worst."""
+def _since_changes(
+    journal: Journal, run: Sequence[Session], let_in: Sequence[Record], waiting: Waiting
+) -> list[Record]:
+    """The nights that enter along with cases which a person lets in: what the journal holds of them since they changed
+    and before this run, oldest first, of a case that was tried again the worst. A green case whose test failed for
+    another reason is left out."""
     own = {session.id for session in run}
-    begin = {_measured(record): changed_since(record) for record in let_in}
+    begin = {_measured(record, waiting): changed_since(record) for record in let_in}
+    faults = test_faults(journal.sessions)
     found: dict[tuple[object, ...], Record] = {}
     for record in filter(_is_case, journal.records):
-        since = begin.get(_measured(record))
-        is_between = since is not None and since <= record["session"] and record["session"] not in own
-        if is_between and not record.get("resumed", False) and record["verdict"]["kind"] in {*GREEN, "regressed"}:
-            place = (record["session"], *_measured(record))
+        since = begin.get(_measured(record, waiting))
+        is_between = since is not None and since <= record["session"] < max(own) and record["session"] not in own
+        is_usable = record["verdict"]["kind"] == "regressed" or (_is_green(record) and not _fault(record, faults))
+        if is_between and is_usable and not record.get("resumed", False):
+            place = (record["session"], *_measured(record, waiting))
             found[place] = worse(found.get(place), record)
     return sorted(found.values(), key=lambda record: str(record["session"]))
 
 
-def _measured(record: Record) -> tuple[object, ...]:
-    return record["case"], record["digest"], record.get("device"), record["fingerprint"]
+def _measured(record: Record, waiting: Waiting) -> tuple[object, ...]:
+    """What it is of, whatever the commit and the host."""
+    key = waiting.key_of(record["fingerprint"]) if record["fingerprint"] else None
+    return record["case"], record["digest"], record.get("device"), key
 
 
 def _sorted_out(
@@ -272,7 +284,7 @@ def _sorted_out(
     whole = [record for record in journal.records if _is_case(record) and record["session"] in sessions]
     names = session_names(records) | session_names(whole)
     fingerprint_of = cache(journal.fingerprint)
-    since = {_measured(record): changed_since(record) for record in records}
+    since = {_measured(record, waiting): changed_since(record) for record in records}
     for record, reason in (
         *((one, None) for one in earlier),
         *((one, _against(one, faults, waiting)) for one in records),
@@ -280,7 +292,7 @@ def _sorted_out(
         if reason is None:
             why = waiting.allowed.reason if record in earlier else waiting.reason(record)
             try:
-                place, result = session_place(record), _result(record, why, since[_measured(record)])
+                place, result = session_place(record), _result(record, why, since[_measured(record, waiting)])
             except JsonError as error:
                 raise JournalError(f"journal {journal.path}: case record {record['case']}: {error}") from None
             stack = AcceptedStack(device=place.device, fingerprint=fingerprint_of(place.fingerprint))

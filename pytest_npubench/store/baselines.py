@@ -47,10 +47,10 @@ SAME_KEY, COMPARED_KEY, OTHER_STACK = range(3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """The files that an acceptance changed, and the cases that it left out, each with the reason."""
+    """The files that an acceptance changed, and what it left out: session, case and the reason."""
 
     paths: tuple[Path, ...]
-    refused: tuple[tuple[str, str], ...]
+    refused: tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +251,7 @@ class Baselines:
                         if strict:
                             raise
                         why = str(error).removeprefix(result.case)
-                        refused.append((result.case, why.removeprefix(": ").removeprefix(", ")))
+                        refused.append((group.session, result.case, why.removeprefix(": ").removeprefix(", ")))
             paths = write_changes(current, changed)
         return Accepted(paths=tuple(path for path in paths if path.parent != self.directory), refused=tuple(refused))
 

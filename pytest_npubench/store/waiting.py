@@ -66,15 +66,15 @@ class Allowed:
                 raise BaselineError(f"--{kind} needs a --reason, which stands in the file")
 
     def check(self, records: Sequence[Record]) -> None:
-        """Raises BaselineError where a name is that of no case, or of none that regressed."""
+        """Raises BaselineError where a name is that of no case, or of none that changed so."""
         for kind in CHANGED:
             for wanted in getattr(self, kind):
                 named = [record for record in records if _is_named(record, wanted)]
                 if not named:
                     hint = did_you_mean(wanted, {record["case"] for record in records})
                     raise BaselineError(f"--{kind} {wanted}: no case of the run has that key or id{hint}")
-                if kind == "regressed" and not any(map(regressed_since, named)):
-                    raise BaselineError(f"--regressed {wanted}: no such case of the run is regressed")
+                if not any(map(regressed_since if kind == "regressed" else has_improved, named)):
+                    raise BaselineError(f"--{kind} {wanted}: no such case of the run is {kind}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ class Waiting:
         once it is there for MIN_NIGHTS."""
         if self.is_let_in(record):
             return self.allowed.reason
-        if "improved" not in map(_kind, (record.get("metrics") or {}).values()):
+        if not has_improved(record):
             return ""
         since, now = changed_since(record), datetime.now(timezone.utc).isoformat()
         nights = [session.is_since(since, now) and not session.is_disturbed for session in self._accepted(record)]
@@ -172,6 +172,10 @@ def answers_changed(record: Record) -> bool:
     return is_red and bool(red) and OF_ANSWERS.issuperset(red)
 
 
+def has_improved(record: Record) -> bool:
+    return "improved" in map(_kind, (record.get("metrics") or {}).values())
+
+
 def regressed_since(record: Record) -> str:
     """The session at which a metric of the case regressed that scatters from night to night, the first of several;
     empty where none did. A canary, and a case whose machine changed, are green and regressed all the same."""
@@ -190,7 +194,7 @@ def regressed_since(record: Record) -> str:
 def changed_since(record: Record) -> str:
     """The session from which on a case is at another level, the first of several; this one where none is named."""
     since = [(metric.get("verdict") or {}).get("since") for metric in (record.get("metrics") or {}).values()]
-    return min((found for found in since if found), default=str(record["session"]))
+    return min((found.partition("@")[0] for found in since if found), default=str(record["session"]))
 
 
 def _is_named(record: Record, wanted: str) -> bool:

@@ -584,6 +584,16 @@ def red(write, accepted, monkeypatch):
         write(regressed(0.02, RED_NIGHTS[0]), other, end={**END, "exit_status": 1})
 
 
+MEANT = Allowed(regressed=(CASE,), reason="exact attention")
+
+
+def levels(directory):
+    """The sessions of the case in the order accepted, each of which has the reason."""
+    sessions = [session for file in Baselines.load(directory).files for session in file.cases[CASE].sessions]
+    assert {session.reason for session in sessions} == {MEANT.reason}
+    return [session.session for session in sessions]
+
+
 @pytest.mark.usefixtures("red")
 def test_a_person_lets_in_a_regression_with_all_its_nights(path, directory):
     assert left_out(path, directory)[CASE].startswith("is regressed")
@@ -599,9 +609,48 @@ def test_a_person_lets_in_a_regression_with_all_its_nights(path, directory):
 
 
 @pytest.mark.usefixtures("red")
+def test_nights_enter_up_to_the_run_that_a_person_lets_in(write, path, directory, monkeypatch):
+    """Neither the night on which it was gone again, nor one of a clock that ran ahead."""
+    after = iter(("20260105T000000-d", "29990101T000000-e"))
+    monkeypatch.setattr("pytest_npubench.store.journal.new_id", lambda: next(after))
+    write(case)
+    write(regressed(0.02, RED_NIGHTS[0]), end={**END, "exit_status": 1})
+    accept(path, directory, RED_NIGHTS[1], allowed=MEANT)
+    assert levels(directory) == list(RED_NIGHTS[:2])
+
+
+@pytest.mark.usefixtures("red")
+def test_a_rejected_night_does_not_enter_with_the_others_and_is_no_case_of_the_run(path, directory):
+    accept(path, directory, RED_NIGHTS[0], allowed=MEANT)
+    assert main(["baseline", "reject", RED_NIGHTS[0], "--baselines", str(directory)]) == 0
+    done = accept(path, directory, allowed=MEANT)
+    assert (done.num_cases, done.left_out) == (2, ())
+    assert levels(directory) == list(RED_NIGHTS[1:])
+
+
+def test_nights_enter_of_all_commits_and_devices_since_the_change(
+    open_journal, fingerprint, path, directory, monkeypatch
+):
+    """On two devices of a session, which names its nights after the device."""
+    names = iter(RED_NIGHTS)
+    monkeypatch.setattr("pytest_npubench.store.journal.new_id", lambda: next(names))
+    for revision in "abc":
+        with open_journal() as journal:
+            for number, device in enumerate(("cuda:0", "cuda:1")):
+                host = replace(fingerprint.host, git_revision=revision)
+                of = replace(fingerprint, host=host, device=replace(fingerprint.device, extra={"number": str(number)}))
+                night = regressed(0.02, f"{RED_NIGHTS[0]}@{device}", device=device)
+                append(journal, night(journal.device(of)))
+            journal.append({**END, "exit_status": 1})
+    accept(path, directory, allowed=MEANT)
+    assert levels(directory) == [f"{session}@cuda:{number}" for session in RED_NIGHTS for number in (0, 1)]
+
+
+@pytest.mark.usefixtures("red")
 @pytest.mark.parametrize(
     ("about", "words"),
     [
+        ({"improved": (CASE,), "reason": "x"}, f"--improved {CASE}: no such case of the run is improved"),
         ({"regressed": (OTHER,), "reason": "x"}, f"--regressed {OTHER}: no such case of the run is regressed"),
         ({"regressed": (CASE,), "reason": " "}, "--regressed needs a --reason"),
     ],
