@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench.cli import baseline_list, baseline_show
 from pytest_npubench.cli.arguments import add_command, add_json_option, entry_count, print_document, say, whole_number
+from pytest_npubench.plain_text import counted
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -143,7 +144,7 @@ def run_accept(arguments: argparse.Namespace) -> int:
     from pytest_npubench.store.accept_run import accept_run
     from pytest_npubench.store.journal_reader import read_journal
     from pytest_npubench.store.journal_runs import chosen_sessions
-    from pytest_npubench.store.waiting import Allowed
+    from pytest_npubench.store.waiting import Allowed, baselines_option
 
     allowed = Allowed(
         answers=arguments.accept_answers,
@@ -154,7 +155,8 @@ def run_accept(arguments: argparse.Namespace) -> int:
     journal = read_journal(arguments.journal)
     sessions = chosen_sessions(journal, arguments.session)
     try:
-        accepted = accept_run(journal, sessions, arguments.baselines, allowed=allowed)
+        options = baselines_option(arguments.baselines)
+        accepted = accept_run(journal, sessions, arguments.baselines, allowed=allowed, options=options)
     except RunNotAcceptedError as error:
         if not error.waiting or arguments.json:
             raise
@@ -186,8 +188,8 @@ def run_reset(arguments: argparse.Namespace) -> int:
     change = reset(arguments.baselines, arguments.cases, reason=arguments.reason, hardware=arguments.hardware)
     if arguments.json:
         return _print_change(change)
-    files = ", ".join(map(str, change.paths))
-    say(f"reset {change.num_cases} cases in {files}: {len(change.sessions)} sessions of theirs went")
+    cases, sessions = counted(change.num_cases, "case"), counted(len(change.sessions), "session")
+    say(f"reset {cases} in {', '.join(map(str, change.paths))}: {sessions} of theirs went")
     return 0
 
 
@@ -230,8 +232,8 @@ def run_prune(parser: argparse.ArgumentParser, arguments: argparse.Namespace) ->
         return 0
     for file in gone:
         path = arguments.baselines / file.relative_path
-        say(f"{path}: {len(file.cases)} cases, newest session of {newest_time(file):%Y-%m-%d}")
-    say(f"{'would drop' if arguments.dry_run else 'dropped'} {len(gone)} files")
+        say(f"{path}: {counted(len(file.cases), 'case')}, newest session of {newest_time(file):%Y-%m-%d}")
+    say(f"{'would drop' if arguments.dry_run else 'dropped'} {counted(len(gone), 'file')}")
     return 0
 
 
@@ -245,7 +247,7 @@ def run_rename(arguments: argparse.Namespace) -> int:
         print_document("baseline-renamed", **names, num_sessions=done.num_sessions, path=done.path)
         return 0
     bound = f"digest {done.alias.case_digest}" if done.alias.case_digest else "digest from its first accepted session"
-    say(f"{done.alias.case} takes over {done.num_sessions} sessions of {done.old}")
+    say(f"{done.alias.case} takes over {counted(done.num_sessions, 'session')} of {done.old}")
     say(f"digest {done.alias.digest} -> {bound}; wrote {done.path}")
     return 0
 
@@ -260,8 +262,8 @@ def run_merge(arguments: argparse.Namespace) -> int:
     if not change.paths:
         say(f"{arguments.baselines} holds all of {arguments.other} already")
     else:
-        files = ", ".join(map(str, change.paths))
-        say(f"merged {len(change.sessions)} new sessions of {arguments.other}: {change.num_cases} cases in {files}")
+        files, cases = ", ".join(map(str, change.paths)), counted(change.num_cases, "case")
+        say(f"merged {counted(len(change.sessions), 'new session')} of {arguments.other}: {cases} in {files}")
     return 0
 
 
@@ -273,4 +275,4 @@ def _print_change(change: BaselineChange) -> int:
 
 def _said(verb: str, change: BaselineChange) -> str:
     files = ", ".join(map(str, change.paths))
-    return f"{verb} {', '.join(change.sessions)}: {change.num_cases} cases in {files}"
+    return f"{verb} {', '.join(change.sessions)}: {counted(change.num_cases, 'case')} in {files}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import add_command, add_json_option, columns, entry_count, print_document, say
 from pytest_npubench.errors import HistoryError, did_you_mean
-from pytest_npubench.plain_text import plain
+from pytest_npubench.plain_text import counted, plain
 from pytest_npubench.store.history import DEFAULT_URL
 
 if TYPE_CHECKING:
@@ -84,8 +84,9 @@ def run_upload(arguments: argparse.Namespace) -> int:
         if arguments.json:
             uploaded.append({"journal": path, **asdict(done), "left_out": journal.left_out if journal.damage else None})
             continue
-        sessions = f"{done.num_sessions} sessions ({done.num_new_sessions} new, {done.num_grown_sessions} grown)"
-        say(f"uploaded {path}: {sessions}, {done.num_cases} cases and {done.num_metrics} metrics written")
+        which = f"({done.num_new_sessions} new, {done.num_grown_sessions} grown)"
+        sessions, cases = counted(done.num_sessions, "session"), counted(done.num_cases, "case")
+        say(f"uploaded {path}: {sessions} {which}, {cases} and {counted(done.num_metrics, 'metric')} written")
         if journal.damage:
             say(journal.left_out)
     if arguments.json:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import add_command, add_json_option, columns, print_document, say
 from pytest_npubench.errors import StoreError
+from pytest_npubench.plain_text import counted
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -59,11 +60,12 @@ def run_salvage(arguments: argparse.Namespace) -> int:
         print_document("journal-salvaged", output=arguments.output, **counts, **lost_counts)
         return 0
     say(
-        f"wrote {arguments.output}: {done.num_records} records of {done.num_whole + done.num_damaged} sessions, "
+        f"wrote {arguments.output}: {counted(done.num_records, 'record')} of "
+        f"{counted(done.num_whole + done.num_damaged, 'session')}, "
         f"{done.num_whole} of them whole"
     )
     lost = f", and sessions without a header: {', '.join(done.lost_sessions)}" if done.lost_sessions else ""
-    say(f"lost: {done.num_lost} records{lost}")
+    say(f"lost: {counted(done.num_lost, 'record')}{lost}")
     return 0
 
 

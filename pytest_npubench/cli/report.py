@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_npubench.cli.arguments import add_command, add_json_option, check_other_file, print_document, say
 from pytest_npubench.cli.gate_arguments import MARGIN, Q
 from pytest_npubench.errors import ConfigError, StoreError
+from pytest_npubench.plain_text import counted
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -56,7 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
         names = [item.id for item in sessions]
         print_document("report-written", output=arguments.output, num_cases=len(records), sessions=names)
         return 0
-    say(f"wrote {arguments.output}: {len(records)} cases of session {', '.join(item.id for item in sessions)}")
+    cases = counted(len(records), "case")
+    say(f"wrote {arguments.output}: {cases} of session {', '.join(item.id for item in sessions)}")
     return 0
 
 
@@ -77,5 +79,6 @@ def _side_by_side(arguments: argparse.Namespace) -> int:
         sides = {"old": found.old.label, "new": found.new.label}
         print_document("comparison-written", output=arguments.output, **sides, num_compared=found.num_compared)
         return 0
-    say(f"wrote {arguments.output}: {found.num_compared} metrics of {found.old.label} beside {found.new.label}")
+    metrics = counted(found.num_compared, "metric")
+    say(f"wrote {arguments.output}: {metrics} of {found.old.label} beside {found.new.label}")
     return 0

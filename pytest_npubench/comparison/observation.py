@@ -15,6 +15,7 @@ from pytest_npubench.errors import JournalError
 from pytest_npubench.store.accepted_session import AcceptedSession, Quantity, is_ahead
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
+from pytest_npubench.store.waiting import baselines_option
 from pytest_npubench.verdict import FAILING, JUDGED, Verdict, VerdictKind, judge_jointly
 from pytest_npubench.verdict.observations import MIN_SESSIONS, Rule, Session
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, GateKind, Metric
@@ -22,6 +23,7 @@ from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, GateKind, Me
 Key = tuple[str, str]
 CANARY = "canary"
 GATES = frozenset(get_args(GateKind))
+CHANGED = frozenset({VerdictKind.REGRESSED, VerdictKind.IMPROVED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,10 +282,12 @@ def _with_spread(
 
 
 def _alarmed(verdict: Verdict, alarm: str, *, is_confirmed: bool) -> Verdict:
-    """Regressed also where the better quartile did not move."""
+    """Regressed also where the better quartile did not move, or is as before again: then it is not gone."""
     if verdict.kind in FAILING:
         return verdict
-    reason = f"{alarm}; its better quartile: {verdict.reason}"
+    is_back = verdict.since is not None and verdict.kind not in CHANGED
+    quartile = verdict.reason.partition("; ")[2] if is_confirmed and is_back else verdict.reason
+    reason = f"{alarm}; its better quartile: {quartile}"
     if is_confirmed:
         return replace(verdict, kind=VerdictKind.REGRESSED, reason=reason)
     return replace(
@@ -323,7 +327,7 @@ def accepted_history(
     if observation.gate not in STATISTICAL:
         return History(sessions=_samples(sessions, metric))
     if ahead := [session.session for session in sessions if is_ahead(session.began_at)]:
-        return History(instead=_from_the_future(ahead))
+        return History(instead=_from_the_future(ahead, baselines))
     reset = baselines.reset_of(case, key)
     usable = [
         night
@@ -377,10 +381,11 @@ def _is_within(moment: datetime, stretches: Iterable[tuple[datetime, datetime]])
     return any(first <= moment <= last for first, last in stretches)
 
 
-def _from_the_future(sessions: Sequence[str]) -> Verdict:
+def _from_the_future(sessions: Sequence[str], baselines: Baselines) -> Verdict:
     reason = (
         f"the accepted session {sessions[0]} began in the future by this machine's clock, which says "
         f"{datetime.now(timezone.utc):%Y-%m-%d}: set the clock, or npubench baseline reject {sessions[0]}"
+        f"{baselines_option(baselines.directory)}"
     )
     return Verdict(kind=VerdictKind.INCOMPARABLE, reason=reason)
 

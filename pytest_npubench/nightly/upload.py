@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from pytest_npubench.comparison.night_shards import NIGHT, in_doubt_together
 from pytest_npubench.errors import StoreError
 from pytest_npubench.nightly.night import Night, Step
+from pytest_npubench.plain_text import counted
 from pytest_npubench.store.history import history_series, upload_journal
 from pytest_npubench.store.journal_reader import read_journal
 
@@ -31,7 +32,8 @@ def upload(night: Night, history: str | None) -> Step:
         night.state.write(replace(state, is_uploaded=False))
         return night.record(Step(name="upload", outcome="failed", lines=(f"not in the history: {error}",)))
     night.state.write(replace(state, is_uploaded=True))
-    counts = f"{done.num_new_sessions} sessions new, {done.num_grown_sessions} grown, {done.num_cases} cases"
+    new, cases = counted(done.num_new_sessions, "session"), counted(done.num_cases, "case")
+    counts = f"{new} new, {done.num_grown_sessions} grown, {cases}"
     damage = (journal.left_out,) if journal.damage else ()
     lines = (f"history: {counts}", *damage, *map(str, doubts))
     return night.record(Step(name="upload", outcome="warning" if damage else "done", lines=lines))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_npubench.errors import RunNotAcceptedError, StoreError
-from pytest_npubench.plain_text import plain, plain_lines
+from pytest_npubench.plain_text import counted, plain, plain_lines
 from pytest_npubench.plugin.exit_status import ExitStatus
 from pytest_npubench.plugin.run_process import run_id
 from pytest_npubench.plugin.settings import Settings
@@ -103,13 +103,15 @@ def accept_results(settings: Settings, exit_status: int, run: str) -> str:
     """
     from pytest_npubench.store.accept_run import accept_run
     from pytest_npubench.store.journal_runs import sessions_of
-    from pytest_npubench.store.waiting import Allowed
+    from pytest_npubench.store.waiting import Allowed, baselines_option
 
-    journal = read_journal(settings.journal)
+    journal, directory = read_journal(settings.journal), settings.baselines
     try:
         sessions = sessions_of(journal, run)
         allowed = Allowed(answers=settings.accept_answers)
-        return str(accept_run(journal, sessions, settings.baselines, exit_status=exit_status, allowed=allowed))
+        options = baselines_option(directory)
+        done = accept_run(journal, sessions, directory, exit_status=exit_status, allowed=allowed, options=options)
+        return str(done)
     except RunNotAcceptedError as error:
         return f"nothing accepted: {error}"
 
@@ -121,7 +123,8 @@ def upload_history(settings: Settings) -> str:
     assert settings.history is not None
     journal = read_journal(settings.journal)
     done = upload_journal(settings.history, journal, timeout_s=UPLOAD_TIMEOUT_S)
-    counts = f"{done.num_new_sessions} sessions new, {done.num_grown_sessions} grown, {done.num_cases} cases"
+    new, cases = counted(done.num_new_sessions, "session"), counted(done.num_cases, "case")
+    counts = f"{new} new, {done.num_grown_sessions} grown, {cases}"
     return f"history: {counts}{f'; {journal.left_out}' if journal.damage else ''}"
 
 
@@ -177,7 +180,7 @@ def write_summary(reporter: Any, session: BenchSession, records: Sequence[Record
     for note in session.notes:
         reporter.write_line(plain_lines(note), red=note.startswith("error"))
     done = [name for name, asked in (("accept", settings.accept), ("report", settings.report)) if asked]
-    for line in next_lines(records, journal, width=width, done=done):
+    for line in next_lines(records, journal, width=width, done=done, baselines=short_path(settings.baselines)):
         reporter.write_line(line)
     if settings.annotates:
         from pytest_npubench.reports.annotations import workflow_commands

@@ -15,6 +15,7 @@ from functools import cached_property
 from pytest_npubench.comparison.change_origin import day_of, origin
 from pytest_npubench.comparison.earlier_nights import EarlierNights
 from pytest_npubench.comparison.observation import (
+    CHANGED,
     Findings,
     History,
     Key,
@@ -50,7 +51,6 @@ WITH_OTHERS = frozenset({"move_s", "peak_memory_bytes"})
 MISSING_MATTERS = frozenset({VerdictKind.PASSED, VerdictKind.UNCHANGED, VerdictKind.IMPROVED})
 NUM_NAMED = 3
 NUM_NEWEST = 3  # accepted sessions that say which metrics a case has
-CHANGED = frozenset({VerdictKind.REGRESSED, VerdictKind.IMPROVED})
 BESIDE = frozenset({"compile_s"})
 """What is no performance of a model that runs: it fails a case where it regressed, and decides nothing else."""
 

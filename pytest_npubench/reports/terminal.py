@@ -31,7 +31,7 @@ from pytest_npubench.reports.run_rows import (
     run_rows,
     worst_first,
 )
-from pytest_npubench.store.waiting import regressed_since
+from pytest_npubench.store.waiting import baselines_option, regressed_since
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import Cases
 from pytest_npubench.verdict.result import CallDetail
@@ -142,7 +142,12 @@ def summary_lines(
 
 
 def next_lines(
-    records: Sequence[Mapping[str, Any]], journal: Path, *, width: int, done: Collection[str] = ()
+    records: Sequence[Mapping[str, Any]],
+    journal: Path,
+    *,
+    width: int,
+    done: Collection[str] = (),
+    baselines: Path = Path("baselines"),
 ) -> list[str]:
     """What to type next, one command a line, with what it is for where there is room. `done`: commands whose work the
     run has done."""
@@ -152,12 +157,13 @@ def next_lines(
     place, kinds = _place(journal), {row.verdict.kind for row in rows}
     worst = next((row for kind in WORST_FIRST[:3] for row in rows if row.verdict.kind is kind), rows[0])
     steps = {"show": (f"npubench show {place} --case {quote(worst.name)}", "one case in full; -v for all")}
+    accept = f"npubench baseline accept {place}{baselines_option(baselines)}"
     if VerdictKind.NO_BASELINE in kinds:
-        steps["accept"] = (f"npubench baseline accept {place}", "later runs are held to this one")
+        steps["accept"] = (accept, "later runs are held to this one")
     red = (record for record in records if record["verdict"]["kind"] == "regressed" and regressed_since(record))
     if (meant := next(red, None)) is not None:
         named = f"--regressed {quote(meant['case'])} --reason TEXT"
-        steps["regressed"] = (f"npubench baseline accept {place} {named}", "slower on purpose")
+        steps["regressed"] = (f"{accept} {named}", "slower on purpose")
     steps["report"] = (f"npubench report {place} -o report.html", "the same with charts")
     found = [step for name, step in steps.items() if name not in done]
     longest = max(len(command) for command, _ in found)

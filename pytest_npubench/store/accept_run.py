@@ -106,13 +106,14 @@ def accept_run(
     *,
     exit_status: int | None = None,
     allowed: Allowed | None = None,
+    options: str = "",
 ) -> AcceptedRun:
     """Accept the green cases of a run's sessions into the baselines in `directory`, which is made where it is missing.
 
     `exit_status` is the whole run's where the caller knows it; the sessions' own count in any case. `allowed` is what a
-    person lets in by name. Raises RunNotAcceptedError with the reasons where no case can be accepted, JournalError
-    where a record cannot be used, BaselineError where a baseline cannot be read or written, or a case would be lost
-    without a word.
+    person lets in by name, `options` belong to the commands that say how (baselines_option). Raises RunNotAcceptedError
+    with the reasons where no case can be accepted, JournalError where a record cannot be used, BaselineError where a
+    baseline cannot be read or written, or a case would be lost without a word.
     """
     _check_ended(journal, sessions, exit_status)
     run = _whole_run(journal, sessions)
@@ -124,6 +125,7 @@ def accept_run(
         journal=journal.path,
         key_of=cache(lambda digest: journal.fingerprint(digest).key()),
         allowed=allowed or Allowed(),
+        options=options,
     )
     waiting.allowed.check(records)
     earlier = _since_changes(journal, run, [record for record in records if waiting.is_let_in(record)], waiting)
@@ -220,7 +222,7 @@ def _nothing(num_cases: int, left_out: Sequence[LeftOut]) -> str:
 
 
 def _listed(left_out: Sequence[LeftOut]) -> str:
-    if len(left_out) <= NUM_ON_ONE_LINE:
+    if len(left_out) <= NUM_ON_ONE_LINE and (len(left_out) == 1 or not any(found.waits for found in left_out)):
         return "; ".join(map(str, left_out))
     return "".join(f"\n  {found}" for found in left_out)
 

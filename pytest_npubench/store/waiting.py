@@ -87,6 +87,8 @@ class Waiting:
     journal: Path
     key_of: Callable[[str], FingerprintKey]
     allowed: Allowed
+    options: str = ""
+    """Of a command that accepts from there into there."""
 
     def why(self, record: Record) -> str:
         """Why a case does not enter; empty where nothing is against it. Raises BaselineError where a baseline cannot be
@@ -141,7 +143,8 @@ class Waiting:
             sessions = [session for session in self._accepted(record) if name in session.metrics][-NUM_WINDOW_SESSIONS:]
             if sessions and (by := _unexplained(name, metrics[name], sessions)):
                 options = f"--session {record['session']} --improved {quote(record['case'])} --reason TEXT"
-                return f"{WAITS}: {by}; {doubt}; npubench baseline accept {quote(str(self.journal))} {options}"
+                accept = f"npubench baseline accept {quote(str(self.journal))}{self.options}"
+                return f"{WAITS}: {by}; {doubt}; {accept} {options}"
         return ""
 
     def _doubt(self, record: Record) -> str:
@@ -163,6 +166,12 @@ class Waiting:
     @cached_property
     def _baselines(self) -> Baselines:
         return Baselines.load(self.directory, missing_ok=True)
+
+
+def baselines_option(directory: Path) -> str:
+    """That of a command in this folder which is about the baselines in `directory`, behind a space; empty where they
+    are those that it takes without."""
+    return "" if directory.absolute() == Path("baselines").absolute() else f" --baselines {quote(str(directory))}"
 
 
 def answers_changed(record: Record) -> bool:

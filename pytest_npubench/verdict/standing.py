@@ -80,6 +80,7 @@ def _verdict(
         num_processes=len(processes),
         disagree=apart if tonight.scatter[row] > 0 else None,
         p=float(side.p[row]),
+        p_wanted=tonight.one_night_level,
         was_better=gone < 0,
         unconfirmed=bool(tonight.slower.unconfirmed[row]),
         is_disturbed=case.is_disturbed,

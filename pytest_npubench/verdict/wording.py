@@ -25,9 +25,10 @@ LARGEST_LOG = 700.0
 class Finding:
     """One case's figures as entries for the worse: the change and its 95 % interval, over the nights since it began
     where it did. seen_tonight and seen_soon are the changes that one night and three would show; odds are the
-    logarithms of the evidence and of that which alarms. `since` of a case that did not change is that of a change which
-    is gone, which was for the better or not, and num_nights how long it was there. disagree: how far apart tonight's
-    processes are, None where no further than noise puts them."""
+    logarithms of the evidence and of that which alarms; p is the chance of such a night, p_wanted that which alarms.
+    `since` of a case that did not change is that of a change which is gone, which was for the better or not, and
+    num_nights how long it was there. disagree: how far apart tonight's processes are, None where no further than noise
+    puts them."""
 
     kind: VerdictKind
     worse_by: float
@@ -42,6 +43,7 @@ class Finding:
     num_processes: int
     disagree: float | None
     p: float
+    p_wanted: float
     was_better: bool
     unconfirmed: bool
     is_disturbed: bool
@@ -84,20 +86,24 @@ def _parts(found: Finding, rule: Rule, shift: SuiteShift | None) -> Iterator[str
 
 def _proof(found: Finding) -> Iterator[str]:
     evidence, wanted = found.odds
+    of = counted(found.num_judged, "metric")
     if found.since == TONIGHT:
-        once = 1 / max(found.p, 1e-12)
-        yield f"a night like this comes once in {once:,.0f} case-nights, {counted(found.num_judged, 'case')}"
+        once, enough = (_two_digits(1 / max(p, 1e-12)) for p in (found.p, found.p_wanted))
+        yield f"a night like this comes once in {once} case-nights, once in {enough} is needed for {of}"
     elif evidence >= wanted:
-        yield f"evidence {_odds(evidence)} that it changed, {_odds(wanted)} is needed for {found.num_judged} cases"
+        yield f"evidence {_odds(evidence)} that it changed, {_odds(wanted)} is needed for {of}"
 
 
 def _odds(log_evidence: float) -> str:
-    """Two digits are all that it is good for."""
-    if log_evidence > math.log(1e9):
-        return "more than 1,000,000,000 : 1"
-    odds = math.exp(log_evidence)
-    digits = max(len(str(int(odds))) - 2, 0)
-    return f"{round(odds, -digits):,.0f} : 1"
+    return f"{_two_digits(math.exp(min(log_evidence, LARGEST_LOG)))} : 1"
+
+
+def _two_digits(number: float) -> str:
+    """They are all that such a number is good for."""
+    if number > 1e9:
+        return "more than 1,000,000,000"
+    digits = max(len(str(int(number))) - 2, 0)
+    return f"{round(number, -digits):,.0f}"
 
 
 def too_few(num_sessions: int, wanted: int) -> str:

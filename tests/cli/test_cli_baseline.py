@@ -179,7 +179,7 @@ def test_reset_lets_one_case_begin_anew(accepted: list[str], work: Path, call: R
     assert call("baseline", "reset", CASE).status == 2
     out = call("baseline", "reset", "buckets/*/tiny-bucket128", "--reason", "fp8 cache", "--hardware", "h200").out
     (path,) = work.glob("baselines/*/*.json")
-    assert out == f"reset 1 cases in {path.relative_to(work)}: 7 sessions of theirs went\n"
+    assert out == f"reset 1 case in {path.relative_to(work)}: 7 sessions of theirs went\n"
     assert call("baseline", "show", CASE).out.splitlines()[1].startswith("reset on 20")
     assert call("baseline", "show", CASE, "--json").json["keys"] == []
     assert len(shown(call, OTHER)) == 7
@@ -207,7 +207,7 @@ def test_merge_takes_in_another_folder(accepted: list[str], work: Path, call: Ru
     assert call("baseline", "accept", "other.jsonl", "--baselines", "other").status == 0
     (path,) = work.glob("baselines/*/*.json")
     out = call("baseline", "merge", "other").out
-    assert out == f"merged 1 new sessions of other: 2 cases in {path.relative_to(work)}\n"
+    assert out == f"merged 1 new session of other: 2 cases in {path.relative_to(work)}\n"
     assert {row["session"] for row in shown(call)} == {*accepted, session}
     assert call("baseline", "merge", "other").out == "baselines holds all of other already\n"
     assert "nowhere: No such file" in call("baseline", "merge", "nowhere").error
@@ -220,9 +220,9 @@ def test_prune_says_what_goes(work: Path, call: Run) -> None:
     key = path.stem.split("-")[1]
     out = call("baseline", "prune", "--key", key, "--dry-run").out
     assert out.startswith(f"{path.relative_to(work)}: 2 cases, newest session of 20")
-    assert out.endswith("would drop 1 files\n")
+    assert out.endswith("would drop 1 file\n")
     assert path.exists()
-    assert call("baseline", "prune", "--key", key).out.endswith("dropped 1 files\n")
+    assert call("baseline", "prune", "--key", key).out.endswith("dropped 1 file\n")
     assert not path.exists()
     assert f"no file has the key {key}; keys: none" in call("baseline", "prune", "--key", key).error
     for usage in ((), ("--key", key, "--keep", 1), ("--keep", 0), ("--older-than", "x")):

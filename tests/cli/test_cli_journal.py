@@ -50,7 +50,7 @@ def test_salvage_keeps_whole_sessions_as_they_are_and_counts_what_a_damaged_one_
     new = tmp_path / "new.jsonl"
     done = call("journal", "salvage", str(path), "--output", str(new))
     assert done.status == 0
-    assert done.out == f"wrote {new}: 14 records of 3 sessions, 2 of them whole\nlost: 1 records\n"
+    assert done.out == f"wrote {new}: 14 records of 3 sessions, 2 of them whole\nlost: 1 record\n"
     assert new.read_bytes().splitlines()[:6] == before[:6]
     assert new.read_bytes().splitlines()[-6:] == before[-6:]
     salvaged = read_journal(new)

@@ -171,6 +171,8 @@ def test_a_reason_that_many_share_stands_once_with_what_to_type() -> None:
     assert f"56 cases: no-baseline: {NO_BASELINE}" in text
     assert next_lines(records, JOURNAL, width=120)[2].startswith("  npubench baseline accept runs/journal.jsonl ")
     assert next_lines(records, JOURNAL, width=120, done=("accept",)) != next_lines(records, JOURNAL, width=120)
+    elsewhere = next_lines(records, JOURNAL, width=120, baselines=Path("my nights"))
+    assert elsewhere[2].startswith("  npubench baseline accept runs/journal.jsonl --baselines 'my nights' ")
 
 
 def test_quiet_and_verbose() -> None:

@@ -1,6 +1,7 @@
 """Accepting a run out of its journal: which cases enter under which names, and what is refused with which reason."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.store.journal_format import new_id
 from pytest_npubench.store.journal_runs import chosen_sessions
-from pytest_npubench.store.waiting import Allowed
+from pytest_npubench.store.waiting import Allowed, baselines_option
 from pytest_npubench.verdict import FAILING, VerdictKind
 
 
@@ -498,6 +499,9 @@ def test_an_improvement_beyond_what_sessions_differ_by_waits(write, accepted, pa
         command = f"npubench baseline accept {path} --session {session} --improved {CASE} --reason TEXT"
         assert found[""].startswith(f"{CASE} waits for a person: tbt_s is {100 - tbt_s * 1e4:.2g} % better, where ")
         assert found[""].endswith(f"; what it did was not counted; {command}")
+        elsewhere = f" --baselines {directory}"
+        with pytest.raises(RunNotAcceptedError, match=re.escape(f"accept {path}{elsewhere} --session {session} ")):
+            accept(path, directory, options=baselines_option(directory))
 
 
 def test_it_enters_where_the_model_answers_and_works_as_accepted(write, accepted, path, directory):

@@ -1,9 +1,13 @@
 """Median and tail beside the better quartile: what they find, and that nights without a change do not alarm."""
 
+from dataclasses import replace
+from datetime import datetime, timezone
+
 import numpy as np
 import pytest
+from comparison.made_nights import stack
 
-from pytest_npubench.comparison.observation import History, Observation, judge_observations
+from pytest_npubench.comparison.observation import History, Night, Observation, judge_observations
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.spread import spread_alarms
 
@@ -95,3 +99,14 @@ def test_an_alarm_is_a_suspect_and_regressed_where_the_quartile_is_unchanged():
         assert found.suspects == suspects
     assert found.verdicts[seen.key].reason.startswith("its median is 2")
     assert "; its better quartile: " in found.verdicts[seen.key].reason
+    night = Night(
+        seen=seen,
+        session="5",
+        began_at=datetime.now(timezone.utc),
+        stack=stack(),
+        kind=VerdictKind.REGRESSED,
+        since="5",
+    )
+    still = judge_observations([seen], {seen.key: replace(history, pending={"5": [slow]}, changed=night)})
+    assert still.verdicts[seen.key].kind is VerdictKind.REGRESSED
+    assert " is gone " not in still.verdicts[seen.key].reason  # the quartile alone is as before
