@@ -144,7 +144,7 @@ def _without_weighing(case: CaseEntries) -> Verdict | None:
     """The verdict of a case that cannot be weighed."""
     if isinstance(case.current, str):
         return Verdict(kind=VerdictKind.INVALID, reason=case.current)
-    for index, found in enumerate(case.accepted.values()):
+    for index, found in enumerate(case.accepted.values(), start=1):
         if isinstance(found, str):
             reason = f"accepted session {index} of {len(case.accepted)}: {found}"
             return Verdict(kind=VerdictKind.INCONCLUSIVE, reason=reason)

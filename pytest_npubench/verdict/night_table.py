@@ -110,7 +110,8 @@ def relative_variance(num_processes: FloatArray, process_share: float) -> FloatA
 
 
 def split(case: str, found: CaseEntries, since: str | None, *, is_disturbed: bool) -> CaseNights:
-    """Reference and later nights; sessions that cannot be used are not among the later ones."""
+    """Reference and later nights; sessions that cannot be used are not among the later ones, and neither are those
+    that came before a change which is known: they are as the reference, and no part of the change."""
     accepted = {name: entries for name, entries in found.accepted.items() if not isinstance(entries, str)}
     later, gone = (
         {name: entries for name, entries in part.items() if not isinstance(entries, str)}
@@ -119,6 +120,9 @@ def split(case: str, found: CaseEntries, since: str | None, *, is_disturbed: boo
     names = list(accepted)
     cut = names.index(since) if since in accepted else len(names)
     reference = names[:cut]
+    if since in later:
+        pending = list(later)
+        later = {name: later[name] for name in pending[pending.index(since) :]}
     if len(reference) > NUM_FIRST + NUM_LAST:
         reference = reference[:NUM_FIRST] + reference[-NUM_LAST:]
     return CaseNights(

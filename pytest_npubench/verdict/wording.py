@@ -19,6 +19,7 @@ TOO_WIDE = 1.0  # an interval from which nothing can be told
 TONIGHT = "tonight"
 DOUBTFUL = 3.0  # 20 : 1
 LARGEST_LOG = 700.0
+SMALLEST = 5e-5  # a change that anybody is told of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ def _parts(found: Finding, rule: Rule, shift: SuiteShift | None) -> Iterator[str
         yield from _proof(found)
     else:
         soon = min(found.seen_soon, found.seen_tonight)
-        could = [percent(rule.fraction(seen)) for seen in (found.seen_tonight, soon)]
+        could = [_size(rule, seen) for seen in (found.seen_tonight, soon)]
         yield f"could have seen {could[0]} tonight, {could[1]} within three nights"
         evidence, wanted = found.odds
         if evidence > DOUBTFUL and found.kind is VerdictKind.INCONCLUSIVE:
@@ -140,13 +141,14 @@ def too_few_pairs(num_pairs: int, wanted: int) -> str:
 def change_with_interval(rule: Rule, entry: float, ends: tuple[float, float], where: str) -> str:
     """A difference of entries, such as "5.1 % worse than 20 accepted sessions (95 % interval +3.2 to +7.0 %)"."""
     where = f" {where}" if where else ""
-    if rule.scale == "ratio" and abs(entry) > math.log(FACTOR):
+    is_one_way = min(ends) * max(ends) > 0
+    if _is_factor(rule, entry) and is_one_way:
         times = math.exp(min(abs(entry), LARGEST_LOG))
         span = sorted(math.exp(min(max(end * math.copysign(1, entry), -LARGEST_LOG), LARGEST_LOG)) for end in ends)
         way = "worse" if entry > 0 else "better"
         return f"{times:.3g} times {way}{where} (95 % interval {span[0]:.3g} to {span[1]:.3g} times)"
     change, low, high = (rule.fraction(one) for one in (entry, *ends))
-    if high - low > TOO_WIDE:
+    if high - low > TOO_WIDE or (_is_factor(rule, entry) and not is_one_way):
         return f"{change_text(change)}{where}, or not: its 95 % interval is more than 100 % wide and cannot tell"
     return f"{change_text(change)}{where} (95 % interval {_span(low, high)})"
 
@@ -155,9 +157,22 @@ def change_text(worse_by: float) -> str:
     return f"{percent(abs(worse_by))} {'worse' if worse_by >= 0 else 'better'}"
 
 
+def _is_factor(rule: Rule, entry: float) -> bool:
+    return rule.scale == "ratio" and abs(entry) > math.log(FACTOR)
+
+
+def _size(rule: Rule, entry: float) -> str:
+    if _is_factor(rule, entry):
+        return f"a factor of {_two_digits(math.exp(min(entry, LARGEST_LOG)))}"
+    return percent(rule.fraction(entry))
+
+
 def _span(low: float, high: float) -> str:
-    return f"{low * 100:+.1f} to {high * 100:+.1f} %"
+    low, high = (round(100 * end, 1) + 0.0 for end in (low, high))  # of -0.0 it makes 0.0
+    return f"{low:+.1f} to {high:+.1f} %"
 
 
 def percent(value: float) -> str:
+    if abs(value) < SMALLEST:
+        return "0 %"
     return f"{value * 100:.2g} %" if abs(value) < 0.0995 else f"{value * 100:.0f} %"

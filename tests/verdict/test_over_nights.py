@@ -110,6 +110,23 @@ def test_a_night_that_was_disturbed_is_no_evidence_and_changes_no_state():
     assert (told(quick, "p1").since, told(quick, "p1").num_nights) == ("p1", 2)
 
 
+@pytest.mark.parametrize("num_before", [0, 2, 12])
+def test_nights_that_nobody_accepted_before_a_change_are_no_part_of_it(num_before):
+    """Accepted once, then measured night after night: it is no smaller for that, and not gone."""
+    baseline, current = suite(13, 12, 6 + num_before)
+    case = dict(enumerate(baseline["case-1"]))
+    slow = slower(current["case-1"], 0.08)
+    nights = {f"n{index:02}": session for index, session in case.items() if index >= 6} | {"p1": slow, "p2": slow}
+    baseline = {name: sessions[:6] for name, sessions in baseline.items()}
+    tonight = {**current, "case-1": slow}
+    told = judge_jointly(baseline, tonight, rules=Rule(), pending={"case-1": nights}, since={"case-1": "p1"})
+    verdict = told.verdicts["case-1"]
+    assert (verdict.kind, verdict.since, verdict.num_nights) == (RED, "p1", 3)
+    assert verdict.ratio == pytest.approx(1.08, abs=0.015)
+    back = judge_jointly(baseline, current, rules=Rule(), pending={"case-1": nights}, since={"case-1": "p1"})
+    assert "the regression of p1 is gone after 2 nights" in back.verdicts["case-1"].reason
+
+
 def test_sessions_since_the_change_are_no_reference_though_they_were_accepted():
     baseline, current = suite(4, 12)
     nights = {f"n{index}": session for index, session in enumerate(baseline["case-1"])}
@@ -188,6 +205,15 @@ def test_above_a_factor_of_two_it_is_a_factor():
     verdicts = judge_jointly(baseline, current, rules=Rule()).verdicts
     assert verdicts["case-1"].reason.startswith("3 times worse than 10 accepted sessions (95 % interval 2.9")
     assert verdicts["case-2"].reason.startswith("3.98 times better than 10 accepted")
+    wild = {"a": [[[level]] for level in (1.0, 8.0, 0.5, 3.0)]}
+    reason = judge_jointly(wild, {"a": [[6.0]]}, rules=Rule()).verdicts["a"].reason
+    assert " worse than 4 accepted sessions, or not: its 95 % interval is more than 100 % wide" in reason
+    assert re.search(r"could have seen a factor of \S+ tonight, a factor of \S+ within", reason)
+
+
+def test_no_change_is_none_in_words():
+    reason = judge_jointly({"a": [[[0.1, 0.3]]] * 5}, {"a": [[0.1, 0.3]]}, rules=Rule()).verdicts["a"].reason
+    assert reason.startswith("0 % worse than 5 accepted sessions (95 % interval +0.0 to +0.0 %)")
 
 
 def test_nights_that_came_and_went_tell_how_heavy_the_tail_is():
