@@ -143,7 +143,7 @@ def with_result(
         reason=result.reason,
         is_disturbed=result.is_disturbed,
     )
-    new = replace(new, anchor=joins_anchor(of_newest_level((*history, new))[:-1]))
+    new = replace(new, anchor=joins_anchor(of_newest_level((*_of_level(history, result, acceptance), new))[:-1]))
     frozen = _frozen(result, acceptance)
     if case is None or case.digest != result.digest:
         return BaselineCase(digest=result.digest, metrics=quantities, sessions=(new,), frozen=frozen)
@@ -154,7 +154,7 @@ def with_result(
                 raise BaselineError(f"{result.case}: the session {old.session} is accepted already, with other samples")
             return case
     quantities = {**case.metrics, **quantities}
-    sessions = tuple(_of_level(session, result, acceptance) for session in case.sessions)
+    sessions = _of_level(case.sessions, result, acceptance)
     return replace(
         case,
         metrics=quantities,
@@ -163,9 +163,13 @@ def with_result(
     )
 
 
-def _of_level(session: AcceptedSession, result: CaseResult, acceptance: Acceptance) -> AcceptedSession:
-    is_since = session.is_since(result.since, acceptance.accepted_at)
-    return replace(session, reason=result.reason) if result.reason and is_since else session
+def _of_level(sessions: Sessions, result: CaseResult, acceptance: Acceptance) -> Sessions:
+    """Those that the new one is held with: where it changed those since then, also where an earlier change was let in
+    for the same reason."""
+    if not result.reason:
+        return sessions
+    since = (session for session in sessions if session.is_since(result.since, acceptance.accepted_at))
+    return tuple(replace(session, reason=result.reason) for session in since)
 
 
 def kept_samples(processes: tuple[tuple[float, ...], ...], gate: GateKind = "ratio") -> KeptSamples:

@@ -612,6 +612,16 @@ def test_a_person_lets_in_a_regression_with_all_its_nights(path, directory):
     assert [one.session for one in file.cases[OTHER].sessions] == [RED_NIGHTS[-1]]
 
 
+def test_two_changes_for_one_reason_are_two_levels(write, path, directory, monkeypatch):
+    names = iter((*RED_NIGHTS, "20260105T000000-d", "20260106T000000-e"))
+    monkeypatch.setattr("pytest_npubench.store.journal.new_id", lambda: next(names))
+    for since, num_nights in ((RED_NIGHTS[0], 3), ("20260105T000000-d", 2)):
+        for _ in range(num_nights):
+            write(regressed(0.02, since), end={**END, "exit_status": 1})
+        accept(path, directory, allowed=MEANT)
+    assert levels(directory) == ["20260105T000000-d", "20260106T000000-e"]
+
+
 @pytest.mark.usefixtures("red")
 def test_nights_enter_up_to_the_run_that_a_person_lets_in(write, path, directory, monkeypatch):
     """Neither the night on which it was gone again, nor one of a clock that ran ahead."""
