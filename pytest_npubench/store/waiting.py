@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.core.case import campaign_of, is_answers
 from pytest_npubench.errors import BaselineError, did_you_mean
-from pytest_npubench.store.accepted_session import NUM_WINDOW_SESSIONS, AcceptedSession
+from pytest_npubench.store.accepted_session import NUM_WINDOW_SESSIONS, AcceptedSession, is_ahead
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.journal_reader import Record
@@ -102,6 +102,9 @@ class Waiting:
                 return f"is of a model whose answers are {kind}: {answers['case']}"
         if self.is_let_in(record):
             return ""
+        accepted = self._accepted(record) if record["fingerprint"] else ()
+        if ahead := [one.session for one in accepted if is_ahead(one.began_at)]:
+            return f"was held against nothing: its accepted session {ahead[0]} began in the future by this clock"
         since = regressed_since(record)
         return f"is regressed since {since}" if since else self._improvement(record)
 

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -698,3 +699,14 @@ def test_a_session_from_the_future_is_refused_by_name(write, path, directory, mo
     monkeypatch.setattr("pytest_npubench.store.journal.new_id", lambda: "29990101T000000-a")
     write(case)
     assert "session 29990101T000000-a, which began in the future" in left_out(path, directory)[""]
+
+
+def test_what_is_beside_a_session_from_the_future_was_compared_with_nothing(
+    write, accepted, path, directory, monkeypatch
+):
+    with monkeypatch.context() as patched:
+        patched.setattr("pytest_npubench.store.journal.new_id", lambda: "29990101T000000-a")
+        patched.setattr("pytest_npubench.store.accepted_session.AHEAD", timedelta(days=365 * 2000))
+        accepted(case)
+    write(case, lambda digest: case(digest, key=OTHER))
+    assert "its accepted session 29990101T000000-a began in the future" in left_out(path, directory)[CASE]
