@@ -351,14 +351,16 @@ def _over_nights(accepted: Sequence[AcceptedSession], metric: str, nights: Seque
     began = {session.session: session.began_at for session in accepted} | {one.session: one.began_at for one in nights}
     judged = [night for night in nights if night.kind in JUDGED]
     changed = judged[-1] if judged and judged[-1].since and judged[-1].session not in names else None
-    red = [
-        (began.get(night.since, night.began_at), night.began_at)
+    stretches = [
+        (began.get(night.since, night.began_at), night.began_at, night.kind is VerdictKind.IMPROVED)
         for night in judged
-        if night.since and night.kind is not VerdictKind.IMPROVED and night.session not in names
+        if night.since and night.session not in names
     ]
     begin = None if changed is None or changed.since is None else began.get(changed.since, changed.began_at)
-    went = [(first, last) for first, last in red if begin is None or last < begin]
-    left = [one for one in accepted if one.reason or not _is_within(one.began_at, went)]
+    ended = [stretch for stretch in stretches if begin is None or stretch[1] < begin]
+    went = [(first, last) for first, last, _ in ended]
+    red = [(first, last) for first, last, is_better in ended if not is_better]
+    left = [one for one in accepted if one.reason or not _is_within(one.began_at, red)]
     gone = {night.session: night.seen.processes for night in nights if _is_within(night.began_at, went)}
     after = min(accepted[-1].began_at, begin or accepted[-1].began_at)
     pending = {

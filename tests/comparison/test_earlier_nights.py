@@ -79,6 +79,15 @@ def test_nights_of_a_change_that_went_are_no_reference_and_no_night_before_this_
     assert sorted(went.gone) == ["session-4", "session-5", "session-6"]
 
 
+def test_nights_of_an_improvement_that_went_stay_only_where_they_were_accepted(tmp_path):
+    """Otherwise they would prove it again, the night after it is gone."""
+    accept(tmp_path, (1, 2, 3, 4))  # 4 was a small improvement, and green
+    better = [night(4, IMPROVED, 4), night(5, IMPROVED, 4), night(6, IMPROVED, 4)]
+    went = history(tmp_path, *better, night(7), night(8))
+    assert (numbers(went.sessions), numbers(went.pending), went.since) == ([1, 2, 3, 4], [7, 8], None)
+    assert sorted(went.gone) == ["session-5", "session-6"]
+
+
 def test_nights_that_were_disturbed_in_part_are_missing(tmp_path):
     accept(tmp_path, (1, 2, 3))
     accept(tmp_path, [4], is_disturbed=True)
