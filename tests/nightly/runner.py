@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ BRANCH = "npubench-baselines"
 SCRIPT = "import sys; from pytest_npubench.cli.main import main; sys.exit(main())"
 TIMEOUT_S = 300
 CASES = 3  # test_profile in the buckets of 16, 32 and 64 tokens
-SELECT = (
+SELECT = (  # the three cases, and nothing that depends on how busy this machine is
     "test_profile.py",
     "-k",
     "fake",
@@ -69,15 +69,15 @@ class Done:
 
 @dataclass(frozen=True)
 class Remote:
-    """A bare repository whose branch main holds a project for a fake accelerator, which `prepare` puts there."""
+    """A bare repository whose branch main holds a project for a fake accelerator."""
 
     path: Path
 
     @classmethod
-    def make(cls, root: Path, prepare: Callable[[Project], None] = slowed_project) -> Remote:
+    def make(cls, root: Path) -> Remote:
         (root / "seed").mkdir()
         project = make_project(root / "seed")
-        prepare(project)
+        slowed_project(project)
         git(root, "init", "--quiet", "--bare", "--initial-branch=main", "origin.git")
         git(project.root, "init", "--quiet", "--initial-branch=main")
         git(project.root, "add", "--all")
@@ -105,13 +105,11 @@ class Remote:
 
 @dataclass
 class Runner:
-    """One runner: its work tree and its state folder. `select` is pytest's arguments: the three cases, and nothing that
-    depends on how busy this machine is."""
+    """One runner: its work tree and its state folder."""
 
     remote: Remote
     root: Path
     environment: dict[str, str] = field(default_factory=dict)
-    select: tuple[str, ...] = SELECT
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True)
@@ -174,7 +172,7 @@ class Runner:
     def night(self, *arguments: str, env: Mapping[str, str] | None = None) -> Done:
         """A checkout and all steps."""
         self.checkout()
-        return self.call("run", *arguments, "--", *self.select, env=env)
+        return self.call("run", *arguments, "--", *SELECT, env=env)
 
     def measured(self, journal: Path, session: str) -> str:
         """As if a night had measured just what is in `journal`, a night's own one, in a session of this name."""

@@ -16,7 +16,7 @@ from pytest_npubench.store.history import history_sessions
 from pytest_npubench.store.journal import read_journal
 
 from .conftest import Nights
-from .runner import CASES, SECRETS
+from .runner import CASES, SECRETS, SELECT
 
 SLOW = {"FAKE_FACTOR": "1.1"}
 
@@ -104,7 +104,7 @@ def test_a_killed_night_leaves_the_next_one_whole(nights: Nights, tmp_path: Path
     """The nightly alone is killed: its pytest, interrupted, ends with it, and until then no other night begins."""
     runner = nights.copy(tmp_path)
     runner.checkout()
-    process = runner.start("run", "--", *runner.select, env={"FAKE_SLEEP_S": "0.05"}, start_new_session=True)
+    process = runner.start("run", "--", *SELECT, env={"FAKE_SLEEP_S": "0.05"}, start_new_session=True)
     held = runner.state.journal.read_bytes().count(b'"record":"round"')
     wait_for(lambda: runner.state.journal.read_bytes().count(b'"record":"round"') > held, process)
     process.kill()
@@ -127,7 +127,7 @@ def test_a_killed_night_leaves_the_next_one_whole(nights: Nights, tmp_path: Path
 def test_a_night_interrupted_by_the_runner_ends_its_pytest(nights: Nights, tmp_path: Path) -> None:
     runner = nights.copy(tmp_path)
     runner.checkout()
-    process = runner.start("run", "--", *runner.select, env={"FAKE_SLEEP_S": "0.05"})
+    process = runner.start("run", "--", *SELECT, env={"FAKE_SLEEP_S": "0.05"})
     held = runner.state.journal.read_bytes().count(b'"record":"round"')
     wait_for(lambda: runner.state.journal.read_bytes().count(b'"record":"round"') > held, process)
     process.terminate()
