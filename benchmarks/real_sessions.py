@@ -1,11 +1,11 @@
 """The gate on real sessions of twelve small kernels, measured one after another on a machine whose load changes.
 
-    python benchmarks/real_sessions.py measure sessions.jsonl    # 42 sessions, a minute each, one line a session
+    python benchmarks/real_sessions.py measure sessions.jsonl    # 42 sessions, 45 s each or more, one line a session
     python benchmarks/real_sessions.py judge                     # real_sessions.jsonl, night by night through the gate
 
-A session is three fresh processes. Each times every kernel for a tenth of a second or more and asks the CPU's
-telemetry around it whether something disturbed it, as a test of one's own does. In a quarter of the sessions up to
-three busy processes of this script run beside them.
+A session is three fresh processes of one thread. Each times every kernel for a tenth of a second or more and asks the
+CPU's telemetry around it whether something disturbed it, as a test of one's own does. In a quarter of the sessions up
+to three busy processes of this script run beside them.
 
 A line holds of each kernel and process [log of the better quartile in s, share of all cores that others used, steal,
 whether that counts as disturbed], and the load average and the number of busy processes beside.
@@ -28,9 +28,10 @@ import numpy as np
 from gate import RED, Runner
 
 NUM_PROCESSES = 3
-PERIOD_S = 60.0
+PERIOD_S = 45.0
 ROUNDS = 10
 SHORTEST_WATCH_S = 0.1
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
 BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 BUSY_PROCESSES = {6: 1, 7: 2, 8: 1, 14: 1, 15: 2, 22: 1, 23: 3, 24: 2, 29: 1, 35: 2, 36: 2}
 """Session -> busy processes beside it: 11 of 42, in stretches."""
@@ -114,12 +115,11 @@ def measure(file: Path, num_sessions: int) -> None:
         load = os.getloadavg()[0]
         try:
             command = [sys.executable, __file__, "process"]
-            outputs = [subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout for _ in range(NUM_PROCESSES)]
+            processes = [_process(command) for _ in range(NUM_PROCESSES)]
         finally:
             for process in busy:
                 process.kill()
                 process.wait()
-        processes = [json.loads(output) for output in outputs]
         by_kernel = {name: [process[name] for process in processes] for name in processes[0]}
         line = {"load": round(load, 1), "busy": num_busy, "kernels": by_kernel}
         with file.open("a", encoding="utf-8") as lines:
@@ -127,6 +127,11 @@ def measure(file: Path, num_sessions: int) -> None:
         took_s = time.monotonic() - started_s
         print(f"session {number}: {took_s:.0f} s, load average {load:.1f}, {num_busy} busy beside", flush=True)
         time.sleep(max(PERIOD_S - took_s, 1.0))
+
+
+def _process(command: list[str]) -> dict[str, list[float]]:
+    environment = {**os.environ, **ONE_THREAD}
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment).stdout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +144,7 @@ class Sessions:
 
     @classmethod
     def read(cls, file: Path, other_load: float | None) -> "Sessions":
-        """other_load: the share of all cores from which on others disturb; None: as it was told when it was measured."""
+        """other_load: the share of all cores from which on others disturb; None: as it was said when measured."""
         lines = [json.loads(line)["kernels"] for line in file.read_text(encoding="utf-8").splitlines()]
         names = tuple(lines[0])
         measured = np.array([[line[name] for line in lines] for name in names])
