@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 from gate import RED, Runner
 
+MEASURED = Path(__file__).with_suffix(".jsonl")
 NUM_PROCESSES = 3
 PERIOD_S = 45.0
 ROUNDS = 10
@@ -232,7 +233,7 @@ def _found(sessions: Sessions, size: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("measure", "judge", "process"))
-    parser.add_argument("file", type=Path, nargs="?", default=Path(__file__).with_suffix(".jsonl"))
+    parser.add_argument("file", type=Path, nargs="?", default=MEASURED)
     parser.add_argument("--sessions", type=int, default=42)
     parser.add_argument("--other-load", type=float, help="another limit than when it was measured, such as 0.8")
     options = parser.parse_args()

@@ -14,6 +14,7 @@ from .made_suite import kinds, slower, suite
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import gate
+import real_sessions
 
 RED, BETTER = VerdictKind.REGRESSED, VerdictKind.IMPROVED
 
@@ -66,6 +67,15 @@ def test_unchanged_suites_do_not_alarm(noise):
     """A small cell of the table in docs/statistics.md; 5 % a night would be 24 nights."""
     verdicts, _, alarms = played([0.0] * 16, noise=noise, num_cases=20, num_accepted=5, seed=3)
     assert alarms + sum(verdict.kind is RED for verdict in verdicts) <= 1
+
+
+def test_real_sessions_do_not_alarm_in_any_order():
+    """Measured on a machine whose load rose threefold and fell again; a case that is slowed four times alarms there."""
+    sessions = real_sessions.Sessions.read(real_sessions.MEASURED, None).undisturbed()
+    for order in (sessions, sessions.permuted(0)):
+        assert real_sessions.replay(order)[1] == []
+    (alarm, *_) = real_sessions.replay(sessions.slowed([3], 3.0))[1]
+    assert "numpy_matmul_192" in alarm
 
 
 def test_what_fresh_processes_do_not_show_is_in_doubt():
