@@ -63,9 +63,15 @@ def judge_answers(visit: AnswerVisit, dtype: str, *, has_experts: bool = False) 
     return Judgement(verdict=_verdict(visit, detail, wrong), what="answers", metrics=tuple(metrics), detail=detail)
 
 
-def where_beyond(apart: Iterable[float], lengths: tuple[int, ...], num_positions: int, limit: float) -> str:
-    """In words, which of the answers lie farther apart than that: distances of prompt by prompt, of each its prefill's
-    and one for each step. Empty where none does.
+def where_beyond(
+    apart: Iterable[float],
+    lengths: tuple[int, ...],
+    num_positions: int,
+    limit: float,
+    middles: tuple[int, ...] = (),
+) -> str:
+    """In words, which of the answers lie farther apart than that: distances of prompt by prompt, of each its prefill's,
+    one for each step, and one for each of its `middles`. Empty where none does.
 
     Worked example: two prompts of 5 and 120 tokens with (0, 0, 9) and (0, 0, 0) beyond 1: "only prompts of 5 tokens,
     from step 2; prefill agrees"."""
@@ -80,6 +86,13 @@ def where_beyond(apart: Iterable[float], lengths: tuple[int, ...], num_positions
         return ""
     hit = [length for length, row in beyond.items() if row]
     prompts = "at all prompts" if len(hit) == len(rows) else f"only prompts of {_listed(hit)} tokens"
+    num_middles = len(middles) // len(lengths)
+    num_steps = num_positions - num_middles
+    if min(places) >= num_steps:
+        numbers = (number * num_middles - num_steps for number in range(len(lengths)))
+        at = [middles[start + place] for start, row in zip(numbers, beyond.values(), strict=False) for place in row]
+        return f"{prompts}, only steps inside of them: at {_listed(sorted(set(at)))}"
+    places = [place for place in places if place < num_steps]
     if min(places) > 0:
         return f"{prompts}, from step {min(places)}; prefill agrees"
     return f"{prompts}; steps agree" if max(places) == 0 else prompts
@@ -135,7 +148,7 @@ def _error_words(visit: AnswerVisit, detail: AnswersDetail) -> str:
     allowed = f"allowed {detail.limit:.2g} in {detail.dtype} (rounding)"
     if detail.error <= detail.limit and detail.largest_error <= detail.largest_limit:
         return f"answers right: {detail.error:.2g} from float64, {allowed}"
-    where = where_beyond(visit.errors, detail.lengths, visit.num_positions, detail.largest_limit)
+    where = where_beyond(visit.errors, detail.lengths, visit.num_positions, detail.largest_limit, visit.middles)
     most = f"at most {detail.largest_error:.2g}, allowed {detail.largest_limit:.2g}"
     if detail.error < LOW_PRECISION and detail.dtype == "fp32":
         most += "; so much is explained by products in tf32 or bf16, or weights of fewer bits"

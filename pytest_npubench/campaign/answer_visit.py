@@ -27,7 +27,8 @@ Pairs = Mapping[str, tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerVisit(Visit):
-    """`logits` of all positions, prompt by prompt, and the prompts' lengths. `errors` are the distances from the
+    """`logits` of all positions, prompt by prompt, and the prompts' lengths. The last positions of each are the steps
+    inside of it, at the places `middles`, prompt by prompt. `errors` are the distances from the
     reference at the positions of the prompts that have one. rounding and largest_rounding: what rounding alone does to
     them. `agree` and `differ`: by the pairs' name a distance for each prompt, NO_PAIR where it has none. `wrong_tokens`
     are the numbers of greedy tokens that are not the reference's, of each prompt that has one. weights_bits and
@@ -43,6 +44,7 @@ class AnswerVisit(Visit):
     wrong_tokens: tuple[int, ...] = ()
     weights_bits: int | None = None
     made_bits: int | None = None
+    middles: tuple[int, ...] = ()
 
     signed: ClassVar[bool] = True
 
@@ -53,6 +55,7 @@ class AnswerVisit(Visit):
             "lengths": tuple(map(float, self.lengths)),
             **({"errors": self.errors} if self.errors else {}),
             **({"wrong_tokens": tuple(map(float, self.wrong_tokens))} if self.wrong_tokens else {}),
+            **({"middles": tuple(map(float, self.middles))} if self.middles else {}),
             "rounding": (self.rounding,),
             "largest_rounding": (self.largest_rounding,),
             **{f"{AGREE}{name}": apart for name, apart in self.agree.items()},
@@ -85,6 +88,7 @@ class AnswerVisit(Visit):
                     wrong_tokens=tuple(map(int, columns.get("wrong_tokens", ()))),
                     weights_bits=whole("weights_bits"),
                     made_bits=whole("made_bits"),
+                    middles=tuple(map(int, columns.get("middles", ()))),
                 ),
             )
         except KeyError as error:
@@ -124,6 +128,7 @@ def answer_visit(answers: Answers, reference: AnswerReference) -> AnswerVisit:
         wrong_tokens=wrong,
         weights_bits=answers.weights_bits,
         made_bits=answers.made_bits,
+        middles=tuple(place for places in answers.prompts.middles for place in places),
     )
 
 

@@ -197,7 +197,7 @@ def _estimated_rounding(shape: DecoderShape, dtype: str) -> float:
 def _digest(shape: DecoderShape, dtype: str, prompts: ProbePrompts, weights: HostWeights) -> str:
     texts = [text.tobytes() for text in prompts.texts]
     limits = (weights.recipe, MAX_OPERATIONS, WEIGHT_OPERATIONS, MAX_TOKENS)
-    subject = (astuple(shape), dtype, prompts.lengths, prompts.num_forced, texts, *limits)
+    subject = (astuple(shape), dtype, prompts.lengths, prompts.num_forced, prompts.middles, texts, *limits)
     return hashlib.sha256(repr(subject).encode()).hexdigest()[:12]
 
 
@@ -242,8 +242,7 @@ class _TextRun:
     are answered."""
 
     def __init__(self, prompts: ProbePrompts, indices: range, rounded: Rounded) -> None:
-        firsts = np.array([prompts.lengths[index] - 1 for index in indices])
-        self.asked = firsts[:, None] + np.arange(prompts.num_positions)
+        self.asked = np.stack([prompts.positions(index) for index in indices])
         self.tokens = prompts.texts[indices.start][: self.asked.max() + 1]
         self.rounded = rounded
         self.hidden: Any = None

@@ -10,6 +10,7 @@ with other neighbours leave out a prompt that has none. Pairs that mean the same
     other neighbours  batches made up anew, their rows turned by one
     junk              pads of another token than 0, and caches that other prompts filled to the end before
     another bucket    each batch from its first prompt on in the next larger bucket, so that it does not move
+                      before it needs to; its steps in the middle of prompts run there too
     prefill           the last forced token's answer, by a prefill of all tokens before it
 
 and, of each prompt, changes after which the prefill must answer something else: its first half, and its second half but
@@ -49,8 +50,9 @@ class AnsweringBuckets(StaticBuckets):
         return replace(walked, weights_bits=weights_bits, made_bits=made_bits, timed=timed)
 
     @abstractmethod
-    def force(self, tokens: Prompt) -> None:
-        """Let these, int32 [batch_size], be the last tokens of all rows: what the next step takes."""
+    def force(self, tokens: Prompt, lengths: Prompt | None = None) -> None:
+        """Let these, int32 [batch_size], be the last tokens of all rows: what the next step takes. `lengths`, where
+        they are given, are those of the rows in the cache: what stands behind is kept, and not seen."""
 
     @abstractmethod
     def fixed_logits(self) -> Logits:
@@ -74,7 +76,7 @@ class _AnswerWalk:
         """All walks. Nothing is timed."""
         indices = range(len(self._prompts.lengths))
         batches = self._batches(indices)
-        logits, again = self._walk(batches)
+        logits, again = self._walk(batches, with_middles=True)
         tokens = self._tokens.copy()
         agree = {"another row": again} if np.isfinite(again).any() else {}
         if self._engine.batch_size > NUM_PROMPTS and len(self._engine.buckets) > 1:
@@ -87,9 +89,9 @@ class _AnswerWalk:
         self._engine.padding_token = self._prompts.junk
         try:
             agree["junk"] = _farthest(self._walk(once)[0], logits)
-            agree["another bucket"] = _farthest(self._walk(once, from_next=True)[0], logits)
+            agree["another bucket"] = _farthest(self._walk(once, from_next=True, with_middles=True)[0], logits)
             whole = [np.concatenate(asked) for asked in self._prompts.asked()]
-            agree["prefill"] = distances(self._prefills(whole), logits[:, -1])
+            agree["prefill"] = distances(self._prefills(whole), logits[:, self._prompts.num_forced])
         finally:
             self._engine.padding_token = 0
         changed = self._prompts.changed()
@@ -112,7 +114,7 @@ class _AnswerWalk:
         for bucket in others:
             rows = self._batch(batch, smallest, moved_to=bucket)
             for row, index in enumerate(batch):
-                apart[index] = np.fmax(apart[index], distances(rows[row], logits[index]).max())
+                apart[index] = np.fmax(apart[index], _farthest(rows[row], logits[index]))
         return apart
 
     def _batches(self, indices: Sequence[int], *, is_filled: bool = True) -> list[Batch]:
@@ -130,44 +132,69 @@ class _AnswerWalk:
         size = self._engine.batch_size
         return size if bucket == self._engine.buckets[0] else min(size, NUM_PROMPTS)
 
-    def _walk(self, batches: Iterable[Batch], *, from_next: bool = False) -> tuple[Logits, Logits]:
+    def _walk(
+        self, batches: Iterable[Batch], *, from_next: bool = False, with_middles: bool = False
+    ) -> tuple[Logits, Logits]:
         """Answers [prompts, positions, NUM_FIXED], and how far repeats of a prompt in its batch lie from it [prompts].
         from_next leaves out batches that begin in the largest bucket: not a number."""
         number = len(self._prompts.lengths)
-        logits = np.full((number, self._prompts.num_positions, NUM_FIXED), np.nan)
+        num_positions = self._prompts.num_positions if with_middles else self._prompts.num_forced + 1
+        logits = np.full((number, num_positions, NUM_FIXED), np.nan)
         again = np.full(number, np.nan)
         for batch in batches:
             first = self._bucket(min(self._prompts.lengths[index] for index in batch))
             buckets = self._engine.buckets
             if from_next and first == buckets[-1]:
                 continue
-            rows = self._batch(batch, buckets[buckets.index(first) + 1] if from_next else first)
+            begun = buckets[buckets.index(first) + 1] if from_next else first
+            rows = self._batch(batch, begun, with_middles=with_middles)
             for row, index in enumerate(batch):
                 if (earlier := batch.index(index)) == row:
                     logits[index] = rows[row]
                 else:
-                    again[index] = np.fmax(again[index], distances(rows[row], rows[earlier]).max())
+                    again[index] = np.fmax(again[index], _farthest(rows[row], rows[earlier]))
         return logits, again
 
-    def _batch(self, batch: Batch, bucket: int, *, moved_to: int = 0) -> Logits:
-        """Answers [rows, positions, NUM_FIXED] of one batch that begins in a bucket; its steps begin in another."""
+    def _batch(self, batch: Batch, bucket: int, *, moved_to: int = 0, with_middles: bool = False) -> Logits:
+        """Answers [rows, positions, NUM_FIXED] of one batch that begins in a bucket; its steps begin in another. Those
+        in the middle of prompts run behind the prefills, in the bucket that these left."""
         engine, prompts, trace = self._engine, self._prompts, RunTrace()
-        rows = np.empty((len(batch), prompts.num_positions, NUM_FIXED))
+        rows = np.empty((len(batch), prompts.num_forced + 1, NUM_FIXED))
         engine.begin(bucket)
         for row in sorted(range(len(batch)), key=lambda row: prompts.lengths[batch[row]]):
             prompt = prompts.prompt(batch[row])
             bucket = engine.grow(bucket, len(prompt), trace)
             self._tokens[batch[row], 0] = engine.prefill_row(bucket, row, prompt)[row]
             rows[row, 0] = engine.fixed_logits()[row]
+        middles = self._middles(batch, bucket) if with_middles else rows[:, :0]
         bucket = engine.grow(bucket, moved_to, trace)
         longest = max(prompts.lengths[index] for index in batch)
+        behind = np.array([prompts.lengths[index] for index in batch]) if middles.size else None
         for step, tokens in enumerate(np.stack([prompts.forced(index) for index in batch], axis=1)):
             bucket = engine.grow(bucket, longest + step + 1, trace)
-            engine.force(np.resize(tokens, engine.batch_size))  # rows that are not filled take what they take
-            self._tokens[list(batch), step + 1] = engine.decode_step(bucket)[: len(batch)]
-            rows[:, step + 1] = engine.fixed_logits()[: len(batch)]
+            rows[:, step + 1] = self._step(batch, bucket, step + 1, tokens, behind)
+            behind = None
         engine.end(bucket)
-        return rows
+        return np.concatenate([rows, middles], axis=1)
+
+    def _middles(self, batch: Batch, bucket: int) -> Logits:
+        """Answers [rows, NUM_MIDDLE, NUM_FIXED] of steps inside of prompts that were prefilled: each writes what stands
+        there already."""
+        prompts, answers = self._prompts, []
+        for number, places in enumerate(np.stack([prompts.middles[index] for index in batch], axis=1)):
+            texts = [prompts.prompt(index) for index in batch]
+            tokens = np.array([text[place] for text, place in zip(texts, places, strict=True)])
+            answers.append(self._step(batch, bucket, prompts.num_forced + 1 + number, tokens, places))
+        return np.stack(answers, axis=1)
+
+    def _step(self, batch: Batch, bucket: int, position: int, tokens: Prompt, lengths: Prompt | None) -> Logits:
+        """Answers [rows, NUM_FIXED] to one forced token of each row. Rows that are not filled take what they take."""
+        engine = self._engine
+        every = None if lengths is None else np.resize(lengths, engine.batch_size).astype(np.int32)
+        engine.force(np.resize(tokens, engine.batch_size), every)
+        self._tokens[list(batch), position] = engine.decode_step(bucket)[: len(batch)]
+        answers: Logits = engine.fixed_logits()[: len(batch)]
+        return answers
 
     def _prefills(self, asked: Sequence[Prompt]) -> Logits:
         """The answer behind each of these prompts [prompts, NUM_FIXED], one batch each, in its last row."""
@@ -199,6 +226,6 @@ def _filled(own: Batch, size: int) -> Batch:
 
 
 def _farthest(answers: Logits, others: Logits) -> Logits:
-    """Of each prompt [prompts], over its positions."""
-    farthest: Logits = distances(answers, others).max(axis=-1)
+    """Of each prompt [prompts], over the positions of these answers, which are the first of the others'."""
+    farthest: Logits = distances(answers, others[..., : answers.shape[-2], :]).max(axis=-1)
     return farthest

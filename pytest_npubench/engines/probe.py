@@ -28,10 +28,11 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from pytest_npubench.core.buckets import bucket_of
 from pytest_npubench.engines.request_batch import Prompt
 from pytest_npubench.engines.shapes import DecoderShape
 
-RECIPE = 1
+RECIPE = 2
 """Raised with every change of weights or prompts: answers of different recipes are not compared."""
 BLOCK = 2**20 - 3
 LEVELS = 2**16
@@ -42,6 +43,7 @@ NUM_FIXED = 16
 NUM_PROMPTS = 8
 NUM_TEXTS = 2
 NUM_FORCED = 12
+NUM_MIDDLE = 3
 EDGE = 8  # tokens before a bucket's edge: some steps run in the bucket, the rest behind the move
 
 Floats = npt.NDArray[np.float32]
@@ -59,17 +61,25 @@ class Asked(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePrompts:
     """Prompt i is the first lengths[i] tokens of text i modulo the number of texts, and goes on with that text's next
-    num_forced tokens. `junk` is a token that no text has: what pads may hold without changing an answer."""
+    num_forced tokens. `junk` is a token that no text has: what pads may hold without changing an answer. `middles` are
+    places inside of each prompt [prompts, NUM_MIDDLE], whose tokens are run as steps once more behind its prefill;
+    empty where an engine has no such steps."""
 
     texts: tuple[Prompt, ...]
     lengths: tuple[int, ...]
     num_forced: int
     junk: int
+    middles: tuple[tuple[int, ...], ...] = ()
 
     @property
     def num_positions(self) -> int:
-        """Logits of a prompt: those that its prefill ends in, and one for each forced token."""
-        return self.num_forced + 1
+        """Logits of a prompt: those that its prefill ends in, one for each forced token, and one for each middle."""
+        return self.num_forced + 1 + (len(self.middles[0]) if self.middles else 0)
+
+    def positions(self, index: int) -> npt.NDArray[np.int64]:
+        """Where the answers to a prompt stand in its text [num_positions]."""
+        steps = self.lengths[index] - 1 + np.arange(self.num_forced + 1)
+        return np.concatenate([steps, self.middles[index]]).astype(np.int64) if self.middles else steps
 
     def prompt(self, index: int) -> Prompt:
         return self.texts[index % len(self.texts)][: self.lengths[index]]
@@ -101,7 +111,7 @@ class ProbePrompts:
             np.concatenate([prompt, np.full_like(forced, forced[0])]).astype(np.int32)
             for prompt, forced in self.asked()
         )
-        return replace(self, texts=texts)
+        return replace(self, texts=texts, middles=())
 
 
 class HostWeights(Protocol):
@@ -154,7 +164,27 @@ def probe_prompts(vocab_size: int, buckets: Sequence[int]) -> ProbePrompts:
     texts = tuple(
         (_words(f"text{index}", largest) % np.uint64(vocab_size - 1)).astype(np.int32) for index in range(NUM_TEXTS)
     )
-    return ProbePrompts(texts=texts, lengths=tuple(sorted(lengths)), num_forced=num_forced, junk=vocab_size - 1)
+    lengths.sort()
+    return ProbePrompts(
+        texts=texts,
+        lengths=tuple(lengths),
+        num_forced=num_forced,
+        junk=vocab_size - 1,
+        middles=tuple(_middles(length, buckets) for length in lengths),
+    )
+
+
+def _middles(length: int, buckets: Sequence[int]) -> tuple[int, ...]:
+    """Evenly spread over the part of a prompt's bucket that no smaller bucket has; over the whole prompt where it does
+    not reach into that part. Kernels cut a context into tiles: every other one is the last place of a tile.
+
+    Worked example: 248 tokens in bucket 256, behind 128, have steps at 160, 191 and 224.
+    """
+    larger = bucket_of(buckets, length + 1)
+    smaller = max((bucket for bucket in buckets if bucket < larger), default=0)
+    start, end = (smaller, larger) if length > smaller + NUM_MIDDLE else (0, length)
+    part = range(1, NUM_MIDDLE + 1)
+    return tuple(min(start + (end - start) * index // (NUM_MIDDLE + 1) - (index + 1) % 2, length - 1) for index in part)
 
 
 def fixed_tokens(vocab_size: int) -> tuple[int, ...]:
@@ -267,12 +297,19 @@ def _norm(stream: str, size: int, dtype: str) -> Floats:
 
 
 def _matrix(stream: str, dims: tuple[int, ...], spread: float, dtype: str) -> Floats:
+    """Experts' matrices lie in memory as [experts, out, in], which is how engines multiply by them."""
     size = math.prod(dims)
-    return np.resize(_entries(stream, min(BLOCK, size), spread, dtype), dims)
+    block = _entries(stream, min(BLOCK, size), spread, dtype)
+    entries = np.empty(size, np.float32)  # numpy's resize takes three times as long
+    for start in range(0, size, BLOCK):
+        entries[start : start + BLOCK] = block[: size - start]
+    if len(dims) < 3:
+        return entries.reshape(dims)
+    return entries.reshape(dims[0], dims[2], dims[1]).swapaxes(1, 2)
 
 
 def _entries(stream: str, size: int, spread: float, dtype: str) -> Floats:
-    return rounded((spread * _heavy_quantiles())[_raw(stream, size)].astype(np.float32), dtype)
+    return rounded((spread * _heavy_quantiles()).astype(np.float32), dtype)[_raw(stream, size)]
 
 
 def _raw(stream: str, size: int) -> npt.NDArray[np.uint16]:
@@ -289,7 +326,8 @@ def _words(stream: str, size: int) -> npt.NDArray[np.uint64]:
 def _quantiles() -> npt.NDArray[np.float64]:
     """Of the normal distribution, at the middles of LEVELS equal parts."""
     inverse = NormalDist().inv_cdf
-    return np.array([inverse((level + 0.5) / LEVELS) for level in range(LEVELS)])
+    lower = np.array([inverse((level + 0.5) / LEVELS) for level in range(LEVELS // 2)])
+    return np.concatenate([lower, -lower[::-1]])
 
 
 @cache

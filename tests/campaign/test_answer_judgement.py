@@ -148,6 +148,12 @@ def other_group(true: Any, given: Any, shape: Any) -> Any:
     return q, jnp.flip(k, axis=2), jnp.flip(v, axis=2)
 
 
+def in_the_middle(hidden: Any, caches: Any, lengths: Any) -> Any:
+    """The steps of the largest bucket at 46, 47 and 48 alone are wrong."""
+    is_hit = (caches.keys[0].shape[2] == BUCKETS[-1]) & (lengths >= 46) & (lengths < 49)
+    return jnp.where(is_hit[:, None], jnp.roll(hidden, 1, axis=-1), hidden), caches
+
+
 def sees(extra: int) -> Patch:
     return forwards("attend_step", lambda true, q, k, v, lengths: true(q, k, v, lengths + extra))
 
@@ -168,6 +174,13 @@ IN_THE_BINARIES: dict[str, tuple[Patch, bool]] = {  # and whether the pairs see 
     "a step at the wrong position": (turned(skewed), True),
     "rows swapped in a step": (decoded(lambda hidden, caches: (jnp.flip(hidden, axis=0), caches)), True),
     "a move that forgets the values": (forwards("move", keys_alone), True),
+    "steps in the middle of a bucket": (
+        forwards(
+            "decode_hidden",
+            lambda true, *arguments, **form: in_the_middle(*true(*arguments, **form), arguments[-1].lengths),
+        ),
+        False,
+    ),
     "gate and up swapped": (forwards("feed_forward", swapped_feed_forward), False),
     "another key-value head": (turned(other_group), False),
     "a lost shard of the vocabulary": (forwards("logits", lost_shard), False),
@@ -204,6 +217,8 @@ def test_a_fault_in_the_binaries_is_seen(
     assert found.verdict.kind is VerdictKind.FAILED, found.verdict.reason
     assert "answers wrong" in found.verdict.reason
     alone = judge_answers(dataclasses.replace(visit, errors=()), "fp32")
+    if name.startswith("steps in the middle"):
+        assert "only prompts of 52 tokens, only steps inside of them: at 47" in found.verdict.reason
     assert bool(alone.detail.inconsistent) is by_pairs, alone.verdict.reason
 
 
@@ -211,7 +226,7 @@ def test_matrices_of_zero_are_invalid(
     sound: StaticBucketEngine, references: dict[str, AnswerReference], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_weights(silent)(monkeypatch)
-    with pytest.raises(MeasurementError, match="answers say nothing: all logits are alike at 65 of 65 positions"):
+    with pytest.raises(MeasurementError, match="answers say nothing: all logits are alike at 80 of 80 positions"):
         checked(sound, references["fp32"])
 
 
@@ -332,3 +347,11 @@ def test_words_of_what_was_seen(visit: AnswerVisit) -> None:
 )
 def test_where_answers_lie_apart(apart: tuple[float, ...], said: str) -> None:
     assert where_beyond(apart, (5, 120), 3, 1.0) == said
+
+
+def test_where_steps_inside_of_prompts_lie_apart() -> None:
+    """Two places in each prompt, behind a prefill and a step."""
+    middles = (2, 3, 70, 90)
+    said = where_beyond((0, 0, 0, 0, 0, 0, 0, 9), (5, 120), 4, 1.0, middles)
+    assert said == "only prompts of 120 tokens, only steps inside of them: at 90"
+    assert where_beyond((0, 9, 9, 0, 0, 0, 0, 0), (5, 120), 4, 1.0, middles).endswith("from step 1; prefill agrees")

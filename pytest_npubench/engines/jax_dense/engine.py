@@ -125,8 +125,9 @@ class StaticBucketEngine(AnsweringBuckets):
         self._state = self._decode[bucket](self._weights, self._state)
         return np.asarray(self._state.tokens)
 
-    def force(self, tokens: Prompt) -> None:
-        self._state = self._state._replace(tokens=jax.device_put(tokens, self._state.tokens.sharding))
+    def force(self, tokens: Prompt, lengths: Prompt | None = None) -> None:
+        forced = {"tokens": tokens} if lengths is None else {"tokens": tokens, "lengths": lengths}
+        self._state = self._state._replace(**jax.device_put(forced, self._state.tokens.sharding))
 
     def fixed_logits(self) -> Logits:
         return np.asarray(self._state.fixed_logits, np.float64)

@@ -83,8 +83,10 @@ class OpenVinoBucketEngine(AnsweringBuckets):
         self._logits = lambda: binaries.decode_logits
         return self._tokens
 
-    def force(self, tokens: Prompt) -> None:
+    def force(self, tokens: Prompt, lengths: Prompt | None = None) -> None:
         self._tokens = np.array(tokens, np.int32)
+        if lengths is not None:
+            self._lengths = np.array(lengths, np.int32)
 
     def fixed_logits(self) -> Logits:
         """Behind a prefill every row has that prompt's."""

@@ -26,6 +26,7 @@ from pytest_npubench.engines.probe import (
 )
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.torch_moe.executor import TorchExecutor
+from pytest_npubench.engines.torch_moe.packing import packed_layer
 from pytest_npubench.engines.torch_moe.sequences import Sequences
 from pytest_npubench.engines.torch_moe.weights import LayerWeights, ModelWeights
 
@@ -118,12 +119,14 @@ class _Put:
 
 
 def probed_weights(shape: DecoderShape, dtype_name: str, put: Callable[[Floats], Tensor]) -> ModelWeights:
-    """The weights of probe.py, which the dtype holds exactly, a layer at a time."""
+    """The weights of probe.py, which the dtype holds exactly, made and packed a layer at a time."""
     embedding = put(probe_table(shape, "embedding", dtype_name))
     return ModelWeights(
         embedding=embedding,
         layers=tuple(
-            _layer(shape, {name: put(values) for name, values in probe_layer(shape, index, dtype_name).items()})
+            packed_layer(
+                _layer(shape, {name: put(values) for name, values in probe_layer(shape, index, dtype_name).items()})
+            )
             for index in range(shape.num_layers)
         ),
         final_norm=put(probe_final_norm(shape, dtype_name)),
@@ -139,7 +142,7 @@ def _layer(shape: DecoderShape, made: Mapping[str, Tensor]) -> LayerWeights:
 
     def matrices(*names: str) -> Tensor:
         """[..., in, out] beside each other to [E, out, in]."""
-        whole = torch.cat([made[name] for name in names], -1).transpose(-1, -2).contiguous()
+        whole = torch.cat([made[name].transpose(-1, -2) for name in names], -2).contiguous()
         return whole if whole.dim() == 3 else whole[None]
 
     norms = ((made.get("q_norm"), shape.num_heads), (made.get("k_norm"), shape.num_kv_heads))

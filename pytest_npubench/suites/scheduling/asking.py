@@ -8,7 +8,7 @@ whatever their plans:
                   more, so that requests are preempted
     alone         the answer behind each of the longest prompts and its forced tokens, prefilled in one piece, alone
 
-and after a change of either half of the longest prompts but their last token, the engine must answer something else.
+and after a change of either half of the longest prompt but its last token, the engine must answer something else.
 
 An engine that schedules by itself has the KV cache that it was started with, so that nothing is preempted, and what is
 in its cache is what it was asked before.
@@ -39,10 +39,11 @@ from pytest_npubench.suites.scheduling.service import AskedExecutor, BlockServer
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 
 AGAINST = "chunked"
-CHUNKS = 2  # of the longest prompt
+CHUNKS = 1.5  # of the longest prompt
 CACHE_PARTS = 6  # all prompts have less than three times the tokens of the longest
-NUM_COMPARED = 5  # forced tokens of walks that are held against the first one
-NUM_LONGEST = 2  # prompts that are asked alone and changed: one of each text
+SHORT = 5
+NUM_FORCED = 3  # each step reads as many weights as the prefill of a chunk; none has to cross a bucket's edge
+NUM_ALONE = 2  # of the longest prompts: one of each text
 
 
 def asked(plan: ServingPlan, executor: AskedExecutor, folder: Path) -> AnswerVisit:
@@ -72,10 +73,20 @@ def _visit(plan: ServingPlan, answers: Answers, folder: Path) -> AnswerVisit:
 
 
 def _prompts(plan: ServingPlan) -> ProbePrompts:
-    """Around the edge of one chunk, the longest of CHUNKS chunks, so far as all of them fit the KV cache."""
+    """A short one, one of a chunk, whose steps need another block of the cache, and one that ends with CHUNKS chunks,
+    so far as all of them fit the KV cache. Where experts are tied more are asked, around these edges."""
     room = plan.serving.kv_capacity_tokens // CACHE_PARTS
-    edges = {min(chunks * plan.serving.tokens_per_iteration, room) for chunks in (1, CHUNKS)}
-    return probe_prompts(plan.shape.vocab_size, sorted(edges))
+    chunk, largest = (min(int(chunks * plan.serving.tokens_per_iteration), room) for chunks in (1, CHUNKS))
+    made = replace(probe_prompts(plan.shape.vocab_size, sorted({chunk, largest})), middles=())
+    if _has_ties(plan):
+        return made
+    lengths = {min(length, largest - NUM_FORCED) for length in (SHORT, chunk, largest)}
+    return replace(made, lengths=tuple(sorted(lengths)), num_forced=NUM_FORCED)
+
+
+def _has_ties(plan: ServingPlan) -> bool:
+    """Whether rounding may choose another expert, which moves a single answer far: then many answers are needed."""
+    return not plan.shape.is_dense and plan.serving.dtype != "fp32"
 
 
 def _farthest(apart: Logits) -> Logits:
@@ -100,7 +111,7 @@ class _Asking:
 
     def answers(self) -> Logits:
         """To all prompts at once."""
-        return self._answer(self._against, self._prompts.asked())
+        return self._under(self._against)
 
     def in_odd_chunks(self) -> Logits:
         chunk = sum(self._prompts.lengths) * 2 // 3 + 1
@@ -110,11 +121,10 @@ class _Asking:
     def compared(self, logits: Logits, in_odd_chunks: Logits) -> Answers:
         """These answers, beside all others that must agree with them or differ."""
         others = {"odd chunks": in_odd_chunks, **self._policies()}
-        farthest = _farthest if self._plan.shape.is_dense or self._plan.serving.dtype == "fp32" else _together
-        agree = {name: farthest(distances(answers, logits[:, : answers.shape[1]])) for name, answers in others.items()}
-        longest = logits[-NUM_LONGEST:]
-        alone = farthest(distances(self._alone(), longest[:, -1:]))
-        differ = {half: distances(answers, longest[:, :1])[:, 0] for half, answers in self._changed().items()}
+        farthest = _together if _has_ties(self._plan) else _farthest
+        agree = {name: farthest(distances(answers, logits)) for name, answers in others.items()}
+        alone = farthest(distances(self._alone(), logits[-NUM_ALONE:, -1:]))
+        differ = {half: distances(answers, logits[-1:, 0]) for half, answers in self._changed().items()}
 
         def of_all(apart: Logits) -> Logits:
             return np.concatenate([np.full(len(logits) - len(apart), np.nan), apart])
@@ -127,8 +137,7 @@ class _Asking:
         )
 
     def _under(self, point: ServedPoint) -> Logits:
-        """Of the first NUM_COMPARED forced tokens."""
-        return self._answer(point, [Asked(one.prompt, one.forced[:NUM_COMPARED]) for one in self._prompts.asked()])
+        return self._answer(point, self._prompts.asked())
 
     def _policies(self) -> dict[str, Logits]:
         points = [
@@ -142,14 +151,13 @@ class _Asking:
 
     def _alone(self) -> Logits:
         """The last answer to each of the longest prompts [prompts, 1, NUM_FIXED]."""
-        whole = [Asked(np.concatenate(asked), asked.forced[:0]) for asked in self._prompts.asked()[-NUM_LONGEST:]]
+        whole = [Asked(np.concatenate(asked), asked.forced[:0]) for asked in self._prompts.asked()[-NUM_ALONE:]]
         return np.concatenate([self._answer(all_at_once(self._plan), [one]) for one in whole])
 
     def _changed(self) -> dict[str, Logits]:
-        """The first answer to each of the longest prompts with a half changed, by which."""
-        point = all_at_once(self._plan)
-        changed = self._prompts.changed()
-        return {half: self._answer(point, requests[-NUM_LONGEST:]) for half, requests in changed.items()}
+        """The first answer to the longest prompt with a half changed [1, NUM_FIXED], by which."""
+        longest = {half: requests[-1] for half, requests in self._prompts.changed().items()}
+        return dict(zip(longest, self._answer(all_at_once(self._plan), tuple(longest.values())), strict=True))
 
 
 def _served(plan: ServingPlan, executor: AskedExecutor, point: ServedPoint, requests: Sequence[Asked]) -> Logits:
