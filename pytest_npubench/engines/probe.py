@@ -175,14 +175,14 @@ def probe_prompts(vocab_size: int, buckets: Sequence[int]) -> ProbePrompts:
 
 
 def _middles(length: int, buckets: Sequence[int]) -> tuple[int, ...]:
-    """Evenly spread over the part of a prompt's bucket that no smaller bucket has; over the whole prompt where it does
-    not reach into that part. Kernels cut a context into tiles: every other one is the last place of a tile.
+    """Evenly spread over the part of a prompt's bucket that no smaller bucket has; over the whole prompt where it ends
+    in that part's first half. Kernels cut a context into tiles: every other one is the last place of a tile.
 
     Worked example: 248 tokens in bucket 256, behind 128, have steps at 160, 191 and 224.
     """
     larger = bucket_of(buckets, length + 1)
     smaller = max((bucket for bucket in buckets if bucket < larger), default=0)
-    start, end = (smaller, larger) if length > smaller + NUM_MIDDLE else (0, length)
+    start, end = (smaller, larger) if 2 * length > smaller + larger else (0, length)
     part = range(1, NUM_MIDDLE + 1)
     return tuple(min(start + (end - start) * index // (NUM_MIDDLE + 1) - (index + 1) % 2, length - 1) for index in part)
 
@@ -300,16 +300,19 @@ def _matrix(stream: str, dims: tuple[int, ...], spread: float, dtype: str) -> Fl
     """Experts' matrices lie in memory as [experts, out, in], which is how engines multiply by them."""
     size = math.prod(dims)
     block = _entries(stream, min(BLOCK, size), spread, dtype)
-    entries = np.empty(size, np.float32)  # numpy's resize takes three times as long
+    entries: Floats = np.empty(size, np.float32)  # numpy's resize takes three times as long
     for start in range(0, size, BLOCK):
         entries[start : start + BLOCK] = block[: size - start]
     if len(dims) < 3:
         return entries.reshape(dims)
-    return entries.reshape(dims[0], dims[2], dims[1]).swapaxes(1, 2)
+    turned: Floats = entries.reshape(dims[0], dims[2], dims[1]).swapaxes(1, 2)
+    return turned
 
 
 def _entries(stream: str, size: int, spread: float, dtype: str) -> Floats:
-    return rounded((spread * _heavy_quantiles()).astype(np.float32), dtype)[_raw(stream, size)]
+    table = rounded((spread * _heavy_quantiles()).astype(np.float32), dtype)
+    entries: Floats = table[_raw(stream, size)]
+    return entries
 
 
 def _raw(stream: str, size: int) -> npt.NDArray[np.uint16]:

@@ -170,6 +170,7 @@ FAULTS = (
     logits("a step at the wrong position", PAIRS, is_soak=True),
     logits("rows swapped in a step", PAIRS),
     logits("a move that forgets the values", PAIRS),
+    logits("steps in the middle of a bucket", REFERENCE, reason="only steps inside of them"),
     server("a server that says the same to everybody", "answers to other prompts", "the_same_to_everybody",
            reason="the same whatever is asked"),
     server("a server that answers garbage, other each time", "the same prompts once more", "garbage",
