@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from concurrent.futures import Future
 from functools import partial
 from io import IOBase
-from itertools import pairwise, repeat
+from itertools import islice, pairwise, repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Synchronize = Callable[[Any], None]
 CLOCK_READINGS = 1000
+MAX_PARTS = 100
 
 
 class RepeatedCall:
@@ -53,6 +54,7 @@ class RepeatedCall:
             self._loop = _new_loop(value)
             value = self._loop.run_until_complete(_awaited(value))
         _check_done(value)
+        _check_parts(value)
         self._synchronize(value)
         return perf_counter() - started_s
 
@@ -129,6 +131,21 @@ def _check_done(value: Any) -> None:
         raise MeasurementError(
             "the measured callable returned a concurrent.futures.Future, which nobody waits for: return its result()"
         )
+
+
+def _check_parts(value: Any) -> None:
+    """Raises MeasurementError where a tuple, list or dict, however deep, has a part whose work has not been done. The
+    first MAX_PARTS are looked at."""
+    parts = [value]
+    for part in islice(parts, MAX_PARTS):  # which grows meanwhile
+        if inspect.isawaitable(part) or inspect.isgenerator(part) or isinstance(part, Future):
+            _give_up(part)
+            raise MeasurementError(
+                f"the measured callable returned a {type(value).__name__} with a {type(part).__name__} in it, which "
+                "nobody waits for or iterates over: return its result"
+            )
+        inner = part.values() if isinstance(part, dict) else part if isinstance(part, (tuple, list)) else ()
+        parts += islice(inner, MAX_PARTS)
 
 
 def _new_loop(value: Any) -> asyncio.AbstractEventLoop:

@@ -22,6 +22,7 @@ from typing import Any
 
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.store.journal_reader import Journal, Session
+from pytest_npubench.store.journal_runs import case_records
 
 OWN = "own"
 
@@ -95,8 +96,8 @@ def _hash(text: str) -> int:
 def _session_durations(session: Session) -> dict[str, float]:
     """The first case of a campaign measures it for all, so only their sum says how long it takes."""
     sums: dict[str, float] = {}
-    for record in session.records:
-        if record["record"] != "case" or record.get("resumed") or record["verdict"]["kind"] == "invalid":
+    for record in case_records((session,)):
+        if record.get("resumed") or record["verdict"]["kind"] == "invalid":
             continue
         duration_s = record.get("duration_s")
         if isinstance(duration_s, (int, float)) and math.isfinite(duration_s) and duration_s >= 0:

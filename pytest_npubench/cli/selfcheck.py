@@ -208,9 +208,10 @@ class _Stage:
 def _records(journal: Path) -> dict[str, Mapping[str, Any]]:
     """Of the newest session, by case."""
     from pytest_npubench.store.journal_reader import read_journal
+    from pytest_npubench.store.journal_runs import case_records
 
     sessions = read_journal(journal).sessions[-1:] if journal.exists() else ()
-    return {record["case"]: record for session in sessions for record in session.records if record["record"] == "case"}
+    return {record["case"]: record for record in case_records(sessions)}
 
 
 def _accepted(baselines: Path, sessions: Collection[str]) -> frozenset[str]:

@@ -22,7 +22,7 @@ from pytest_npubench.nightly.session_lines import write_sessions
 from pytest_npubench.processes.guarded import Guarded, ending
 from pytest_npubench.store.journal_format import RUN, new_id
 from pytest_npubench.store.journal_reader import Record, Session, read_journal
-from pytest_npubench.store.journal_runs import worse
+from pytest_npubench.store.journal_runs import case_records, worse
 
 SECRETS = (*TOKENS, "NPUBENCH_HISTORY")
 KEPT_BACK = (*SECRETS, "GITHUB_STEP_SUMMARY")
@@ -83,11 +83,9 @@ def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, st
 def counted_cases(sessions: Sequence[Session]) -> list[Record]:
     """The case records of a run's sessions, of a case that was tried several times the worst."""
     counted: dict[tuple[object, ...], Record] = {}
-    for session in sessions:
-        for record in session.records:
-            if record["record"] == "case":
-                place = (record["case"], record["digest"], record["fingerprint"], record.get("device"))
-                counted[place] = worse(counted.get(place), record)
+    for record in case_records(sessions):
+        place = (record["case"], record["digest"], record["fingerprint"], record.get("device"))
+        counted[place] = worse(counted.get(place), record)
     return list(counted.values())
 
 

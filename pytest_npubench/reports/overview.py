@@ -13,6 +13,7 @@ from pytest_npubench.reports.run_rows import metric_rows
 from pytest_npubench.stats.error import summarise
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal_reader import Journal, Session
+from pytest_npubench.store.journal_runs import case_records
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 from pytest_npubench.verdict.work import work_text
@@ -27,8 +28,7 @@ def sessions_of(cases: Cases, journal: Journal) -> tuple[Session, ...]:
     """The sessions that wrote these cases, the latest for one that several sessions wrote alike."""
     latest = {
         (record["case"], record["digest"], record["fingerprint"], record.get("device") or ""): record["session"]
-        for record in journal.records
-        if record["record"] == "case"
+        for record in case_records(journal.sessions)
     }
     ids = {
         record.session or latest.get((record.key, record.digest, record.fingerprint, record.device))

@@ -59,6 +59,11 @@ def test_what_has_done_nothing_is_an_error_that_says_what_to_do():
         (lambda: partial(abs, 1), r"another callable \(partial\), which does nothing until it is called"),
         (lambda: abs, r"another callable \(builtin_function_or_method\), which does nothing"),
         (_returns_a_coroutine, "what was awaited gave another awaitable, which nobody awaits: await it inside"),
+        (
+            lambda: {"logits": [(0, (i for i in "ab"))]},
+            "a dict with a generator in it, which nobody waits for",
+        ),
+        (lambda: [_returns_a_coroutine()], "a list with a coroutine in it"),
         (lambda: ThreadPoolExecutor(1).submit(int), "concurrent.futures.Future, which nobody waits for: return its"),
     ):
         with pytest.raises(MeasurementError, match=text):

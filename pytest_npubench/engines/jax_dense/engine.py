@@ -44,6 +44,8 @@ class StaticBucketEngine(AnsweringBuckets):
         dtype: str = "fp32",
         seed: int = 0,
     ) -> None:
+        if jax.config.jax_enable_x64:
+            raise ConfigError("JAX_ENABLE_X64 is on: the suites' decoder counts in 32 bits; switch it off for this run")
         self.shape = shape
         self.buckets = check_buckets(buckets)
         self.batch_size = batch_size
