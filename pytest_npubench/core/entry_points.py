@@ -1,13 +1,14 @@
-"""What other distributions register by entry points: a group for each kind of thing, imported when it is asked for.
+"""What is registered by entry points: a group for each kind of thing, imported when it is asked for.
 
-A name that is taken and a thing that cannot be imported concern those alone who ask for it: everything else goes on.
+Other distributions register theirs, and the folders of extensions/ come in the same way. A name that is taken and a
+thing that cannot be imported concern those alone who ask for it: everything else goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import metadata
 from importlib.metadata import EntryPoint
 from itertools import groupby
@@ -16,6 +17,7 @@ from typing import Any
 from pytest_npubench.errors import BrokenEntryError
 
 PREFIX = "pytest_npubench."
+DISTRIBUTION = "pytest-npubench"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +53,32 @@ class Entry:
         return found
 
 
+@cache
+def extensions(what: str, group: str) -> Mapping[str, Entry]:
+    """By name, sorted: what this distribution's own extensions register in a group. Nothing is imported."""
+    try:
+        points = metadata.distribution(DISTRIBUTION).entry_points.select(group=group)
+    except metadata.PackageNotFoundError:  # a checkout on the path that is not installed
+        return {}
+    return {name: Entry(what=what, name=name, points=(points[name],)) for name in sorted(points.names)}
+
+
 @lru_cache(maxsize=1)
 def _by_group() -> Mapping[str, Mapping[str, tuple[EntryPoint, ...]]]:
-    """The entry points of our groups by name, sorted. Looking through what is installed is slow, so it is done once."""
+    """The entry points that others have in our groups, by name, sorted. Looking through what is installed is slow, so it
+    is done once."""
     found: dict[str, dict[str, tuple[EntryPoint, ...]]] = {}
     installed = metadata.entry_points()
     for group in installed.groups:
         if group.startswith(PREFIX):
-            points = sorted(installed.select(group=group), key=lambda point: point.name)
+            others = (point for point in installed.select(group=group) if not _is_ours(point))
+            points = sorted(others, key=lambda point: point.name)
             found[group] = {name: tuple(same) for name, same in groupby(points, key=lambda point: point.name)}
-    return found
+    return {group: names for group, names in found.items() if names}
+
+
+def _is_ours(point: EntryPoint) -> bool:
+    return point.dist is not None and point.dist.name == DISTRIBUTION
 
 
 def groups() -> Collection[str]:

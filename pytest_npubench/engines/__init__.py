@@ -1,6 +1,6 @@
 """The engines that run models: a descriptor each, by name and device family.
 
-A distribution adds one by an entry point of the group `pytest_npubench.engines`: its name is the engine's, its value an
+An extension or another distribution adds one by an entry point of the group `pytest_npubench.engines`: its name is the engine's, its value an
 `EngineDescriptor` (descriptor.py). It is imported when the engine is asked for.
 
 "reference" is the engine that a family has of ours: on Qualcomm AI Hub that is `aihub`, elsewhere the decoders of
@@ -10,39 +10,43 @@ reference.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from importlib import import_module
 
-from pytest_npubench.core.entry_points import Entry, clashes, entries
+from pytest_npubench.core.entry_points import Entry, clashes, entries, extensions
+from pytest_npubench.engines import reference
 from pytest_npubench.engines.descriptor import REFERENCE_ON, EngineDescriptor
 from pytest_npubench.errors import RegistryError, did_you_mean
 
 WHAT, GROUP = "engine", "pytest_npubench.engines"
 REFERENCE = "reference"
-OWN = (REFERENCE, "vllm", "maxtext", "nxd", "aihub", "compiled")
-"""The modules of this package that hold a descriptor ENGINE, by the engines' names."""
+LISTED = (REFERENCE, "vllm", "maxtext", "nxd", "aihub", "compiled")
+"""The order in which engines are listed; those that it does not name come last, by name."""
+
+
+def ours() -> tuple[str, ...]:
+    """The reference, and the engines of extensions that are installed."""
+    found = {REFERENCE, *extensions(WHAT, GROUP)}
+    return (*filter(found.__contains__, LISTED), *sorted(found.difference(LISTED)))
 
 
 def names() -> tuple[str, ...]:
     """Ours, then those of other distributions."""
-    return (*OWN, *_offered())
+    return (*ours(), *_offered())
 
 
 def taken() -> tuple[str, ...]:
     """A sentence for each name of ours that another distribution registers as well."""
-    return clashes(WHAT, GROUP, OWN)
+    return clashes(WHAT, GROUP, ours())
 
 
 def engine(name: str, family: str | None = None) -> EngineDescriptor:
     """The engine of that name, as it stands for a family. Raises RegistryError on an unknown name, BrokenEntryError for
     one of another distribution that cannot be had."""
-    if name == REFERENCE:
-        return _own(REFERENCE_ON.get(family or "", REFERENCE))
-    if name in OWN:
-        return _own(name)
-    if name not in _offered():
+    registered = {**extensions(WHAT, GROUP), **_offered()}
+    if name == REFERENCE and (name := REFERENCE_ON.get(family or "", REFERENCE)) == REFERENCE:
+        return reference.ENGINE
+    if name not in registered:
         raise RegistryError(f"no engine {name!r}; known: {', '.join(names())}{did_you_mean(name, names())}")
-    return _loaded(_offered()[name])
+    return _loaded(registered[name])
 
 
 def title_of(name: str) -> str:
@@ -53,12 +57,6 @@ def title_of(name: str) -> str:
         return name
 
 
-@cache
-def _own(name: str) -> EngineDescriptor:
-    found: EngineDescriptor = import_module(f"{__name__}.{name}").ENGINE
-    return found
-
-
 def _loaded(entry: Entry) -> EngineDescriptor:
     found: EngineDescriptor = entry.load(
         lambda thing: isinstance(thing, EngineDescriptor) and thing.name == entry.name, "EngineDescriptor of that name"
@@ -67,4 +65,4 @@ def _loaded(entry: Entry) -> EngineDescriptor:
 
 
 def _offered() -> Mapping[str, Entry]:
-    return entries(WHAT, GROUP, OWN)
+    return entries(WHAT, GROUP, ours())

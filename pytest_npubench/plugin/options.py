@@ -148,7 +148,7 @@ OPTIONS = (
     Option(
         "engine",
         "NAME",
-        f"what runs the models (default {engines.REFERENCE}): {', '.join(engines.OWN)}, or one registered",
+        f"what runs the models (default {engines.REFERENCE}): {', '.join(engines.ours())}, or one registered",
         _engine,
         engines.REFERENCE,
     ),

@@ -44,7 +44,7 @@ def offered(monkeypatch):
     entry_points._by_group.cache_clear()
 
 
-@pytest.mark.parametrize("name", engines.OWN)
+@pytest.mark.parametrize("name", engines.ours())
 def test_each_is_what_its_name_says_and_has_what_the_suites_need(name):
     found = engines.engine(name)
     assert found.name == name
@@ -84,7 +84,7 @@ def test_whom_it_does_not_serve(name, suite, family, reason):
 def test_descriptors_import_nothing_heavy():
     code = (
         "import sys\nfrom pytest_npubench import engines\n"
-        "[engines.engine(name) for name in engines.OWN]\n"
+        "[engines.engine(name) for name in engines.ours()]\n"
         "print(*sorted({'jax', 'torch', 'numpy', 'pytest', 'openvino', 'vllm'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
@@ -93,7 +93,7 @@ def test_descriptors_import_nothing_heavy():
 
 def test_one_of_another_distribution(offered):
     offered(outside=f"{__name__}:OUTSIDE")
-    assert engines.names() == (*engines.OWN, "outside")
+    assert engines.names() == (*engines.ours(), "outside")
     assert engines.engine("outside") is OUTSIDE
     assert engines.title_of("outside") == "Outside"
     with pytest.raises(RegistryError, match=rf"engine outside: {__name__}:Gone cannot be had: AttributeError"):
@@ -117,7 +117,7 @@ def test_one_that_cannot_be_had_is_named_when_it_is_asked_for(offered, value, wo
 
 def test_a_name_that_is_taken(offered):
     offered(vllm=f"{__name__}:OUTSIDE")
-    assert engines.names() == engines.OWN
+    assert engines.names() == engines.ours()
     (said,) = engines.taken()
     assert said.startswith("a second engine is called 'vllm': that of ")
     assert engines.engine("vllm").title == "vLLM"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_npubench.engines import OWN as ENGINES
+from pytest_npubench import engines
 from pytest_npubench.engines.vllm.safetensors_file import is_whole
 from pytest_npubench.engines.vllm.version import installed_vllm
 from pytest_npubench.plugin.fresh_process import fresh_command
@@ -130,10 +130,10 @@ def test_the_reference_engine_unless_another_is_named(settings):
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("vlm", "; did you mean 'vllm'?"), ("VLLM", "'vllm'?"), ("sglang", ENGINES[-1])]
+    ("name", "hint"), [("vlm", "; did you mean 'vllm'?"), ("VLLM", "'vllm'?"), ("sglang", engines.ours()[-1])]
 )
 def test_an_unknown_engine_is_refused_with_those_there_are(settings, name, hint):
-    said = f"--npubench-engine = '{name}': want {', '.join(ENGINES[:-1])} or {ENGINES[-1]}"
+    said = f"--npubench-engine = '{name}': want {', '.join(engines.ours()[:-1])} or {engines.ours()[-1]}"
     with pytest.raises(pytest.UsageError, match=said) as error:
         settings(f"--npubench-engine={name}")
     assert str(error.value).endswith(hint)
@@ -328,7 +328,7 @@ def test_suites_that_serve_no_model_are_what_they_were(pytester):
                 pytester.parseconfig(f"--npubench-engine={engine}")).plans(suite_of(suite))}
             for suite in ("partition", "offload", "scheduling", "buckets")
         }
-        for engine in ENGINES
+        for engine in engines.ours()
     }  # fmt: skip
     assert frameworks["vllm"]["partition"] == frameworks["reference"]["partition"] != set()
     assert frameworks["vllm"]["offload"] == frameworks["reference"]["offload"] != set()
