@@ -58,7 +58,7 @@ def test_every_engine_stands_where_engines_are_listed() -> None:
     (row,) = [line for line in text.splitlines() if line.startswith("| `--npubench-engine NAME`")]
     (option,) = [option for option in OPTIONS if option.name == "engine"]
     adapters = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(\w+)`.*\| `engines/", adapters, re.MULTILINE)) == set(engines.ours())
+    assert set(re.findall(r"^\| `(\w+)`.*\| `(?:engines|extensions)/", adapters, re.MULTILINE)) == set(engines.ours())
     for name in engines.ours():
         assert f"`{name}`" in row
         assert name in option.help

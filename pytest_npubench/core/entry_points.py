@@ -65,7 +65,7 @@ def extensions(what: str, group: str) -> Mapping[str, Entry]:
 
 @lru_cache(maxsize=1)
 def _by_group() -> Mapping[str, Mapping[str, tuple[EntryPoint, ...]]]:
-    """The entry points that others have in our groups, by name, sorted. Looking through what is installed is slow, so it
+    """The entry points that others have in our groups, by name, sorted. Looking through what is installed is slow: it
     is done once."""
     found: dict[str, dict[str, tuple[EntryPoint, ...]]] = {}
     installed = metadata.entry_points()

@@ -1,7 +1,7 @@
 """The engines that run models: a descriptor each, by name and device family.
 
-An extension or another distribution adds one by an entry point of the group `pytest_npubench.engines`: its name is the engine's, its value an
-`EngineDescriptor` (descriptor.py). It is imported when the engine is asked for.
+An extension or another distribution adds one by an entry point of the group `pytest_npubench.engines`: its name is the
+engine's, its value an `EngineDescriptor` (descriptor.py). It is imported when the engine is asked for.
 
 "reference" is the engine that a family has of ours: on Qualcomm AI Hub that is `aihub`, elsewhere the decoders of
 reference.py.

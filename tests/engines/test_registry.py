@@ -68,8 +68,6 @@ def test_the_reference_is_what_a_family_has_of_ours():
     ("name", "suite", "family", "reason"),
     [
         ("vllm", "buckets", "openvino", "vllm does not serve openvino; it serves cpu, cuda, tpu, neuron"),
-        ("nxd", "buckets", "cpu", "nxd does not serve cpu; it serves neuron"),
-        ("nxd", "scheduling", "neuron", "nxd does not serve the suite scheduling; it serves buckets"),
         ("reference", "buckets", "neuron", "reference does not serve neuron; it serves cpu, cuda, tpu, openvino, "),
         ("reference", "buckets", "a family of another distribution", ""),
         ("aihub", "buckets", "qualcomm", ""),

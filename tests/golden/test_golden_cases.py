@@ -1,4 +1,5 @@
-"""Keys, digests and campaigns of all cases of the shipped hardware files are those that baselines know."""
+"""Keys, digests and campaigns of all cases of the shipped hardware files are those that baselines know; commands and
+their options are those that people know."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 
 import pytest
 
+from . import commands
 from .cases import RECORD, campaigns
 
 KNOWN = json.loads(RECORD.read_text(encoding="utf-8"))
@@ -16,3 +18,8 @@ def test_cases_are_those_that_baselines_know(choice: str) -> None:
     found = campaigns(*choice.split())
     assert found.keys() == KNOWN[choice].keys()
     assert found == KNOWN[choice]
+
+
+def test_commands_are_those_that_people_know() -> None:
+    record = json.loads(commands.RECORD.read_text(encoding="utf-8"))
+    assert list(commands.commands().items()) == list(record.items())

@@ -6,6 +6,7 @@ configuration. The temporary folder is the project's too, so its device locks me
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -26,6 +27,7 @@ CANARY = "test_canary.py"
 FAKE = Path(__file__).parent / "fake_device.py"
 TIMEOUT_S = 300
 NUM_TRIES = 3
+NEURON_LS = [{"neuron_device": 0, "nc_count": 2, "memory_size": 34359738368, "neuron_processes": []}]
 
 HARDWARE = """
 title = "{title}"
@@ -212,6 +214,15 @@ def make_project(root: Path) -> Project:
     project.write("conftest.py", OWN_HARDWARE + SHAPES)
     project.hardware("mini")
     return project
+
+
+def neuron_project(root: Path) -> tuple[Project, dict[str, str]]:
+    """A project on a machine with two NeuronCores, and the environment in which a stand-in of neuron-ls has them."""
+    project = make_project(root)
+    project.hardware("trn", family="neuron", classes=["npu"], match="AWS Neuron device", num_devices=2)
+    tool = project.write("bin/neuron-ls", f"#!{sys.executable}\nprint({json.dumps(NEURON_LS)!r})\n")
+    tool.chmod(0o755)
+    return project, {"PATH": f"{tool.parent}:/usr/bin:/bin"}
 
 
 def put_under_git(root: Path) -> None:

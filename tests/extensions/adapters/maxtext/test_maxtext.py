@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 PYTHON_VARIABLE = "NPUBENCH_MAXTEXT_PYTHON"
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(scope="module")

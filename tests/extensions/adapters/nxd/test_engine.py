@@ -11,9 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from pytest_npubench.core.measurement import Phase, Request  # noqa: E402 - likewise
-from pytest_npubench.engines.nxd.engine import NxdEngine  # noqa: E402 - after the look for torch
-from pytest_npubench.engines.nxd.opening import PACKAGE, open_model  # noqa: E402 - likewise
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError, LengthError  # noqa: E402 - likewise
+from pytest_npubench.extensions.adapters.nxd.engine import NxdEngine  # noqa: E402 - after the look for torch
+from pytest_npubench.extensions.adapters.nxd.opening import PACKAGE, open_model  # noqa: E402 - likewise
 
 from .stand_in import InferenceConfig, NeuronConfig, StandInForCausalLM, expected_tokens, stand_in  # noqa: E402
 

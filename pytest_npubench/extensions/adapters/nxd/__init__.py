@@ -28,14 +28,14 @@ class Nxd(EngineDescriptor):
     title = "NxD Inference"
     about = "NxD Inference of the AWS Neuron SDK with random weights"
     families = ("neuron",)
-    parts = {"buckets": "pytest_npubench.suites.buckets.nxd_buckets:NxdBuckets"}  # noqa: RUF012 - of the class
+    parts = {"buckets": "pytest_npubench.extensions.adapters.nxd.bucket_service:NxdBuckets"}  # noqa: RUF012 - of the class
 
     def why_not_here(self, family: str) -> str:
         missing = next((name for name in (PACKAGE, "torch") if find_spec(name) is None), None)
         return "" if missing is None else why_missing(missing)
 
     def open(self, backend: Backend, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
-        from pytest_npubench.engines.nxd.runtime import NeuronRuntime
+        from pytest_npubench.extensions.adapters.nxd.runtime import NeuronRuntime
 
         return NeuronRuntime(backend, devices)
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from pytest_npubench.core.measurement import Phase, Request
-from pytest_npubench.engines.maxtext.engine import MaxTextEngine, declared_lengths
-from pytest_npubench.engines.maxtext.opening import LAYOUTS, open_maxengine
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError, LengthError
+from pytest_npubench.extensions.adapters.maxtext.engine import MaxTextEngine, declared_lengths
+from pytest_npubench.extensions.adapters.maxtext.opening import LAYOUTS, open_maxengine
 from pytest_npubench.predictors.two_point import check_pure, fit, plan_points
 
 from .stand_in import CONFIG, StandIn, expected_tokens

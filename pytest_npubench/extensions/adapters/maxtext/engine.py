@@ -20,11 +20,11 @@ import numpy as np
 from pytest_npubench.core.buckets import SmallestBucket
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.measurement import CacheState, CompileRecord, Move, Phase, Request, Run
-from pytest_npubench.engines.maxtext.interface import MaxEngine, ResultTokens
 from pytest_npubench.engines.protocol import Engine, Finished
 from pytest_npubench.engines.request_batch import Generation, Prompt, as_requests, check_batch, random_prompts
 from pytest_npubench.engines.run_trace import RunTrace
 from pytest_npubench.errors import ConfigError, LengthError
+from pytest_npubench.extensions.adapters.maxtext.interface import MaxEngine, ResultTokens
 
 # The lengths that a MaxText configuration declares.
 #

@@ -18,8 +18,8 @@ import numpy as np
 from maxtext.inference.maxengine.maxengine import engine_api
 
 from pytest_npubench.core.measurement import Request
-from pytest_npubench.engines.maxtext.engine import MaxTextEngine
-from pytest_npubench.engines.maxtext.opening import open_maxengine
+from pytest_npubench.extensions.adapters.maxtext.engine import MaxTextEngine
+from pytest_npubench.extensions.adapters.maxtext.opening import open_maxengine
 
 SETTINGS = {
     "run_name": "tiny",

@@ -15,10 +15,10 @@ from typing import Any
 
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.measurement import CacheState, CompileRecord
-from pytest_npubench.engines.nxd import PACKAGE, why_missing
-from pytest_npubench.engines.nxd.interface import NeuronModel
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError
+from pytest_npubench.extensions.adapters.nxd import PACKAGE, why_missing
+from pytest_npubench.extensions.adapters.nxd.interface import NeuronModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

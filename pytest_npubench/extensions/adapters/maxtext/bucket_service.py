@@ -17,9 +17,9 @@ from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.canary_kernels import CanaryKernels
-from pytest_npubench.engines.maxtext.engine import MaxTextEngine
-from pytest_npubench.engines.maxtext.opening import model_arguments, open_maxengine
 from pytest_npubench.engines.protocol import Engine
+from pytest_npubench.extensions.adapters.maxtext.engine import MaxTextEngine
+from pytest_npubench.extensions.adapters.maxtext.opening import model_arguments, open_maxengine
 from pytest_npubench.suites.buckets.plan import BucketPlan, BucketService
 
 

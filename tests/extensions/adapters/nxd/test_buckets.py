@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_npubench.engines.nxd.buckets import FirstFit, declared_buckets, generated_buckets
 from pytest_npubench.errors import ConfigError, LengthError
+from pytest_npubench.extensions.adapters.nxd.buckets import FirstFit, declared_buckets, generated_buckets
 from pytest_npubench.predictors.lens import LensPredictor
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
 

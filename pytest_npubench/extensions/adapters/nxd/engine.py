@@ -17,12 +17,12 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from pytest_npubench.core.measurement import CompileRecord, Move, Phase, Request, Run
-from pytest_npubench.engines.nxd.buckets import declared_buckets
-from pytest_npubench.engines.nxd.interface import NeuronModel
 from pytest_npubench.engines.protocol import Engine, Finished
 from pytest_npubench.engines.request_batch import Generation, Prompt, as_requests, check_batch, random_prompts
 from pytest_npubench.engines.run_trace import RunTrace
 from pytest_npubench.errors import ConfigError, LengthError
+from pytest_npubench.extensions.adapters.nxd.buckets import declared_buckets
+from pytest_npubench.extensions.adapters.nxd.interface import NeuronModel
 
 # settings under which a call makes another number of tokens than one a row, or does not wait for the device
 REFUSED = ("async_mode", "is_medusa", "enable_fused_speculation", "speculation_length")

@@ -13,10 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from pytest_npubench.engines.maxtext import MISSING, PACKAGES
-from pytest_npubench.engines.maxtext.interface import MaxEngine
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError
+from pytest_npubench.extensions.adapters.maxtext import MISSING, PACKAGES
+from pytest_npubench.extensions.adapters.maxtext.interface import MaxEngine
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 # pyconfig and maxengine, as they are called since MaxText became a package "maxtext", and before

@@ -30,7 +30,7 @@ class MaxText(EngineDescriptor):
     title = "MaxText"
     about = "MaxText's MaxEngine with random weights"
     families = ("tpu", "cuda", "cpu")
-    parts = {"buckets": "pytest_npubench.suites.buckets.maxtext_buckets:MaxTextBuckets"}  # noqa: RUF012 - of the class
+    parts = {"buckets": "pytest_npubench.extensions.adapters.maxtext.bucket_service:MaxTextBuckets"}  # noqa: RUF012 - of the class
 
     def why_not_here(self, family: str) -> str:
         return "" if any(map(find_spec, PACKAGES)) else MISSING

@@ -2,7 +2,7 @@
 
 Prompts are encoded one by one (ctx_batch_size is 1), as the reference decoder does it, and rows that ended stay at
 their length, so that a batch never outgrows the plan's largest bucket. NxD's rule for prompts is its own: one that
-fills its bucket runs in the next larger one (engines/nxd/buckets.py).
+fills its bucket runs in the next larger one (extensions/adapters/nxd/buckets.py).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.core.buckets import BucketKeys
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.hf_config import TORCH_DTYPE
-from pytest_npubench.engines.nxd.buckets import FirstFit
-from pytest_npubench.engines.nxd.engine import NxdEngine
-from pytest_npubench.engines.nxd.opening import class_path, open_model
 from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.engines.vllm.model_directory import write_model_directory
+from pytest_npubench.extensions.adapters.nxd.buckets import FirstFit
+from pytest_npubench.extensions.adapters.nxd.engine import NxdEngine
+from pytest_npubench.extensions.adapters.nxd.opening import class_path, open_model
 from pytest_npubench.suites.buckets.plan import BucketPlan, BucketService
 
 
