@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_npubench.partition.units import open_pair
+from pytest_npubench.extensions.pairs.partition.units import open_pair
 from pytest_npubench.processes import guarded
 from pytest_npubench.processes.child import hosted
 

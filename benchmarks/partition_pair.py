@@ -8,12 +8,12 @@ a dependent operator costs beyond its slower unit, in decode order (GPU longer) 
 
 import sys
 
-from pytest_npubench.partition.matmul import GPU, NPU, Matmul
-from pytest_npubench.partition.sync.contrast import measure_contrast
-from pytest_npubench.partition.sync.overlap import measure_overlap
-from pytest_npubench.partition.sync.round_trips import measure_round_trips
-from pytest_npubench.partition.unit import UnitPair
-from pytest_npubench.partition.units import open_pair
+from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, Matmul
+from pytest_npubench.extensions.pairs.partition.sync.contrast import measure_contrast
+from pytest_npubench.extensions.pairs.partition.sync.overlap import measure_overlap
+from pytest_npubench.extensions.pairs.partition.sync.round_trips import measure_round_trips
+from pytest_npubench.extensions.pairs.partition.unit import UnitPair
+from pytest_npubench.extensions.pairs.partition.units import open_pair
 
 # tokens, cols, rows
 SHAPES = ((1, 1024, 1024), (1, 1024, 4096), (1, 4096, 4096), (16, 1024, 1024), (64, 1024, 1024), (256, 1024, 4096))

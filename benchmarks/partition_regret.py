@@ -14,17 +14,17 @@ import argparse
 from pathlib import Path
 from time import perf_counter
 
-from pytest_npubench.partition.matmul import Matmul
-from pytest_npubench.partition.model_shapes import distinct, operators
-from pytest_npubench.partition.options import SplitOptions
-from pytest_npubench.partition.profile import PartitionProfile
-from pytest_npubench.partition.profile_file import write_profile
-from pytest_npubench.partition.profiler import measure_profile
-from pytest_npubench.partition.regret import Regret, exhaustive, regret_of, summarize
-from pytest_npubench.partition.solver import solve, split_text
-from pytest_npubench.partition.strategies import all_splits
-from pytest_npubench.partition.unit import UnitPair
-from pytest_npubench.partition.units import open_pair
+from pytest_npubench.extensions.pairs.partition.matmul import Matmul
+from pytest_npubench.extensions.pairs.partition.model_shapes import distinct, operators
+from pytest_npubench.extensions.pairs.partition.options import SplitOptions
+from pytest_npubench.extensions.pairs.partition.profile import PartitionProfile
+from pytest_npubench.extensions.pairs.partition.profile_file import write_profile
+from pytest_npubench.extensions.pairs.partition.profiler import measure_profile
+from pytest_npubench.extensions.pairs.partition.regret import Regret, exhaustive, regret_of, summarize
+from pytest_npubench.extensions.pairs.partition.solver import solve, split_text
+from pytest_npubench.extensions.pairs.partition.strategies import all_splits
+from pytest_npubench.extensions.pairs.partition.unit import UnitPair
+from pytest_npubench.extensions.pairs.partition.units import open_pair
 
 SIZES = (1, 64, 128, 256)
 LENGTHS = (1, 64, 100, 128, 200, 256, 300)

@@ -176,7 +176,7 @@ def metric_page() -> str:
         ),
     ]
     for suite in suites.usable():
-        folder = PACKAGE / "suites" / suite.name / "kinds"
+        folder = Path(inspect.getfile(type(suite))).with_name("kinds")
         parts.append(f"## Suite {suite.name}\n")
         for kind in suite.kinds:
             source = (folder / f"{kind}.py").read_text(encoding="utf-8")
@@ -219,7 +219,8 @@ def _metrics_of(source: str) -> Iterator[tuple[str, str, str, str]]:
 def _makers() -> Mapping[str, ast.Call]:
     """By name of a function whose first argument is a metric's name: the call of Metric in it."""
     found: dict[str, ast.Call] = {}
-    for path in (*(PACKAGE / "suites").rglob("*.py"), *(PACKAGE / "campaign").glob("*.py")):
+    folders = ("suites", "extensions", "campaign")
+    for path in (path for folder in folders for path in (PACKAGE / folder).rglob("*.py")):
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(function, ast.FunctionDef) and function.args.args:
                 first = function.args.args[0].arg

@@ -77,7 +77,11 @@ COMMAND_LINE = "import sys; from pytest_npubench.cli.main import main; sys.exit(
 KILLED = (sys.executable, str(Path(__file__).parent / "crash" / "kill_points.py"))
 """What tests kill a hundred times, which is forked always: what it starts is as the environment says."""
 PROGRAMS = ((sys.executable, "-m", "pytest"), (*CODE, COMMAND_LINE))
-UNITS = ("pytest_npubench.processes.owner", "pytest_npubench.partition.units.", "pytest_npubench.offload.")
+UNITS = (
+    "pytest_npubench.processes.owner",
+    "pytest_npubench.extensions.pairs.partition.units.",
+    "pytest_npubench.extensions.pairs.offload.",
+)
 """Compute units of a pair, and what each sets before it imports torch."""
 UNITS_SET = {"OMP_NUM_THREADS": "1"}
 GUARD = (sys.executable, "-I", "-S", str(Path(__file__).parents[1] / "pytest_npubench" / "processes" / "guard.py"))

@@ -11,9 +11,9 @@ from plugin.project import make_project
 
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.errors import HardwareFileError
+from pytest_npubench.extensions.pairs.suites.offload.spec import OffloadSpec
+from pytest_npubench.extensions.pairs.suites.partition.spec import PartitionSpec
 from pytest_npubench.suites.hardware_files import load_all
-from pytest_npubench.suites.offload.spec import OffloadSpec
-from pytest_npubench.suites.partition.spec import PartitionSpec
 from pytest_npubench.suites.scheduling.spec import ServingSpec
 from pytest_npubench.suites.server.spec import ServerSpec
 

@@ -9,7 +9,7 @@ import pytest
 from pytest_npubench.cli.profile_source import profile_from_file
 from pytest_npubench.core import regular_file
 from pytest_npubench.errors import NpubenchError
-from pytest_npubench.partition.profile_file import read_profile
+from pytest_npubench.extensions.pairs.partition.profile_file import read_profile
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import HostFacts
 from pytest_npubench.store.journal import JournalWriter, read_journal

@@ -9,40 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from importlib import import_module
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest_npubench
 from pytest_npubench.cli.arguments import HelpText, Parser, print_error
+from pytest_npubench.cli.command import commands
 from pytest_npubench.cli.plain_streams import plain_streams
 from pytest_npubench.errors import NpubenchError
 
-# a command's name, which its module in this folder has too, and its line in the help
-COMMANDS = {
-    "run": "run the suites with pytest",
-    "preflight": "compile the bucket suite for devices that are not here",
-    "probe": "say which devices are found, or why none is",
-    "selfcheck": "plant faults on your own device, and say whether the gate finds them",
-    "hardware": "list, show or check hardware files",
-    "workloads": "list workloads, or show the statistics of one",
-    "profile": "write the bucket profile that a campaign measured",
-    "predict": "predict latency with LENS",
-    "simulate": "simulate scheduling policies on a virtual clock",
-    "search": "find the cheapest setting that keeps an SLO, on a virtual clock",
-    "calibrate": "find out what an iteration of your own server costs",
-    "load": "load an OpenAI-compatible server and time every token",
-    "partition": "profile a pair of compute units, and plan how a model's operators are split over it",
-    "show": "print the cases of a run again",
-    "report": "write the HTML report of a run",
-    "trace": "write the rounds of a run as a trace for https://ui.perfetto.dev",
-    "baseline": "list, show, accept, reject, reset, anchor, prune, rename or merge baselines",
-    "journal": "check journals for damage, salvage what is whole",
-    "history": "keep the runs of many days and hosts, show what changed",
-    "compare": "compare two stacks: the gate of an upgrade",
-    "ab": "measure two environments in turn and compare them",
-    "nightly": "measure every night on a runner, and keep what it accepts",
-}
 EPILOG = """\
 exit status:
   0    done
@@ -110,9 +85,9 @@ class PrintCompletion(argparse.Action):
         parser.exit()
 
 
-def make_parser(commands: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
-    """A parser that knows the options of these commands, and of the others name and help line: their modules are not
-    imported, which is most of the time that `npubench --help` would take."""
+def make_parser(called: Collection[str] | None = None) -> argparse.ArgumentParser:
+    """A parser that knows the options of these commands, all of them by default, and of the others name and help line:
+    their modules are not imported, which is most of the time that `npubench --help` would take."""
     parser = Parser(
         prog="npubench",
         description="LLM-accelerator benchmarks from the command line: runs, devices, profiles, predictions, reports.",
@@ -127,14 +102,14 @@ def make_parser(commands: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentP
         help='print what completes commands and options: eval "$(npubench --print-completion bash)"',
     )
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, about in COMMANDS.items():
-        if name in commands:
-            import_module(f"pytest_npubench.cli.{name}").add_parser(subparsers, about)
+    for name, command in commands().items():
+        if called is None or name in called:
+            command.add_parser(subparsers)
         else:
-            subparsers.add_parser(name, help=about)
+            subparsers.add_parser(name, help=command.about)
     return parser
 
 
 def _asked_for(words: Sequence[str]) -> Sequence[str]:
     """The command of a line: the first word that is one's name, or none."""
-    return [word for word in words if word in COMMANDS][:1]
+    return [word for word in words if word in commands()][:1]

@@ -12,12 +12,14 @@ from functools import cache, lru_cache
 from importlib import metadata
 from importlib.metadata import EntryPoint
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from pytest_npubench.errors import BrokenEntryError
 
 PREFIX = "pytest_npubench."
 DISTRIBUTION = "pytest-npubench"
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +57,19 @@ class Entry:
 
 @cache
 def extensions(what: str, group: str) -> Mapping[str, Entry]:
-    """By name, sorted: what this distribution's own extensions register in a group. Nothing is imported."""
+    """By name, sorted: what this distribution's own extensions register in a group, as far as their folders are there.
+    Nothing is imported."""
     try:
         points = metadata.distribution(DISTRIBUTION).entry_points.select(group=group)
     except metadata.PackageNotFoundError:  # a checkout on the path that is not installed
         return {}
-    return {name: Entry(what=what, name=name, points=(points[name],)) for name in sorted(points.names)}
+    there = sorted((point for point in points if _is_there(point.module)), key=lambda point: point.name)
+    return {point.name: Entry(what=what, name=point.name, points=(point,)) for point in there}
+
+
+def _is_there(module: str) -> bool:
+    path = PACKAGE.parent.joinpath(*module.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
 
 
 @lru_cache(maxsize=1)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Backend
     from pytest_npubench.engines.shapes import DecoderShape
-    from pytest_npubench.partition.strategies.protocol import Strategy
     from pytest_npubench.serving.schedulers import SchedulerFactory
     from pytest_npubench.workloads import Workload
 
@@ -44,6 +43,6 @@ def pytest_npubench_schedulers() -> Sequence[tuple[str, SchedulerFactory]]:
     return ()
 
 
-def pytest_npubench_partition_strategies() -> Sequence[Strategy]:
+def pytest_npubench_partition_strategies() -> Sequence[Any]:
     """Ways to split an operator between two units; a solver chooses from all that are no baselines."""
     return ()

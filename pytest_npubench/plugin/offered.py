@@ -16,6 +16,8 @@ REGISTRIES = {
     "pytest_npubench.predictors": "pytest_npubench.predictors",
 }
 """Who knows which of its names another distribution registers as well, by the group of its entry points."""
+HOOKS = "pytest_npubench.hooks"
+"""The group in which extensions name a hook, and the function that takes one thing that the hook offers."""
 
 
 def faults() -> tuple[str, ...]:
@@ -37,8 +39,10 @@ def register_hooks(config: pytest.Config) -> None:
         ("workloads", hook.pytest_npubench_workloads()),
         ("engines.shapes", hook.pytest_npubench_moe_shapes()),
         ("serving.schedulers", hook.pytest_npubench_schedulers()),
-        ("partition.strategies", hook.pytest_npubench_partition_strategies()),
     ):
         for thing in chain.from_iterable(offered):
             arguments = thing if isinstance(thing, tuple) else (thing,)  # a policy comes with its name
             import_module(f"pytest_npubench.{place}").register(*arguments)
+    for name, entry in entry_points.extensions("hook", HOOKS).items():
+        for thing in chain.from_iterable(getattr(hook, name)()):
+            entry.load(callable, "function")(thing)

@@ -1,19 +1,19 @@
 """The suites: a folder each. What there is follows from what is registered: markers, kinds, sections of hardware files.
 
-A distribution adds one by an entry point of the group `pytest_npubench.suites`: its name is the suite's, its value a
-`Suite` (protocol.py). It is imported when something of it is asked for.
+An extension or another distribution adds one by an entry point of the group `pytest_npubench.suites`: its name is the
+suite's, its value a `Suite` (protocol.py). That of another distribution is imported when something of it is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.core.entry_points import Entry, clashes, entries
+from pytest_npubench.core.entry_points import Entry, clashes, entries, extensions
 from pytest_npubench.errors import BrokenEntryError, RegistryError, did_you_mean
 from pytest_npubench.suites.protocol import Suite
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pytest_npubench.reports.page import Shown
 
 WHAT, GROUP = "suite", "pytest_npubench.suites"
+OF_EXTENSIONS = ("offload", "partition")
+"""Sections of hardware files that extensions read. Where the extension is not installed, they are nobody's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +47,10 @@ class UnreadSection:
 
 @lru_cache(maxsize=1)
 def registered() -> Mapping[str, Registered]:
-    """By name: those of this package first, then those of other distributions."""
+    """By name: those of this package first, extensions included, then those of other distributions."""
     found = {
         suite.name: Registered(name=suite.name, about=suite.about, section=suite.section, load=partial(_itself, suite))
-        for suite in _own()
+        for suite in _ours()
     }
     for name, entry in entries(WHAT, GROUP, found).items():
         found[name] = Registered(
@@ -59,7 +61,7 @@ def registered() -> Mapping[str, Registered]:
 
 def taken() -> tuple[str, ...]:
     """A sentence for each name of a suite of ours that another distribution registers as well."""
-    return clashes(WHAT, GROUP, {suite.name for suite in _own()})
+    return clashes(WHAT, GROUP, {suite.name for suite in _ours()})
 
 
 def names() -> tuple[str, ...]:
@@ -102,7 +104,8 @@ def case_kind(name: str, markers: Collection[str] = ()) -> CaseKind[Any]:
 def sections(*, deferred: bool = False) -> dict[str, Callable[[TomlTable], object]]:
     """How the suites' sections of hardware files are read, by key: at once, or when somebody asks for one."""
     read = _deferred if deferred else _read
-    return {one.section: partial(read, name) for name, one in registered().items() if one.section is not None}
+    read_by = {one.section: partial(read, name) for name, one in registered().items() if one.section is not None}
+    return {**dict.fromkeys(OF_EXTENSIONS, _unread), **read_by}
 
 
 def shown(name: str) -> Shown:
@@ -121,6 +124,10 @@ def _read(name: str, root: TomlTable) -> object:
         return suite(name).read(root)
     except BrokenEntryError as error:
         return UnreadSection(name=name, reason=str(error))
+
+
+def _unread(root: TomlTable) -> object:
+    return UnreadSection(name="an extension", reason="the extension that reads it is not installed")
 
 
 def _deferred(name: str, root: TomlTable) -> object:
@@ -144,11 +151,10 @@ def _itself(found: Suite) -> Suite:
     return found
 
 
-def _own() -> Iterator[Suite]:
-    for info in iter_modules(__path__):
-        if info.ispkg:
-            found: Suite = import_module(f"{__name__}.{info.name}").SUITE
-            yield found
+def _ours() -> list[Suite]:
+    folders = (info.name for info in iter_modules(__path__) if info.ispkg)
+    ours: list[Suite] = [import_module(f"{__name__}.{name}").SUITE for name in folders]
+    return sorted([*ours, *map(_loaded, extensions(WHAT, GROUP).values())], key=lambda suite: suite.name)
 
 
 def _loaded(entry: Entry) -> Suite:

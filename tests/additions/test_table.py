@@ -9,6 +9,7 @@ import pytest
 from plugin.project import Project
 
 from pytest_npubench import predictors, suites
+from pytest_npubench.cli import command
 from pytest_npubench.core import families
 from pytest_npubench.plugin import newhooks
 from pytest_npubench.serving import schedulers
@@ -17,7 +18,7 @@ from .third_party import ROOT, fake_project
 
 HEADING = "## Adding one thing is adding one file"
 WAYS_IN = [name for name in vars(newhooks) if name.startswith("pytest_npubench_")]
-GROUPS = [module.GROUP for module in (families, predictors, schedulers, suites)]
+GROUPS = [module.GROUP for module in (command, families, predictors, schedulers, suites)]
 
 
 def rows() -> list[list[str]]:
@@ -38,7 +39,8 @@ def test_each_addition_is_done_by_a_test_that_is_there(row: list[str]) -> None:
 def test_each_place_is_there() -> None:
     """Files and folders that the second column names, up to the part that is the addition's own name."""
     places = {place for row in rows() for place in re.findall(r"`([a-z_/]+/)[A-Z]+[./]", row[1])}
-    assert {"backends/", "predictors/", "serving/schedulers/", "suites/", "partition/strategies/"} <= places
+    strategies = "extensions/pairs/partition/strategies/"
+    assert {"backends/", "predictors/", "serving/schedulers/", "suites/", strategies} <= places
     for place in places:
         assert (ROOT / "pytest_npubench" / place).is_dir() or (ROOT / place).is_dir()
 

@@ -25,12 +25,12 @@ from pathlib import Path
 from types import FrameType
 from unittest import mock
 
-from partition.profiles import random_profile
+from extensions.pairs.partition.profiles import random_profile
 from reports.journals import make_plan, measure, write_run
 
 from pytest_npubench.cli.main import main, make_parser
-from pytest_npubench.partition.options import SplitOptions
-from pytest_npubench.partition.profile_file import write_profile
+from pytest_npubench.extensions.pairs.partition.options import SplitOptions
+from pytest_npubench.extensions.pairs.partition.profile_file import write_profile
 
 LIMIT_S = 20
 NUMBERS = (

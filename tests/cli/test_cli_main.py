@@ -14,6 +14,7 @@ import pytest
 
 import pytest_npubench
 from pytest_npubench.cli import main as cli
+from pytest_npubench.cli.command import commands
 
 from .conftest import Answer
 
@@ -65,10 +66,10 @@ def test_the_help_names_every_command(call: Run) -> None:
     answer = call("--help")
     assert answer.status == 0
     assert [name for name in NAMES if re.search(rf"^    {name}\b", answer.out, re.MULTILINE)] == list(NAMES)
-    assert list(NAMES) == list(cli.COMMANDS)
+    assert list(NAMES) == list(commands())
 
 
-COMMAND_MODULES = "sorted(name for name in sys.modules if name.removeprefix('pytest_npubench.cli.') in COMMANDS)"
+COMMAND_MODULES = "sorted({command.module for command in commands().values()} & sys.modules.keys())"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ COMMAND_MODULES = "sorted(name for name in sys.modules if name.removeprefix('pyt
 )
 def test_only_the_command_that_is_called_is_imported(line: str, imported: list[str]) -> None:
     source = (
-        "import sys\nfrom pytest_npubench.cli.main import COMMANDS, main\n"
+        "import sys\nfrom pytest_npubench.cli.command import commands\nfrom pytest_npubench.cli.main import main\n"
         f"try:\n    main({line})\nexcept SystemExit:\n    print({COMMAND_MODULES})"
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
@@ -86,7 +87,7 @@ def test_only_the_command_that_is_called_is_imported(line: str, imported: list[s
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_command_says_of_itself_what_the_list_of_commands_says(name: str, call: Run) -> None:
-    about = " ".join(cli.COMMANDS[name].split())
+    about = " ".join(commands()[name].about.split())
     assert about in " ".join(call("--help").out.split())
     assert about in " ".join(call(name, "--help").out.split())
 

@@ -14,7 +14,6 @@ from reports.served import made_block, served_journal
 
 from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.campaign.visits import columns_of
-from pytest_npubench.reports.pair_rounds import pair_lanes
 from pytest_npubench.reports.served_lanes import served_lanes
 from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.store.journal import read_journal
@@ -120,13 +119,6 @@ def test_iterations_say_what_they_ran() -> None:
         ("num_running", 0.5, 4),
         ("num_waiting", 0.5, 0),
     ]
-
-
-def test_a_pair_s_units_stand_below_the_whole() -> None:
-    (lane,) = pair_lanes({"a/b/total_s": (2.0, 3.0), "a/b/gpu_s": (1.5, 2.5), "a/b/npu_s": (), "other": (1.0,)})
-    shown = [(span.track, span.start_s, span.duration_s) for span in lane.spans]
-    assert lane.title == "a/b"
-    assert shown == [("whole", 0.0, 2.0), ("whole", 2.0, 3.0), ("gpu", 0.0, 1.5), ("gpu", 2.0, 2.5)]
 
 
 def test_a_trace_is_not_written_over_its_journal(call: Run, tmp_path: Path) -> None:

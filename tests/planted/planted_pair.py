@@ -6,13 +6,13 @@ import os
 import random
 
 import fake_device
-from campaign.partition.conftest import MODEL, SHAPES
-from campaign.partition.fake_units import FakeUnits
-from partition.fake_pair import gpu_time_s, npu_time_s
+from extensions.pairs.partition.fake_pair import gpu_time_s, npu_time_s
+from extensions.pairs.suites.partition.conftest import MODEL, SHAPES
+from extensions.pairs.suites.partition.fake_units import FakeUnits
 
-from pytest_npubench.partition import model_shapes
-from pytest_npubench.partition.model_shapes import OperatorShape
-from pytest_npubench.suites.partition import bench
+from pytest_npubench.extensions.pairs.partition import model_shapes
+from pytest_npubench.extensions.pairs.partition.model_shapes import OperatorShape
+from pytest_npubench.extensions.pairs.suites.partition import bench
 
 SLOWER = {"static_unit_slower": (1.0, 1.05), "dynamic_unit_slower": (1.05, 1.0)}
 

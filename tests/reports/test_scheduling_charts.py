@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,6 @@ from pytest_npubench.verdict.case_record import Cases
 from .conftest import Rendered
 from .page import Element, check_svg, figures, read, rows, table_of, whiskers
 from .served import LAYERED, WORKLOAD, policy_detail, policy_record, round_points, served_journal, served_records
-from .test_offload_sections import offload_records
-from .test_partition_sections import partition_records
 from .test_report_gaps import JUNK, _places, check_rows, readable
 
 LOAD = "layered-arxiv-div32 at 0.853 req/s"
@@ -330,13 +327,21 @@ def test_names_of_policies_and_workloads_stay_text() -> None:
         assert "<b" not in svg.draw(chart.figure, label="a chart")
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@pytest.mark.parametrize("made", [served_records, partition_records, offload_records])
-@given(changes=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 999), st.none() | JUNK), min_size=1, max_size=4))
-def test_junk_in_any_place_of_a_record_does_not_stop_the_report(
-    made: Callable[[], list[dict[str, Any]]], changes: list[tuple[int, int, object]]
-) -> None:
-    records = json.loads(json.dumps(made()))
+JUNK_CHANGES = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 999), st.none() | JUNK), min_size=1, max_size=4)
+junk_in_any_place = settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@junk_in_any_place
+@given(changes=JUNK_CHANGES)
+def test_junk_in_any_place_of_a_record_does_not_stop_the_report(changes: list[tuple[int, int, object]]) -> None:
+    check_report_of_junk(served_records(), changes)
+
+
+def check_report_of_junk(made: list[dict[str, Any]], changes: list[tuple[int, int, object]]) -> None:
+    """The records with some of their values changed, each by the number of its record and place, are still shown."""
+    records = json.loads(json.dumps(made))
     for number, place, value in changes:
         record = records[number % len(records)]
         places = list(_places(record)) or [("detail",)]

@@ -1,2 +1,1 @@
-"""Qualcomm AI Hub, where graphs are profiled one by one and nothing runs end to end: the bucket suite, and a partition
-profile of single units."""
+"""The bucket suite on Qualcomm AI Hub, where graphs are profiled one by one and nothing runs end to end."""

@@ -257,8 +257,8 @@ def htp_kind_for(kind: CaseKind[Any]) -> CaseKind[Any]:
 def chunked(plan: HtpPlan, found: Mapping[HtpPoint, HtpVisit]) -> ChunksDetail | None:
     """Of a prompt's chunks; None where it has none. Graphs are counted by llm.npu's closed form, of two subgraphs a
     layer that are shared and one that is not."""
+    from pytest_npubench.engines.chunk_layout import ChunkLayout
     from pytest_npubench.engines.qnn.chunks import CHUNK_TOKENS
-    from pytest_npubench.offload.chunk_layout import ChunkLayout
 
     if not found:
         return None

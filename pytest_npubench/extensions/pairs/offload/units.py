@@ -1,0 +1,108 @@
+"""The two units as an experiment sees them, and what an experiment is: named points, each measured by one visit.
+
+The dynamic unit is this process with torch on one thread, the static one runs graphs compiled for one shape each
+(`XlaWorker`). Both see the arrays of `arena`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from pytest_npubench.errors import RegistryError
+from pytest_npubench.extensions.pairs.partition.units.arena import SharedArena
+
+FAST, SLOW = "flag", "pipe"
+"""Synchronisation by a polled word in shared memory, and by a pipe that blocks: about 1 and 100 us a round trip."""
+
+
+class KernelUnit(Protocol):
+    """What is used of XlaWorker."""
+
+    def build(self, key: str, spec: Mapping[str, object]) -> float: ...
+
+    def arm(self, mechanism: str = FAST) -> None: ...
+
+    def submit(self, keys: Sequence[str], *, mechanism: str = FAST) -> None: ...
+
+    def wait(self) -> tuple[float, ...]: ...
+
+    def check(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """spare_cores: those of this machine that neither unit is pinned to."""
+
+    arena: SharedArena
+    static: KernelUnit
+    spare_cores: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadPoint:
+    """One arm under one setting, as "shadow/serial/8 outliers"."""
+
+    experiment: str
+    arm: str
+    setting: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.experiment}/{self.arm}/{self.setting}"
+
+
+class Figures(Protocol):
+    """What a visit of a point leaves: a record of the experiment's own, in seconds, bytes and shares. All are floats,
+    counts too, whose median over rounds may lie between two."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def total_s(self) -> float: ...
+
+    @property
+    def relative_error(self) -> float:
+        """Of the output, against float32."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphFacts:
+    """The static unit's graphs: their number, the bytes of their weights, all bytes as serialised, and the seconds of
+    compiling them cold."""
+
+    num_graphs: float
+    weight_bytes: float
+    executable_bytes: float
+    compile_s: float
+
+
+class TechniqueBench(Protocol):
+    """One experiment on a pair. `points` are known before anything is loaded."""
+
+    @property
+    def points(self) -> tuple[OffloadPoint, ...]: ...
+
+    def load(self) -> None:
+        """Make the arrays and compile the graphs. Raises MeasurementError where memory is short."""
+        ...
+
+    def measure(self, name: str) -> Figures:
+        """Visit a point once. Raises RegistryError for a name of no point."""
+        ...
+
+
+def point_of(points: Sequence[OffloadPoint], name: str) -> OffloadPoint:
+    """Raises RegistryError with the names that are there."""
+    for point in points:
+        if point.name == name:
+            return point
+    raise RegistryError(f"no point {name!r}; points: {', '.join(point.name for point in points)}")
+
+
+def make_arrays(arena: SharedArena, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Float32 arrays of these names."""
+    for name, shape in shapes.items():
+        arena.allocate(name, shape, "float32")

@@ -1,0 +1,1 @@
+"""The suites on pairs of units: a folder each."""

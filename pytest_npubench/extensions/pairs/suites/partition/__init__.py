@@ -1,0 +1,63 @@
+"""Splits of one model's operators between two compute units, synchronisation and bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pytest_npubench.suites.protocol import Choice, Site, Suite
+
+if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.campaign.points import Measured
+    from pytest_npubench.campaign.protocol import Bench, CampaignPlan
+    from pytest_npubench.campaign.visits import Round
+    from pytest_npubench.core.hardware import HardwareSpec
+    from pytest_npubench.core.record_reader import TomlTable
+    from pytest_npubench.reports.lanes import Lane
+    from pytest_npubench.reports.page import Parts, Rounds
+    from pytest_npubench.verdict.case_record import Cases
+
+
+class Partition(Suite):
+    name = "partition"
+    about = "splits between compute units"
+    section = "partition"
+
+    def read(self, root: TomlTable) -> object:
+        from pytest_npubench.extensions.pairs.suites.partition.spec import PartitionSpec
+
+        return root.read("partition", PartitionSpec)
+
+    def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
+        from pytest_npubench.extensions.pairs.suites.partition.plan import partition_plans
+
+        return partition_plans(spec, choice.profile)
+
+    def bench(self, runtime: Runtime, plan: Any, site: Site) -> Bench[Any]:
+        from pytest_npubench.extensions.pairs.suites.partition.bench import PartitionBench
+
+        return PartitionBench(runtime, plan)
+
+    def impossible(self, plan: Any, points: Sequence[Any], measured: Measured) -> str:
+        from pytest_npubench.extensions.pairs.suites.partition.work import impossible
+
+        return impossible(plan, points, measured)
+
+    def parts(self, cases: Cases, rounds: Rounds) -> Parts:
+        from pytest_npubench.extensions.pairs.suites.partition.report.section import parts
+
+        return parts(cases, rounds)
+
+    def lanes(self, points: Round) -> Iterable[Lane]:
+        from pytest_npubench.extensions.pairs.pair_rounds import pair_lanes
+
+        return pair_lanes(points)
+
+    def lines(self, cases: Cases) -> Sequence[str]:
+        from pytest_npubench.extensions.pairs.suites.partition.report.section import lines
+
+        return lines(cases)
+
+
+SUITE = Partition()

@@ -1,0 +1,47 @@
+"""What the solver decided for an operator, beside the best split that measuring all of them finds.
+
+The campaign runs every split of every strategy in each round. The best is chosen in the even rounds and reported, as is
+the decided one, from the odd ones: the least of many noisy medians is too small in the rounds that chose it.
+"""
+
+from __future__ import annotations
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.errors import MeasurementError
+from pytest_npubench.extensions.pairs.paired_rounds import whole_rounds
+from pytest_npubench.extensions.pairs.partition.matmul import Matmul
+from pytest_npubench.extensions.pairs.partition.regret import MIN_ROUNDS, MeasuredSplits, Regret, regret_between
+from pytest_npubench.extensions.pairs.partition.strategies import all_splits
+from pytest_npubench.extensions.pairs.suites.partition.experiment import total_s
+from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
+from pytest_npubench.extensions.pairs.suites.partition.points import (
+    DecisionPoint,
+    DecisionVisit,
+    OperatorPoint,
+    SplitPoint,
+)
+
+
+def decision_points(plan: PartitionPlan, matmul: Matmul) -> tuple[OperatorPoint, ...]:
+    """The solver's decision, and every split there is."""
+    return DecisionPoint(matmul=matmul), *_split_points(plan, matmul)
+
+
+def regret(plan: PartitionPlan, matmul: Matmul, measured: Measured) -> Regret:
+    """Raises MeasurementError where a split or the decision failed, or with too few rounds for two halves."""
+    decision, splits = DecisionPoint(matmul=matmul), _split_points(plan, matmul)
+    measured = whole_rounds(measured, (decision, *splits))
+    if len(measured.rounds) < MIN_ROUNDS:
+        raise MeasurementError(f"{len(measured.rounds)} rounds; want {MIN_ROUNDS} or more, half to choose the best by")
+    every = MeasuredSplits(
+        matmul=matmul,
+        splits=tuple(point.split for point in splits),
+        samples_s=tuple(total_s(measured, point) for point in splits),
+        relative_errors=(),
+    )
+    decided = measured.visits(decision.name, DecisionVisit)[-1][0]  # the last: a resumed campaign decided anew
+    return regret_between(every.splits[decided.place], decided.predicted_s, every)
+
+
+def _split_points(plan: PartitionPlan, matmul: Matmul) -> tuple[SplitPoint, ...]:
+    return tuple(SplitPoint(matmul=matmul, split=split) for split in all_splits(matmul, plan.options))

@@ -1,0 +1,79 @@
+"""What a partition campaign is about: the operators of one model on one pair of units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pytest_npubench.campaign.plan import DevicePlan
+from pytest_npubench.core.families import declared
+from pytest_npubench.core.hardware import HardwareSpec
+from pytest_npubench.extensions.pairs.partition.matmul import Matmul
+from pytest_npubench.extensions.pairs.partition.model_shapes import distinct, operators
+from pytest_npubench.extensions.pairs.partition.options import SplitOptions
+from pytest_npubench.extensions.pairs.suites.partition.spec import PartitionSize, PartitionSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPlan(DevicePlan):
+    """One hardware file, model and run size."""
+
+    partition: PartitionSpec
+    size: PartitionSize
+
+    @property
+    def key(self) -> str:
+        return f"{self.spec.name}-{self.model}-partition"
+
+    @property
+    def framework(self) -> str:
+        """torch where it runs one of the units; elsewhere the family's own runtime, which is what "jax" opens."""
+        return "torch" if declared(self.spec.family).has_torch else "jax"
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        partition = self.partition
+        return {
+            "pair": partition.pair,
+            "standard_sizes": partition.standard_sizes,
+            "tile": partition.tile,
+            "decode_shares": partition.decode_shares,
+            "prefill_shares": partition.prefill_shares,
+            "lengths": self.size.lengths,
+        }
+
+    @property
+    def limits(self) -> Mapping[str, float]:
+        """None of its own: what an experiment must show is part of its kind."""
+        return {}
+
+    def includes(self, kind: str) -> bool:
+        return kind in self.size.experiments
+
+    @property
+    def operator_names(self) -> tuple[str, ...]:
+        """Operators of different shape, each under the first one's name. Raises RegistryError on an unknown model."""
+        return tuple(shape.name for shape in distinct(operators(self.model)))
+
+    def matmul(self, operator: str, tokens: int) -> Matmul:
+        shape = next(shape for shape in operators(self.model) if shape.name == operator)
+        return Matmul(name=operator, rows=shape.rows, cols=shape.cols, tokens=tokens)
+
+    @property
+    def options(self) -> SplitOptions:
+        """Which splits are considered."""
+        return SplitOptions(
+            standard_sizes=self.partition.standard_sizes,
+            tile=self.partition.tile,
+            decode_shares=self.partition.decode_shares,
+            prefill_shares=self.partition.prefill_shares,
+        )
+
+
+def partition_plans(spec: HardwareSpec, profile: str) -> Iterator[PartitionPlan]:
+    """One for each model that the hardware file splits in this profile."""
+    partition = spec.section(PartitionSpec)
+    size = partition.size(profile) if partition else None
+    if partition and size:
+        for model in size.models:
+            yield PartitionPlan(spec=spec, partition=partition, size=size, model=model)

@@ -1,0 +1,54 @@
+"""The partition part of a hardware file: which pair of units runs which models, on what grid, how long.
+
+[partition] names the pair (pairs/partition/units), the token counts that the static unit has graphs for, its
+tile in weight rows, and the shares of the rows that the GPU may get in decode and in prefill (HeteroInfer, Table 3, has
+quarters there and fifths here). [partition.profile.*] says what a run of that profile does; one that is not named does
+nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+from msgspec import Meta
+
+from pytest_npubench.core.hardware import RunLength, known_profiles, size_of
+from pytest_npubench.core.record_reader import Count, Counts, Text, Texts, check_within, increasing, key, within
+from pytest_npubench.extensions.pairs.suites.partition import SUITE
+
+_SHARES = "a list of one or more numbers above 0 and below 1, each larger than the one before"
+Shares = Annotated[tuple[Annotated[float, Meta(gt=0, lt=1)], ...], Meta(min_length=1, description=_SHARES), increasing]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSize(RunLength):
+    """What a profile runs; all of the section's models where it names none. `lengths` are the token counts S that
+    splits are made for."""
+
+    models: Texts = ()
+    experiments: Annotated[Texts, within(SUITE.kinds)] = SUITE.kinds
+    lengths: Counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSpec:
+    """How a device is split. Shares are the GPU's part of the weight rows."""
+
+    pair: Text
+    models: Texts
+    standard_sizes: Counts
+    tile: Count = 1
+    decode_shares: Shares
+    prefill_shares: Shares
+    profiles: Annotated[tuple[PartitionSize, ...], known_profiles] = field(metadata=key("profile"))
+
+    def __post_init__(self) -> None:
+        """Raises WrongEntryError where a profile names a model that the section does not."""
+        for size in self.profiles:
+            check_within(f"profile.{size.name}.models", size.models, self.models)
+
+    def size(self, profile: str) -> PartitionSize | None:
+        """The run size of that name; None where the profile splits nothing."""
+        found = size_of(self.profiles, profile)
+        return found and replace(found, models=found.models or self.models)

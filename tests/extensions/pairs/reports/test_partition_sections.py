@@ -1,0 +1,528 @@
+"""What the report says of the partition suite, from records whose numbers were written down by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reports.journals import make_fingerprint, open_journal
+from reports.page import Element, check_svg, figures, grids, read, rows, table_of, whiskers
+from reports.served import policy_record
+
+from pytest_npubench.extensions.pairs.suites.partition.kinds.bandwidth import BandwidthDetail
+from pytest_npubench.extensions.pairs.suites.partition.kinds.bucket_edges import BucketEdgesDetail
+from pytest_npubench.extensions.pairs.suites.partition.kinds.decoder_layer import DecoderLayerDetail
+from pytest_npubench.extensions.pairs.suites.partition.kinds.gpu_linear import GpuLinearDetail
+from pytest_npubench.extensions.pairs.suites.partition.kinds.graph_generation import GraphGenerationDetail
+from pytest_npubench.extensions.pairs.suites.partition.kinds.npu_order import NpuOrderDetail
+from pytest_npubench.extensions.pairs.suites.partition.kinds.npu_shape import NpuShapeDetail
+from pytest_npubench.extensions.pairs.suites.partition.kinds.npu_stage import NpuStageDetail
+from pytest_npubench.extensions.pairs.suites.partition.kinds.overlap import OverlapDetail, PhaseDetail
+from pytest_npubench.extensions.pairs.suites.partition.kinds.solver import SolverDetail
+from pytest_npubench.extensions.pairs.suites.partition.kinds.solver_regret import SolverRegretDetail
+from pytest_npubench.extensions.pairs.suites.partition.kinds.sync_cost import MechanismDetail, SyncCostDetail
+from pytest_npubench.extensions.pairs.suites.partition.report.section import lines, parts
+from pytest_npubench.reports import html, svg
+from pytest_npubench.reports.terminal import render_table, summary_lines
+from pytest_npubench.store.journal import Journal, read_journal
+from pytest_npubench.suites import shown
+from pytest_npubench.verdict.case_record import Cases
+from pytest_npubench.verdict.result import Metric
+
+from .paired import damaged, pair_record, unmeasured
+
+
+def section_of(records: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
+    """Charts, tables and remarks, those of records that cannot be read among these, as the page has them."""
+    cases = Cases.read(records)
+    charts, tables, remarks = parts(cases, ())
+    return charts, tables, (*remarks, *dict.fromkeys(cases.unread))
+
+
+NO_JOURNAL = Journal(path=Path("j"), sessions=(), records=(), torn=())
+SPACE = "\u00a0"
+Json = dict[str, Any]
+
+
+CAMPAIGN = "cpu-llama-8b-div4-partition"
+
+
+def split_case(kind: str, detail: object, *axes: tuple[str, int | str], **judged: Any) -> Json:
+    return pair_record("partition", kind, "llama-8b-div4", detail, axes=axes, campaign=CAMPAIGN, **judged)
+
+
+def operator_case(kind: str, operator: str, detail: object) -> Json:
+    return split_case(kind, detail, ("operator", operator))
+
+
+def solver_case(operator: str, tokens: int, predicted_s: float, detail: SolverDetail) -> Json:
+    return split_case(
+        "solver",
+        detail,
+        ("operator", operator),
+        ("tokens", tokens),
+        measured_s=detail.decided_s,
+        predicted_s=predicted_s,
+        error=(predicted_s - detail.decided_s) / detail.decided_s,
+    )
+
+
+def linear(threshold_tokens: float | None) -> GpuLinearDetail:
+    return GpuLinearDetail(
+        tokens=(1, 2, 4, 8, 16),
+        seconds=(0.001, 0.001, 0.001, 0.002, 0.004),
+        flops_per_s=(1e9, 2e9, 4e9, 4e9, 4e9),
+        threshold_tokens=threshold_tokens,
+        floor_s=0.001,
+        slope_s_per_token=0.00025,
+    )
+
+
+def stages(stage_tokens: int | None) -> NpuStageDetail:
+    return NpuStageDetail(
+        tokens=(16, 32, 48, 64), seconds=(0.001, 0.001, 0.002, 0.002), stage_tokens=stage_tokens, step_s=0.001
+    )
+
+
+def graphs(slope: float | None) -> GraphGenerationDetail:
+    return GraphGenerationDetail(
+        tokens=(17, 67, 135, 261), seconds=(0.02, 0.021, 0.03, 0.041), base_s=0.018, slope_s_per_output=slope
+    )
+
+
+def order(interval: tuple[float, float] | None) -> NpuOrderDetail:
+    return NpuOrderDetail(
+        order_ratio=6.02,
+        order_ratio_interval=interval,
+        weight_first_s=(0.001, 0.003, 0.002),
+        activation_first_s=(0.012, 0.014),
+    )
+
+
+def layer(tokens: int, context: int) -> DecoderLayerDetail:
+    return DecoderLayerDetail(
+        tokens=tokens, context=context, decided_s=0.05, gpu_s=0.06, npu_s=0.08, sync_s=0.0025, speedup=1.2
+    )
+
+
+def phase(tokens: int, fast_speedup: float) -> PhaseDetail:
+    return PhaseDetail(
+        fast_s=0.01,
+        slow_s=0.02,
+        queued_s=0.009,
+        fast_exposed_s=1.5e-5,
+        slow_exposed_s=0.0012,
+        num_operators=8,
+        operator=(256, 1024, tokens),
+        fast_speedup=fast_speedup,
+    )
+
+
+def regrets(median: float = 0.0213, largest_speedup: float | None = 1.387) -> SolverRegretDetail:
+    return SolverRegretDetail(
+        num_shapes=10,
+        median_regret=median,
+        p90_regret=0.09,
+        median_prediction_error=0.045,
+        p90_prediction_error=0.2,
+        largest_speedup=largest_speedup,
+        shapes=(("ffn_down", 1, 0.1, None),),
+    )
+
+
+EDGES = BucketEdgesDetail(
+    lengths=(
+        {"tokens": 32, "decided_s": 0.002, "padding_s": 0.002, "pipe_s": 0.002, "chunked_s": 0.003},
+        {
+            "tokens": 35,
+            "decided_s": 0.002,
+            "padding_s": 0.004,
+            "pipe_s": 0.003,
+            "chunked_s": 0.003,
+            "online prepare_s": 0.5,
+        },
+    ),
+    speedups={"padding": 1.5, "pipe": 1.25, "chunked": 1.5},
+)
+
+
+def partition_records() -> list[Json]:
+    """One case or more of every kind."""
+    return [
+        operator_case("gpu_linear", "attention_q", linear(None)),
+        operator_case("gpu_linear", "ffn_down", linear(4.0)),
+        operator_case("npu_stage", "attention_q", stages(None)),
+        operator_case("npu_stage", "ffn_down", stages(32)),
+        operator_case("graph_generation", "attention_q", graphs(None)),
+        operator_case("graph_generation", "ffn_down", graphs(8e-8)),
+        operator_case("npu_order", "attention_q", order((5.5, 6.4))),
+        operator_case("npu_order", "ffn_down", order(None)),
+        operator_case(
+            "npu_shape",
+            "ffn_down",
+            NpuShapeDetail(shape_ratio=0.98, shape_ratio_interval=None, tall_s=(0.005,), wide_s=(0.0049,)),
+        ),
+        split_case(
+            "bandwidth",
+            BandwidthDetail(
+                gpu_alone_bytes_per_s=(19e9, 20e9, 22e9),
+                npu_alone_bytes_per_s=(21e9,),
+                together_bytes_per_s=(25e9, 24e9),
+                bandwidth_gain=1.17,
+                bandwidth_gain_interval=None,
+            ),
+            metrics=(Metric(name="gpu_alone_bytes_per_s", unit="B/s", value=20e9, better="higher", samples=(20e9,)),),
+        ),
+        split_case(
+            "sync_cost",
+            SyncCostDetail(
+                mechanisms=(
+                    MechanismDetail(mechanism="flag", p50_s=8e-7, p99_s=1.2e-6, num_trips=400),
+                    MechanismDetail(mechanism="pipe", p50_s=9.6e-5, p99_s=None, num_trips=40),
+                ),
+                fast_speedup=1.37,
+                slow_speedup=0.5,
+                operator=(256, 1024, 1),
+            ),
+        ),
+        split_case("overlap", OverlapDetail(decode=phase(1, 2.0), prefill=phase(32, 1.25))),
+        solver_case(
+            "attention_q",
+            40,
+            0.0021,
+            SolverDetail(
+                operator="attention_q",
+                shape=(7168, 7168, 40),
+                strategy="hybrid",
+                split="rows 4:1 (5728:1440), npu padded to 64",
+                best_strategy="gpu_only",
+                best_split="all on gpu",
+                decided_s=0.0020,
+                best_s=0.00196,
+                single_s=0.003,
+                regret=0.0204,
+                speedup=1.5,
+            ),
+        ),
+        solver_case(
+            "ffn_down",
+            1,
+            0.0009,
+            SolverDetail(
+                operator="ffn_down",
+                shape=(1024, 3584, 1),
+                strategy="gpu_only",
+                split="all on gpu",
+                best_strategy="weight_centric",
+                best_split="rows 1:1 (512:512)",
+                decided_s=0.001,
+                best_s=0.00106,
+                single_s=None,
+                regret=-0.0566,
+                speedup=None,
+            ),
+        ),
+        unmeasured(split_case("solver", {}, ("operator", "ffn_down"), ("tokens", 40))),
+        split_case(
+            "solver_regret", regrets(), metrics=(Metric(name="median_regret", unit="", value=0.0213, gate="none"),)
+        ),
+        operator_case("bucket_edges", "ffn_down", EDGES),
+        split_case("decoder_layer", layer(256, 0), ("phase", "prefill")),
+        split_case("decoder_layer", layer(1, 256), ("phase", "decode")),
+    ]
+
+
+def page_of(records: list[Json], journal: Journal = NO_JOURNAL) -> Element:
+    return read(html.render_html(records, journal, shown))
+
+
+@pytest.fixture
+def page() -> Element:
+    return page_of(partition_records())
+
+
+def cells(page: Element, caption: str) -> dict[str, list[str]]:
+    """Rows of a table by their first cell."""
+    return {row[0]: [cell.replace(SPACE, " ") for cell in row[1:]] for row in table_of(page, caption)}
+
+
+def caption_of(page: Element, title: str) -> str:
+    return next(f.one("figcaption").text for f in page.all("figure") if f.all("h3")[0].text == title)
+
+
+def test_every_kind_is_shown_and_the_charts_are_whole(page: Element) -> None:
+    found = figures(page)
+    assert list(found) == [
+        "Times of the solver's choices: attention_q",
+        "Times of the solver's choices: ffn_down",
+        "GPU-1: time by tokens",
+        "GPU-1: FLOP/s by tokens",
+        "NPU-1: time by tokens",
+        "Graph generation by tokens",
+        "Memory-1: bandwidth of one unit and of both",
+        "Decoder layer: prefill of 256 tokens",
+        "Decoder layer: decode of 1 token after 256",
+        "Across the edges of graph sizes: ffn_down",
+    ]
+    maps = grids(page)
+    assert list(maps) == [
+        "What the solver chose",
+        "Speed of the unit of dynamic shapes by shape",
+        "Speed of the static unit by shape",
+        "Order and shape on the static unit",
+    ]
+    for figure in (*found.values(), *maps.values()):
+        check_svg(figure)
+    assert [heading.text for heading in page.all("h3") if heading.text not in {**found, **maps}] == [
+        "The solver's decisions",
+        "Decisions reported by HeteroInfer",
+        "Waiting in chains of dependent operators",
+        "Signals between the units",
+        "Operand order and weight shape on the static unit",
+        "Reported by HeteroInfer",
+    ]
+    assert "nan" not in page.all("section")[2].text.casefold().split()
+
+
+def test_a_section_of_its_own_beside_other_suites(page: Element) -> None:
+    both = page_of([policy_record("layered"), *partition_records()])
+    titles = [heading.text for heading in both.all("h2")[2:]]
+    assert titles == ["cpu: small-moe, scheduling on cpu:0", "cpu: llama-8b-div4, partition on cpu:0"]
+    scheduling, partition = both.all("section")[2:]
+    assert "GPU-1" not in scheduling.text
+    for word in ("LENS profiling", "TTFT", "bucket"):
+        assert word not in partition.text, word
+
+
+def test_gpu_times_with_the_fitted_threshold(page: Element) -> None:
+    square, down, bends = figures(page)["GPU-1: time by tokens"].series
+    assert (square.name, down.name, bends.name) == ("attention_q", "ffn_down", "fitted threshold")
+    assert square.x == (1, 2, 4, 8, 16)
+    assert square.y == pytest.approx([1, 1, 1, 2, 4])
+    assert (bends.x, bends.y) == ([4], [1])
+    assert bends.colors == [down.color]
+    assert "Fitted threshold: attention_q none found; ffn_down 4 tokens." in caption_of(page, "GPU-1: time by tokens")
+    table = cells(page, "Time on the unit of dynamic shapes")
+    assert table["tokens"] == ["attention_q ms", "ffn_down ms"]
+    assert (table["16"], table["fitted threshold"]) == (["4", "4"], ["none found", "4 tokens"])
+    rates = figures(page)["GPU-1: FLOP/s by tokens"].series
+    assert rates[0].y == pytest.approx([1, 2, 4, 4, 4])
+
+
+def test_stages_are_drawn_where_operators_agree(page: Element) -> None:
+    def edges(*widths: int | None) -> tuple[list[float], str]:
+        records = [operator_case("npu_stage", f"o{place}", stages(width)) for place, width in enumerate(widths)]
+        (chart,), _, _ = section_of(records)
+        return list(chart.figure.verticals), chart.notes[1]
+
+    assert edges(None, 32) == ([32, 64], "Stage width: o0 none found; o1 32 tokens, 1 ms each.")
+    assert edges(16, 32)[0] == []
+    assert edges(None, None) == ([], "Stage width: none found for any operator.")
+    assert "HeteroInfer, Fig. 3, section 3.2: Snapdragon 8 Gen 3; stages 32 wide" in caption_of(
+        page, "NPU-1: time by tokens"
+    )
+
+
+def test_graph_generation_grows_or_does_not(page: Element) -> None:
+    caption = caption_of(page, "Graph generation by tokens")
+    assert "Growth: attention_q none found; ffn_down 80 ms for each million outputs." in caption
+    assert "HeteroInfer, Fig. 14, section 5.3.2: llama-8b on Snapdragon 8 Gen 3; all graphs of the model, " in caption
+    assert "408.4 ms at 135 tokens, 2,050 ms at 1,000 tokens" in caption
+    assert figures(page)["Graph generation by tokens"].series[0].y == pytest.approx([20, 21, 30, 41])
+
+
+def test_memory_of_one_unit_and_of_both(page: Element) -> None:
+    (bars,) = figures(page)["Memory-1: bandwidth of one unit and of both"].series
+    assert bars.y == ["gpu alone", "npu alone", "both at once"]
+    assert bars.x == pytest.approx([20, 21, 24.5])
+    assert whiskers(bars.x, bars.x_ends) == [pytest.approx(pair) for pair in ((1, 2), (0, 0), (0.5, 0.5))]
+    table = cells(page, "Memory bandwidth")
+    assert table["gpu alone"] == ["20", "19", "22", "3", "43.3"]
+    assert [table[name][-1] for name in ("npu alone", "both at once")] == ["40 to 45", "59.5"]
+    assert "Both at once / the better unit alone: 1.17." in page.text
+
+
+def test_order_and_shape_ratios_by_operator(page: Element) -> None:
+    header, *body = table_of(page, "Operand order and weight shape on the static unit")
+    assert header[1:5] == [
+        "NPU-2: activation first / weight first",
+        "activation first ms",
+        "weight first ms",
+        "NPU-3: wide / tall",
+    ]
+    assert [[cell.replace(SPACE, " ") for cell in row] for row in body] == [
+        ["attention_q", "6.02 (95 % 5.5 to 6.4)", "13", "2", "–", "–", "–"],
+        ["ffn_down", "6.02", "13", "2", "0.98", "4.9", "5"],
+    ]
+    assert "0.5 to 1.5 times the GPU's speed" in page.text
+
+
+def test_signals_in_microseconds(page: Element) -> None:
+    table = cells(page, "Signals between the units")
+    assert table["flag"] == ["0.8", "1.2", "400"]
+    assert table["pipe"] == ["96", "–", "40"]
+    assert table["clFinish, reported"] == ["400", "–", "–"]
+    assert table["shortest usleep, reported"] == ["80 to 100", "–", "–"]
+    assert (
+        "One token of a weight [256, 1024], rows in halves: best unit alone / split 1.37 fast, 0.5 slow." in page.text
+    )
+
+
+def test_overlap_by_phase(page: Element) -> None:
+    table = cells(page, "Waiting in chains of dependent operators")
+    assert table["decode"] == ["8 of [256, 1024] x 1", "10", "20", "9", "2", "15", "1,200", "4.01 times"]
+    assert table["prefill"][0] == "8 of [256, 1024] x 32"
+    assert table["prefill"][-1] == "+24.3 %"
+
+
+def test_decisions_with_regret_as_percent(page: Element) -> None:
+    header, *body = table_of(page, "The solver's decisions")
+    assert header[6] == "regret %"
+    assert body[0] == [
+        *("attention_q", "40", "2.1 ms", "2 ms", "+5.00", "1.96 ms", "+2.04", "1.5"),
+        "hybrid: rows 4:1 (5728:1440), npu padded to 64",
+        "gpu_only: all on gpu",
+    ]
+    assert body[1][4:8] == ["-10.00", "1.06 ms", "-5.66", "–"]
+    assert body[2] == ["ffn_down", "40", *["unavailable"] * 8]
+    assert len(rows(page.all("table")[0])) == len(partition_records()) + 1
+
+
+def test_the_papers_decisions_are_apart_from_ours(page: Element) -> None:
+    table = table_of(page, "Decisions reported by HeteroInfer")
+    assert table[1] == ["[4096, 4096]", "1", "0.511", "0.693", "weight_centric", "1:1"]
+    assert table[6] == ["[4096, 14336]", "256", "35.231", "23.445", "weight_centric", "2:3"]
+    assert "Reported (HeteroInfer, Table 3: Snapdragon 8 Gen 3): printed in the paper, not measured here" in page.text
+    headlines = cells(page, "Reported by HeteroInfer")
+    prefill = headlines["Fig. 13, section 5.3.1: Snapdragon 8 Gen 3"]
+    assert prefill[0].startswith("the highest prefill speeds")
+    assert prefill[1].startswith(
+        "hetero-tensor, llama-8b 247.9 tokens/s; hetero-tensor, internlm-1.8b 1,092 tokens/s; "
+    )
+    slow_and_fast = headlines["Fig. 16, section 5.5: llama-8b on Snapdragon 8 Gen 3"][1]
+    assert slow_and_fast == "slow 196.44 tokens/s; fast 236.92 tokens/s"
+    others = [record for record in partition_records() if "/solver/" not in record["case"]]
+    assert "Decisions reported by HeteroInfer" not in [made.caption for made in section_of(others)[1] if made]
+
+
+def test_lengths_across_the_edges(page: Element) -> None:
+    title = "Across the edges of graph sizes: ffn_down"
+    lines = {line.name: line for line in figures(page)[title].series}
+    assert list(lines) == ["solver's split", "padding", "pipe", "online prepare", "chunked"]
+    assert lines["padding"].x == (32, 35)
+    assert lines["padding"].y == pytest.approx([2, 4])
+    assert lines["online prepare"].y == [None, pytest.approx(500)]
+    table = cells(page, "ffn_down across the edges")
+    assert table["35"] == ["2", "4", "3", "500", "3"]
+    assert table["over the solver's split, median"] == ["1", "1.5", "1.25", "–", "1.5"]
+    assert table["reported at 525 tokens"] == ["–", "2.21", "1.35", "2.24", "–"]
+
+
+def test_a_decoder_layer_three_ways(page: Element) -> None:
+    (bars,) = figures(page)["Decoder layer: prefill of 256 tokens"].series
+    assert (bars.y, bars.x) == (["solver's splits", "gpu alone", "npu alone"], pytest.approx([50, 60, 80]))
+    caption = caption_of(page, "Decoder layer: prefill of 256 tokens")
+    assert "Best unit alone / solver's splits: 1.2; 2.5 ms of it is synchronisation." in caption
+    assert "activation-centric 2.05, tensor order 1.79, weight-centric 1.2, fast synchronisation 1.19 times" in caption
+    assert "which splits no operator" in caption_of(page, "Decoder layer: decode of 1 token after 256")
+
+
+def test_the_line_stands_in_the_page_and_in_the_terminal(page: Element) -> None:
+    line = "regret over 10 shapes median 2.1 %, p90 9 %, prediction error median 4.5 %, largest speed-up 1.39"
+    assert lines(Cases.read(partition_records())) == [f"partition: {line} (llama-8b-div4)"]
+    assert f"Partition: {line} (llama-8b-div4)." in page.all("section")[2].text
+    last = summary_lines(partition_records(), shown)
+    assert last[:2] == [f"partition: {line.rpartition(',')[0]},", "  largest speed-up 1.39 (llama-8b-div4)"]
+    assert max(map(len, last)) <= 100
+    text = render_table(partition_records(), width=100, color=False)
+    assert all(len(row.rstrip()) <= 100 for row in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("median", "shown"), [(0.0, "0 %"), (-0.0004, "0 %"), (-0.0566, "-5.7 %"), (0.0996, "10 %"), (10.2, "1,020 %")]
+)
+def test_regrets_in_words(median: float, shown: str) -> None:
+    record = split_case("solver_regret", regrets(median, largest_speedup=None))
+    told = f"regret over 10 shapes median {shown}, p90 9 %, prediction error median 4.5 % (llama-8b-div4)"
+    assert lines(Cases.read([record])) == [f"partition: {told}"]
+    assert lines(Cases.read([{**record, "device": "cuda:1"}]))[0].endswith("(llama-8b-div4, cuda:1)")
+    assert lines(Cases.read([unmeasured(record)])) == []
+
+
+def test_fractions_and_streams_in_the_table_of_all_metrics(page: Element) -> None:
+    table = table_of(page, "All metrics")
+    assert [row[1:3] for row in table[1:]] == [["gpu_alone_bytes_per_s", "20 GB/s"], ["median_regret", "2.13 %"]]
+
+
+def test_cases_that_measured_nothing_have_no_parts() -> None:
+    records = [unmeasured(record) for record in partition_records()]
+    page = page_of(records)
+    assert not page.all("figure")
+    assert len(page.all("table")) == 1
+    assert page.text.count("the unit was lost") == len(records) + 1  # once at the head of the page
+
+
+def test_rounds_show_drift_of_each_unit_alone_and_failures_once(tmp_path: Path) -> None:
+    alone, both = "64x32x8/gpu0:64x0:8/8", "64x32x8/gpu0:32x0:8/8+npu32:32x0:8/8"
+    online, reason = "64x32x8/npu0:64x0:8/8/online", "no memory for a graph"
+    with open_journal(tmp_path / "journal.jsonl") as writer:
+        digest = writer.device(make_fingerprint("A CPU"))
+        for index, seconds in enumerate((0.012, 0.009, 0.009)):
+            names = [f"{point}/total_s" for point in (alone, alone.replace("gpu", "npu"), both, online)]
+            writer.append(
+                {
+                    "record": "round",
+                    "fingerprint": digest,
+                    "campaign": CAMPAIGN,
+                    "campaign_digest": "0123456789ab",
+                    "round": index,
+                    "points": {**{name: [seconds] for name in names}, f"{alone}/gpu_s": [1.0]},
+                    "failures": {"decision/64x32x8": reason},
+                    "duration_s": 10.0,
+                    "num_late_compiles": 0,
+                    "complete": index == 2,
+                }
+            )
+        for record in partition_records():
+            writer.append({"record": "case", **record, "fingerprint": digest})
+    journal = read_journal(tmp_path / "journal.jsonl")
+    page = page_of([record for record in journal.records if record["record"] == "case"], journal)
+    traces = {trace.told: trace.y for trace in figures(page)["Drift from round to round"].series if trace.told}
+    assert traces == {
+        "gpu/64x32x8 as 0:8/8": pytest.approx([1.2, 0.9, 0.9]),
+        "npu/64x32x8 as 0:8/8": pytest.approx([1.2, 0.9, 0.9]),
+    }
+    assert table_of(page, "Points that failed")[1:] == [["decision/64x32x8", "0, 1, 2", reason]]
+    assert "3 rounds in 30.0 s." in page.text
+
+
+def test_a_case_that_measured_nothing_is_told_by_its_kind(page: Element) -> None:
+    record = {**unmeasured(operator_case("bucket_edges", "ffn_down", EDGES)), "what": ""}
+    assert [row[1] for row in rows(page_of([record]).all("table")[0])[1:]] == ["bucket edges"]
+    assert "bucket edges" in render_table([record], width=160, color=False, verbose=True)
+    assert [row[1] for row in rows(page_of([{**record, "case": "nonsense"}]).all("table")[0])[1:]] == [""]
+
+
+def test_names_stay_text() -> None:
+    nasty = "<b onclick='x()'>b</b>"
+    records = [{**record, "axes": {**record["axes"], "operator": nasty}} for record in partition_records()]
+    assert not page_of(records).all("b")
+    for chart in section_of(records)[0]:
+        assert "<b" not in svg.draw(chart.figure, label="a chart")
+
+
+def test_a_record_of_another_version_is_named_and_the_others_are_shown() -> None:
+    """Whatever figure of its detail is none."""
+    for record in partition_records():
+        for changed in damaged(record):
+            *_, (said,) = section_of([changed])
+            assert said.startswith(f"{record['id']} is not shown: its record is of another version"), changed["detail"]
+        for name in record["detail"].keys() - {"published", "gpu_share"}:
+            lacking = {key: value for key, value in record["detail"].items() if key != name}
+            assert name in section_of([{**record, "detail": lacking}])[2][0]
+    known, other = partition_records()[:2]
+    page = page_of([known, {**other, "detail": {"tokens": [1]}}])
+    assert f"{other['id']} is not shown: " in page.text
+    assert [line.name for line in figures(page)["GPU-1: FLOP/s by tokens"].series] == ["attention_q"]

@@ -1,0 +1,85 @@
+"""A pair with made-up times that also runs chains and layers, and can lose a unit. Tests only: nothing is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from extensions.pairs.partition.fake_pair import FakePair
+from pytest_npubench.errors import MeasurementError, UnitLostError
+from pytest_npubench.extensions.pairs.partition.layer import OUTPUT, LayerTiming
+from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split
+from pytest_npubench.extensions.pairs.partition.unit import SplitTiming
+
+WORDS = "static unit on core 1 (process 7) was lost: killed by signal 9; its last words: the unit is on fire"
+LAYER_S = {"decided": 3e-3, "npu": 5e-3, "gpu": 4e-3}
+
+
+class FakeUnits(FakePair):
+    """dies_after: so many runs, then the unit is lost with WORDS, and closed from then on. largest: weights of more
+    elements have no memory. layer_error: by so much the layer's output differs from the GPU's own."""
+
+    def __init__(
+        self,
+        *,
+        dies_after: int | None = None,
+        largest: int | None = None,
+        layer_error: float = 0.0,
+        **known: Any,
+    ) -> None:
+        super().__init__(**known)
+        self.dies_after, self.largest, self.layer_error = dies_after, largest, layer_error
+        self.loads: list[tuple[Matmul, tuple[Split, ...]]] = []
+        self.num_closed = 0
+        self._arm = "gpu"
+
+    def load(self, matmul: Matmul, splits: Sequence[Split]) -> Any:
+        self._check_alive()
+        if self.largest is not None and matmul.weight_elements > self.largest:
+            raise MeasurementError(f"shared array weight.{matmul.name} takes 9 MiB; 1 MiB of memory are free")
+        self.loads.append((matmul, tuple(splits)))
+        return super().load(matmul, splits)
+
+    def run(self, matmul: Matmul, split: Split, *, mechanism: str | None = None) -> SplitTiming:
+        self._check_alive()
+        return super().run(matmul, split, mechanism=mechanism)
+
+    def run_chain(
+        self, matmul: Matmul, split: Split, num_times: int, *, mechanism: str
+    ) -> tuple[float, tuple[SplitTiming, ...]]:
+        runs = tuple(self.run(matmul, split, mechanism=mechanism) for _ in range(num_times))
+        return sum(run.total_s for run in runs), runs
+
+    def run_queued(self, matmul: Matmul, split: Split, num_times: int) -> SplitTiming:
+        run = self.run(matmul, split)
+        total_s = (run.total_s - run.sync_s) * num_times
+        return SplitTiming(total_s=total_s, gpu_s=run.gpu_s, npu_s=run.npu_s, sync_s=0.0)
+
+    def call(self, method: str, *arguments: Any, **keywords: Any) -> Any:
+        """The three messages of a decoder layer. A layer whose splits are all the NPU's is the arm "npu"."""
+        if method == "open_layer":
+            splits = arguments[3].values()
+            self._opened = "npu" if all(split.units == ("npu",) for split in splits) else "decided"
+            return {}
+        self._arm = "gpu" if method == "run_layer_alone" else self._opened
+        total_s = LAYER_S[self._arm]
+        stage = SplitTiming(total_s=total_s, gpu_s=total_s, npu_s=None, sync_s=1e-4)
+        return LayerTiming(total_s=total_s, stages=(stage,))
+
+    def view(self, name: str) -> Any:
+        assert name == OUTPUT
+        return np.full((2, 2), 1.0 if self._arm == "gpu" else 1.0 + self.layer_error, dtype=np.float32)
+
+    def close(self) -> None:
+        super().close()
+        self.num_closed += 1
+
+    def _check_alive(self) -> None:
+        """As a real pair: who sees it first hears the last words, who comes later that it was closed."""
+        if self.closed or (self.dies_after is not None and self.num_runs > self.dies_after):
+            raise UnitLostError("pair host was closed")
+        if self.dies_after is not None and self.num_runs == self.dies_after:
+            self.num_runs += 1
+            raise UnitLostError(WORDS)
