@@ -47,11 +47,11 @@ test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
 	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/vllm tests/engines/http/test_bench_serve.py $(WORKERS)
 
 preflight: $(VENV)-preflight/.preflight
-	$(VENV)-preflight/bin/python -m pytest --noconftest tests/engines/compiled/test_on_libtpu.py tests/predictors/test_aiconfigurator.py -p no:cacheprovider
+	$(VENV)-preflight/bin/python -m pytest --noconftest tests/extensions/compilers/compiled/test_on_libtpu.py tests/predictors/test_aiconfigurator.py -p no:cacheprovider
 	$(VENV)-preflight/bin/python -m pytest -m tpu suites/buckets -k "$(PREFLIGHT)" --npubench-engine compiled --npubench-journal .npubench/preflight.jsonl --npubench-report .npubench/preflight.html $(BRIEF)
 
 preflight-qualcomm: $(VENV)-qualcomm/.preflight
-	$(VENV)-qualcomm/bin/python -m pytest --noconftest tests/engines/qnn -p no:cacheprovider
+	$(VENV)-qualcomm/bin/python -m pytest --noconftest tests/extensions/compilers/qnn -p no:cacheprovider
 	$(VENV)-qualcomm/bin/python -m pytest -m qualcomm suites/buckets -k "$(PREFLIGHT_QUALCOMM)" --npubench-engine compiled --npubench-journal .npubench/preflight-qualcomm.jsonl --npubench-report .npubench/preflight-qualcomm.html $(BRIEF)
 
 lint: $(VENV)/.dev

@@ -16,11 +16,11 @@ from pathlib import Path
 from pytest_npubench.core.hardware import HardwareSpec, default_directory
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.core.papers import Cell, published
-from pytest_npubench.engines.compiled.compiler import compiler_process, versions
-from pytest_npubench.engines.compiled.estimate import estimate
-from pytest_npubench.engines.compiled.facts import BinaryRequest
+from pytest_npubench.engines.binary_estimate import estimate
+from pytest_npubench.engines.binary_facts import BinaryRequest
 from pytest_npubench.engines.shapes import DecoderShape, dense_shape
 from pytest_npubench.errors import NpubenchError
+from pytest_npubench.extensions.compilers.compiled.compiler import compiler_process, versions
 from pytest_npubench.plain_text import plain
 from pytest_npubench.processes.child import Child
 from pytest_npubench.suites.hardware_files import load_all

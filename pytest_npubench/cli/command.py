@@ -35,7 +35,6 @@ class Command:
 
 OWN = {
     "run": "run the suites with pytest",
-    "preflight": "compile the bucket suite for devices that are not here",
     "probe": "say which devices are found, or why none is",
     "selfcheck": "plant faults on your own device, and say whether the gate finds them",
     "hardware": "list, show or check hardware files",

@@ -33,6 +33,9 @@ class EngineDescriptor:
     """The device families that it serves."""
     parts: ClassVar[Mapping[str, str]]
     """By suite, where the class lies that runs the suite on this engine."""
+    sections: ClassVar[Mapping[str, str]] = NOTHING
+    """By suite, the module that shows its cases where the suite's own reports do not, by the `parts` and `lines` of a
+    suite."""
     is_placed_by_itself: ClassVar[bool] = False
     """Whether it tells its own processes which devices they see; else the campaign's process sees those alone."""
     has_devices: ClassVar[bool] = True
@@ -75,6 +78,10 @@ class EngineDescriptor:
     def part(self, suite: str) -> Any:
         """What runs a suite on this engine. Raises RegistryError where it cannot be imported."""
         return _made(self.name, self.parts[suite])
+
+    def section(self, suite: str) -> Any:
+        """The module of `sections`; None where the suite shows the engine's cases."""
+        return import_module(self.sections[suite]) if suite in self.sections else None
 
 
 @cache

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_npubench.cli import preflight, run
+from pytest_npubench.cli import run
 
 from .conftest import Answer
 
@@ -96,17 +96,3 @@ def test_the_checkout_has_these_suites() -> None:
     found = run.find_suites(CHECKOUT)
     assert found.names == ("buckets", "offload", "partition", "scheduling", "server")
     assert {path.parent.name for path in (CHECKOUT / "suites").glob("*/test_*.py")} == set(found.names)
-
-
-def test_preflight_is_a_run_of_the_bucket_suite_on_compilers(
-    call: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[list[str]] = []
-    monkeypatch.setattr(preflight, "replace_process", lambda command: started.append(command) or 0)
-    assert call("preflight", "-m", "tpu", "--npubench-profile", "nightly").status == 0
-    words = " ".join(started.pop())
-    assert words.endswith(" --npubench-engine compiled -m tpu --npubench-profile nightly")
-    assert "buckets" in words
-    assert "npubench preflight" in call("preflight", "-k", "x", "--help").out
-    assert "-m tpu" in call("preflight", "tpu").error
-    assert started == []

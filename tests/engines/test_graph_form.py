@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 from jax.sharding import Mesh
 
-from pytest_npubench.engines.compiled.hlo import parse
+from pytest_npubench.engines.hlo import parse
 from pytest_npubench.engines.jax_dense.binaries import DecoderBinaries
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
 from pytest_npubench.engines.jax_dense.forward import Caches, prefill_hidden

@@ -66,7 +66,7 @@ def step_work(plan: BucketPlan, phase: Phase, bucket: int) -> tuple[float, float
 
 def prefill_work(plan: BucketPlan, lengths: Sequence[int], num_passes: int = 1) -> tuple[float, float]:
     """Of prompts that were padded to these lengths, with the weights read once in each of so many passes."""
-    from pytest_npubench.engines.compiled.estimate import attention_flops
+    from pytest_npubench.engines.binary_estimate import attention_flops
 
     shape, weights = _shape(plan), _weight_bytes(plan)
     head = shape.vocab_size * shape.hidden

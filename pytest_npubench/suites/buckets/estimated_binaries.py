@@ -67,8 +67,8 @@ def _estimated_s(name: str, engine: Engine, plan: BucketPlan) -> float | None:
     match = BINARY.fullmatch(name)
     if match is None or _told_nowhere(plan):
         return None
-    from pytest_npubench.engines.compiled.estimate import estimate
-    from pytest_npubench.engines.compiled.hlo import parse
+    from pytest_npubench.engines.binary_estimate import estimate
+    from pytest_npubench.engines.hlo import parse
     from pytest_npubench.engines.shapes import dense_shape
 
     try:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 from pytest_npubench.campaign.answer_judgement import AnswersDetail
+from pytest_npubench.engines import engine
+from pytest_npubench.errors import RegistryError
 from pytest_npubench.reports.answers import answers_table
 from pytest_npubench.reports.build import of_kind
 from pytest_npubench.reports.drift import drift_chart
@@ -21,7 +25,6 @@ from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
 from pytest_npubench.suites.buckets.plan import SEARCHES
 from pytest_npubench.suites.buckets.points import seconds_in
-from pytest_npubench.suites.buckets.report.compiled import compiled, compiled_lines, compiled_parts
 from pytest_npubench.suites.buckets.report.continuous_lines import continuous_lines
 from pytest_npubench.suites.buckets.report.fusion import fusion_table
 from pytest_npubench.suites.buckets.report.online import online_lines
@@ -60,8 +63,9 @@ PRINTED = (
 
 
 def parts(cases: Cases, rounds: Rounds) -> Parts:
-    if (own := compiled(cases)) is not None:  # a campaign has one engine
-        return compiled_parts(own)
+    if (section := _section_of_engine(cases)) is not None:
+        parts_of_engine: Parts = section.parts(cases, rounds)
+        return parts_of_engine
     profiles = cases.of("profile", ProfileDetail)
     charts = [
         *of_kind("profile", bucket_charts(profiles)),
@@ -96,9 +100,9 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
 
 def lines(cases: Cases) -> list[str]:
     """Errors and costs of LENS and its rivals, engines without buckets, padding waste."""
-    own = compiled(cases)
-    if own is not None:
-        return compiled_lines(own)  # a run has one engine
+    if (section := _section_of_engine(cases)) is not None:
+        lines_of_engine: list[str] = section.lines(cases)
+        return lines_of_engine
     found = cases.of("prediction", PredictionDetail)
     return [
         *error_lines(judged(found)),
@@ -111,6 +115,15 @@ def lines(cases: Cases) -> list[str]:
         *continuous_lines(cases),
         *padding_lines(found),
     ]
+
+
+def _section_of_engine(cases: Cases) -> Any:
+    """What shows the cases in the suite's place: a campaign has one engine, and so has a run."""
+    for name in {record.judgement.engine for record in cases.records}:
+        with suppress(RegistryError):  # an engine that is not installed here
+            if name is not None and (section := engine(name).section("buckets")) is not None:
+                return section
+    return None
 
 
 def _searches(cases: Cases) -> list[str]:

@@ -1,0 +1,216 @@
+"""The compiler's own process: it compiles one binary after the other for chips that are not there.
+
+jax compiles for a topology (jax.experimental.topologies, platforms.py); no chip is looked for. What was compiled is
+kept in a folder by the hash of its module, until its campaign is through, so that a run that was killed goes on where
+it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, fields
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_npubench.core.hardware import HardwareSpec
+from pytest_npubench.core.measurement import Phase
+from pytest_npubench.engines.binary_facts import BinaryFacts, BinaryRequest
+from pytest_npubench.engines.hlo import parse
+from pytest_npubench.errors import CompileRefusedError, NpubenchError
+from pytest_npubench.extensions.compilers.compiled.platforms import ENVIRONMENT, PLATFORMS, described, short
+from pytest_npubench.processes.child import Child, hosted
+
+if TYPE_CHECKING:
+    from pytest_npubench.engines.jax_dense.binaries import Binary
+
+VARIABLES = ("LIBTPU_INIT_ARGS", "XLA_FLAGS")
+"""What of the environment changes a binary."""
+LIMIT_S = 1800.0
+"""For one binary: a prefill of 8192 tokens takes minutes of one core."""
+
+
+def compiler_process(spec: HardwareSpec, topology: str, folder: Path, memory_bytes: int) -> Child:
+    """A process with a TopologyCompiler for the spec's family. memory_bytes: what it may take of this machine. Raises
+    OSError, and ConfigError for a hardware file that does not describe its device."""
+    arguments = {"family": spec.family, "topology": topology, "target": described(spec)}
+    return hosted(
+        f"{__name__}:TopologyCompiler",
+        {**arguments, "folder": str(folder), "memory_bytes": memory_bytes},
+        name=f"the compiler for {topology}",
+        timeout_s=LIMIT_S,
+        environment=ENVIRONMENT,
+    )
+
+
+@cache
+def versions(family: str) -> dict[str, str]:
+    """Of what compiles for it, by package; "" for what is not installed."""
+    found, packages = {}, PLATFORMS[family].packages
+    for name in packages:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return {name: found.get(name, "") for name in packages}
+
+
+class TopologyCompiler:
+    """Raises ConfigError for a topology that the family's compiler does not take."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        memory_bytes = int(arguments["memory_bytes"])
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+        self._family, self._topology = str(arguments["family"]), str(arguments["topology"])
+        self._target, self._folder = str(arguments["target"]), Path(str(arguments["folder"]))
+        self._platform = PLATFORMS[self._family]
+        self._devices = self._platform.devices(self._topology, self._target)
+
+    def facts(self, request: BinaryRequest, num_devices: int) -> tuple[str, BinaryFacts]:
+        """What the compiler makes of it on so many of the devices, and the hash that it is kept by. Raises
+        CompileRefusedError with the compiler's reason."""
+        import jax
+
+        started_s = time.process_time()
+        binary, lowered = self._lowered(request, num_devices)
+        lowering_cpu_s = time.process_time() - started_s
+        key = self._key(lowered.as_text())
+        if (kept := self._kept(key)) is not None:
+            return key, kept
+        again = self._key(self._lowered(request, num_devices)[1].as_text())  # as for another request
+        reference_cpu_s = self._reference_cpu_s()
+        started_s = time.process_time()
+        try:
+            compiled = lowered.compile()
+        except Exception as error:
+            raise CompileRefusedError(f"{binary.name} does not compile for {self._topology}: {short(error)}") from error
+        compile_cpu_s = lowering_cpu_s + time.process_time() - started_s
+        memory, module = compiled.memory_analysis(), parse(compiled.as_text())
+        donated = [leaf for index in binary.donate for leaf in jax.tree.leaves(binary.arguments[index])]
+        shape = request.shape
+        length = request.larger or request.bucket
+        held = length * request.batch_size * shape.num_kv_heads * shape.head_dim
+        # at batch 1 a prompt's own keys and values are as large as the cache: those may be laid out anew, it may not
+        is_whole_row = request.larger is None and request.phase is Phase.PREFILL and request.batch_size == 1
+        copies = module.copies(
+            held // num_devices, length=length, of_arguments=is_whole_row, written=self._platform.fuses_reads
+        )
+        total = module.total
+        found = BinaryFacts(
+            cycles=total.cycles if self._platform.tells_cycles else None,
+            flops=max(0.0, float((compiled.cost_analysis() or {}).get("flops", 0.0))),  # below 0: not known
+            argument_bytes=memory.argument_size_in_bytes,
+            output_bytes=memory.output_size_in_bytes,
+            temporary_bytes=memory.temp_size_in_bytes,
+            code_bytes=self._platform.code_bytes(compiled),
+            donated_bytes=sum(map(_bytes_a_device, donated)),
+            aliased_bytes=memory.alias_size_in_bytes,
+            cache_copies=len(copies),
+            copy_cycles=sum(one.cycles for one in copies),
+            kernels=total.kernels,
+            collectives=total.collectives,
+            collective_bytes=total.collective_bytes,
+            unknown_loops=total.unknown_loops,
+            compile_cpu_s=compile_cpu_s,
+            reference_cpu_s=reference_cpu_s,
+            modules=len({key, again}),
+            module=float(int(key[:12], 16)),
+            vector_cycles=total.vector_cycles,
+            vector_bytes=total.vector_bytes,
+            kernel_cycles=self._kernel_cycles(request, num_devices) if total.kernels else None,
+        )
+        self._keep(key, found)
+        return key, found
+
+    def _lowered(self, request: BinaryRequest, num_devices: int) -> tuple[Binary, Any]:
+        import jax
+
+        from pytest_npubench.engines.jax_dense.binaries import DecoderBinaries
+
+        devices = self._devices[:num_devices]
+        made = DecoderBinaries(request.shape, devices, batch_size=request.batch_size, dtype=request.dtype)
+        if request.larger is not None:
+            binary = made.move(request.bucket, request.larger)
+        else:
+            binary = (made.prefill if request.phase is Phase.PREFILL else made.decode)(request.bucket)
+        jitted = jax.jit(binary.function, donate_argnums=binary.donate, out_shardings=binary.out)
+        return binary, jitted.lower(*binary.arguments)
+
+    def _kernel_cycles(self, request: BinaryRequest, num_devices: int) -> float | None:
+        """None where the kernels' machine code is not as it is known: they are priced by their arithmetic then."""
+        if request.phase is not Phase.PREFILL or self._family != "tpu":
+            return None
+        from pytest_npubench.extensions.compilers.compiled.attention_bundles import attention_cycles
+
+        with suppress(ValueError, OSError, NpubenchError):
+            return attention_cycles(self._topology, request.shape, request.dtype, request.bucket, num_devices)
+        return None
+
+    def _reference_cpu_s(self) -> float:
+        """CPU seconds of compiling a program that never changes: what a machine that is slower or busier makes longer,
+        it makes longer too."""
+        import jax
+
+        one = jax.sharding.SingleDeviceSharding(self._devices[0])
+        x, weights = (jax.ShapeDtypeStruct(dims, "bfloat16", sharding=one) for dims in ((512, 512), (4, 512, 512)))
+
+        def layers(x: Any, weights: Any) -> Any:
+            for _ in range(4):
+                q, k, v = x @ weights[0], x @ weights[1], x @ weights[2]
+                x = x + jax.nn.silu(jax.nn.softmax(q @ k.T) @ v) @ weights[3]
+            return x
+
+        started_s = time.process_time()
+        jax.jit(layers).lower(x, weights).compile()
+        return time.process_time() - started_s
+
+    def _key(self, module: str) -> str:
+        settings = [os.environ.get(name, "") for name in VARIABLES]
+        body = [
+            module,
+            self._topology,
+            self._target,
+            len(self._devices),
+            versions(self._family),
+            settings,
+            [one.name for one in fields(BinaryFacts)],
+        ]
+        return hashlib.sha256(json.dumps(body).encode()).hexdigest()
+
+    def _kept(self, key: str) -> BinaryFacts | None:
+        """None where there is none, or half of one."""
+        try:
+            entries = json.loads((self._folder / f"{key}.json").read_text(encoding="utf-8"))
+            kept: dict[str, Any] = {name: value and float(value) for name, value in entries.items()}
+            return BinaryFacts(**kept)
+        except (OSError, ValueError, TypeError, AttributeError):
+            return None
+
+    def _keep(self, key: str, found: BinaryFacts) -> None:
+        """What cannot be kept is compiled again by the next run."""
+        with suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            half = self._folder / f"{key}.{os.getpid()}"
+            half.write_text(json.dumps(asdict(found)), encoding="utf-8")
+            half.replace(self._folder / f"{key}.json")
+
+
+def forget(folder: Path, key: str) -> None:
+    """A binary that its journal holds need not be kept."""
+    with suppress(OSError):
+        (folder / f"{key}.json").unlink()
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _bytes_a_device(leaf: Any) -> int:
+    shard = leaf.sharding.shard_shape(leaf.shape)
+    size = leaf.dtype.itemsize
+    for length in shard:
+        size *= length
+    return int(size)

@@ -1,0 +1,29 @@
+"""The stack that a compiler's results are of. It is told apart from every device's, whatever runs there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pytest_npubench.backends.protocol import Backend, Device, Stack, class_of
+from pytest_npubench.core.measurement import NOT_RUN
+from pytest_npubench.engines.unopened_devices import UnopenedDevices, with_software
+from pytest_npubench.extensions.compilers.compiled.compiler import VARIABLES, versions
+
+TITLE = NOT_RUN
+
+
+class CompilerRuntime(UnopenedDevices):
+    def __init__(self, backend: Backend, devices: Sequence[Device]) -> None:
+        super().__init__(backend, devices, TITLE)
+        self.topology = (devices[0].uuid or "").removeprefix("compiler:").rpartition(":")[0]
+
+    def stack(self) -> Stack:
+        bare = class_of(self._devices)
+        found = versions(self._devices[0].family)
+        stack = replace(bare, device_class=f"{bare.device_class}, {self.topology}, {TITLE}")
+        compiler = ", ".join(f"{name} {version}" for name, version in found.items() if name != "jax")
+        return with_software(stack, f"jax {found['jax']}", compiler, VARIABLES)
+
+    def telemetry(self) -> None:
+        """Nothing is watched: what is counted does not change with what the machine does."""

@@ -1,0 +1,1 @@
+"""What compiled cases show in a bucket campaign's place."""
