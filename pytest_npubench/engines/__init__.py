@@ -10,21 +10,24 @@ reference.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
 
 from pytest_npubench.core.entry_points import Entry, clashes, entries, extensions
-from pytest_npubench.engines import reference
 from pytest_npubench.engines.descriptor import REFERENCE_ON, EngineDescriptor
 from pytest_npubench.errors import RegistryError, did_you_mean
 
 WHAT, GROUP = "engine", "pytest_npubench.engines"
 REFERENCE = "reference"
+OWN = (REFERENCE, "aihub")
+"""The modules of this package that hold a descriptor ENGINE, by the engines' names."""
 LISTED = (REFERENCE, "vllm", "maxtext", "nxd", "aihub", "compiled")
 """The order in which engines are listed; those that it does not name come last, by name."""
 
 
 def ours() -> tuple[str, ...]:
-    """The reference, and the engines of extensions that are installed."""
-    found = {REFERENCE, *extensions(WHAT, GROUP)}
+    """Those of this package, and those of extensions that are installed."""
+    found = {*OWN, *extensions(WHAT, GROUP)}
     return (*filter(found.__contains__, LISTED), *sorted(found.difference(LISTED)))
 
 
@@ -41,9 +44,11 @@ def taken() -> tuple[str, ...]:
 def engine(name: str, family: str | None = None) -> EngineDescriptor:
     """The engine of that name, as it stands for a family. Raises RegistryError on an unknown name, BrokenEntryError for
     one of another distribution that cannot be had."""
+    if name == REFERENCE:
+        name = REFERENCE_ON.get(family or "", REFERENCE)
+    if name in OWN:
+        return _own(name)
     registered = {**extensions(WHAT, GROUP), **_offered()}
-    if name == REFERENCE and (name := REFERENCE_ON.get(family or "", REFERENCE)) == REFERENCE:
-        return reference.ENGINE
     if name not in registered:
         raise RegistryError(f"no engine {name!r}; known: {', '.join(names())}{did_you_mean(name, names())}")
     return _loaded(registered[name])
@@ -55,6 +60,12 @@ def title_of(name: str) -> str:
         return engine(name).title
     except RegistryError:
         return name
+
+
+@cache
+def _own(name: str) -> EngineDescriptor:
+    found: EngineDescriptor = import_module(f"{__name__}.{name}").ENGINE
+    return found
 
 
 def _loaded(entry: Entry) -> EngineDescriptor:
