@@ -44,7 +44,7 @@ test-all: $(VENV)/.test
 	NPUBENCH_TESTS_FRESH=1 $(BIN)/python -m pytest tests/ --hypothesis-profile=soak $(WORKERS)
 
 test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
-	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/vllm tests/engines/http/test_bench_serve.py $(WORKERS)
+	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/extensions/vllm tests/engines/http/test_bench_serve.py $(WORKERS)
 
 preflight: $(VENV)-preflight/.preflight
 	$(VENV)-preflight/bin/python -m pytest --noconftest tests/extensions/compilers/compiled/test_on_libtpu.py tests/predictors/test_aiconfigurator.py -p no:cacheprovider

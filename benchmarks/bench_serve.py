@@ -27,7 +27,7 @@ from bench_serve_clients import FIGURES, Block, Load, VllmClient, made_load, run
 from bench_serve_servers import KNOWN_ITL_S, KNOWN_TTFT_S, known_server, prepare, vllm_server
 
 from pytest_npubench.engines.shapes import decoder_shape
-from pytest_npubench.engines.vllm.process import vllm_python
+from pytest_npubench.extensions.vllm.process import vllm_python
 from pytest_npubench.stats.margin_test import interval
 
 Pair = tuple[Block, Block]

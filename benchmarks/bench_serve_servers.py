@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pytest_npubench.engines.model_directory import write_model_directory
 from pytest_npubench.engines.shapes import DecoderShape
-from pytest_npubench.engines.vllm.model_directory import write_model_directory
 
 ROOT = Path(__file__).parent.parent
 MODEL = "bench"

@@ -1,6 +1,6 @@
 """AWS Inferentia and Trainium: a device is a NeuronCore, the chips are found by `neuron-ls`.
 
-What runs on them opens them itself (extensions/adapters/nxd, engines/vllm). The driver names chips and instance under
+What runs on them opens them itself (adapters/nxd, vllm of extensions/). The driver names chips and instance under
 /sys/devices/virtual/neuron_device (AWS Neuron documentation, Neuron Sysfs User Guide).
 """
 

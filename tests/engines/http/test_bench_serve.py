@@ -17,7 +17,7 @@ import pytest
 
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.shapes import decoder_shape
-from pytest_npubench.engines.vllm.process import PYTHON_VARIABLE, vllm_python
+from pytest_npubench.extensions.vllm.process import PYTHON_VARIABLE, vllm_python
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 SHAPE = decoder_shape("small-dense")  # its steps take longer than a server needs to pass a token on

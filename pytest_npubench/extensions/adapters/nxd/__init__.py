@@ -6,7 +6,7 @@
     engine        engines.protocol.Engine on it
 
 It was written against the public interface and tested on a stand-in: see docs/adapters.md for what has run. vLLM on
-Neuron is engines/vllm's: engines/vllm/buckets.py reads the same sets out of `override_neuron_config`.
+Neuron is extensions/vllm's: extensions/vllm/buckets.py reads the same sets out of `override_neuron_config`.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.core.buckets import BucketKeys
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.hf_config import TORCH_DTYPE
+from pytest_npubench.engines.model_directory import write_model_directory
 from pytest_npubench.engines.protocol import Engine
-from pytest_npubench.engines.vllm.model_directory import write_model_directory
 from pytest_npubench.extensions.adapters.nxd.buckets import FirstFit
 from pytest_npubench.extensions.adapters.nxd.engine import NxdEngine
 from pytest_npubench.extensions.adapters.nxd.opening import class_path, open_model

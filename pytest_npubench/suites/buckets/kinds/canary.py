@@ -3,7 +3,7 @@
 One case for each kernel (engines.canary_kernels). They are measured in the same shuffled rounds as everything else of
 the campaign, so they saw the same device at the same time. There is no limit on a time: a canary passes once measured,
 and is compared with other sessions. No prediction rests on it. On vLLM they run in its process, in torch
-(engines/vllm/canaries.py).
+(extensions/vllm/canaries.py).
 """
 
 from __future__ import annotations

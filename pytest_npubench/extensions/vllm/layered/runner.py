@@ -1,0 +1,112 @@
+"""vLLM's V1 model runner, with iterations that take some rows through one layer group only.
+
+Two methods differ. `_prepare_inputs` marks the rows that have layers before them yet, so that the token sampled for
+them is thrown away, as vLLM does with chunks of a prompt. `_model_forward` runs the stage; the layers outside its group
+see attention metadata and KV slots of the other rows alone.
+
+This is the runner for CUDA; cpu.py has the one for CPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vllm.forward_context import get_forward_context
+from vllm.model_executor.models.utils import extract_layer_index
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+from pytest_npubench.extensions.vllm.layered.flight import FlightStage
+from pytest_npubench.extensions.vllm.layered.refusals import check_attention, supported_decoder
+from pytest_npubench.extensions.vllm.layered.rest_attention import rest_attention
+from pytest_npubench.extensions.vllm.layered.rows import Rows, split_rows
+from pytest_npubench.extensions.vllm.layered.stage_pass import StageStates, run_stage
+
+
+@dataclass(slots=True, kw_only=True)
+class StageCounts:
+    """num_token_layers: (prompt token, layer) pairs that ran; without preemption, prompt tokens x layers in all."""
+
+    num_stages: int = 0
+    num_whole_stages: int = 0
+    num_token_layers: int = 0
+
+
+class LayeredModelRunner(GPUModelRunner):  # type: ignore[misc] # vLLM is absent where types are checked
+    """Runs the plans of LayeredScheduler. Raises ConfigError for a model or an attention backend it does not know."""
+
+    def __init__(self, vllm_config: Any, device: Any) -> None:
+        super().__init__(vllm_config, device)
+        self._states = StageStates()
+        self._stage: FlightStage | None = None
+        self._rows: Rows | None = None
+        self._decoder: Any = None
+        self._counts = StageCounts()
+
+    def load_model(self, *args: Any, **kwargs: Any) -> None:
+        super().load_model(*args, **kwargs)
+        self._decoder = supported_decoder(self.get_model())
+
+    def initialize_metadata_builders(self, *args: Any, **kwargs: Any) -> None:
+        super().initialize_metadata_builders(*args, **kwargs)
+        check_attention(self.attn_groups)
+
+    def layered_counts(self) -> dict[str, int]:
+        """Stages so far, and the bytes of hidden states held now and at most."""
+        held = {"hidden_bytes": self._states.num_bytes, "peak_hidden_bytes": self._states.peak_bytes}
+        return {**asdict(self._counts), **held}
+
+    def _update_states(self, scheduler_output: Any) -> Any:
+        """Whoever has ended, was aborted or preempted has no hidden states any more, also where no forward follows."""
+        self._stage = getattr(scheduler_output, "stage", None)
+        self._states.drop_all_but(() if self._stage is None else self._stage.requests)
+        return super()._update_states(scheduler_output)
+
+    def _prepare_inputs(self, scheduler_output: Any, num_scheduled_tokens: Any) -> Any:
+        prepared = super()._prepare_inputs(scheduler_output, num_scheduled_tokens)
+        if self._stage is not None:
+            self._rows = split_rows(self.input_batch.req_ids, num_scheduled_tokens, self._stage.requests)
+            self._count(self._stage, self._rows)
+            if not self._stage.is_last:
+                self._discard_tokens_of(self._stage.requests)
+        return prepared
+
+    def _discard_tokens_of(self, requests: tuple[str, ...]) -> None:
+        for request in requests:
+            self.discard_request_mask.np[self.input_batch.req_id_to_index[request]] = True
+        self.discard_request_mask.copy_to_gpu(self.input_batch.num_reqs)
+
+    def _count(self, stage: FlightStage, rows: Rows) -> None:
+        self._counts.num_stages += 1
+        self._counts.num_whole_stages += stage.is_whole
+        self._counts.num_token_layers += rows.num_staged_tokens * stage.group.num_layers
+
+    def _model_forward(
+        self,
+        input_ids: Any = None,
+        positions: Any = None,
+        intermediate_tensors: Any = None,
+        inputs_embeds: Any = None,
+        **model_kwargs: Any,
+    ) -> Any:
+        stage, rows = self._stage, self._rows
+        if stage is None or stage.is_whole:
+            return super()._model_forward(input_ids, positions, intermediate_tensors, inputs_embeds, **model_kwargs)
+        assert rows is not None, "_prepare_inputs comes first"
+        assert inputs_embeds is None, "a model of text alone has token ids"
+        self._narrow_attention(stage, rows)
+        return run_stage(
+            self._decoder, stage, rows, input_ids[: rows.num_tokens], positions[: rows.num_tokens], self._states
+        )
+
+    def _narrow_attention(self, stage: FlightStage, rows: Rows) -> None:
+        """Layers outside the group attend with the rest rows; the forward context is this iteration's own."""
+        context = get_forward_context()
+        context.is_padding = None  # eager: there are no padding rows, and the mask is as long as the batch
+        context.all_moe_layers = None  # layers may be left out, so each must go by its own name
+        if not len(rows.rest_tokens):
+            return  # nobody runs outside the group
+        metadata, slots = rest_attention(self, rows, context.slot_mapping)
+        for name in metadata:
+            if not stage.group.first <= extract_layer_index(name) < stage.group.stop:
+                context.attn_metadata[name], context.slot_mapping[name] = metadata[name], slots[name]

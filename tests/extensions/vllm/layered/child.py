@@ -1,0 +1,139 @@
+"""Run by test_vllm.py with an interpreter that has vLLM: serves every scenario, one engine after another, as JSON.
+
+Beside the runs it tells what vLLM says to configurations that layered prefill refuses, and how it reads our flags.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from pytest_npubench.extensions.vllm.engine import VllmEngine
+from pytest_npubench.extensions.vllm.layered.settings import LayeredSettings, serve_flags
+from pytest_npubench.extensions.vllm.layered.settings import engine_arguments as layered_arguments
+from pytest_npubench.extensions.vllm.settings import EngineSettings, engine_arguments, environment
+from pytest_npubench.extensions.vllm.worker import ExpertCounter
+
+WRONG = {
+    "prefix caching": {"enable_prefix_caching": True},
+    "graphs": {"enforce_eager": False},
+    "a stock worker": {"worker_cls": "auto"},
+    "a stock scheduler": {"scheduler_cls": None},
+    "chunking": {"enable_chunked_prefill": True},
+}
+
+
+def main() -> None:
+    plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    answers = {run["name"]: serve(run, plan["models"]) for run in plan["runs"]}
+    base = engine_settings({"policy": "layered", "settings": []}, plan["models"])
+    answers["refusals"] = {name: refusal(base, changes) for name, changes in WRONG.items()}
+    answers["flags"] = parsed_flags(plan["models"]["moe"])
+    Path(sys.argv[2]).write_text(json.dumps(answers), encoding="utf-8")
+
+
+def engine_settings(run: dict[str, Any], models: dict[str, str]) -> EngineSettings:
+    return EngineSettings(
+        model=Path(models[run.get("model", "moe")]),
+        policy=run["policy"],
+        policy_settings=tuple(map(tuple, run["settings"])),
+        kv_capacity_tokens=run.get("capacity", 2048),
+        max_model_tokens=288,
+        max_batch_size=8,
+    )
+
+
+def serve(run: dict[str, Any], models: dict[str, str]) -> dict[str, Any]:
+    engine = VllmEngine(engine_settings(run, models))
+    inner, scheduler = engine._engine, engine._scheduler
+    counter = ExpertCounter(engine)
+    layered = run["policy"] != "chunked"
+    if layered:
+        inner.collective_rpc("count_experts")
+    waiting, step = list(run["requests"]), 0
+    tokens: dict[int, list[int]] = {one["id"]: [] for one in waiting}
+    preemptions: dict[str, int] = {}
+    scores: dict[int, Any] = {}
+    activations = 0
+    while waiting or engine.has_unfinished:
+        while waiting and waiting[0]["at_step"] <= step:
+            add(inner, waiting.pop(0))
+        if str(step) in run["aborts"]:
+            inner.abort_request([str(run["aborts"][str(step)])])
+        for output in inner.step():
+            tokens[int(output.request_id)] += output.outputs[0].token_ids
+            if output.prompt_logprobs:
+                scores[int(output.request_id)] = prompt_scores(output.prompt_logprobs)
+        activations += counter.take_sum()
+        preemptions.update({name: one.num_preemptions for name, one in scheduler.requests.items()})
+        step += 1
+    inner.step()  # who ended last is taken off the worker in the step after
+    answer = {
+        "tokens": tokens,
+        "scores": scores,
+        "num_steps": step,
+        "expert_layers": counter.num_layers,
+        "activations": activations,
+        "preemptions": sum(preemptions.values()),
+        "left_in_flight": getattr(scheduler, "num_left_in_flight", None),
+        "activations_of_worker": inner.collective_rpc("expert_activations")[0] if layered else None,
+        "counts": inner.collective_rpc("layered_counts")[0] if layered else None,
+    }
+    close(inner)
+    return answer
+
+
+def close(inner: Any) -> None:
+    """Another engine follows in this process."""
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    inner.engine_core.shutdown()
+    cleanup_dist_env_and_memory()
+
+
+def add(inner: Any, request: dict[str, Any]) -> None:
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+    parameters = SamplingParams(
+        **{"temperature": 0.0, **request["sampling"]},
+        max_tokens=request["output_tokens"],
+        ignore_eos=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+    )
+    inner.add_request(str(request["id"]), {"prompt_token_ids": request["prompt"]}, parameters)
+
+
+def prompt_scores(prompt_logprobs: Any) -> list[float]:
+    """Of each prompt token but the first."""
+    return [max(entry.logprob for entry in position.values()) for position in prompt_logprobs if position]
+
+
+def refusal(base: EngineSettings, changes: dict[str, Any]) -> str:
+    os.environ.update(environment(base))
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    try:
+        LLMEngine.from_engine_args(EngineArgs(**{**engine_arguments(base), **changes}))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the test reads it
+        return f"{type(error).__name__}: {error}"
+    return "started"
+
+
+def parsed_flags(model: str) -> dict[str, Any]:
+    """What vLLM's own parser makes of our flags, beside what we meant."""
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    meant = layered_arguments(LayeredSettings(), max_model_len=4096, max_num_seqs=256)
+    parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
+    read = EngineArgs.from_cli_args(parser.parse_args(["--model", model, *serve_flags(meant)]))
+    return {"meant": meant, "read": {name: getattr(read, name) for name in meant}}
+
+
+if __name__ == "__main__":
+    main()
