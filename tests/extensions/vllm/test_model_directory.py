@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from engines.written_shapes import DENSE, MOE
+
 from pytest_npubench.engines.hf_config import config_of
 from pytest_npubench.engines.model_directory import write_model_directory
 from pytest_npubench.engines.random_tensors import RandomTensors
