@@ -1,4 +1,4 @@
-"""Write pytest_npubench/engines/virtual/moe_layers.toml anew from aiconfigurator-core's wheel, unpacked.
+"""Write pytest_npubench/extensions/planning/virtual/moe_layers.toml anew from aiconfigurator-core's wheel, unpacked.
 
 python benchmarks/moe_layers.py FOLDER   FOLDER holds aiconfigurator_core/; wants pyarrow
 """

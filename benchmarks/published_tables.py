@@ -12,12 +12,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pytest_npubench.cli.simulation import System, arriving, arriving_at, drawn_lengths, simulate
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.core.papers import published
+from pytest_npubench.engines.kv_capacity import default_kv_capacity_tokens
 from pytest_npubench.engines.shapes import decoder_shape
-from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
-from pytest_npubench.engines.virtual.router import sampled_router
+from pytest_npubench.extensions.planning.cli.simulation import System, arriving, arriving_at, drawn_lengths, simulate
+from pytest_npubench.extensions.planning.virtual.router import sampled_router
 from pytest_npubench.serving.arrivals import replay
 from pytest_npubench.serving.iteration import PrefillRow
 from pytest_npubench.serving.metrics import summarize

@@ -14,11 +14,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from pytest_npubench.cli.simulation import System, arriving, drawn_lengths, simulate
 from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.engines.kv_capacity import default_kv_capacity_tokens
 from pytest_npubench.engines.shapes import decoder_shape
-from pytest_npubench.engines.virtual.memory import default_kv_capacity_tokens
-from pytest_npubench.engines.virtual.router import sampled_router
+from pytest_npubench.extensions.planning.cli.simulation import System, arriving, drawn_lengths, simulate
+from pytest_npubench.extensions.planning.virtual.router import sampled_router
 from pytest_npubench.serving.metrics import summarize
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.workloads import workload

@@ -153,7 +153,9 @@ def fixture_page() -> str:
 
 def _entry_point_groups() -> Iterator[str]:
     for path in PACKAGE.rglob("*.py"):
-        yield from re.findall(r"""GROUP = .*?["'](pytest_npubench\.\w+)["']""", path.read_text(encoding="utf-8"))
+        yield from re.findall(
+            r"""(?:GROUP|KINDS) = .*?["'](pytest_npubench\.\w+)["']""", path.read_text(encoding="utf-8")
+        )
 
 
 # -- metrics
@@ -179,7 +181,9 @@ def metric_page() -> str:
         folder = Path(inspect.getfile(type(suite))).with_name("kinds")
         parts.append(f"## Suite {suite.name}\n")
         for kind in suite.kinds:
-            source = (folder / f"{kind}.py").read_text(encoding="utf-8")
+            path = folder / f"{kind}.py"
+            path = path if path.is_file() else Path(inspect.getfile(type(suite.kind(kind))))
+            source = path.read_text(encoding="utf-8")
             parts.append(f"### {suite.name}: {kind}\n\n{prose(ast.get_docstring(ast.parse(source)))}\n")
             if rows := list(_metrics_of(source)):
                 parts.append(table(("metric", "unit", "better", "gate"), rows))

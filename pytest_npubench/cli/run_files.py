@@ -1,15 +1,15 @@
-"""Files of a run: its requests, in the form in which runs are read, its iterations, its picture."""
+"""Files of a run: its requests, in the form in which runs are read, and its iterations."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pytest_npubench.errors import ConfigError, StoreError
+from pytest_npubench.errors import StoreError
 
 if TYPE_CHECKING:
     from pytest_npubench.serving.log import IterationLog
@@ -46,26 +46,6 @@ def timeline_text(log: IterationLog) -> str:
     rows.writerow(columns)
     rows.writerows(zip(*columns.values(), strict=True))
     return text.getvalue()
-
-
-def picture_text(
-    answer: Mapping[str, Any], served: Mapping[str, Sequence[RequestRecord]], facts: Sequence[tuple[str, str]]
-) -> str:
-    """A page. Raises ConfigError without the report extra."""
-    try:
-        from pytest_npubench.reports.simulation_page import simulation_page
-    except ImportError as error:
-        raise ConfigError(f"{error.name} is not installed: pip install pytest-npubench[report]") from error
-    return simulation_page(answer, served, facts)
-
-
-def search_picture_text(rows: Sequence[Mapping[str, Any]], num_settings: int) -> str:
-    """A page. Raises ConfigError without the report extra."""
-    try:
-        from pytest_npubench.reports.search_page import search_page
-    except ImportError as error:
-        raise ConfigError(f"{error.name} is not installed: pip install pytest-npubench[report]") from error
-    return search_page(rows, num_settings)
 
 
 def write(path: Path, text: str) -> None:

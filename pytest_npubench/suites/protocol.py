@@ -9,13 +9,15 @@ Methods import what they need when they are called, so that of a run's suites on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pytest_npubench.core.entry_points import Entry, entries, extensions
 from pytest_npubench.engines import REFERENCE
 from pytest_npubench.errors import BrokenEntryError
 
@@ -31,11 +33,14 @@ if TYPE_CHECKING:
     from pytest_npubench.core.record_reader import TomlTable
     from pytest_npubench.engines.descriptor import EngineDescriptor
     from pytest_npubench.reports.lanes import Lane
-    from pytest_npubench.reports.page import Chart, Parts, Rounds
+    from pytest_npubench.reports.page import Chart, Parts, Rounds, Table
     from pytest_npubench.store.baselines import Baselines
     from pytest_npubench.store.fingerprint import FingerprintKey
     from pytest_npubench.verdict.case_record import CaseRecord, Cases
     from pytest_npubench.verdict.result import Judgement
+
+KIND, KINDS = "kind", "pytest_npubench.kinds"
+"""The group in which a kind is added to a suite that is another's, by an entry point SUITE.KIND."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,18 @@ class Site:
 
     folder: Path
     frozen: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ShownKind:
+    """A kind that shows its own cases in its suite's section: one that the suite's folder does not hold may be one."""
+
+    def lines(self, cases: Cases) -> Sequence[str]:
+        """What the end of a run says of the kind's cases."""
+        return ()
+
+    def tables(self, cases: Cases) -> Sequence[Table | None]:
+        """What a report shows of them."""
+        return ()
 
 
 class Suite:
@@ -87,7 +104,8 @@ class Suite:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The names of its kinds: the files of its folder `kinds`. Raises BrokenEntryError where there is none."""
+        """The names of its kinds: the files of its folder `kinds`, and what others add to it. Raises BrokenEntryError
+        where there is no such folder."""
         package = f"{type(self).__module__}.kinds"
         try:
             folder = find_spec(package)
@@ -95,11 +113,17 @@ class Suite:
             folder = None
         if folder is None:
             raise BrokenEntryError(f"suite {self.name!r} has no kinds: want a package {package}")
-        return tuple(sorted(info.name for info in iter_modules(folder.submodule_search_locations)))
+        own = {info.name for info in iter_modules(folder.submodule_search_locations)}
+        return tuple(sorted({*own, *_added(self.name)}))
 
     def kind(self, name: str) -> CaseKind[Any]:
         """The kind of that name. Raises BrokenEntryError for a file that cannot be imported, or that does not hold its
         own kind."""
+        if name in (added := _added(self.name)):
+            loaded: CaseKind[Any] = added[name].load(
+                lambda thing: (thing.suite, thing.name) == (self.name, name), f"kind {name!r} of the suite {self.name}"
+            )
+            return loaded
         module = f"{type(self).__module__}.kinds.{name}"
         try:
             kind: CaseKind[Any] | None = getattr(import_module(module), "KIND", None)
@@ -108,6 +132,13 @@ class Suite:
         if kind is None or kind.name != name:
             raise BrokenEntryError(f"{module} does not define KIND of name {name!r}")
         return kind
+
+    def shown_kinds(self) -> Iterator[ShownKind]:
+        """The kinds that show their own cases in its section."""
+        for name in _added(self.name):
+            with suppress(BrokenEntryError):
+                if isinstance(kind := self.kind(name), ShownKind):
+                    yield kind
 
     def kind_for(self, plan: CampaignPlan, kind: CaseKind[Any]) -> CaseKind[Any]:
         """The kind that stands in `kind`'s place under a plan: `kind` itself, unless the suite knows better."""
@@ -189,3 +220,10 @@ class Suite:
     def heading(self, record: CaseRecord[Any]) -> str:
         """What the title of a campaign's section says behind the hardware."""
         return f"{record.model}, {self.name}"
+
+
+def _added(suite: str) -> Mapping[str, Entry]:
+    """By name, the kinds that extensions and other distributions add to a suite."""
+    entered = {**entries(KIND, KINDS, extensions(KIND, KINDS)), **extensions(KIND, KINDS)}
+    named = ((name.partition("."), entry) for name, entry in entered.items())
+    return {kind: entry for (owner, _, kind), entry in named if owner == suite}

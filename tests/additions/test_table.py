@@ -13,12 +13,13 @@ from pytest_npubench.cli import command
 from pytest_npubench.core import families
 from pytest_npubench.plugin import newhooks
 from pytest_npubench.serving import schedulers
+from pytest_npubench.suites.protocol import KINDS
 
 from .third_party import ROOT, fake_project
 
 HEADING = "## Adding one thing is adding one file"
 WAYS_IN = [name for name in vars(newhooks) if name.startswith("pytest_npubench_")]
-GROUPS = [module.GROUP for module in (command, families, predictors, schedulers, suites)]
+GROUPS = [*(module.GROUP for module in (command, families, predictors, schedulers, suites)), KINDS]
 
 
 def rows() -> list[list[str]]:

@@ -12,10 +12,16 @@ from pathlib import Path
 import pytest
 
 from pytest_npubench import suites
+from pytest_npubench.core import entry_points
+from pytest_npubench.suites.protocol import KINDS
 
 from .third_party import ROOT, copy_of_the_package, distribution, fake_project, npubench, with_path
 
-OF_EXTENSIONS = tuple(name for name in suites.names() if ".extensions." in type(suites.suite(name)).__module__)
+OF_EXTENSIONS = (
+    *(name for name in suites.names() if ".extensions." in type(suites.suite(name)).__module__),
+    *(f"test_{name.partition('.')[2]}.py" for name in entry_points.extensions("kind", KINDS)),
+)
+"""Folders and files of suites/ whose suites and kinds the core does without."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +46,7 @@ def collected(root: Path) -> list[str]:
 
 def test_all_other_cases_are_collected(core: Path) -> None:
     assert OF_EXTENSIONS
-    others = [node for node in collected(ROOT) if node.split("/")[1] not in OF_EXTENSIONS]
+    others = [node for node in collected(ROOT) if not {*node.partition("::")[0].split("/")} & {*OF_EXTENSIONS}]
     assert len(others) > 700
     assert collected(core) == others
 
@@ -57,6 +63,7 @@ def test_what_names_an_extension_is_no_error(core: Path, tmp_path: Path) -> None
     project = fake_project(tmp_path)
     checked = npubench(project, "hardware", "--check", str(core / "hardware" / "cpu.toml"), path=core)
     assert "no fault found" in checked.stdout, checked.stderr
-    assert npubench(project, "partition", "--help", path=core).returncode == 2
+    for command in ("partition", "simulate"):
+        assert npubench(project, command, "--help", path=core).returncode == 2
     refused = project.run("--npubench-engine=maxtext", "--collect-only", env=with_path(core))
     assert "want reference or aihub" in "\n".join(refused.errlines)

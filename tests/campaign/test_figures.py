@@ -17,7 +17,7 @@ WHY = {
     "partition/kinds/solver.py": ["speedup"],  # the decided split's time and its regret are judged
     "scheduling/kinds/attainment.py": ["capacity_ratio"],  # both capacities are judged
     "scheduling/kinds/identical_tokens.py": ["{policy}_requests_with_other_tokens"],  # a limit in fp32, shown below
-    "scheduling/kinds/simulated_coverage.py": ["{name}_covered_fraction"],  # the case's own limit counts the misses
+    "planning/kinds/simulated_coverage.py": ["{name}_covered_fraction"],  # the case's own limit counts the misses
 }
 FIGURE = re.compile(r'Metric\(\s*name=f?"?([^",]+)"?,[^#]*?gate="none"')
 
@@ -25,7 +25,7 @@ FIGURE = re.compile(r'Metric\(\s*name=f?"?([^",]+)"?,[^#]*?gate="none"')
 def test_metrics_without_a_gate_are_these():
     package = Path(pytest_npubench.__file__).parent
     found = {}
-    for path in sorted(package.glob("**/suites/*/kinds/*.py")):
+    for path in sorted(package.rglob("kinds/*.py")):
         calls = re.split(r"(?=\bMetric\()", path.read_text(encoding="utf-8"))
         if names := [match[1] for call in calls if (match := FIGURE.match(call))]:
             found["/".join(path.parts[-3:])] = names

@@ -11,7 +11,7 @@ import random
 import fake_device
 
 from pytest_npubench.core.hardware import default_directory
-from pytest_npubench.engines.virtual.executor import VirtualExecutor
+from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
 from pytest_npubench.plugin import selection
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.suites.hardware_files import load_all

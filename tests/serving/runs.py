@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from pytest_npubench.extensions.planning.virtual_pair import VirtualPair
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.disaggregated import serve_disaggregated
 from pytest_npubench.serving.load import Load, OpenLoad
@@ -15,7 +16,6 @@ from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers import make_scheduler
-from pytest_npubench.serving.virtual_pair import VirtualPair
 
 from .fake_executor import FakeExecutor
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from pytest_npubench.errors import ConfigError, DeviceError, DeviceUnavailableError, MeasurementError, UnitLostError
+from pytest_npubench.extensions.planning.virtual_pair import VirtualPair
 from pytest_npubench.serving.disaggregated import serve_disaggregated
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.schedulers import make_scheduler
 from pytest_npubench.serving.two_devices import ServingSide
 from pytest_npubench.serving.two_processes import ProcessPair
-from pytest_npubench.serving.virtual_pair import VirtualPair
 
 from .fake_executor import FakeExecutor, greedy
 from .runs import BLOCK, requests, run

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_npubench.engines.shapes import decoder_shape
-from pytest_npubench.engines.virtual.calibrated import CalibratedCost
-from pytest_npubench.engines.virtual.executor import VirtualExecutor
+from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
+from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve

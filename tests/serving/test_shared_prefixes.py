@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_npubench.engines.shapes import decoder_shape
-from pytest_npubench.engines.virtual.calibrated import CalibratedCost
-from pytest_npubench.engines.virtual.executor import VirtualExecutor
 from pytest_npubench.errors import ConfigError, WorkloadError
+from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
+from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
+from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.kv_blocks import BlockNames, FullBlock, SharedBlocks
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
-from pytest_npubench.serving.replicas import Replica, serve_replicas
 from pytest_npubench.serving.request import PromptContent, ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers import make_scheduler

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
+from pytest_npubench.extensions.planning.virtual_pair import VirtualPair
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.disaggregated import serve_disaggregated
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.serving.metrics.slo import slo_attainment
-from pytest_npubench.serving.replicas import Replica, serve_replicas
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers.disaggregated import DisaggregatedScheduler
 from pytest_npubench.serving.slo_watch import SloWatch
-from pytest_npubench.serving.virtual_pair import VirtualPair
 
 from .runs import loads
 from .test_replicas import DENSE, KV_BLOCKS, SECOND, UNEVEN, device, policy

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from pytest_npubench.engines.shapes import decoder_shape
-from pytest_npubench.engines.virtual.calibrated import CalibratedCost
-from pytest_npubench.engines.virtual.executor import VirtualExecutor
+from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
+from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
+from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
 from pytest_npubench.serving.arrivals import load_of, poisson
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
-from pytest_npubench.serving.replicas import Replica, serve_replicas
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers import make_scheduler

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
-from pytest_npubench.engines.virtual.calibrated import CalibratedCost
-from pytest_npubench.engines.virtual.cost import cost_model
-from pytest_npubench.engines.virtual.executor import VirtualExecutor
-from pytest_npubench.engines.virtual.step_cost import StepCost, StepWork
+from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
+from pytest_npubench.extensions.planning.virtual.cost import cost_model
+from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
+from pytest_npubench.extensions.planning.virtual.step_cost import StepCost, StepWork
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve

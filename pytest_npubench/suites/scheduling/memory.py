@@ -10,8 +10,8 @@ from typing import Any
 from pytest_npubench.campaign.memory import MemoryNeed, MemoryRoom
 from pytest_npubench.campaign.protocol import CaseKind
 from pytest_npubench.core.case import Case
+from pytest_npubench.engines.kv_capacity import dtype_bytes
 from pytest_npubench.engines.shapes import DecoderShape
-from pytest_npubench.engines.virtual.memory import dtype_bytes
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 
 SCORE_BYTES = 4

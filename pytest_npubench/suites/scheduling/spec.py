@@ -32,6 +32,9 @@ from pytest_npubench.core.record_reader import (
 )
 from pytest_npubench.suites.scheduling import SUITE
 
+KINDS = tuple(sorted({*SUITE.kinds, "simulated_coverage", "step_cost"}))
+"""What a file may name: the kinds that there are, and those of an extension that is not installed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSpec:
@@ -62,7 +65,7 @@ class ServingSize(RunLength):
     serves one block under every policy."""
 
     models: Texts = ()
-    experiments: Annotated[Texts, within(SUITE.kinds)] = SUITE.kinds
+    experiments: Annotated[Texts, within(KINDS)] = SUITE.kinds
     policies: Texts
     num_requests: Annotated[int, at_least(2)]
 

@@ -16,7 +16,7 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.campaign.served_work import block_work, prefilled
 from pytest_npubench.core.bounds import Bound, bound, peaks_of, too_fast
-from pytest_npubench.engines.virtual.memory import dtype_bytes
+from pytest_npubench.engines.kv_capacity import dtype_bytes
 from pytest_npubench.errors import MeasurementError, NpubenchError
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import (

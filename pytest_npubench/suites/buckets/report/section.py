@@ -15,11 +15,11 @@ from pytest_npubench.reports.drift import drift_chart
 from pytest_npubench.reports.page import Parts, Rounds
 from pytest_npubench.reports.reported import LENS
 from pytest_npubench.reports.reported_figures import figures_table
+from pytest_npubench.suites.buckets import SUITE
 from pytest_npubench.suites.buckets.kinds.band_coverage import CoverageDetail
 from pytest_npubench.suites.buckets.kinds.batch_search import SearchDetail
 from pytest_npubench.suites.buckets.kinds.fusion import FusionDetail
 from pytest_npubench.suites.buckets.kinds.mean_error import MeanErrorDetail
-from pytest_npubench.suites.buckets.kinds.online import OnlineDetail
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail
 from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
@@ -27,7 +27,6 @@ from pytest_npubench.suites.buckets.plan import SEARCHES
 from pytest_npubench.suites.buckets.points import seconds_in
 from pytest_npubench.suites.buckets.report.continuous_lines import continuous_lines
 from pytest_npubench.suites.buckets.report.fusion import fusion_table
-from pytest_npubench.suites.buckets.report.online import online_lines
 from pytest_npubench.suites.buckets.report.prediction import (
     coverage_lines,
     error_lines,
@@ -77,7 +76,7 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
         *(f"{line}." for line in continuous_lines(cases)),
         *_mean_errors(cases.of("mean_error", MeanErrorDetail)),
         *(f"{line}." for line in coverage_lines(cases.of("band_coverage", CoverageDetail))),
-        *(f"{line}." for line in online_lines(cases.of("online", OnlineDetail))),
+        *(f"{line}." for line in _of_shown_kinds(cases)),
         *(f"{line}." for line in _searches(cases)),
     ]
     searched = search_table([case for kind in SEARCHES for case in cases.of(kind, SearchDetail)])
@@ -107,7 +106,7 @@ def lines(cases: Cases) -> list[str]:
     return [
         *error_lines(judged(found)),
         *mean_error_lines(cases.of("mean_error", MeanErrorDetail)),
-        *online_lines(cases.of("online", OnlineDetail)),
+        *_of_shown_kinds(cases),
         *coverage_lines(cases.of("band_coverage", CoverageDetail)),
         *_searches(cases),
         *cost_lines(cases.of("profile", ProfileDetail)),
@@ -124,6 +123,10 @@ def _section_of_engine(cases: Cases) -> Any:
             if name is not None and (section := engine(name).section("buckets")) is not None:
                 return section
     return None
+
+
+def _of_shown_kinds(cases: Cases) -> list[str]:
+    return [line for kind in SUITE.shown_kinds() for line in kind.lines(cases)]
 
 
 def _searches(cases: Cases) -> list[str]:

@@ -17,6 +17,7 @@ from pytest_npubench.reports.build import of_each, of_kind
 from pytest_npubench.reports.campaign_sections import sentences
 from pytest_npubench.reports.drift import drift_chart
 from pytest_npubench.reports.page import Parts, Rounds
+from pytest_npubench.suites.scheduling import SUITE
 from pytest_npubench.suites.scheduling.kinds.attainment import AttainmentDetail
 from pytest_npubench.suites.scheduling.kinds.burstiness import BurstinessDetail
 from pytest_npubench.suites.scheduling.kinds.chunk_rate import ChunkRateDetail
@@ -30,8 +31,6 @@ from pytest_npubench.suites.scheduling.kinds.group_sweep import GroupSweepDetail
 from pytest_npubench.suites.scheduling.kinds.identical_tokens import IdenticalTokensDetail
 from pytest_npubench.suites.scheduling.kinds.policy import PolicyDetail
 from pytest_npubench.suites.scheduling.kinds.relaxed_slo import RelaxedSloDetail
-from pytest_npubench.suites.scheduling.kinds.simulated_coverage import SimulatedCoverageDetail
-from pytest_npubench.suites.scheduling.kinds.step_cost import StepCostDetail
 from pytest_npubench.suites.scheduling.kinds.timeline import TimelineDetail
 from pytest_npubench.suites.scheduling.points import figures_in
 from pytest_npubench.suites.scheduling.report.attainment import attainment_chart, capacity_table
@@ -48,8 +47,6 @@ from pytest_npubench.suites.scheduling.report.group_sweep import group_chart
 from pytest_npubench.suites.scheduling.report.iterations import iterations_chart
 from pytest_npubench.suites.scheduling.report.policy import latency_table, policy_charts, policy_table, served_loads
 from pytest_npubench.suites.scheduling.report.relaxed_slo import relaxed_table
-from pytest_npubench.suites.scheduling.report.simulated_coverage import bands_table
-from pytest_npubench.suites.scheduling.report.step_cost import probes_table
 from pytest_npubench.suites.scheduling.report.timeline import timeline_chart
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
@@ -90,8 +87,7 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
         *of_each(loads_table, cases.of("expert_loads", ExpertLoadsDetail)),
         *of_each(relaxed_table, cases.of("relaxed_slo", RelaxedSloDetail)),
         *of_each(burst_table, cases.of("burstiness", BurstinessDetail)),
-        *of_each(probes_table, cases.of("step_cost", StepCostDetail)),
-        *of_each(bands_table, cases.of("simulated_coverage", SimulatedCoverageDetail)),
+        *(table for kind in SUITE.shown_kinds() for table in kind.tables(cases)),
     )
     own_settings = dict.fromkeys(case.detail.vllm for case in policies if case.detail.vllm)
     remarks = [*lines(cases), *(f"Settings of vLLM, {settings}" for settings in own_settings)]

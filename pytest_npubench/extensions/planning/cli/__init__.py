@@ -1,0 +1,1 @@
+"""`npubench simulate`, `search` and `calibrate`."""

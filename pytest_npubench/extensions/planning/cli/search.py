@@ -1,0 +1,288 @@
+"""`npubench search`: the cheapest setting that keeps an SLO, among all combinations of what the options name.
+
+What a setting carries is the highest of the rates up to which, from the lowest on, it attains on the same load; what it
+costs are its devices' prices over that. Only what may be among the best is simulated (best_settings.py). Outcomes go to
+a file as they come: a search that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_npubench.cli.arguments import (
+    add_command,
+    columns,
+    device_count,
+    number,
+    percent,
+    print_document,
+    print_error,
+    process_count,
+    rate,
+    request_count,
+    say,
+    seed,
+    time_limit,
+    token_count,
+    whole_number,
+)
+from pytest_npubench.errors import ConfigError, NpubenchError
+from pytest_npubench.extensions.planning.cli.search_subjects import add_subjects
+
+if TYPE_CHECKING:
+    from pytest_npubench.cli.arguments import Commands
+    from pytest_npubench.extensions.planning.cli.best_settings import Contender, Simulations
+    from pytest_npubench.extensions.planning.cli.searched_settings import Goal, Outcome
+
+EXAMPLE = (
+    "npubench search --hardware nvidia-h100 nvidia-a100 --model qwen3-30b-a3b --workload layered-sharegpt --rate 1 2 4 "
+    "--policy chunked layered --tensor-parallel 1 2 --chunk-size 512 2048 --slo-ttft 5s --slo-tbt 125ms"
+)
+MOST_SETTINGS = 100_000
+PROGRESS_EVERY = 25
+setting_count = whole_number(MOST_SETTINGS)
+group_count = whole_number(1024)
+
+
+def add_parser(commands: Commands, about: str) -> None:
+    parser = add_command(commands, "search", about, EXAMPLE)
+    several: dict[str, Any] = {"nargs": "+", "action": "extend"}
+    parser.add_argument("--hardware", metavar="FILE", required=True, help="hardware or cost files", **several)
+    parser.add_argument("--model", metavar="SHAPE", required=True, help="as of npubench simulate")
+    parser.add_argument("--workload", metavar="NAME_OR_PATH", required=True, help="where the lengths come from")
+    parser.add_argument("--requests", metavar="K", type=request_count, default=1000, help="of each run (default 1000)")
+    parser.add_argument("--rate", metavar="R", type=rate, required=True, help="requests per second", **several)
+    parser.add_argument("--policy", metavar="P", required=True, help="one or more policies", **several)
+    parser.add_argument("--tensor-parallel", metavar="N", type=device_count, help="default 1", **several)
+    parser.add_argument("--data-parallel", metavar="N", type=device_count, help="default 1", **several)
+    parser.add_argument("--expert-parallel", action="store_true", help="replicas share their experts")
+    parser.add_argument("--chunk-size", metavar="TOKENS", type=token_count, help="of chunked and hybrid", **several)
+    parser.add_argument("--layer-groups", metavar="N", type=group_count, help="of layered and hybrid", **several)
+    parser.add_argument("--tokens-per-iteration", metavar="TOKENS", type=token_count, help="likewise", **several)
+    parser.add_argument("--max-batch", metavar="N", type=request_count, help="requests admitted", **several)
+    parser.add_argument("--slo-ttft", metavar="TIME", type=time_limit, required=True, help="such as 5s")
+    parser.add_argument("--slo-tbt", metavar="TIME", type=time_limit, required=True, help="such as 125ms")
+    parser.add_argument("--attainment", metavar="PERCENT", type=percent, default=0.9, help="default 90%%")
+    parser.add_argument(
+        "--price", metavar="FILE=PER_HOUR", type=_price, action="append", default=[], help="of a device (default 1)"
+    )
+    parser.add_argument(
+        "--objective",
+        choices=("cost", "devices", "goodput"),
+        default="cost",
+        help="the least cost of a request (default), the fewest devices, or the most requests in time a device",
+    )
+    parser.add_argument("--top", metavar="N", type=setting_count, default=10, help="of the best (default 10)")
+    parser.add_argument("--seed", type=seed, default=0, help="of lengths, arrivals and router (default 0)")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--processes", metavar="N", type=process_count, help="default: one a core")
+    where.add_argument("--ray", metavar="ADDRESS", help="on a Ray cluster, such as auto or 10.0.0.1:6379")
+    parser.add_argument(
+        "--results", metavar="PATH", type=Path, help="where results are kept, and read from (default: nowhere)"
+    )
+    parser.add_argument("--picture", metavar="PAGE.html", type=Path, help="price over rate, and who is best at what")
+    parser.add_argument("--json", action="store_true", help="print JSON, the best with what was tried")
+    parser.set_defaults(run=run)
+    add_subjects(parser)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """found: the best settings and, where they are not among them, the best at each price. nearest: where there are
+    none."""
+
+    contenders: Sequence[Contender]
+    found: Sequence[Contender]
+    nearest: tuple[Contender, Outcome] | None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Status 2 for what cannot be searched, 1 where no setting attains."""
+    try:
+        search = searched(arguments)
+        rows = [_row(one) for one in search.found]
+        if arguments.picture:
+            from pytest_npubench.cli.run_files import write
+            from pytest_npubench.extensions.planning.cli.run_pictures import search_picture_text
+
+            write(arguments.picture, search_picture_text(rows, len(search.contenders)))
+    except NpubenchError as error:
+        print_error(error)
+        return 2
+    if arguments.json:
+        print_document("search", num_settings=len(search.contenders), settings=rows)
+    else:
+        _show(rows, len(search.contenders), [one for one in search.contenders if one.why])
+    if not rows:
+        print_error(_closest(search, arguments.attainment))
+    return 0 if rows else 1
+
+
+def searched(arguments: argparse.Namespace) -> Search:
+    """Raises ConfigError, StoreError."""
+    from pytest_npubench.extensions.planning.cli.best_settings import (
+        OBJECTIVES,
+        Simulations,
+        best,
+        best_at_each_price,
+        closest,
+    )
+    from pytest_npubench.extensions.planning.cli.search_pools import processes, ray_cluster
+    from pytest_npubench.extensions.planning.cli.search_results import append
+    from pytest_npubench.extensions.planning.cli.searched_settings import Goal
+    from pytest_npubench.workloads import workload
+
+    workload(arguments.workload)
+    contenders = _contenders(arguments)
+    goal = Goal(
+        model=arguments.model,
+        workload=arguments.workload,
+        num_requests=arguments.requests,
+        slo_ttft_s=arguments.slo_ttft,
+        slo_tbt_s=arguments.slo_tbt,
+        attainment=arguments.attainment,
+        seed=arguments.seed,
+        expert_parallel=arguments.expert_parallel,
+    )
+    num_simulations = 0
+
+    def learnt(one: Contender, outcome: Outcome) -> None:
+        nonlocal num_simulations
+        num_simulations += 1
+        if arguments.results:
+            append(arguments.results, one.candidate.key(goal), outcome)
+        if num_simulations % PROGRESS_EVERY == 0:
+            tested = sum(bool(each.outcomes) for each in contenders)
+            print(
+                f"npubench: {num_simulations} simulations, of {tested} of {len(contenders)} settings",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    rank = OBJECTIVES[arguments.objective]
+    number = arguments.processes or os.cpu_count() or 1
+    with ray_cluster(arguments.ray) if arguments.ray else processes(number) as pool:
+        simulations = Simulations(pool, goal, learnt)
+        _outcomes_into(contenders, simulations, goal, arguments.results)
+        found = best(contenders, rank, arguments.top, simulations)
+        found += [one for one in best_at_each_price(contenders, simulations) if one not in found]
+        nearest = None if found else closest(contenders, min(arguments.rate), simulations)
+    return Search(contenders=contenders, found=found, nearest=nearest)
+
+
+def _contenders(arguments: argparse.Namespace) -> list[Contender]:
+    from pytest_npubench.extensions.planning.cli.best_settings import Contender
+    from pytest_npubench.extensions.planning.cli.searched_settings import candidates
+
+    found = list(
+        candidates(
+            hardware=arguments.hardware,
+            tensor_parallel=arguments.tensor_parallel or [1],
+            data_parallel=arguments.data_parallel or [1],
+            policies=arguments.policy,
+            settings={
+                name: values
+                for name, values in (
+                    ("chunk_size_tokens", arguments.chunk_size),
+                    ("num_layer_groups", arguments.layer_groups),
+                    ("tokens_per_iteration", arguments.tokens_per_iteration),
+                    ("max_batch_size", arguments.max_batch),
+                )
+                if values
+            },
+        )
+    )
+    if len(found) > MOST_SETTINGS:
+        raise ConfigError(f"{len(found)} settings; want at most {MOST_SETTINGS}")
+    prices = dict(arguments.price)
+    if unknown := sorted(prices.keys() - set(arguments.hardware)):
+        raise ConfigError(f"--price {unknown[0]}: none of --hardware is named so; there are {arguments.hardware}")
+    rates_per_s = tuple(sorted(set(arguments.rate)))
+    return [
+        Contender(one, prices.get(one.hardware, 1.0) * one.num_devices, rates_per_s) for one in dict.fromkeys(found)
+    ]
+
+
+def _outcomes_into(contenders: Sequence[Contender], simulations: Simulations, goal: Goal, results: Path | None) -> None:
+    """What the file says of them."""
+    from pytest_npubench.extensions.planning.cli.search_results import read
+
+    known = read(results)
+    found = 0
+    for one in contenders if known else ():
+        outcomes = [
+            outcome for outcome in known.get(one.candidate.key(goal), ()) if outcome.rate_per_s in one.rates_per_s
+        ]
+        for outcome in outcomes:
+            simulations.add(one, outcome)
+        found += len(outcomes)
+    if found:
+        print(f"npubench: {found} simulations are in {results}", file=sys.stderr)
+
+
+def _row(one: Contender) -> dict[str, Any]:
+    """Of a setting that is settled. cost: of 1,000 requests."""
+    carried = one.rate_per_s
+    assert carried is not None
+    tried = [one.outcomes[rate_per_s] for rate_per_s in one.tried_up_to(carried)]
+    return {
+        "name": one.candidate.name,
+        "devices": one.candidate.num_devices,
+        "price": one.price,
+        "cost": one.cost,
+        "rate_per_s": carried,
+        "tried": [
+            {
+                "rate_per_s": outcome.rate_per_s,
+                "attainment": outcome.attainment,
+                "ttft": outcome.ttft,
+                "tbt": outcome.tbt,
+            }
+            for outcome in tried
+        ],
+    }
+
+
+def _show(rows: Sequence[Mapping[str, Any]], num_settings: int, refused: Sequence[Contender]) -> None:
+    say(f"{num_settings} settings, the best {len(rows)} of those that attain; no device ran: virtual clock")
+    if rows:
+        shown = [
+            (
+                f"{row['cost']:.4g}",
+                f"{row['rate_per_s']:g}/s",
+                str(row["devices"]),
+                f"{row['tried'][-1]['attainment']:.1%}",
+                row["name"],
+            )
+            for row in rows
+        ]
+        print(columns([("cost of 1000", "carries", "devices", "attained", "setting"), *shown]))
+    for one in refused[:3]:
+        say(f"not served: {one.candidate.name}: {one.why}")
+
+
+def _closest(search: Search, wanted: float) -> str:
+    if search.nearest is None:
+        return f"none of {len(search.contenders)} settings can be served: {search.contenders[0].why}"
+    one, outcome = search.nearest
+    assert outcome.ttft is not None
+    assert outcome.tbt is not None
+    limit = "TTFT" if outcome.ttft < outcome.tbt else "TBT"
+    return (
+        f"no setting attains {wanted:.0%}; the closest is {one.candidate.name} with {outcome.attainment:.1%} at "
+        f"{outcome.rate_per_s:g} requests/s ({limit} is what it misses more: TTFT {outcome.ttft:.1%}, "
+        f"TBT {outcome.tbt:.1%})"
+    )
+
+
+def _price(text: str) -> tuple[str, float]:
+    name, equals, value = text.rpartition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text[:60]!r}: want FILE=PER_HOUR, such as nvidia-h100=2.5")
+    return name, number(value, "a price above 0", lambda price: price > 0)

@@ -1,0 +1,322 @@
+"""One simulated run: a model on devices of one hardware file, requests with arrival times, a policy. No device runs.
+
+The load is the same for every policy: lengths are one seeded sample of the workload, and the arrival times of one rate
+come from the same seed. Worked example: 100 requests of layered-arxiv at 1.3 requests/s, seed 0, arrive within 77 s or
+so; what rate they really came at is in the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_npubench.engines.no_collection import no_collection
+from pytest_npubench.errors import ConfigError, WorkloadError
+
+if TYPE_CHECKING:
+    from pytest_npubench.core.hardware import HardwareSpec
+    from pytest_npubench.core.measurement import Request
+    from pytest_npubench.engines.shapes import DecoderShape
+    from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
+    from pytest_npubench.extensions.planning.virtual.router import ExpertRouter
+    from pytest_npubench.extensions.planning.virtual.step_cost import StepCost
+    from pytest_npubench.serving.load import OpenLoad
+    from pytest_npubench.serving.request import PromptContent, ServingRequest
+    from pytest_npubench.serving.result import ServingResult
+    from pytest_npubench.serving.schedulers.protocol import Scheduler
+    from pytest_npubench.serving.settings import Setting
+    from pytest_npubench.serving.slo_watch import SloWatch
+    from pytest_npubench.workloads.measured_run import MeasuredRun
+    from pytest_npubench.workloads.sampling import LengthSample, Workload
+
+BLOCK_SIZE_TOKENS = 16
+# lengths and arrivals come from one bit generator: with one seed a long prompt would always follow a long gap
+ARRIVAL_SEEDS = 2**32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """What the requests are served by."""
+
+    shape: DecoderShape
+    spec: HardwareSpec | None
+    """None: `cost` says all that is asked of a device."""
+    tensor_parallel: int
+    dtype: str
+    kv_capacity_tokens: int
+    seed: int
+    is_capacity_guessed: bool = False
+    """It is what memory leaves beside the weights: no engine stated it."""
+    cost: StepCost | None = None
+    """Where it is not the peaks of the hardware file that say what an iteration takes."""
+    router: ExpertRouter | None = None
+    """Of the model itself, in the synthetic one's place, where no replicas share its experts."""
+    is_asynchronous: bool = False
+    is_stamped: bool = False
+    """The engine noted the arrivals itself, between two iterations."""
+    kv_dtype: str | None = None
+    data_parallel: int = 1
+    """Replicas, each on so many devices."""
+    is_expert_parallel: bool = False
+    """The replicas share their experts."""
+    keeps_blocks: bool = False
+    """What a preempted request left in the KV cache is found when it comes back, unless it was overwritten."""
+    prefix_hit_fraction: float = 0.0
+    """Of each prompt, found in the KV cache."""
+    moe_routing: str | None = None
+    """Whose measured MoE layers stand in the peaks' place (extensions/planning/virtual/moe_layers.py)."""
+    shares_prefixes: bool = False
+    """What prompts have in common, by their ids, is found there, unless it was overwritten."""
+    context_tokens: int | None = None
+    """Of the model; None: not stated."""
+
+    @property
+    def hardware(self) -> str:
+        from pytest_npubench.extensions.planning.virtual.cost_file import NO_HARDWARE
+
+        return self.spec.name if self.spec else NO_HARDWARE
+
+    @property
+    def guessed_tokens(self) -> int | None:
+        """The KV capacity, where no engine stated it."""
+        return self.kv_capacity_tokens if self.is_capacity_guessed else None
+
+    @property
+    def most_tokens(self) -> int:
+        """Of one request, prompt and answer together: what the model's context and the KV cache hold."""
+        return min(self.kv_capacity_tokens, self.context_tokens or self.kv_capacity_tokens)
+
+    @property
+    def num_sharing(self) -> int:
+        return self.data_parallel if self.is_expert_parallel else 1
+
+    def executor(self) -> VirtualExecutor:
+        from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
+
+        return VirtualExecutor(
+            self.shape,
+            self.spec,
+            tensor_parallel=self.tensor_parallel,
+            dtype=self.dtype,
+            kv_dtype=self.kv_dtype,
+            kv_capacity_tokens=self.kv_capacity_tokens,
+            block_size_tokens=BLOCK_SIZE_TOKENS,
+            seed=self.seed,
+            num_sharing=self.num_sharing,
+            cost=copy(self.cost) or self._measured_layers(),  # buckets remember the iteration before
+            router=self.router,
+        )
+
+    def _measured_layers(self) -> StepCost | None:
+        """Raises ConfigError where there are none of this model on these devices."""
+        if self.moe_routing is None:
+            return None
+        from pytest_npubench.extensions.planning.virtual.moe_layers import measured_moe_cost
+
+        if self.num_sharing > 1:
+            raise ConfigError("measured MoE layers are of experts that no replicas share; want no --expert-parallel")
+        assert self.spec is not None
+        return measured_moe_cost(
+            self.shape,
+            self.spec,
+            tensor_parallel=self.tensor_parallel,
+            dtype=self.dtype,
+            routing=self.moe_routing,
+            kv_dtype=self.kv_dtype,
+        )
+
+    def scheduler(self, policy: str, settings: Mapping[str, Setting]) -> Scheduler:
+        from pytest_npubench.serving.schedulers import make_scheduler
+
+        scheduler = make_scheduler(
+            policy,
+            num_layers=self.shape.num_layers,
+            kv_blocks=self.kv_blocks,
+            block_size_tokens=BLOCK_SIZE_TOKENS,
+            **settings,
+        )
+        scheduler.batch.keeps_preempted = self.keeps_blocks
+        scheduler.batch.prefix_hit_fraction = self.prefix_hit_fraction
+        if self.shares_prefixes:
+            scheduler.batch.share_prefixes()
+        return scheduler
+
+    @property
+    def kv_blocks(self) -> int:
+        return self.kv_capacity_tokens // BLOCK_SIZE_TOKENS
+
+    def half(self) -> System:
+        """Half of the devices, with a copy of the weights of their own. Raises ConfigError where they have no half."""
+        from pytest_npubench.engines.kv_capacity import default_kv_capacity_tokens
+
+        devices, left = divmod(self.tensor_parallel, 2)
+        if left:
+            raise ConfigError(
+                f"policy disaggregated prefills on half of the devices and decodes on the others; want an even number, "
+                f"not {self.tensor_parallel}"
+            )
+        assert self.spec is not None  # a calibrated cost is refused before
+        room = default_kv_capacity_tokens(
+            self.shape, self.spec, tensor_parallel=devices, dtype=self.dtype, kv_dtype=self.kv_dtype
+        )
+        return replace(self, tensor_parallel=devices, kv_capacity_tokens=min(room, self.kv_capacity_tokens))
+
+
+@no_collection(collects_before=False)
+def simulate(
+    system: System,
+    policy: str,
+    settings: Mapping[str, Setting],
+    requests: tuple[ServingRequest, ...],
+    watch: SloWatch | None = None,
+) -> ServingResult:
+    """Serve the requests on a virtual clock, to their end or until `watch` says that the SLO is lost.
+
+    Raises RegistryError for an unknown policy, ConfigError for its settings, WorkloadError for a request that does not
+    fit the KV capacity.
+    """
+    from pytest_npubench.serving.clock import VirtualClock
+    from pytest_npubench.serving.load import OpenLoad
+    from pytest_npubench.serving.loop import serve
+
+    if system.shares_prefixes:
+        _check_contents(requests, policy)
+    if policy == "disaggregated":
+        if system.cost is not None:
+            raise ConfigError("policy disaggregated runs on two halves of the devices, which no calibrated cost is of")
+        if system.data_parallel > 1:
+            raise ConfigError("policy disaggregated runs on the two halves of one replica; want a data parallel of 1")
+        return _on_two_halves(system.half(), settings, OpenLoad(requests), watch)
+    if system.data_parallel > 1:
+        return _on_replicas(system, policy, settings, requests, watch)
+    scheduler, executor = system.scheduler(policy, settings), system.executor()
+    return serve(
+        OpenLoad(requests),
+        scheduler,
+        executor,
+        VirtualClock(),
+        is_asynchronous=system.is_asynchronous,
+        is_stamped=system.is_stamped,
+        watch=watch,
+    )
+
+
+def _check_contents(requests: tuple[ServingRequest, ...], policy: str) -> None:
+    if policy == "disaggregated":
+        raise ConfigError("policy disaggregated hands keys and values over; it shares none by --prefix-hit ids")
+    unknown = next((request for request in requests if request.content is None), None)
+    if unknown is not None:
+        raise ConfigError(
+            f"--prefix-hit ids: request {unknown.id} of {unknown.prompt_tokens} prompt tokens has no ids; want "
+            "--replay of a trace with hash_ids of each prompt, or a run with prompt_token_ids"
+        )
+
+
+def _on_replicas(
+    system: System,
+    policy: str,
+    settings: Mapping[str, Setting],
+    requests: tuple[ServingRequest, ...],
+    watch: SloWatch | None,
+) -> ServingResult:
+    from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
+    from pytest_npubench.extensions.planning.virtual.shared_experts import SharedExperts
+
+    executors = [system.executor() for _ in range(system.data_parallel)]
+    replicas = [Replica(system.scheduler(policy, settings), executor, watch) for executor in executors]
+    together = SharedExperts(system.shape, executors, seed=system.seed) if system.is_expert_parallel else None
+    return serve_replicas(
+        requests,
+        replicas,
+        together=together,
+        is_asynchronous=system.is_asynchronous,
+        is_stamped=system.is_stamped,
+        watch=watch,
+    )
+
+
+def _on_two_halves(
+    half: System, settings: Mapping[str, Setting], load: OpenLoad, watch: SloWatch | None
+) -> ServingResult:
+    from pytest_npubench.extensions.planning.virtual.cost import handover_s
+    from pytest_npubench.extensions.planning.virtual_pair import VirtualPair
+    from pytest_npubench.serving.disaggregated import serve_disaggregated
+    from pytest_npubench.serving.schedulers.disaggregated import DisaggregatedScheduler
+
+    spec = half.spec
+    assert spec is not None
+
+    def transfer_s(num_bytes: int) -> float:
+        return handover_s(spec, num_bytes, num_links=half.tensor_parallel)
+
+    pair = VirtualPair(half.executor(), half.executor(), transfer_s=transfer_s)
+    scheduler = DisaggregatedScheduler(
+        num_layers=half.shape.num_layers,
+        kv_blocks=half.kv_blocks,
+        block_size_tokens=BLOCK_SIZE_TOKENS,
+        **settings,  # type: ignore[arg-type] # its own checks name what is wrong
+    )
+    return serve_disaggregated(load, scheduler, pair, watch=watch)
+
+
+def check_lengths(system: System, run: MeasuredRun) -> None:
+    """Raises ConfigError for a request that is longer than the model's context or the KV cache."""
+    for request in run.load():
+        if request.total_tokens > system.most_tokens:
+            raise ConfigError(
+                f"{run.source}, request {request.id}: {request.prompt_tokens} prompt and {request.output_tokens} "
+                f"output tokens; the model's context and the KV cache hold {system.most_tokens}"
+            )
+
+
+def drawn_lengths(found: Workload, num_requests: int, *, seed: int, most_tokens: int | None) -> LengthSample:
+    """A seeded sample of requests of so many tokens at most; what is longer is dropped and counted."""
+    return found.sample(num_requests, seed=seed, max_total_tokens=most_tokens)
+
+
+def replayed_rows(found: Workload, num_requests: int | None, *, most_tokens: int) -> LengthSample:
+    """The first rows of a trace that fit, or all of them, with their arrivals. Raises WorkloadError for a workload
+    without any."""
+    from pytest_npubench.workloads.trace import TraceWorkload
+
+    if not isinstance(found, TraceWorkload) or found.arrival_s is None:
+        raise WorkloadError(
+            f"workload {found.name!r} has no arrival times to replay; want a trace with them, or a rate"
+        )
+    rows = found.rows(max_total_tokens=most_tokens)
+    if num_requests is not None and len(rows.requests) < num_requests:
+        raise WorkloadError(f"workload {found.name!r} has {len(rows.requests)} requests that fit; want {num_requests}")
+    assert rows.arrival_s is not None
+    return replace(
+        rows,
+        requests=rows.requests[:num_requests],
+        arrival_s=rows.arrival_s[:num_requests],
+        content=rows.content and rows.content[:num_requests],
+    )
+
+
+def arriving(
+    requests: tuple[Request, ...], *, rate_per_s: float, cv: float | None, seed: int
+) -> tuple[ServingRequest, ...]:
+    """The lengths at a Poisson rate, or at gamma intervals of this coefficient of variation."""
+    from pytest_npubench.serving.arrivals import gamma, poisson
+
+    num_requests = len(requests)
+    arrival_seed = ARRIVAL_SEEDS + seed
+    times_s = (
+        poisson(rate_per_s, num_requests, arrival_seed)
+        if cv is None
+        else gamma(rate_per_s, cv, num_requests, arrival_seed)
+    )
+    return arriving_at(times_s, requests)
+
+
+def arriving_at(
+    times_s: tuple[float, ...], requests: tuple[Request, ...], contents: tuple[PromptContent, ...] | None = None
+) -> tuple[ServingRequest, ...]:
+    """Each request at its time, in seconds."""
+    from pytest_npubench.serving.arrivals import load_of
+
+    return load_of(times_s, [(request.input_tokens, request.output_tokens) for request in requests], contents)

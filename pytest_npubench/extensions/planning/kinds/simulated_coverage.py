@@ -1,0 +1,258 @@
+"""Does a calibrated simulation predict what was served, and its 90 % band hold 90 % of it?
+
+On the blocks that other cases serve anyway: of models with experts those of `policy`, without policies that pad, whose
+padding rows no log counts, and without the pair; of dense models those of `dense_control`. Each round is predicted from
+a cost that was calibrated on the other rounds' iterations (simulated.py): TTFT, TPOT and E2E of its block under each
+policy, with its own arrivals.
+
+Over the requests of all blocks together a mean must not be off by more than MEAN_ERROR, and a 99th percentile by more
+than P99_ERROR. ROUNDS are measured, so that no single one makes the errors. An error that is over its limit by less
+than CERTAIN standard deviations, to which the rounds tell it (stats/latency_errors.py), is inconclusive: the machine
+may have made it. More rounds are measured then, as many as the hardware file allows.
+
+The three figures of a block are not independent, so each is counted by itself. How many blocks chance lets a band miss
+is simulated with their drift shared as it is (stats/rounds_spread.py), where independent blocks would have the binomial
+bound. Fewer than LEAST_ROUNDS rounds, and iterations that do not tell the cost, say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, product
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from pytest_npubench.campaign.points import Measured
+from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.measurement import LatencyError
+from pytest_npubench.errors import ConfigError, MeasurementError
+from pytest_npubench.suites.protocol import ShownKind
+from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
+from pytest_npubench.suites.scheduling.figures import blocks, check_whole
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.points import ServedPoint
+from pytest_npubench.suites.scheduling.policies import layered_and_chunked, served
+from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
+from pytest_npubench.verdict.result import Judgement, Metric
+
+if TYPE_CHECKING:
+    from pytest_npubench.extensions.planning.simulated import Figure, Prediction
+    from pytest_npubench.reports.page import Table
+    from pytest_npubench.verdict.case_record import CaseRecord, Cases
+
+COVERAGE = 0.9
+MEAN_ERROR, P99_ERROR = 0.05, 0.10
+HALF_MARGIN = 0.02
+CERTAIN = 2.0
+ROUNDS = 6
+LEAST_ROUNDS = 3  # two to calibrate on, or nothing tells the spread between rounds
+NOT_SIMULATED = ("static", "disaggregated")
+BANDS = (
+    "Each round was predicted with its own arrivals by a step cost that was calibrated on the iterations of the other "
+    "rounds; the band holds what the machine's speed does between rounds. Error: predicted over measured - 1; half "
+    "width: of the band, over what was measured; both are means over the blocks. p99 error: over the requests."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandRow:
+    """One figure under one policy: of num_blocks those that the band held; predicted over measured - 1, and half of the
+    band over what was measured, each as the mean over the blocks; p99_error: that of the 99th percentile over the
+    requests, None in journals from before it was told."""
+
+    figure: str
+    policy: str
+    num_blocks: int
+    num_covered: int
+    error: float
+    half_width: float
+    p99_error: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedCoverageDetail(ServingDetail):
+    """most_misses: what chance lets each figure miss; None and no rows where nothing could be predicted. errors: of
+    all requests together, by latency."""
+
+    rate_per_s: float
+    coverage: float
+    num_rounds: int
+    most_misses: int | None
+    rows: tuple[BandRow, ...]
+    errors: Mapping[str, LatencyError] = field(default_factory=dict)
+
+
+class SimulatedCoverageKind(LoadExperiment, ShownKind):
+    name = "simulated_coverage"
+
+    def axes(self, plan: ServingPlan) -> Iterable[Axes]:
+        """A case for each load."""
+        if not _policies(plan):
+            return ()
+        return tuple((("workload", load.workload), ("rate", load.rate_name)) for load in plan.loads)
+
+    def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:
+        if plan.shape.is_dense:
+            return layered_and_chunked(case, plan)
+        return tuple(served(policy, plan, plan.load(case)) for policy in _policies(plan))
+
+    def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
+        from pytest_npubench.extensions.planning.simulated import FIGURES, CalibratedRounds, leave_one_out
+
+        found = {point: blocks(measured, point) for point in self.points(case, plan)}
+        for own in found.values():
+            check_whole(own)
+        first = next(iter(found.values()))
+        rate_per_s, num_rounds = first[0].rate_per_s, len(first)
+        if num_rounds < LEAST_ROUNDS:
+            return _unknown(rate_per_s, num_rounds, f"{num_rounds} rounds; want at least {LEAST_ROUNDS}")
+        try:
+            rounds = leave_one_out(plan, found, COVERAGE)
+            most = CalibratedRounds.of(plan, found).most_misses(COVERAGE)
+        except ConfigError as error:
+            return _unknown(rate_per_s, num_rounds, str(error))
+        predictions = [one for own in rounds for one in own]
+        figures = {name: [one.figure(name) for one in predictions] for name in FIGURES}
+        gates = [
+            Gate(
+                metric=f"mean {name.upper()} of {len(own)} blocks outside the {COVERAGE:.0%} band",
+                value=sum(not one.is_covered for one in own),
+                limit=most,
+            )
+            for name, own in figures.items()
+        ]
+        errors = _errors(rounds)
+        doubts = []
+        for metric, off, spread, limit in _limited(errors):
+            if limit < off <= limit + CERTAIN * spread:
+                told = f"{num_rounds} rounds tell to {100 * spread:.2f} %"
+                doubts.append(f"{metric} {100 * off:.2f} % > {100 * limit:.2f} %, which {told}")
+            else:
+                gates.append(Gate(metric=metric, value=off, limit=limit, unit="%"))
+        verdict = judge_gates(tuple(gates))
+        if doubts and not verdict.failing:
+            verdict = Verdict(kind=VerdictKind.INCONCLUSIVE, reason="; ".join(doubts))
+        by_policy = {point.policy: [one for one in predictions if one.policy == point.policy] for point in found}
+        errors_of = {policy: _errors([one] for one in own) for policy, own in by_policy.items()}
+        e2e = figures["e2e"]
+        predicted_s, measured_s = (fmean(getattr(one, name) for one in e2e) for name in ("predicted_s", "measured_s"))
+        return Judgement(
+            verdict=verdict,
+            what=f"mean E2E of {len(e2e)} blocks, {rate_per_s:.3g} req/s",
+            metrics=tuple(metric for name, own in figures.items() for metric in _metrics(name, own)),
+            measured_s=measured_s,
+            predicted_s=predicted_s,
+            error=predicted_s / measured_s - 1,
+            detail=SimulatedCoverageDetail(
+                rate_per_s=rate_per_s,
+                coverage=COVERAGE,
+                num_rounds=num_rounds,
+                most_misses=most,
+                rows=tuple(
+                    _row(name, own, errors_of[policy][name])
+                    for name, (policy, own) in product(FIGURES, by_policy.items())
+                ),
+                errors=errors,
+            ),
+        )
+
+    def settled(self, case: Case, plan: ServingPlan, measured: Measured) -> bool:
+        """Once there are ROUNDS, and what they say is certain."""
+        if len(measured.rounds) < ROUNDS:
+            return False
+        try:
+            return self.judge(case, plan, measured).verdict.kind is not VerdictKind.INCONCLUSIVE
+        except MeasurementError:  # a point failed, which no further round makes good
+            return True
+
+    def tables(self, cases: Cases) -> Sequence[Table | None]:
+        from pytest_npubench.reports.build import of_each
+
+        return of_each(bands_table, cases.of(self.name, SimulatedCoverageDetail))
+
+
+def _policies(plan: ServingPlan) -> tuple[str, ...]:
+    return tuple(policy for policy in plan.size.policies if policy not in NOT_SIMULATED)
+
+
+def _unknown(rate_per_s: float, num_rounds: int, why: str) -> Judgement:
+    return Judgement(
+        verdict=Verdict(kind=VerdictKind.INCONCLUSIVE, reason=f"nothing could be predicted: {why}"),
+        what="coverage of simulated bands",
+        metrics=(),
+        detail=SimulatedCoverageDetail(
+            rate_per_s=rate_per_s, coverage=COVERAGE, num_rounds=num_rounds, most_misses=None, rows=()
+        ),
+    )
+
+
+def _errors(rounds: Iterable[Sequence[Prediction]]) -> dict[str, LatencyError]:
+    from pytest_npubench.stats.latency_errors import latency_errors
+
+    found = []
+    for own in rounds:
+        real, runs = zip(*[one.requests for one in own], strict=True)
+        found.append((list(chain(*real)), [list(chain(*run)) for run in zip(*runs, strict=True)]))
+    return latency_errors(found)
+
+
+def _limited(errors: Mapping[str, LatencyError]) -> Iterator[tuple[str, float, float, float]]:
+    """What is held to which limit: name, size of the error, how well the rounds tell it, limit."""
+    for name, own in errors.items():
+        yield f"{name} mean error", abs(own.mean_error), own.mean_spread, MEAN_ERROR
+        yield f"{name} p99 error", abs(own.p99_error), own.p99_spread, P99_ERROR
+
+
+def _row(name: str, predictions: Sequence[Prediction], error: LatencyError) -> BandRow:
+    own = [one.figure(name) for one in predictions]
+    return BandRow(
+        figure=name,
+        policy=predictions[0].policy,
+        num_blocks=len(own),
+        num_covered=sum(one.is_covered for one in own),
+        error=fmean(one.error for one in own),
+        half_width=fmean(one.half_width for one in own),
+        p99_error=error.p99_error,
+    )
+
+
+def _metrics(name: str, own: Sequence[Figure]) -> tuple[Metric, ...]:
+    half_width = fmean(one.half_width for one in own)
+    return (
+        Metric(name=f"{name}_covered_fraction", unit="", value=fmean(one.is_covered for one in own), gate="none"),
+        Metric(name=f"{name}_band_half_width", unit="", value=half_width, gate="difference", margin=HALF_MARGIN),
+    )
+
+
+def bands_table(case: CaseRecord[SimulatedCoverageDetail]) -> Table:
+    from pytest_npubench.reports.build import table
+    from pytest_npubench.suites.scheduling.report.cells import UNAVAILABLE, load_name, reason
+
+    detail = case.detail
+    return table(
+        f"Simulated against served: {load_name(case, detail.rate_per_s)}, {detail.coverage:.0%} bands",
+        (
+            ("figure", lambda row: f"mean {row.figure.upper()}"),
+            ("policy", lambda row: row.policy),
+            ("held", lambda row: f"{row.num_covered} of {row.num_blocks}"),
+            ("error", lambda row: f"{row.error:+.1%}"),
+            ("p99 error", lambda row: UNAVAILABLE if row.p99_error is None else f"{row.p99_error:+.1%}"),
+            ("half width", lambda row: f"{row.half_width:.1%}"),
+        ),
+        detail.rows,
+        note=f"{reason(case)}{_together(detail)}{BANDS}",
+    )
+
+
+def _together(detail: SimulatedCoverageDetail) -> str:
+    """ "All requests together: TTFT +1.0 % (p99 +4.7 %), .... "; empty in journals from before errors were told."""
+    if not detail.errors:
+        return ""
+    told = ", ".join(
+        f"{name.upper()} {one.mean_error:+.1%} (p99 {one.p99_error:+.1%})" for name, one in detail.errors.items()
+    )
+    return f"All requests together: {told}. "
+
+
+KIND = SimulatedCoverageKind()

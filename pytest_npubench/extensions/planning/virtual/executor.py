@@ -1,0 +1,274 @@
+"""Runs iteration plans on a virtual clock: no tensors, only what they would hold, load and take.
+
+One call of `run` costs some ten microseconds, so that a thousand requests simulate in about a second. Nothing in it
+walks the decode batch unless the batch changed.
+
+Worked example: VirtualExecutor(decoder_shape("qwen3-30b-a3b"), load_all([...])["nvidia-h100"], tensor_parallel=2,
+dtype="bf16", kv_capacity_tokens=843_666) runs a plan with one decode row and answers 48 layers x 8 experts = 384
+activations, 3.62 GB of expert loads, and the seconds that cost.py gives for them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from pytest_npubench.core.hardware import HardwareSpec
+from pytest_npubench.engines.kv_capacity import dtype_bytes
+from pytest_npubench.engines.shapes import DecoderShape
+from pytest_npubench.errors import MeasurementError
+from pytest_npubench.extensions.planning.virtual.cost import cost_model
+from pytest_npubench.extensions.planning.virtual.decode_cost import DecodeCost
+from pytest_npubench.extensions.planning.virtual.held import HeldTokens
+from pytest_npubench.extensions.planning.virtual.router import ExpertRouter, sampled_router
+from pytest_npubench.extensions.planning.virtual.step_cost import PassWork, StepCost, StepWork
+from pytest_npubench.serving.iteration import (
+    DecodeStretch,
+    EachDecode,
+    IterationOutcome,
+    IterationPlan,
+    LayerPass,
+    made,
+)
+
+# the residual stream and the output of the last block, which fused norms keep apart
+HIDDEN_STATES_PER_TOKEN = 2
+
+
+class VirtualExecutor:
+    """An iteration.Executor that can hand keys and values over as well (serving/two_devices.py).
+
+    Bytes are those of all devices of the group together; tokens are never made.
+
+    Raises ConfigError where the hardware file lacks a peak that the cost model needs, or the devices cannot share the
+    model out.
+    """
+
+    def __init__(
+        self,
+        shape: DecoderShape,
+        spec: HardwareSpec | None,
+        *,
+        tensor_parallel: int,
+        dtype: str,
+        kv_capacity_tokens: int,
+        kv_dtype: str | None = None,
+        block_size_tokens: int = 16,
+        seed: int = 0,
+        num_sharing: int = 1,
+        cost: StepCost | None = None,
+        router: ExpertRouter | None = None,
+    ) -> None:
+        """spec and what follows it are asked where there is no cost; num_sharing: replicas that share the experts;
+        router: in the place of the synthetic one."""
+        self.num_layers = shape.num_layers
+        self.kv_capacity_tokens = kv_capacity_tokens
+        self.block_size_tokens = block_size_tokens
+        if cost is None:
+            assert spec is not None
+            cost = cost_model(
+                shape, spec, tensor_parallel=tensor_parallel, dtype=dtype, kv_dtype=kv_dtype, num_sharing=num_sharing
+            )
+        self.cost: StepCost = cost
+        self._decode_cost = DecodeCost(cost, shape.num_layers) if getattr(cost, "is_affine", False) else None
+        self._router = None if shape.is_dense else router or sampled_router(shape, seed)
+        self._held = HeldTokens(shape.num_layers, shape.sliding_window)
+        self._iteration = 0
+        self._present: set[int] = set()  # have begun and not ended
+        self._is_from_idle = False
+        self._shared_layers = 0  # token-layers that lie there once for several requests
+        self._most_token_layers = kv_capacity_tokens * shape.num_layers
+        self._expert_bytes = shape.expert_bytes(dtype_bytes(dtype))
+        self._token_layer_bytes = shape.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)) / shape.num_layers
+        self._hidden_bytes = HIDDEN_STATES_PER_TOKEN * shape.hidden * dtype_bytes(dtype)
+
+    def begin(self, request: int, prompt_tokens: int, output_tokens: int) -> None:
+        """Nothing to prepare: a request holds something once its rows run."""
+        if not self._present:
+            self._is_from_idle = True
+        self._present.add(request)
+
+    def end(self, request: int) -> None:
+        self._present.discard(request)
+        self._held.drop(request)
+
+    def export_kv(self, request: int) -> tuple[int, object]:
+        """Bytes of the request's keys and values, and how many tokens they are of. They stay here until `end`."""
+        context = self._held.context_of(request)
+        return int(context * self.num_layers * self._token_layer_bytes), context
+
+    def import_kv(self, request: int, kv: object) -> None:
+        """What another VirtualExecutor exported; the request can decode here."""
+        assert isinstance(kv, int)
+        self._held.receive(request, kv)
+        self._check_capacity()
+
+    def run(self, plan: IterationPlan) -> IterationOutcome:
+        """Raises MeasurementError where keys and values outgrow the capacity, or a row decodes without its prompt."""
+        work, activations = self.work(plan)
+        padded = activations if not plan.num_padding_rows else sum(one.activations for one in work.passes)
+        return self.outcome(self.cost.seconds(work), activations, padded_activations=padded)
+
+    def run_decode(self, plan: IterationPlan, start_s: float, until_s: float, most: int) -> DecodeStretch | None:
+        """Iterations of a plan that only decodes, one after the other as `run` has them (iteration.Executor). Raises as
+        `run`."""
+        held, cost = self._held, self._decode_cost
+        if cost is None:
+            return None
+        if plan.dropped or self._shared_layers or plan.shared_kv_tokens:
+            self._free(plan)
+        held.decode(plan.decode)
+        num_rows, padding = len(plan.decode), plan.num_padding_rows
+        keys_s, growth_s = held.context_tokens * cost.context_s, num_rows * cost.context_s
+        if held.window_growth:
+            most = min(most, 1 + held.num_steady())
+            growth_s += held.window_growth * cost.window_s
+        if held.window_tokens:
+            keys_s += held.window_tokens * cost.window_s
+        if padding:
+            share = _share(plan)
+            keys_s, growth_s = keys_s * share, growth_s * share
+        kv_bytes = self._kv_bytes()
+        kv_growth = num_rows * self.num_layers * self._token_layer_bytes
+        each = None
+        if self._router is None:
+            step_s = cost.bases_s[num_rows + padding, 0] + keys_s
+            number, end_s = most, start_s + most * (step_s + growth_s * (most - 1) / 2)
+            if end_s >= until_s and most > 1:
+                number, end_s = _iterations_until(until_s, start_s, step_s, growth_s, most)
+        else:
+            step_s = keys_s
+            each = self._each_decode(plan, cost, start_s, keys_s, growth_s, until_s, most)
+            number, end_s = len(each.end_s), each.end_s[-1]
+        if number > 1:
+            held.go_on(number - 1)
+        if held.token_layers > self._most_token_layers:
+            self._check_capacity()
+        hidden_bytes = int(held.hidden_tokens * self._hidden_bytes)
+        return made(DecodeStretch, (number, end_s, step_s, growth_s, kv_bytes, kv_growth, hidden_bytes, each))
+
+    def _each_decode(
+        self,
+        plan: IterationPlan,
+        cost: DecodeCost,
+        start_s: float,
+        keys_s: float,
+        growth_s: float,
+        until_s: float,
+        most: int,
+    ) -> EachDecode:
+        """Iterations of a batch whose experts differ from one to the next; keys_s: reading keys and values in the
+        first."""
+        num_rows, padding, layers = len(plan.decode), plan.num_padding_rows, plan.passes[0]
+        now_s = start_s
+        ends_s: list[float] = []
+        real: list[int] = []
+        padded: list[int] = []
+        while not ends_s or (len(ends_s) < most and now_s < until_s):
+            self._iteration += 1
+            activations, with_padding = self._activations(layers, num_rows, padding)
+            now_s += cost.bases_s[num_rows + padding, with_padding] + keys_s
+            keys_s += growth_s
+            ends_s.append(now_s)
+            real.append(activations)
+            padded.append(with_padding)
+        return EachDecode(ends_s, real, padded, [int(activated * self._expert_bytes) for activated in real])
+
+    def _free(self, plan: IterationPlan) -> None:
+        """What the plan drops, and what lies on the device once for several requests."""
+        for request in plan.dropped:
+            self._held.drop(request)
+        self._shared_layers = plan.shared_kv_tokens * self.num_layers
+
+    def _kv_bytes(self) -> float:
+        """On the device. Requests that were admitted and have not run share what is not held twice yet."""
+        token_layers = self._held.token_layers - self._shared_layers
+        return token_layers * self._token_layer_bytes if token_layers > 0 else 0.0
+
+    def work(self, plan: IterationPlan) -> tuple[StepWork, int]:
+        """What a plan asks of the device, and the experts that it activates, padding rows not counted. The rows have
+        run when this returns. Raises as `run`."""
+        held = self._held
+        self._iteration += 1
+        if plan.dropped or self._shared_layers or plan.shared_kv_tokens:
+            self._free(plan)
+        held.decode(plan.decode)
+        num_rows, padding = len(plan.decode), plan.num_padding_rows
+        context: float = held.context_tokens
+        window: float = held.window_tokens
+        if padding:
+            share = _share(plan)
+            context, window = context * share, window * share
+        passes, activations, with_padding = [], 0, 0
+        for layers in plan.passes:
+            if self._router is not None:
+                real, with_padding = self._activations(layers, num_rows, padding)
+                activations += real
+            group, rows = layers
+            passes.append(made(PassWork, (group.first, group.stop, rows, with_padding)))
+            for row in rows:
+                held.prefill(row, group)
+        num_sampled = num_rows + padding + len(plan.finishing)
+        if held.token_layers > self._most_token_layers:
+            self._check_capacity()
+        is_from_idle, self._is_from_idle = self._is_from_idle, False
+        num_rows += padding
+        fields = passes, num_rows, context, window, num_sampled, 1.0, held.longest_context, is_from_idle
+        return made(StepWork, fields), activations
+
+    def outcome(self, duration_s: float, activations: int, *, padded_activations: int) -> IterationOutcome:
+        """Of the plan whose work was asked for last."""
+        return IterationOutcome(
+            duration_s=duration_s,
+            expert_activations=activations,
+            padded_expert_activations=padded_activations,
+            expert_load_bytes=activations * self._expert_bytes,
+            kv_bytes=int(self._kv_bytes()),
+            hidden_bytes=int(self._held.hidden_tokens * self._hidden_bytes),
+        )
+
+    def _activations(self, layers: LayerPass, num_rows: int, padding: int) -> tuple[int, int]:
+        """Distinct experts over these layers, without and with the padding rows."""
+        assert self._router is not None
+        (first, stop), prefill = layers.group, layers.prefill
+        real = self._router.activations(self._iteration, first, stop, num_rows, prefill)
+        if not padding:
+            return real, real
+        return real, self._router.activations(self._iteration, first, stop, num_rows + padding, prefill)
+
+    def _check_capacity(self) -> None:
+        token_layers = self._held.token_layers - self._shared_layers
+        if token_layers > self._most_token_layers:
+            raise MeasurementError(
+                f"keys and values of {token_layers / self.num_layers:.0f} tokens; the device holds "
+                f"{self.kv_capacity_tokens}"
+            )
+
+
+def _end_s(start_s: float, step_s: float, growth_s: float, number: int) -> float:
+    """Of so many iterations, each growth_s longer than the one before (iteration.DecodeStretch)."""
+    return start_s + number * (step_s + growth_s * (number - 1) / 2)
+
+
+def _iterations_until(until_s: float, start_s: float, step_s: float, growth_s: float, most: int) -> tuple[int, float]:
+    """How many start before until_s, at least one and at most that many, where these end later; and when the last of
+    them ends."""
+    if until_s <= start_s:
+        return 1, start_s + step_s
+    # the root of growth/2 n^2 + (step - growth/2) n = wanted, in the form that takes no difference of like numbers
+    wanted_s, linear_s = until_s - start_s, step_s - growth_s / 2
+    root = 2 * wanted_s / (linear_s + math.sqrt(linear_s * linear_s + 2 * growth_s * wanted_s))
+    number = int(root) + 1
+    if number > most:
+        number = most
+    end_s = _end_s(start_s, step_s, growth_s, number)
+    while number > 1 and (before_s := _end_s(start_s, step_s, growth_s, number - 1)) >= until_s:
+        number, end_s = number - 1, before_s
+    while number < most and end_s < until_s:
+        number += 1
+        end_s = _end_s(start_s, step_s, growth_s, number)
+    return number, end_s
+
+
+def _share(plan: IterationPlan) -> float:
+    """Rows that are read and multiplied over those that count: those that have ended are like the others."""
+    return 1 + plan.num_padding_rows / len(plan.decode) if plan.decode else 1.0

@@ -1,0 +1,168 @@
+"""Replicas that share a load: each as it would serve its part alone; in lock step, as one by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from serving.runs import loads, requests
+
+from pytest_npubench.engines.shapes import decoder_shape
+from pytest_npubench.errors import WorkloadError
+from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
+from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
+from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
+from pytest_npubench.extensions.planning.virtual.router import sampled_router
+from pytest_npubench.extensions.planning.virtual.shared_experts import SharedExperts
+from pytest_npubench.extensions.planning.virtual.step_cost import PassWork, StepCost, StepWork
+from pytest_npubench.serving.clock import VirtualClock
+from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow
+from pytest_npubench.serving.load import OpenLoad
+from pytest_npubench.serving.loop import serve
+from pytest_npubench.serving.request import ServingRequest
+from pytest_npubench.serving.schedulers import make_scheduler
+
+DENSE, EXPERTS = decoder_shape("mistral-7b-v0.3"), decoder_shape("qwen3-30b-a3b")
+SECOND = CalibratedCost(num_layers=DENSE.num_layers, fixed_s=1.0, weights_s=0.0, row_s=0.0, context_s=0.0)
+UNEVEN = CalibratedCost(num_layers=DENSE.num_layers, fixed_s=1.0, weights_s=0.5, row_s=0.1, context_s=0.001)
+KV_BLOCKS = 16
+
+
+def device(cost: StepCost, shape: object = DENSE) -> VirtualExecutor:
+    return VirtualExecutor(
+        shape,  # type: ignore[arg-type]
+        None,
+        tensor_parallel=1,
+        dtype="bf16",
+        kv_capacity_tokens=KV_BLOCKS * 4,
+        block_size_tokens=4,
+        cost=cost,
+    )
+
+
+def policy(name: str = "chunked", num_layers: int = DENSE.num_layers, **settings):  # type: ignore[no-untyped-def]
+    return make_scheduler(name, num_layers=num_layers, kv_blocks=KV_BLOCKS, block_size_tokens=4, **settings)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"is_asynchronous": False}, {"is_asynchronous": True}, {"is_asynchronous": True, "is_stamped": True}],
+    ids=["synchronous", "asynchronous", "stamped"],
+)
+@pytest.mark.parametrize("name", ["chunked", "layered", "static"])
+@given(load=loads(), number=st.integers(1, 3))
+def test_each_replica_serves_its_part_as_if_it_were_alone(
+    name: str, how: dict[str, bool], load: Sequence[ServingRequest], number: int
+) -> None:
+    """But for a static batch, which asks whether more will come."""
+    replicas = [Replica(policy(name), device(UNEVEN)) for _ in range(number)]
+    result = serve_replicas(load, replicas, **how)
+    assert [record.id for record in result.records] == [request.id for request in load]
+    assert len(result.log) == sum(len(one.log) for one in replicas)
+    times = {record.id: record.token_times_s for record in result.records}
+    assert all(len(times[request.id]) == request.output_tokens for request in load)
+    if name == "static" and number > 1:
+        return
+    for one in replicas:
+        part = [request for request in load if request.id in one.scheduler.batch.members]
+        if part:
+            alone = serve(OpenLoad(part), policy(name), device(UNEVEN), VirtualClock(), **how)
+            for record in alone.records:
+                assert list(record.token_times_s) == pytest.approx(list(times[record.id]), rel=0, abs=1e-9)
+
+
+def test_a_request_goes_where_least_waits() -> None:
+    """Iterations of 1 s. Request 2 finds one running in either and goes to the first; 3 to the one with fewer."""
+    load = requests((0.0, 4, 9), (0.1, 4, 9), (0.2, 4, 9), (3.5, 4, 1))
+    replicas = [Replica(policy(), device(SECOND)) for _ in range(2)]
+    serve_replicas(load, replicas)
+    assert [sorted(one.scheduler.batch.members) for one in replicas] == [[0, 2], [1, 3]]
+
+
+def test_in_lock_step_all_end_with_the_slowest() -> None:
+    """Replica 0 prefills 20 tokens (1 s + 0.1 s each), replica 1 nothing until 1.0 s: its request starts at 3.0 s, with
+    the next iteration, and both then take the 1.8 s of 8 prompt tokens."""
+
+    class Together:
+        def __init__(self, devices: Sequence[VirtualExecutor]) -> None:
+            self.devices = devices
+
+        def __call__(self, plans):  # type: ignore[no-untyped-def]
+            work = [None if plan is None else one.work(plan)[0] for plan, one in zip(plans, self.devices, strict=True)]
+            slowest_s = max(UNEVEN.seconds(one) for one in work if one is not None)
+            return [
+                None if plan is None else one.outcome(slowest_s, 0, padded_activations=0)
+                for plan, one in zip(plans, self.devices, strict=True)
+            ]
+
+    devices = [device(UNEVEN), device(UNEVEN)]
+    replicas = [Replica(policy(), one) for one in devices]
+    load = requests((0.0, 20, 2), (1.0, 8, 1))
+    result = serve_replicas(load, replicas, together=Together(devices))
+    first, second = (record.token_times_s for record in result.records)
+    assert first == pytest.approx((3.0, 4.8))
+    assert second == pytest.approx((4.8,))
+    assert list(replicas[1].log.start_s) == pytest.approx([3.0])
+
+
+class Told:
+    """A cost that is 1 s and keeps what was asked."""
+
+    def __init__(self) -> None:
+        self.works: list[StepWork] = []
+
+    def seconds(self, work: StepWork) -> float:
+        self.works.append(work)
+        return 1.0 + len(self.works) / 10
+
+
+def test_replicas_that_share_experts_activate_them_together() -> None:
+    cost = Told()
+    devices = [device(cost, EXPERTS) for _ in range(2)]
+    together, layers = SharedExperts(EXPERTS, devices), EXPERTS.num_layers
+    rows = [PrefillRow(0, 0, 12), PrefillRow(1, 0, 4)]
+    whole = LayerGroup(0, layers)
+    plans = [IterationPlan(passes=(LayerPass(whole, (row,)),), finishing=(row.request,)) for row in rows]
+    outcomes = together(plans)
+    union = sampled_router(EXPERTS, 0).activations(1, 0, layers, 0, rows)
+    assert [work.passes[0].activations for work in cost.works] == [union, union]
+    assert [work.expert_rows for work in cost.works] == pytest.approx([8 / 12, 8 / 4])
+    assert [one and one.duration_s for one in outcomes] == [1.2, 1.2]  # as long as the slower of the two
+    assert [one and one.expert_activations for one in outcomes] == [union, 0]  # counted once
+    alone = together([IterationPlan(decode=(0,), passes=(LayerPass(whole),)), None])
+    assert alone[1] is None
+    assert cost.works[-1].expert_rows == pytest.approx(1 / 2)  # the other replica's devices multiply half
+
+
+def test_a_layer_group_shares_with_the_layers_of_the_others() -> None:
+    """One replica prefills in half of the layers, the other in all: the union is asked for each half."""
+    cost = Told()
+    devices = [device(cost, EXPERTS) for _ in range(2)]
+    layers = EXPERTS.num_layers
+    halves = [LayerGroup(0, layers // 2), LayerGroup(layers // 2, layers)]
+    rows = [PrefillRow(0, 0, 12), PrefillRow(1, 0, 4)]
+    plans = [
+        IterationPlan(passes=(LayerPass(halves[0], (rows[0],)),)),
+        IterationPlan(passes=(LayerPass(LayerGroup(0, layers), (rows[1],)),), finishing=(1,)),
+    ]
+    SharedExperts(EXPERTS, devices)(plans)
+    router = sampled_router(EXPERTS, 0)
+    both = router.activations(1, *halves[0], 0, rows)
+    one = router.activations(1, *halves[1], 0, rows[1:])
+    assert [[each.activations for each in work.passes] for work in cost.works] == [[both], [both + one]]
+
+
+def test_a_row_s_operations_in_the_experts_are_the_mean_of_all_replicas() -> None:
+    """A quarter of them here: half as many rows there take an eighth off."""
+    cost = CalibratedCost(num_layers=1, fixed_s=0.0, weights_s=0.0, row_s=1.0, context_s=0.0, expert_share=0.25)
+    work = StepWork([PassWork(0, 1, (), 0)], 8, 0.0, 0.0, 8)
+    assert cost.seconds(work) == 8
+    assert cost.seconds(work._replace(expert_rows=0.5)) == 7
+
+
+def test_what_no_replica_holds_is_refused() -> None:
+    replicas = [Replica(policy(), device(SECOND)) for _ in range(2)]
+    with pytest.raises(WorkloadError, match="KV cache, which holds 64"):
+        serve_replicas(requests((0.0, 60, 9)), replicas)
