@@ -136,15 +136,13 @@ def _check(logits: Logits, what: str) -> None:
     """Raises MeasurementError where some are no numbers, or those of a position all alike."""
     import numpy as np
 
-    if not np.isfinite(logits).all():
-        raise MeasurementError(f"{what} are not finite at {_count(np.asarray(~np.isfinite(logits).all(axis=-1)))}")
+    from pytest_npubench.engines.answers import check_finite
+
+    check_finite(logits, what)
     silent = np.asarray(np.ptp(logits, axis=-1) == 0)
     if silent.any():
-        raise MeasurementError(f"{what} say nothing: all logits are alike at {_count(silent)}")
-
-
-def _count(positions: npt.NDArray[np.bool_]) -> str:
-    return f"{int(positions.sum())} of {positions.size} positions"
+        where = f"{int(silent.sum())} of {silent.size} positions"
+        raise MeasurementError(f"{what} say nothing: all logits are alike at {where}")
 
 
 def _digits(values: npt.NDArray[np.float64]) -> tuple[float, ...]:

@@ -28,7 +28,7 @@ from itertools import groupby
 import numpy as np
 
 from pytest_npubench.core.buckets import bucket_of
-from pytest_npubench.engines.answers import Answers, Logits, distances
+from pytest_npubench.engines.answers import Answers, Logits, check_finite, distances
 from pytest_npubench.engines.probe import NUM_FIXED, NUM_PROMPTS, ProbePrompts
 from pytest_npubench.engines.request_batch import Prompt
 from pytest_npubench.engines.run_trace import RunTrace
@@ -175,7 +175,9 @@ class _AnswerWalk:
             rows[:, step + 1] = self._step(batch, bucket, step + 1, tokens, behind)
             behind = None
         engine.end(bucket)
-        return np.concatenate([rows, middles], axis=1)
+        answers: Logits = np.concatenate([rows, middles], axis=1)
+        check_finite(answers)
+        return answers
 
     def _middles(self, batch: Batch, bucket: int) -> Logits:
         """Answers [rows, NUM_MIDDLE, NUM_FIXED] of steps inside of prompts that were prefilled: each writes what stands
@@ -206,6 +208,7 @@ class _AnswerWalk:
             engine.prefill_row(bucket, row, prompt)
             found[index] = engine.fixed_logits()[row]
             engine.end(bucket)
+        check_finite(found)
         return found
 
     def _fill_with_junk(self) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_npubench.engines.probe import HostWeights, ProbePrompts
+from pytest_npubench.errors import MeasurementError
 
 Logits = npt.NDArray[np.float64]
 
@@ -41,6 +42,13 @@ class Answers:
     weights: HostWeights | None = None
     tokens: npt.NDArray[np.int64] | None = None
     timed: Logits | None = None
+
+
+def check_finite(logits: Logits, what: str = "answers") -> None:
+    """Raises MeasurementError where some of [..., NUM_FIXED] are no numbers: a distance from them would be none."""
+    finite = np.isfinite(logits).all(axis=-1)
+    if not finite.all():
+        raise MeasurementError(f"{what} are not finite at {int((~finite).sum())} of {finite.size} positions")
 
 
 def distances(answer: npt.ArrayLike, other: npt.ArrayLike) -> Logits:

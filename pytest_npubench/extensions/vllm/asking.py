@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pytest_npubench.engines.answers import Answers, Logits, distances
+from pytest_npubench.engines.answers import Answers, Logits, check_finite, distances
 from pytest_npubench.engines.probe import Asked, HostWeights, ProbePrompts, fixed_tokens
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.extensions.vllm.answer import VllmAnswer, VllmRequest
@@ -45,7 +45,9 @@ def answered(serve: Serve, asked: Sequence[Asked], vocab_size: int) -> Logits:
     )
     if failed := [answer.failed for answer in answers if answer.failed]:
         raise MeasurementError(f"{len(failed)} of {len(answers)} prompts failed: {failed[0]}")
-    return np.array([answer.logprobs for answer in answers])
+    logprobs: Logits = np.array([answer.logprobs for answer in answers])
+    check_finite(logprobs)
+    return logprobs
 
 
 def answers_in_batches(

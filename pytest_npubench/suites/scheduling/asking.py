@@ -25,7 +25,7 @@ import numpy as np
 
 from pytest_npubench.campaign.answer_visit import AnswerVisit, answer_visit
 from pytest_npubench.engines.answer_reference import answer_reference
-from pytest_npubench.engines.answers import Answers, Logits, distances, root_mean_square
+from pytest_npubench.engines.answers import Answers, Logits, check_finite, distances, root_mean_square
 from pytest_npubench.engines.probe import Asked, ProbePrompts, probe_prompts
 from pytest_npubench.serving.clock import WallClock
 from pytest_npubench.serving.load import OpenLoad
@@ -172,7 +172,9 @@ def _served(plan: ServingPlan, executor: AskedExecutor, point: ServedPoint, requ
         ]
     )
     serve(load, scheduler_of(plan, point), executor, WallClock())
-    return np.stack(executor.answers())
+    answers: Logits = np.stack(executor.answers())
+    check_finite(answers)
+    return answers
 
 
 def _with_little_room(plan: ServingPlan, prompts: ProbePrompts) -> ServingPlan:
