@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from serving.runs import loads
 
 from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
 from pytest_npubench.extensions.planning.virtual_pair import VirtualPair
@@ -22,7 +23,6 @@ from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers.disaggregated import DisaggregatedScheduler
 from pytest_npubench.serving.slo_watch import SloWatch
 
-from .runs import loads
 from .test_replicas import DENSE, KV_BLOCKS, SECOND, UNEVEN, device, policy
 
 
