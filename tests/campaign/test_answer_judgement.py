@@ -251,19 +251,24 @@ def test_other_greedy_tokens_are_seen_where_the_fixed_logits_are_right(
     assert "greedy tokens are not float64's: prompts of 5, 24, 32, 33, 52 tokens" in found.verdict.reason
 
 
+@pytest.mark.parametrize("fault", ["another row's", "no number"])
 def test_every_row_of_a_large_batch_is_looked_at(
-    runtime: Any, references: dict[str, AnswerReference], monkeypatch: pytest.MonkeyPatch
+    fault: str, runtime: Any, references: dict[str, AnswerReference], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that no prompt of the larger bucket is in."""
 
     def halved(hidden: Any, caches: Any) -> Any:
         rows = jnp.arange(len(hidden))[:, None, None] < (8 if caches.keys[0].shape[2] == BUCKETS[-1] else 99)
-        return jnp.where(rows.reshape(-1, *(1,) * (hidden.ndim - 1)), hidden, jnp.roll(hidden, 1, axis=0)), caches
+        wrong = jnp.roll(hidden, 1, axis=0) if fault == "another row's" else jnp.nan
+        return jnp.where(rows.reshape(-1, *(1,) * (hidden.ndim - 1)), hidden, wrong), caches
 
     decoded(halved)(monkeypatch)
     made = StaticBucketEngine(SHAPE, runtime, buckets=BUCKETS, batch_size=9)
-    found = judge_answers(checked(made, references["fp32"]), "fp32")
-    assert "every row" in found.detail.inconsistent
+    if fault == "no number":
+        with pytest.raises(MeasurementError, match="answers are not finite at"):
+            checked(made, references["fp32"])
+    else:
+        assert "every row" in judge_answers(checked(made, references["fp32"]), "fp32").detail.inconsistent
 
 
 HARMLESS: dict[str, dict[str, Any]] = {
