@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -34,7 +35,7 @@ def answered_alone(executor: ProbedExecutor, asked: list[Asked]) -> Any:
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 @pytest.mark.parametrize("shape", [QWEN_MOE, QWEN_DENSE, GPT_OSS], ids=lambda shape: shape.name)
 def test_answers_are_those_of_the_reference(shape: Any, dtype: str) -> None:
-    prompts = probe_prompts(shape.vocab_size, (16, 48))
+    prompts = replace(probe_prompts(shape.vocab_size, (16, 48)), middles=())
     asked = [Asked(prompts.prompt(index), prompts.forced(index)) for index in range(len(prompts.lengths))]
     reference = answer_reference(shape, dtype, prompts)
     found = root_mean_square(distances(answered_alone(probed(shape, dtype), asked), reference.logits))
@@ -43,7 +44,7 @@ def test_answers_are_those_of_the_reference(shape: Any, dtype: str) -> None:
 
 @pytest.mark.parametrize("shape", [QWEN_MOE, QWEN_DENSE, GPT_OSS], ids=lambda shape: shape.name)
 def test_answers_do_not_depend_on_the_plans_nor_on_what_was_in_the_cache(shape: Any) -> None:
-    prompts = probe_prompts(shape.vocab_size, (16, 48))
+    prompts = replace(probe_prompts(shape.vocab_size, (16, 48)), middles=())
     asked = [Asked(prompts.prompt(index), prompts.forced(index)) for index in range(len(prompts.lengths))]
     executor = probed(shape)
     alone = answered_alone(executor, asked)

@@ -183,7 +183,7 @@ def test_answers_are_asked_under_each_policy_and_alone(plan, server, monkeypatch
     assert all(max(apart) > 0.1 for apart in visit.differ.values())
     assert len(visit.errors) == len(visit.lengths) * visit.num_positions, "the reference is of the weights it reads"
     odd = sum(visit.lengths) * 2 // 3 + 1
-    assert [chunk for _, _, chunk in _engine(server, "chunked").asked] == [64, odd, *[2048] * 4]
+    assert [chunk for _, _, chunk in _engine(server, "chunked").asked] == [64, odd, *[2048] * 3]
 
 
 def _engine(server, policy: str) -> StandInEngine:
