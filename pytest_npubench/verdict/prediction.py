@@ -11,7 +11,7 @@ tail is: with L = -log p, and u that of the slowest 5 % of nights,
 
     calibrated p = 0.05 exp(-(L - u) / beta)        beyond u, beta the mean excess of L
 
-beta is 1 or more, unless 2,000 nights prove less than 0.9: the upper 5 %, 1.25 % and 0.3 % of them each.
+beta is 1 or more, unless 2,000 nights prove less than 0.95: the upper 5 %, 1.25 % and 0.3 % of them each.
 
 Worked number: a law that is right has beta = 1 (L is exponential) and u = 3.0; p = 1e-5 stays 1e-5. With beta = 1.5 it
 becomes 0.05 exp(-(11.5 - 3.0) / 1.5) = 1.7e-4.
@@ -186,12 +186,12 @@ class SuiteTail:
 
 TOP, NUM_PSEUDO, PSEUDO_EXCESS, MOST_EXCESS = 0.05, 10, 1.25, 4.0
 LIGHT_SHARES, LIGHT_NIGHTS, DOUBT = (0.05, 0.0125, 0.003), 2000, 0.2
-LIGHT, LEAST_EXCESS = 0.9, 0.5
+LIGHT, LEAST_EXCESS = 0.95, 0.5
 
 
 def fit_tail(p: FloatArray) -> SuiteTail:
     """From p-values of nights; the excess is the larger of that of the upper 5 % and of the upper 1.25 %, each drawn to
-    1.25 by 10 pseudo-nights. Below 0.9 it is what is known of the upper 5, 1.25 and 0.3 % with 80 % confidence: heavy
+    1.25 by 10 pseudo-nights. Below 0.95 it is what is known of the upper 5, 1.25 and 0.3 % with 80 % confidence: heavy
     tails have a light body."""
     surprise = np.sort(-np.log(np.maximum(p, SMALLEST_P)))
     num_top = min(max(int(len(surprise) * TOP), 5), len(surprise) - 1)
