@@ -1,8 +1,8 @@
 """One scale's cases tonight: what alarms by this one night, what by the evidence of several, what is still changed.
 
 The alarms of a run share a budget: by one night, 1 false alarm in 150 nights of the whole run, so calibrated
-p < 1 / (150 C) for C judged cases; by the evidence over nights, 60 (C + 10) : 1, which is 1 alarm in 60 nights at most
-and in hundreds by simulation (benchmarks/gate.py), as if 10 more cases were judged: a few cases tell little of the law.
+p < 1 / (150 C) for C judged cases; by the evidence over nights, 60 (C + 10) : 1, as if 10 more cases were judged: a few
+cases tell little of the law. That is 1 alarm in 60 nights at most, and by simulation far fewer (benchmarks/gate.py).
 Improvements have a budget of their own.
 """
 
