@@ -1,4 +1,4 @@
-"""Layered Prefill's tables on the virtual clock, the paper's figures in brackets, as docs/scheduling.md shows them.
+"""Layered Prefill's tables on the virtual clock, the paper's figures in brackets, as docs/measurements shows them.
 
     python benchmarks/published_tables.py
 

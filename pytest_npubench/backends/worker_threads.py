@@ -2,7 +2,7 @@
 
 A Linux kernel wakes a thread beside the one that woke it. After some 100 ms of decode steps, which one thread computes,
 or after a pause, XLA's workers so share one core with their caller for tens of milliseconds while the others are idle:
-on two cores a prefill of 1,024 tokens takes half as long again, and up to twice (docs/performance.md). Where workers
+on two cores a prefill of 1,024 tokens takes half as long again, and up to twice (docs/measurements). Where workers
 have cores of their own, a prefill takes much the same whatever ran before it.
 """
 

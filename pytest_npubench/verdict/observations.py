@@ -1,7 +1,7 @@
 """From samples to entries: one figure of each process, as a logarithm on the ratio scale.
 
 Times and rates enter by their better quartile, the lower one of times: whatever else a machine does makes samples worse
-and none better, so that quartile moves less from night to night than the median (figures: docs/performance.md).
+and none better, so that quartile moves less from night to night than the median (figures: docs/measurements).
 On the difference scale entries are the medians of the values themselves (a prediction error, an attained fraction).
 Entries are turned so that more is always worse: times -1 where higher is better. On the ratio scale a difference of
 0.01 is 1 %.

@@ -202,11 +202,8 @@ def test_a_wrong_option_is_status_2(arguments: tuple[str, ...], call: Run) -> No
 
 
 @pytest.mark.parametrize("action", ["upload", "list", "show", "changes"])
-def test_every_action_has_help_with_an_example_and_its_options_documented(action: str, call: Run) -> None:
-    text = call("history", action, "--help").out
-    assert f"example: npubench history {action}" in text
-    document = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"(--[a-z]+)", text)) - {"--help"} <= set(re.findall(r"(--[a-z]+)", document))
+def test_every_action_has_help_with_an_example(action: str, call: Run) -> None:
+    assert f"example: npubench history {action}" in call("history", action, "--help").out
 
 
 def test_the_password_is_not_in_an_error(nights: Path, call: Run) -> None:

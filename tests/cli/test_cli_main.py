@@ -165,10 +165,3 @@ def test_every_command_line_of_the_document_is_understood() -> None:
         arguments = [word for word in shlex.split(line.partition("|")[0])[1:] if word != "--version"]
         if arguments:
             cli.make_parser().parse_args(arguments)
-
-
-def test_every_option_stands_in_the_document(call: Run) -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    for name in NAMES:
-        options = set(re.findall(r"(--[a-z]+)", call(name, "--help").out)) - {"--help"}
-        assert not {option for option in options if option not in text}, name

@@ -38,7 +38,8 @@ def graph_form(platform: str, mesh: Mesh) -> GraphForm:
     layer adds to the hidden states is kept to the prefill's end and summed again for later layers, so the sum is taken
     every few layers; a prompt's products with `up` and `down` become one kernel that takes more cycles than two.
     Elsewhere a scatter writes in place, and is one kernel a layer on a GPU where row updates would be one a row. Layers
-    are unrolled everywhere: a scan takes a decode step 1.9 times the cycles there (docs/performance.md).
+    are unrolled everywhere: a scan takes a decode step 1.9 times the cycles there
+    (docs/measurements/2026-11-25-compilers.md).
     """
     if platform != "tpu":
         return PORTABLE

@@ -2,7 +2,7 @@
 
 The cost model's fractions come from the paper's microbenchmarks (section 3.2 and 5.11), the router's biases from Table
 1 and Figure 2, not from the serving tables. Tolerances are stated where a figure is compared; where only the direction
-can be expected, the direction is. docs/scheduling.md has the whole tables and what differs.
+can be expected, the direction is. docs/measurements has the whole tables and what differs.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def test_section_5_13_layered_prefill_loses_on_a_dense_decoder() -> None:
 
 
 def test_table_10_decode_is_smoothest_on_a_device_of_its_own() -> None:
-    """The printed TTFT of disaggregation is not reproduced: docs/scheduling.md says why."""
+    """The printed TTFT of disaggregation is not reproduced: docs/measurements says why."""
     chunked, apart, layered = (
         served(policy, "layered-arxiv", 1.4) for policy in ("chunked", "disaggregated", "layered")
     )
