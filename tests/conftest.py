@@ -51,7 +51,6 @@ LONGEST = (
     "nightly/test_nights.py",
     "plugin/test_resume.py",
     "offload/test_pair.py",
-    "extensions/pairs/test_phone_profile.py",
     "crash/test_killed_while_measuring_again.py",
     "plugin/test_benchmark_bridge.py",
     "plugin/test_scheduling_run.py",

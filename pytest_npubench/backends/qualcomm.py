@@ -129,23 +129,6 @@ class PhoneTelemetry:
         """Nothing is held."""
 
 
-def open_named(name: str) -> AiHubRuntime:
-    """The phone that the service lists under exactly this name, with its newest system.
-
-    Raises DeviceUnavailableError where it lists none, with the names that can be profiled, where it cannot be profiled
-    ("(Proxy)", "(Family)", no QNN), and with the service's reason else.
-    """
-    service = AiHubService()
-    found = service.devices()
-    named = [device for device in found if device.name == name]
-    usable = [device for device in named if device.profiles]
-    if not usable:
-        problem = "only compiles there, or stands for any of several" if named else "is not listed there"
-        names = ", ".join(sorted({device.name for device in found if device.profiles}))
-        raise DeviceUnavailableError(f"{name!r} {problem} (Qualcomm AI Hub); it profiles on {names or 'none'}")
-    return AiHubRuntime(service, max(usable, key=lambda device: _version(device.os)), service.qairt())
-
-
 def choose(devices: Iterable[HubDevice]) -> tuple[HubDevice, ...]:
     """One device a chipset that can be profiled, in the order of their titles."""
     best: dict[str, HubDevice] = {}

@@ -5,7 +5,6 @@
     onnx_file    an ONNX file under construction, its weights inside or beside it
     layers       the decoder's parts as ONNX nodes
     decoder      prefill and decode graph of one bucket
-    matmul       one matrix multiplication as a graph
     profile      what a profile job's report says: times, memory, and the unit of each layer
     options      how jobs are run
     ledger       job ids on disk, so that a killed run picks its jobs up again

@@ -315,8 +315,6 @@ def made_up_times_us(name: str) -> list[int]:
     """Twenty times a few permille apart."""
     bucket = int(re.findall(r"-(\d+)-(?:npu|gpu|cpu)-", name)[0])
     mean = 10 * bucket if "prefill" in name else 500 + bucket
-    if rows := re.findall(r"-matmul-(\d+)x", name):
-        mean = 100 + int(rows[0]) * bucket // 64
     return [mean * UNIT_FACTORS[unit_of(name)] + index % 5 for index in range(20)]
 
 

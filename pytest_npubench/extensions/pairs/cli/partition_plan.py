@@ -94,7 +94,6 @@ def run_explain(arguments: argparse.Namespace) -> int:
             predicted_s=decision.predicted_s,
             others=[{"strategy": other.strategy, "predicted_s": other.predicted_s} for other in others],
             left_out=[{"strategy": name, "reason": reason} for name, reason in decision.left_out],
-            note=decision.note,
         )
         return 0
     print(decision.explain())

@@ -19,18 +19,16 @@ if TYPE_CHECKING:
     from pytest_npubench.core.plain_table import PlainTable
 
 FORMAT = "npubench-partition-plan"
-VERSION = 2
+VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSplits:
-    """decisions: operator by operator, each by length. left_out: (operator, tokens, why) of what cannot be priced.
-    note: the profile's, which stands beside every figure made of it; None where there is none."""
+    """decisions: operator by operator, each by length. left_out: (operator, tokens, why) of what cannot be priced."""
 
     model: str
     decisions: tuple[Decision, ...]
     left_out: tuple[tuple[str, int, str], ...] = ()
-    note: str | None = None
 
     def decision(self, operator: str, tokens: int) -> Decision:
         """Raises PartitionError with the operators and lengths that are there."""
@@ -46,7 +44,6 @@ class ModelSplits:
             "format": FORMAT,
             "version": VERSION,
             "model": self.model,
-            "note": self.note,
             "decisions": [_decision(decision) for decision in self.decisions],
             "left_out": [
                 {"operator": name, "tokens": tokens, "reason": reason} for name, tokens, reason in self.left_out
@@ -58,7 +55,7 @@ class ModelSplits:
         from pytest_npubench.core.plain_table import PlainTable
 
         columns = ("operator", "weight", "tokens", "strategy", "split", "predicted", "gain")
-        table = PlainTable(*columns, box=None, caption=self.note, caption_justify="left")
+        table = PlainTable(*columns, box=None)
         for decision in self.decisions:
             matmul = decision.matmul
             table.add_row(
@@ -101,7 +98,7 @@ def make_plan(
                 left_out.append((shape.name, tokens, str(error)))
     if not decisions:
         raise PartitionError(f"the profile does not know {model}: {left_out[0][2] if left_out else 'no operators'}")
-    return ModelSplits(model=model, decisions=tuple(decisions), left_out=tuple(left_out), note=profile.note)
+    return ModelSplits(model=model, decisions=tuple(decisions), left_out=tuple(left_out))
 
 
 def lengths_of(profile: PartitionProfile) -> tuple[int, ...]:

@@ -20,9 +20,7 @@ from pytest_npubench.errors import PartitionError
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 
 ELEMENT_BYTES = 4  # outputs are float32
-ALONE = "predicted: the units were measured alone, sync assumed"
 Samples = Annotated[tuple[float, ...], Meta(min_length=1, description="a list of numbers that is not empty")]
-REMOTE = "service"  # the fact that names the service behind which the units are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +102,8 @@ class PartitionProfile:
     """Everything measured. fingerprint: facts of machine, software and units by name. syncs: the fastest mechanism
     first. *_sync_inside: the NPU's signal hides behind the GPU's work (inside the maximum), which HeteroInfer has in
     decode; copy_inside: so does its copy. gpu_threshold_tokens: up to so many tokens the GPU takes as long as for one
-    (GPU-1); None where there is no such threshold. measured_alone: no unit was measured beside the other, and
-    no signal: what both take is predicted with an assumed signal, and whatever is made of it says so. Raises
-    PartitionError where a time is not finite and above 0, where a point stands twice, and where a profile of units
-    alone has a slowdown."""
+    (GPU-1); None where there is no such threshold. Raises PartitionError where a time is not finite and above 0,
+    and where a point stands twice."""
 
     fingerprint: tuple[tuple[str, str], ...]
     options: SplitOptions
@@ -120,7 +116,6 @@ class PartitionProfile:
     prefill_sync_inside: bool = False
     copy_inside: bool = False
     gpu_threshold_tokens: float | None = None
-    measured_alone: bool = False
     is_finished: bool = True
 
     def __post_init__(self) -> None:
@@ -135,18 +130,6 @@ class PartitionProfile:
                 raise PartitionError(f"a profile with a slowdown of {slowdown.key} that is not above 0")
         if not self.syncs:
             raise PartitionError("a profile without a synchronisation mechanism; want one or more")
-        if self.measured_alone and self.slowdowns:
-            raise PartitionError("a profile of units measured alone with a slowdown beside each other; want none")
-
-    @property
-    def note(self) -> str | None:
-        """What stands beside every figure made of this profile; None where it is the ordinary kind."""
-        return ALONE if self.measured_alone else None
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether the units belong to no machine that a reader could be: a service measured them on its device."""
-        return any(name == REMOTE for name, _ in self.fingerprint)
 
     def _times(self) -> list[tuple[str, float]]:
         times = [(f"a latency of {item.key}", value) for item in self.latencies for value in item.samples_s]

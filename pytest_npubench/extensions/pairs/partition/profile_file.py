@@ -1,8 +1,7 @@
 """A profile as a JSON file: written whole or not at all, read back equal, refused with path and place where wrong.
 
-{"format": "npubench-partition-profile", "version": 2, "fingerprint": {...}, "options": {...}, "latencies": [...], ...}
+{"format": "npubench-partition-profile", "version": 1, "fingerprint": {...}, "options": {...}, "latencies": [...], ...}
 Every list holds objects of one kind; their entries are the fields of the records in partition.profile.
-Version 1 had no measured_alone: its profiles were all measured on open pairs, so they read as false.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pytest_npubench.errors import FormatVersionError, PartitionError, StoreErro
 from pytest_npubench.extensions.pairs.partition.profile import PartitionProfile
 
 FORMAT = "npubench-partition-profile"
-VERSION = 2
+VERSION = 1
 MAX_BYTES = 256 * 1024 * 1024
 
 
@@ -45,7 +44,7 @@ def read_profile(
     version, PartitionError for a profile measured elsewhere, unless any_fingerprint.
     """
     profile = _profile(path, _decoded(path))
-    if facts is not None and not any_fingerprint and not profile.is_remote:
+    if facts is not None and not any_fingerprint:
         try:
             profile.check_fingerprint(facts)
         except PartitionError as error:
@@ -78,16 +77,9 @@ def _decoded(path: Path) -> dict[str, Any]:
         raise StoreError(f"{path}: {error}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise StoreError(f"{path}: no object with format {FORMAT!r}")
-    if data.get("version") not in (1, VERSION):
-        known = f"this release reads version 1 and {VERSION}"
-        raise FormatVersionError(f"{path}: version {data.get('version')!r}; {known}")
-    return data if data["version"] == VERSION else _from_version_1(path, data)
-
-
-def _from_version_1(path: Path, data: dict[str, Any]) -> dict[str, Any]:
-    if "measured_alone" in data:
-        raise StoreError(f"{path}: the profile: entry 'measured_alone' in version 1; it is of version {VERSION}")
-    return {**data, "version": VERSION, "measured_alone": False}
+    if data.get("version") != VERSION:
+        raise FormatVersionError(f"{path}: version {data.get('version')!r}; this release reads version {VERSION}")
+    return data
 
 
 def _refuse(constant: str) -> None:

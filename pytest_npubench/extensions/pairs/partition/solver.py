@@ -38,14 +38,13 @@ class Alternative:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What to do with an operator. alternatives: every split priced, the fastest first, the chosen one among them.
-    left_out: why a strategy has none, by name. note: the profile's, which stands beside every figure made of it."""
+    left_out: why a strategy has none, by name."""
 
     matmul: Matmul
     mechanism: str
     chosen: Alternative
     alternatives: tuple[Alternative, ...]
     left_out: tuple[tuple[str, str], ...] = ()
-    note: str | None = None
 
     @property
     def split(self) -> Split:
@@ -68,8 +67,7 @@ class Decision:
         return tuple(first.values())
 
     def explain(self) -> str:
-        """The choice, then a line for each other strategy: how much slower its best split is, or why it has none;
-        last the note, if any."""
+        """The choice, then a line for each other strategy: how much slower its best split is, or why it has none."""
         matmul, chosen = self.matmul, self.chosen
         lines = [
             f"{matmul.name} [{matmul.rows}, {matmul.cols}] x {matmul.tokens}: {self.strategy}"
@@ -84,7 +82,6 @@ class Decision:
                     f" {split_text(matmul, other.split)}"
                 )
         lines += [f"  why not {name}: {reason}" for name, reason in self.left_out]
-        lines += [f"  {self.note}"] if self.note else []
         return "\n".join(lines)
 
 
@@ -122,7 +119,6 @@ def solve(
         chosen=priced[0],
         alternatives=tuple(priced),
         left_out=tuple(left_out),
-        note=profile.note,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,36 +80,10 @@ def test_what_is_no_profile(content: bytes, words: str, tmp_path: Path):
         read_profile(path)
 
 
-@pytest.mark.parametrize("version", [0, 3, "1", [1]])
+@pytest.mark.parametrize("version", [0, 2, "1", [1]])
 def test_another_version(version: object, path: Path):
-    with pytest.raises(FormatVersionError, match=r"profile\.json: version .*; this release reads version 1 and 2"):
+    with pytest.raises(FormatVersionError, match=r"profile\.json: version .*; this release reads version 1$"):
         read_profile(edited(path, "version", value=version))
-
-
-def test_a_file_of_version_1_is_of_units_measured_beside_each_other(path: Path):
-    edited(path, "measured_alone", value=None)
-    assert read_profile(edited(path, "version", value=1)) == random_profile(1, OPTIONS, [1, 30])
-    with pytest.raises(StoreError, match=r"profile\.json: .*'measured_alone' in version 1; it is of version 2"):
-        read_profile(edited(path, "measured_alone", value=True))
-
-
-def test_units_measured_alone(tmp_path: Path):
-    """It stays with the profile, and has no slowdown beside it."""
-    path = tmp_path / "profile.json"
-    alone = profile([latency(GPU, 1, 1, 1e-3)], OPTIONS, measured_alone=True)
-    write_profile(path, alone)
-    assert read_profile(path) == alone
-    assert alone.note == "predicted: the units were measured alone, sync assumed"
-    assert random_profile(1, OPTIONS, [1, 30]).note is None
-    with pytest.raises(PartitionError, match="units measured alone with a slowdown beside each other"):
-        replace(random_profile(1, OPTIONS, [1, 30]), measured_alone=True)
-
-
-def test_a_profile_from_a_service_is_of_no_machine(tmp_path: Path):
-    path = tmp_path / "profile.json"
-    facts = (("service", "hub.example"), ("device", "a phone"))
-    write_profile(path, profile([latency(GPU, 1, 1, 1e-3)], OPTIONS, fingerprint=facts))
-    assert read_profile(path, facts={"processor": "a slow one"}).fingerprint == facts
 
 
 @pytest.mark.parametrize(
@@ -120,7 +93,6 @@ def test_a_profile_from_a_service_is_of_no_machine(tmp_path: Path):
         (("colour",), "red", "colour: unknown key; allowed: fingerprint, options, latencies"),
         (("fingerprint",), {"torch": 2}, "fingerprint.torch: want a string, found a whole number"),
         (("is_finished",), 1, "is_finished: want true or false, found a whole number"),
-        (("measured_alone",), None, "measured_alone: missing; want true or false"),
         (("gpu_threshold_tokens",), "many", "gpu_threshold_tokens: want a number or null, found a string"),
         (("options", "tile"), 0, "options: tile 0"),
         (("options", "tile"), True, r"options\.tile: want a whole number, found true or false"),

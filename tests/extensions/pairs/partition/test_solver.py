@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from itertools import combinations_with_replacement
 
 import pytest
@@ -188,20 +187,6 @@ def test_a_plan_leaves_out_what_the_profile_does_not_know():
         make_plan(decode_profile(sync_us=50, contention=1), "other", shapes[2:], [1])
     with pytest.raises(PartitionError, match="want one or more, each 1 token or more"):
         make_plan(decode_profile(sync_us=50, contention=1), "llama-8b", SHAPES, [0])
-
-
-def test_what_is_made_of_units_measured_alone_says_so():
-    """Every plan, table and explanation of such a profile, and none of another."""
-    together = decode_profile(sync_us=50, contention=1)
-    alone = replace(together, slowdowns=(), measured_alone=True)
-    words = "predicted: the units were measured alone, sync assumed"
-    for found, note in ((together, None), (alone, words)):
-        decision = solve(found, SHAPES[0].matmul(1))
-        plan = make_plan(found, "llama-8b", SHAPES, [1])
-        console = Console(width=200, record=True, file=io.StringIO())
-        console.print(plan.table())
-        assert (decision.note, plan.note, plan.to_json()["note"]) == (note, note, note)
-        assert [words in text for text in (decision.explain(), console.export_text())] == [bool(note)] * 2
 
 
 def test_the_lengths_a_profile_knows():
