@@ -10,13 +10,6 @@ the latest admitted request is preempted (its blocks freed, its generated tokens
 front of the queue), and nobody is admitted in that iteration. The oldest is thus never preempted for a younger one, and
 since each fits alone, it always ends.
 
-An engine may keep the keys and values of freed blocks until they are taken again (`keeps_preempted`): blocks are taken
-in the order in which they were freed, those of a preempted request from its end on, so that the beginning of its prompt
-is often still there when it comes back, and is not prefilled again. `prefix_hit_fraction` of a new prompt is found
-there as well, from requests before it. Both are whole blocks, and the last token is always computed, for its output.
-Where requests say what their prompts hold, `share_prefixes` finds it by that: a block is there for others as soon as
-its tokens are prefilled, is held by all who found it, and stays until it is taken again, the longest freed first.
-
 Nothing here takes time in proportion to the number of running requests unless that number changes: the step at which
 each finishes is known when it starts to decode, and those that need a block at steps of one remainder by the block size
 are counted together. Worked number: a prompt of 30 tokens in blocks of 16 holds 2 blocks, room for 2 tokens more; if it
@@ -29,12 +22,11 @@ import heapq
 import sys
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from itertools import islice
 
 from pytest_npubench.errors import ConfigError, WorkloadError
 from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow, made
-from pytest_npubench.serving.kv_blocks import BlockNames, FullBlock, KvBlocks, SharedBlocks
-from pytest_npubench.serving.member import BatchMember, KeptBlocks
+from pytest_npubench.serving.kv_blocks import KvBlocks
+from pytest_npubench.serving.member import BatchMember
 from pytest_npubench.serving.request import ServingRequest
 
 NEVER = sys.maxsize
@@ -45,11 +37,12 @@ class Batch:
 
     `admitted` are those in flight or running, in order of admission. `iteration` is the number of the next one.
     `expects_more` says whether arrivals are still to come without waiting for anybody to end. `ended` are the requests
-    that finished since the loop last looked. `no_prefill` are the passes of every plan that only decodes.
-    """
+    that finished since the loop last looked. `no_prefill` are the passes of every plan that only decodes. `blocks` may
+    be replaced by others of its kind before anybody arrives.
 
-    keeps_preempted: bool = False
-    prefix_hit_fraction: float = 0.0
+    `step` counts the iterations that decoded, `grown_at` is the last of them for which there is room, and at step s
+    num_growing[s % block size] of the running requests take a block. `finishes` says at which step who ends.
+    """
 
     def __init__(self, *, num_layers: int, kv_blocks: int, block_size_tokens: int, max_batch_size: int) -> None:
         for name, value in (("num_layers", num_layers), ("max_batch_size", max_batch_size)):
@@ -60,7 +53,6 @@ class Batch:
         self.no_prefill = (LayerPass(self.all_layers),)
         self.max_batch_size = max_batch_size
         self.blocks = KvBlocks(num_blocks=kv_blocks, block_size_tokens=block_size_tokens)
-        self.num_found_tokens = 0  # of prompts, in the cache when they were first admitted
         self.members: dict[int, BatchMember] = {}
         self.waiting: deque[BatchMember] = deque()
         self.in_flight: dict[int, BatchMember] = {}
@@ -69,23 +61,15 @@ class Batch:
         self.iteration = 0
         self.expects_more = True
         self.admitted: dict[int, BatchMember] = {}
-        self._step = 0
-        self._finishes = Calendar()
+        self.step = 0
+        self.finishes = Calendar()
         self._growing: defaultdict[int, dict[int, BatchMember]] = defaultdict(dict)  # by step % block size
-        self._num_growing = [0] * block_size_tokens  # how many these are
+        self.num_growing = [0] * block_size_tokens
         self._full: list[BatchMember] = []  # started with a full last block, and need one before they decode
-        self._grown_at = -1  # the last step for which there is room
+        self.grown_at = -1
         self._dropped: list[int] = []
         self._decode: tuple[int, ...] | None = None
         self._decode_only: IterationPlan | None = None
-        self._shared: SharedBlocks | None = None
-        self._names = BlockNames(block_size_tokens)
-
-    def share_prefixes(self) -> None:
-        """Prompts find what they have in common, by ServingRequest.content. To be called before anybody arrives."""
-        self.blocks = self._shared = SharedBlocks(
-            num_blocks=self.blocks.num_blocks, block_size_tokens=self.blocks.block_size_tokens
-        )
 
     # what the loop calls
 
@@ -106,53 +90,39 @@ class Batch:
 
     def make_room(self) -> None:
         """Before an iteration: a block for each running request whose last one is full, preempting where none is."""
-        if self._grown_at < self._step:
-            place = self._step % self.blocks.block_size_tokens
-            if num_growing := self._num_growing[place]:
+        if self.grown_at < self.step:
+            remainder = self.step % self.blocks.block_size_tokens
+            if num_growing := self.num_growing[remainder]:
                 if num_growing > self.blocks.num_free:
-                    self._make_scarce_room(tuple(self._growing[place].values()))
+                    self._make_scarce_room(tuple(self._growing[remainder].values()))
                 else:
                     self.blocks.take(num_growing)
-            self._grown_at = self._step
+            self.grown_at = self.step
         if self._full:
             full, self._full = self._full, []
             for member in full:
                 if self._has_room(member):
                     self.blocks.take(1)
-                    self._grow_from(member, self._step)
+                    self._grow_from(member, self.step)
 
-    def num_steady(self) -> int:
-        """How many iterations that only decode may follow one another from this one on, room made for it, before
-        somebody ends or lacks a block."""
-        most, num_free = self._finishes.first - self._step, self.blocks.num_free
-        # a row takes at most one block in as many steps as a block has tokens
-        at_most = len(self.running) * (most // self.blocks.block_size_tokens + 1)
-        if at_most <= num_free or self._blocks_of_steps(most) <= num_free:
-            return most
-        return next(number for number in range(1, most) if self._blocks_of_steps(number + 1) > num_free)
-
-    def complete(self, plan: IterationPlan, num_iterations: int = 1) -> None:
+    def complete(self, plan: IterationPlan) -> None:
         """The iteration has run: prompts advance, those that finished theirs start to decode, the last tokens end.
 
-        num_iterations: of a plan that only decodes, up to `num_steady` in a row. Raises ConfigError for a plan that
-        decodes some of the running requests but not all.
+        Raises ConfigError for a plan that decodes some of the running requests but not all.
         """
         if plan.decode:
             if plan.decode is not self._decode:
                 self._check_decode(plan.decode)
-            if num_iterations > 1:
-                self.blocks.take(self._blocks_of_steps(num_iterations))
-                self._grown_at += num_iterations - 1
-            self._step += num_iterations
+            self.step += 1
         else:
             self._pause()
         if plan.passes and plan.passes[-1].prefill:
             self._advance_prompts(plan.passes[-1])
             for request in plan.finishing:
                 self._start(self.in_flight.pop(request))
-        self.iteration += num_iterations
-        if self._finishes.first <= self._step:
-            for member in self._finishes.take(self._step):
+        self.iteration += 1
+        if self.finishes.first <= self.step:
+            for member in self.finishes.take(self.step):
                 member.close_segment(self.iteration)
                 self._release(member)
                 self.ended.append(member)
@@ -175,19 +145,6 @@ class Batch:
     def next_waiting(self, *, whole: bool = False) -> BatchMember | None:
         """The one that `admit_next` would admit."""
         return self.waiting[0] if self._wanted(whole) else None
-
-    def cached_tokens(self, member: BatchMember) -> int:
-        """Of its prompt, those that need not be prefilled if it is admitted now."""
-        size = self.blocks.block_size_tokens
-        if self._shared is not None:
-            return len(self._found(member)) * size
-        if member.kept is not None:
-            found = member.kept.num_left(self.blocks.num_taken) * size
-        elif member.scheduled_at is None:
-            found = int(self.prefix_hit_fraction * member.prompt_tokens)
-        else:
-            found = 0
-        return min(found, member.prompt_tokens - 1) // size * size
 
     def admit_next(self, *, whole: bool = False) -> BatchMember | None:
         """The first in the queue goes in flight, or None: nobody waits, the batch is full, or blocks are short.
@@ -220,14 +177,9 @@ class Batch:
             finishing=self._finishing(rows) if group.stop == self.num_layers else (),
             num_padding_rows=num_padding_rows,
         )
-        if self._dropped or self._shared is not None:
-            self._complete_plan(plan)
+        if self._dropped:
+            plan.dropped = tuple(self._dropped)
         return plan
-
-    def _complete_plan(self, plan: IterationPlan) -> None:
-        plan.dropped = tuple(self._dropped)
-        if self._shared is not None:
-            plan.shared_kv_tokens = self._shared.num_shared * self.blocks.block_size_tokens
 
     def _plan_decode_only(self, num_padding_rows: int) -> IterationPlan | None:
         if not self.running:
@@ -235,9 +187,9 @@ class Batch:
         plan = IterationPlan(
             decode=self._decode or self.decode, passes=self.no_prefill, num_padding_rows=num_padding_rows
         )
-        if self._dropped or self._shared is not None:
-            self._complete_plan(plan)
-        if not self._dropped and not num_padding_rows:
+        if self._dropped:
+            plan.dropped = tuple(self._dropped)
+        elif not num_padding_rows:
             self._decode_only = plan
         return plan
 
@@ -263,41 +215,26 @@ class Batch:
             return 0
         member = self.waiting[0]
         num_blocks = -(-(member.peak_kv_tokens if whole else member.prompt_tokens) // self.blocks.block_size_tokens)
-        num_free_wanted = num_blocks
-        if self._shared is not None:
-            num_free_wanted = self._shared.num_free_wanted(num_blocks, self._found(member))
-        return num_blocks if num_free_wanted <= self.blocks.num_free else 0
+        return num_blocks if self.blocks.num_free_wanted(member, num_blocks) <= self.blocks.num_free else 0
 
     def _hold(self, member: BatchMember, num_blocks: int) -> None:
-        if self._shared is not None:
-            member.full = self._found(member)
-            member.prefilled_tokens = len(member.full) * self.blocks.block_size_tokens
-            self._shared.hold(member.full)
-            self.blocks.take(num_blocks - len(member.full))
-        elif member.kept is not None or self.prefix_hit_fraction:
-            member.prefilled_tokens = self.cached_tokens(member)
-            found = 0 if member.kept is None else member.prefilled_tokens // self.blocks.block_size_tokens
-            member.kept = None
-            self.blocks.take(num_blocks, num_found=found)
-        else:
-            self.blocks.take(num_blocks)
+        member.prefilled_tokens = self.blocks.admit(member, num_blocks)
         member.num_blocks = num_blocks
         if member.scheduled_at is None:
             member.scheduled_at = self.iteration
-            self.num_found_tokens += member.prefilled_tokens
         self.admitted[member.id] = member
 
     def _start(self, member: BatchMember) -> None:
         """Its prompt is done and gave a token in this iteration; from the next one on it decodes."""
         member.gives_from = self.iteration
-        member.decodes_from_step = self._step
-        member.finishes_at_step = self._step + member.remaining_tokens - 1
-        self._finishes.put(member.finishes_at_step, member)
+        member.decodes_from_step = self.step
+        member.finishes_at_step = self.step + member.remaining_tokens - 1
+        self.finishes.put(member.finishes_at_step, member)
         free_tokens = member.num_blocks * self.blocks.block_size_tokens - member.prompt_tokens
         # unless it will have ended by then: the last step it decodes at is the one before it finishes
-        if self._step + free_tokens < member.finishes_at_step:
+        if self.step + free_tokens < member.finishes_at_step:
             if free_tokens:
-                self._grow_from(member, self._step + free_tokens)
+                self._grow_from(member, self.step + free_tokens)
             else:
                 self._full.append(member)
         self.running[member.id] = member
@@ -307,9 +244,9 @@ class Batch:
 
     def _grow_from(self, member: BatchMember, step: int) -> None:
         member.grows_from_step = step
-        place = step % self.blocks.block_size_tokens
-        self._growing[place][member.id] = member
-        self._num_growing[place] += 1
+        remainder = step % self.blocks.block_size_tokens
+        self._growing[remainder][member.id] = member
+        self.num_growing[remainder] += 1
 
     def _has_room(self, member: BatchMember) -> bool:
         """Whether the member still runs when a block has been made free for it."""
@@ -326,43 +263,18 @@ class Batch:
             if member.id in self.running:  # counted by blocks_of from now on
                 member.num_blocks -= 1
 
-    def _blocks_of_steps(self, number: int) -> int:
-        """That the running requests take at so many steps, of this one on, which has room."""
-        size, counts = self.blocks.block_size_tokens, self._num_growing
-        rounds, left = divmod(number - 1, size)
-        first = (self._step + 1) % size
-        num_blocks = sum(counts[first : first + left])
-        if first + left > size:
-            num_blocks += sum(counts[: first + left - size])
-        return num_blocks + rounds * sum(counts) if rounds else num_blocks
-
     def blocks_of(self, member: BatchMember) -> int:
         """What it holds."""
-        if member.grows_from_step is None or member.grows_from_step > self._grown_at:
+        if member.grows_from_step is None or member.grows_from_step > self.grown_at:
             return member.num_blocks
-        return member.num_blocks + (self._grown_at - member.grows_from_step) // self.blocks.block_size_tokens + 1
+        return member.num_blocks + (self.grown_at - member.grows_from_step) // self.blocks.block_size_tokens + 1
 
     def _advance_prompts(self, last: LayerPass) -> None:
         if last.group.stop == self.num_layers:
             for request, _, num_tokens in last.prefill:
                 member = self.in_flight[request]
                 member.prefilled_tokens += num_tokens
-                if self._shared is not None and member.request.content is not None:
-                    self._fill(member, min(member.prefilled_tokens, member.request.prompt_tokens))
-
-    def _found(self, member: BatchMember) -> list[FullBlock]:
-        """Blocks that hold the beginning of its prompt, which leave at least its last token to be computed."""
-        assert self._shared is not None
-        most = (member.prompt_tokens - 1) // self.blocks.block_size_tokens
-        return self._shared.find(islice(self._names.of(member.request), most))
-
-    def _fill(self, member: BatchMember, num_tokens: int) -> None:
-        """The member's blocks hold so many tokens, and may be found."""
-        assert self._shared is not None
-        num_full = num_tokens // self.blocks.block_size_tokens
-        if (number := num_full - len(member.full)) > 0:
-            names = self._names.of(member.request, len(member.full))
-            member.full += self._shared.fill(islice(names, number))
+                self.blocks.advance(member)
 
     def _check_decode(self, decode: tuple[int, ...]) -> None:
         if decode is not self._decode and decode != self.decode:
@@ -376,35 +288,23 @@ class Batch:
 
     def _preempt(self, member: BatchMember) -> None:
         running = member.id in self.running
-        num_steps = self._step - member.decodes_from_step if running else 0
-        held = member.prompt_tokens + num_steps if running else member.prefilled_tokens
-        if self._shared is not None:
-            self._fill(member, held)
-        elif self.keeps_preempted:
-            member.kept = KeptBlocks(
-                num_full=held // self.blocks.block_size_tokens,
-                num_freed=self.blocks_of(member),
-                num_taken_before=self.blocks.num_taken + self.blocks.num_free,
-            )
+        num_steps = self.step - member.decodes_from_step if running else 0
+        num_tokens = member.prompt_tokens + num_steps if running else member.prefilled_tokens
+        self.blocks.preempt(member, self.blocks_of(member), num_tokens)
         member.close_segment(self.iteration)
         if running:
-            self._finishes.remove(member.finishes_at_step, member)
+            self.finishes.remove(member.finishes_at_step, member)
         self._release(member)
         member.restart(1 + num_steps if running else 0)
         self.waiting.appendleft(member)
         self._dropped.append(member.id)
 
     def _release(self, member: BatchMember) -> None:
-        if self._shared is not None:
-            self._shared.give_back(self.blocks_of(member), member.full)
-            member.full = []
-            self._decode_only = None  # which says how much is shared
-        else:
-            self.blocks.give_back(self.blocks_of(member))
+        self.blocks.release(member, self.blocks_of(member))
         if member.grows_from_step is not None:
-            place = member.grows_from_step % self.blocks.block_size_tokens
-            del self._growing[place][member.id]
-            self._num_growing[place] -= 1
+            remainder = member.grows_from_step % self.blocks.block_size_tokens
+            del self._growing[remainder][member.id]
+            self.num_growing[remainder] -= 1
             member.grows_from_step = None
         member.num_blocks = 0
         del self.admitted[member.id]

@@ -20,7 +20,6 @@ from pytest_npubench.serving.member import BatchMember
 from pytest_npubench.serving.metrics import RequestRecord
 from pytest_npubench.serving.result import ServingResult, record_of, token_times
 from pytest_npubench.serving.schedulers.disaggregated import DisaggregatedScheduler
-from pytest_npubench.serving.slo_watch import SloWatch
 from pytest_npubench.serving.two_devices import DeviceRun, HandedOver, ServingSide, TwoDevices
 
 
@@ -44,44 +43,23 @@ def serve_disaggregated(
     *,
     until_s: float | None = None,
     on_iteration: Callable[[int], None] | None = None,
-    watch: SloWatch | None = None,
 ) -> DisaggregatedResult:
-    """Serve the load to its end, or start nothing at or after `until_s`, or once `watch` says that the SLO is lost.
+    """Serve the load to its end, or start nothing at or after `until_s`.
 
     Raises as `serve` does. Use a VirtualPair for executors on virtual clocks, a ProcessPair for the wall clock.
     """
-    _check(load, scheduler, devices)
-    run = _Run(load, scheduler, devices, watch)
-    devices.start()
-    started_s = devices.now_s()
-    while True:
-        starts = (until_s is None or devices.now_s() < until_s) and not (watch and watch.is_lost)
-        if starts:
-            run.take_arrivals()
-            run.start_idle()
-        next_s = run.next_start_s(until_s) if starts else None
-        if not run.busy and next_s is None:
-            break
-        for event in devices.wait(next_s):
-            run.done(event)
-            if on_iteration is not None and isinstance(event, DeviceRun):
-                on_iteration(run.num_iterations)
-    if until_s is None and not (watch and watch.is_lost):
-        run.check_all_served()
-    return run.result(started_s)
+    return DisaggregatedRun(load, scheduler, devices).serve(until_s, on_iteration)
 
 
-class _Run:
-    """What is in progress on the two devices, and what has ended."""
+class DisaggregatedRun:
+    """What is in progress on the two devices, and what has ended. Raises as `serve_disaggregated`."""
 
-    def __init__(
-        self, load: Load, scheduler: DisaggregatedScheduler, devices: TwoDevices, watch: SloWatch | None
-    ) -> None:
+    def __init__(self, load: Load, scheduler: DisaggregatedScheduler, devices: TwoDevices) -> None:
+        _check(load, scheduler, devices)
         self._load = load
-        self._watch = watch
         self._scheduler = scheduler
         self._devices = devices
-        self._batches: dict[ServingSide, Batch] = {
+        self.batches: dict[ServingSide, Batch] = {
             ServingSide.PREFILL: scheduler.batch,
             ServingSide.DECODE: scheduler.decode_batch,
         }
@@ -89,6 +67,32 @@ class _Run:
         self._running: dict[ServingSide, tuple[int, int]] = {}  # admitted and waiting when its iteration started
         self._moving: BatchMember | None = None
         self._handovers: list[HandedOver] = []
+
+    def serve(
+        self, until_s: float | None = None, on_iteration: Callable[[int], None] | None = None
+    ) -> DisaggregatedResult:
+        """As `serve_disaggregated`."""
+        self._devices.start()
+        started_s = self._devices.now_s()
+        while True:
+            starts = self.starts_more(until_s)
+            if starts:
+                self.take_arrivals()
+                self.start_idle()
+            next_s = self.next_start_s(until_s) if starts else None
+            if not self.busy and next_s is None:
+                break
+            for event in self._devices.wait(next_s):
+                self.done(event)
+                if on_iteration is not None and isinstance(event, DeviceRun):
+                    on_iteration(self.num_iterations)
+        if self.starts_more(until_s):
+            self.check_all_served()
+        return self.result(started_s)
+
+    def starts_more(self, until_s: float | None) -> bool:
+        """Whether iterations and handovers may still start."""
+        return until_s is None or self._devices.now_s() < until_s
 
     @property
     def busy(self) -> bool:
@@ -126,7 +130,7 @@ class _Run:
     def _start(self, side: ServingSide, make_plan: Callable[[], IterationPlan | None]) -> None:
         if side in self._running:
             return
-        batch = self._batches[side]
+        batch = self.batches[side]
         batch.make_room()
         plan = make_plan()
         if plan is not None:
@@ -135,32 +139,29 @@ class _Run:
 
     def done(self, event: DeviceRun | HandedOver) -> None:
         if isinstance(event, DeviceRun):
-            self._ran(event)
+            self.ran(event)
         else:
             assert self._moving is not None
             self._scheduler.handed_over(self._moving)
             self._moving = None
             self._handovers.append(event)
 
-    def _ran(self, event: DeviceRun) -> None:
-        batch, log = self._batches[event.side], self._logs[event.side]
+    def ran(self, event: DeviceRun) -> None:
+        """An iteration has ended."""
+        batch, log = self.batches[event.side], self._logs[event.side]
         num_running, num_waiting = self._running.pop(event.side)
         log.append(
             event.start_s, event.end_s, event.plan, event.outcome, num_running=num_running, num_waiting=num_waiting
         )
         for request, token in event.outcome.tokens.items():
             batch.members[request].tokens.append(token)
-        if self._watch and event.side is ServingSide.PREFILL:
-            self._watch.ran(batch, event.plan, event.start_s, event.end_s)
-        elif self._watch:
-            self._watch.decoded(event.plan, event.start_s, event.end_s)
         batch.complete(event.plan)
         for member in batch.take_ended():
             self._devices.end(event.side, member.id)
             self._load.ended(member.id, event.end_s)
 
     def check_all_served(self) -> None:
-        left = sum(len(batch.waiting) + len(batch.admitted) for batch in self._batches.values())
+        left = sum(len(batch.waiting) + len(batch.admitted) for batch in self.batches.values())
         if left:
             raise MeasurementError(f"nothing more is planned, but {left} requests have not ended")
 

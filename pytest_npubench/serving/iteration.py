@@ -71,8 +71,7 @@ class IterationPlan:
     only those that prefill. `decode` holds requests that feed their latest token; each gets one more. `finishing` are
     the requests whose last prompt token leaves the last layer: they get a token as well. `dropped` are requests whose
     keys, values and hidden states must be freed before anything runs: preempted. `num_padding_rows` are rows
-    a static batch keeps for requests that have ended: they cost time, and never count. Of the keys and values
-    of all requests, shared_kv_tokens are another request's as well: they lie on the device once.
+    a static batch keeps for requests that have ended: they cost time, and never count.
     """
 
     decode: tuple[int, ...] = ()
@@ -80,7 +79,6 @@ class IterationPlan:
     finishing: tuple[int, ...] = ()
     dropped: tuple[int, ...] = ()
     num_padding_rows: int = 0
-    shared_kv_tokens: int = 0
 
     @property
     def num_prefill_tokens(self) -> int:
@@ -109,40 +107,6 @@ class IterationOutcome:
     energy_j: float | None = None
 
 
-class EachDecode(NamedTuple):
-    """Of iterations that differ in more than their contexts, an entry each: when it ends, and what IterationOutcome
-    says of it."""
-
-    end_s: list[float]
-    expert_activations: list[int]
-    padded_expert_activations: list[int]
-    expert_load_bytes: list[int]
-
-
-class DecodeStretch(NamedTuple):
-    """Iterations of one plan that only decodes, one after the other: `number` of them, the last one until end_s.
-
-    The first takes step_s and each growth_s more than the one before, so that iteration k, from 0, ends (k + 1) (step_s
-    + k growth_s / 2) after the start, unless `each` says when. It holds kv_bytes + k kv_growth, rounded down.
-    """
-
-    number: int
-    end_s: float
-    step_s: float
-    growth_s: float
-    kv_bytes: float
-    kv_growth: float
-    hidden_bytes: int
-    each: EachDecode | None = None
-
-    def last_start_s(self, start_s: float) -> float:
-        """When the last one started, where the first one did at start_s."""
-        before = self.number - 1
-        if self.each is not None:
-            return self.each.end_s[-2] if before else start_s
-        return start_s + before * (self.step_s + self.growth_s * (before - 1) / 2)
-
-
 class Executor(Protocol):
     """Runs plans on one device: the torch engine on the wall clock, the cost model on a virtual one."""
 
@@ -161,7 +125,3 @@ class Executor(Protocol):
     def end(self, request: int) -> None:
         """The request has ended: free what it holds."""
         ...
-
-    # run_decode(plan, start_s, until_s, most) -> DecodeStretch | None: as many iterations of a plan that only decodes
-    # as start before until_s, at least one and at most that many; None: run them one by one. An executor of a virtual
-    # clock may have it.

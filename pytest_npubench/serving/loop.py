@@ -17,8 +17,6 @@ from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult, records_of
 from pytest_npubench.serving.schedulers.protocol import Scheduler
-from pytest_npubench.serving.slo_watch import SloWatch
-from pytest_npubench.serving.stretch import decode_stretch, run_decode_of
 
 __all__ = ["ServingResult", "check_all_served", "check_executor", "check_scheduler", "end_unfinished", "serve"]
 
@@ -31,38 +29,22 @@ def serve(
     *,
     until_s: float | None = None,
     on_iteration: Callable[[int], None] | None = None,
-    is_asynchronous: bool = False,
-    is_stamped: bool = False,
-    watch: SloWatch | None = None,
 ) -> ServingResult:
-    """Serve the load to its end, or start no iteration at or after `until_s`, or once `watch` says that the SLO is
-    lost: what is unfinished then stays so.
-
-    Asynchronous: an iteration is planned when the one before it starts, as vLLM does by default, so that a request that
-    arrives while an iteration runs has its first one after the next. Only a virtual clock needs to be told.
-
-    Stamped: such an engine noted the arrivals itself, between two of its iterations. In iterations that are simulated
-    such a time lies anywhere, so it is taken as at the nearer end.
+    """Serve the load to its end, or start no iteration at or after `until_s`: what is unfinished then stays so.
 
     `on_iteration` is called after each iteration with how many have run. Raises WorkloadError before anything runs for
     a request that cannot be served, ConfigError for a scheduler that has served, needs two devices or does not fit the
     executor. The executor's MeasurementError and DeviceError pass through.
     """
     batch, log = scheduler.batch, IterationLog()
-    admitted, waiting = batch.admitted, batch.waiting
     check_scheduler(scheduler, executor, load.requests())
     clock.start()
     started_s = now_s = clock.now_s()
-    run_decode = run_decode_of(scheduler, executor) if until_s is None and on_iteration is None else None
-    planned_s = None  # when the next iteration was planned, if that was not just now
-    while (until_s is None or now_s < until_s) and not (watch and watch.is_lost):
-        noticed_s = now_s if planned_s is None else planned_s
+    while until_s is None or now_s < until_s:
+        for request in load.take(now_s):
+            batch.add(request, now_s)
+            executor.begin(request.id, request.prompt_tokens, request.output_tokens)
         next_arrival_s = load.next_arrival_s
-        if next_arrival_s is not None and next_arrival_s <= noticed_s:
-            for request in load.take(noticed_s):
-                batch.add(request, now_s)
-                executor.begin(request.id, request.prompt_tokens, request.output_tokens)
-            next_arrival_s = load.next_arrival_s
         batch.expects_more = next_arrival_s is not None
         batch.make_room()
         plan = scheduler.plan()
@@ -71,41 +53,21 @@ def serve(
                 check_all_served(scheduler)
                 break
             clock.wait_until(next_arrival_s if until_s is None else min(next_arrival_s, until_s))
-            now_s, planned_s = clock.now_s(), None
+            now_s = clock.now_s()
             continue
-        num_running, num_waiting = len(admitted), len(waiting)
+        num_running, num_waiting = len(batch.admitted), len(batch.waiting)
         start_s = clock.now_s()
-        if (
-            run_decode
-            and plan.passes is batch.no_prefill
-            and (stretch := decode_stretch(run_decode, batch, plan, start_s, next_arrival_s))
-        ):
-            log.add_decode(
-                stretch, start_s, num_decode=len(plan.decode), num_running=num_running, num_waiting=num_waiting
-            )
-            now_s = stretch.end_s
-            clock.wait_until(now_s)
-            planned_s = planned_at(stretch.last_start_s(start_s), now_s, is_stamped) if is_asynchronous else None
-            if watch:
-                watch.ran(batch, plan, stretch.last_start_s(start_s), now_s)
-            batch.complete(plan, stretch.number)
-        else:
-            outcome = executor.run(plan)
-            now_s = clock.advance(outcome.duration_s)
-            planned_s = planned_at(start_s, now_s, is_stamped) if is_asynchronous else None
-            log.append(start_s, now_s, plan, outcome, num_running=num_running, num_waiting=num_waiting)
-            if outcome.tokens:
-                for request_id, token in outcome.tokens.items():
-                    batch.members[request_id].tokens.append(token)
-            if watch:
-                watch.ran(batch, plan, start_s, now_s)
-            batch.complete(plan)
-            if on_iteration is not None:
-                on_iteration(len(log))
-        if batch.ended:
-            for member in batch.take_ended():
-                executor.end(member.id)
-                load.ended(member.id, now_s)
+        outcome = executor.run(plan)
+        now_s = clock.advance(outcome.duration_s)
+        log.append(start_s, now_s, plan, outcome, num_running=num_running, num_waiting=num_waiting)
+        for request_id, token in outcome.tokens.items():
+            batch.members[request_id].tokens.append(token)
+        batch.complete(plan)
+        if on_iteration is not None:
+            on_iteration(len(log))
+        for member in batch.take_ended():
+            executor.end(member.id)
+            load.ended(member.id, now_s)
     end_unfinished(batch, executor)
     return ServingResult(
         records=records_of(batch.members.values(), log),
@@ -116,13 +78,7 @@ def serve(
         started_s=started_s,
         ended_s=clock.now_s(),
         num_layers=batch.num_layers,
-        num_found_tokens=batch.num_found_tokens,
     )
-
-
-def planned_at(start_s: float, end_s: float, is_stamped: bool) -> float:
-    """Until when arrivals are in the plan that is made when this iteration starts."""
-    return (start_s + end_s) / 2 if is_stamped else start_s
 
 
 def check_executor(batch: Batch, executor: Executor) -> None:

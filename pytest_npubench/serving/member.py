@@ -6,23 +6,8 @@ Its token times are not stored: token i of a segment ended with iteration first 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from pytest_npubench.serving.kv_blocks import FullBlock
 from pytest_npubench.serving.request import ServingRequest
-
-
-class KeptBlocks(NamedTuple):
-    """What a preempted request left behind: num_freed blocks, of which num_full, from the first on, hold its keys and
-    values. They are taken, from the last on, once num_taken_before blocks were taken that had been freed earlier."""
-
-    num_full: int
-    num_freed: int
-    num_taken_before: int
-
-    def num_left(self, num_taken: int) -> int:
-        lost = max(0, num_taken - self.num_taken_before)
-        return max(0, min(self.num_full, self.num_freed - lost))
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +18,6 @@ class BatchMember:
     remaining_tokens were still to be generated when it was last admitted. segments are (first iteration, number of
     tokens), one token an iteration. gives_from is the iteration of the open segment's first token. num_blocks were
     taken when it was last admitted; from grows_from_step on it takes one more every block (Batch.blocks_of counts).
-    Where prefixes are shared, `full` are its blocks that are, from the first on.
     """
 
     request: ServingRequest
@@ -51,8 +35,6 @@ class BatchMember:
     segments: list[tuple[int, int]] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     num_preemptions: int = 0
-    kept: KeptBlocks | None = None
-    full: list[FullBlock] = field(default_factory=list)
 
     @staticmethod
     def of(request: ServingRequest, dispatched_s: float) -> BatchMember:

@@ -24,7 +24,7 @@ def whole_prompts(
         member = batch.next_waiting(whole=reserve_output)
         if member is None:
             break
-        total += member.prompt_tokens - batch.cached_tokens(member)
+        total += member.prompt_tokens - batch.blocks.cached_tokens(member)
         if rows and max_tokens is not None and total > max_tokens:
             break
         batch.admit_next(whole=reserve_output)

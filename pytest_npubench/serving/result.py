@@ -20,8 +20,7 @@ from pytest_npubench.serving.settings import Setting
 class ServingResult:
     """records: every request that arrived, in order of arrival, finished or not. clock: "wall" or "virtual".
 
-    settings are the policy's, as they were in force; started_s and ended_s are on the run's clock. num_found_tokens of
-    the prompts were in the KV cache when they were first admitted.
+    settings are the policy's, as they were in force; started_s and ended_s are on the run's clock.
     """
 
     records: tuple[RequestRecord, ...]
@@ -32,7 +31,6 @@ class ServingResult:
     started_s: float
     ended_s: float
     num_layers: int
-    num_found_tokens: int = 0
 
 
 def records_of(members: Iterable[BatchMember], log: IterationLog) -> tuple[RequestRecord, ...]:
@@ -68,17 +66,17 @@ def record_of(member: BatchMember, start_s: Sequence[float], token_times_s: Sequ
 def token_times(*parts: tuple[Sequence[tuple[int, int]], array[float]]) -> StoredTimes:
     """The ends of the iterations that gave the tokens, of one device after the other: segments are (first iteration,
     number of tokens), and the log's end_s."""
-    found = array("d")
+    times_s = array("d")
     for segments, end_s in parts:
-        found.extend(_taken(segments, end_s))
-    return StoredTimes(found)
+        times_s.extend(_taken(segments, end_s))
+    return StoredTimes(times_s)
 
 
 def _taken(segments: Sequence[tuple[int, int]], end_s: Times) -> Times:
     if len(segments) == 1:
         ((first, number),) = segments
         return end_s[first : first + number]
-    found = array("d")
+    times_s = array("d")
     for first, number in segments:
-        found.extend(end_s[first : first + number])
-    return found
+        times_s.extend(end_s[first : first + number])
+    return times_s

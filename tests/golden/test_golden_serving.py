@@ -58,11 +58,13 @@ def parts(policy: str):  # type: ignore[no-untyped-def]
 
 
 def one_by_one(load: tuple[ServingRequest, ...], policy: str) -> ServingResult:
-    return serve(OpenLoad(load), *parts(policy), VirtualClock(), on_iteration=lambda number: None)
+    return serve(OpenLoad(load), *parts(policy), VirtualClock())
 
 
 def at_once(load: tuple[ServingRequest, ...], policy: str) -> ServingResult:
-    return serve(OpenLoad(load), *parts(policy), VirtualClock())
+    replicas = pytest.importorskip("pytest_npubench.extensions.planning.replicas")
+    result: ServingResult = replicas.serve_replicas(load, [replicas.Replica(*parts(policy))])
+    return result
 
 
 @pytest.mark.parametrize("served", [one_by_one, at_once])

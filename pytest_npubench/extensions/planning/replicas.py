@@ -1,8 +1,10 @@
-"""The serving loop for data-parallel replicas: copies of one engine that share a load, on a virtual clock.
+"""The serving loop on a virtual clock, for one engine or for data-parallel replicas: copies that share a load.
 
 A request goes, when it arrives, to the replica with the lowest 4 x waiting + running, the first of several (the
 balancer of vLLM's data-parallel engines). Replicas iterate each at its own pace; those that share the experts of one
-model do so in lock step: their iterations start together and end when the slowest has ended.
+model do so in lock step: their iterations start together and end when the slowest has ended. Iterations that only
+decode are taken at once where the policy allows it (virtual/stretch.py); one replica's times are those of
+serving/loop.py.
 
 Worked example: two replicas, requests at 0.0, 0.1 and 0.2 s: the first goes to replica 0, the second to replica 1, and
 the third to replica 0 again unless the first is still waiting there.
@@ -13,28 +15,40 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from pytest_npubench.serving.iteration import Executor, IterationOutcome, IterationPlan
-from pytest_npubench.serving.log import IterationLog, merged
-from pytest_npubench.serving.loop import check_all_served, check_scheduler, end_unfinished, planned_at
+from pytest_npubench.extensions.planning.slo_watch import SloWatch
+from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
+from pytest_npubench.extensions.planning.virtual.shared_blocks import SharedBlocks
+from pytest_npubench.extensions.planning.virtual.stretch import DecodeStretch, num_steady, pass_over
+from pytest_npubench.extensions.planning.virtual.stretch_log import StretchLog
+from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan
+from pytest_npubench.serving.log import merged
+from pytest_npubench.serving.loop import check_all_served, check_scheduler, end_unfinished
 from pytest_npubench.serving.request import ServingRequest, check_load
 from pytest_npubench.serving.result import ServingResult, records_of
 from pytest_npubench.serving.schedulers.protocol import Scheduler
-from pytest_npubench.serving.slo_watch import SloWatch
-from pytest_npubench.serving.stretch import decode_stretch, run_decode_of
 
 WAITING_WEIGHT = 4
 RunTogether = Callable[[Sequence[IterationPlan | None]], Sequence[IterationOutcome | None]]
 """One iteration of every replica that has a plan; all their outcomes have one duration."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedResult(ServingResult):
+    """num_cached_tokens: of the prompts, in the KV cache when their requests were first admitted, where prompts share
+    their beginnings."""
+
+    num_cached_tokens: int = 0
+
+
 class Replica:
     """One copy: its policy, its device, what was sent to it and what it has run; the watch is that of all copies."""
 
-    def __init__(self, scheduler: Scheduler, executor: Executor, watch: SloWatch | None = None) -> None:
+    def __init__(self, scheduler: Scheduler, executor: VirtualExecutor, watch: SloWatch | None = None) -> None:
         self.scheduler, self.executor, self._watch = scheduler, executor, watch
-        self._run_decode = run_decode_of(scheduler, executor)
-        self.log = IterationLog()
+        self._is_steady = getattr(scheduler, "is_steady", False)
+        self.log = StretchLog()
         self._sent: deque[ServingRequest] = deque()
 
     @property
@@ -42,28 +56,35 @@ class Replica:
         batch = self.scheduler.batch
         return WAITING_WEIGHT * (len(self._sent) + len(batch.waiting)) + len(batch.admitted)
 
+    @property
+    def num_cached_tokens(self) -> int:
+        blocks = self.scheduler.batch.blocks
+        return blocks.num_cached_tokens if isinstance(blocks, SharedBlocks) else 0
+
     def send(self, request: ServingRequest) -> None:
         self._sent.append(request)
 
     def plan(self, noticed_s: float, now_s: float, *, expects_more: bool) -> IterationPlan | None:
-        """Of an iteration that starts now, with the requests that had arrived when it was planned."""
-        batch = self.scheduler.batch
-        while self._sent and self._sent[0].arrival_s <= noticed_s:
-            request = self._sent.popleft()
+        """The plan of an iteration that starts now, with the requests that had arrived when it was planned."""
+        batch, sent = self.scheduler.batch, self._sent
+        while sent and sent[0].arrival_s <= noticed_s:
+            request = sent.popleft()
             batch.add(request, now_s)
             self.executor.begin(request.id, request.prompt_tokens, request.output_tokens)
-        batch.expects_more = expects_more or bool(self._sent)
+        batch.expects_more = expects_more or bool(sent)
         batch.make_room()
         return self.scheduler.plan()
 
-    def run_decode(self, plan: IterationPlan, start_s: float, until_s: float) -> tuple[float, float] | None:
-        """Iterations that only decode, until something that was or will be sent may be noticed; when the last of them
-        started and ended. None: the plan is to be run alone."""
+    def run_decode(self, plan: IterationPlan, start_s: float, until_s: float) -> DecodeStretch | None:
+        """Iterations that only decode, until something that was or will be sent may be noticed. None: the plan is to be
+        run alone, what follows it may differ."""
         batch = self.scheduler.batch
-        until_s = start_s if self._sent else until_s
-        if not self._run_decode or plan.passes is not batch.no_prefill:
+        if not self._is_steady or plan.passes is not batch.no_prefill:
             return None
-        stretch = decode_stretch(self._run_decode, batch, plan, start_s, until_s)
+        if self._sent:
+            until_s = start_s
+        most = num_steady(batch) if until_s > start_s else 1
+        stretch = self.executor.run_decode(plan, start_s, until_s, most)
         if stretch is None:
             return None
         self.log.add_decode(
@@ -73,23 +94,34 @@ class Replica:
             num_running=len(batch.admitted),
             num_waiting=len(batch.waiting),
         )
-        last_start_s = stretch.last_start_s(start_s)
-        self._complete(plan, last_start_s, stretch.end_s, stretch.number)
-        return last_start_s, stretch.end_s
+        if stretch.number > 1:
+            pass_over(batch, stretch.number - 1)
+        if self._watch:
+            self._watch.ran(batch, plan, stretch.last_start_s(start_s), stretch.end_s)
+        self._complete(plan)
+        return stretch
 
-    def ran(self, plan: IterationPlan, outcome: IterationOutcome, start_s: float, end_s: float, waiting: int) -> None:
-        batch = self.scheduler.batch
-        self.log.append(start_s, end_s, plan, outcome, num_running=len(batch.admitted), num_waiting=waiting)
-        self._complete(plan, start_s, end_s)
+    def run(self, plan: IterationPlan, start_s: float) -> float:
+        """One iteration; when it ended."""
+        outcome = self.executor.run(plan)
+        end_s = start_s + (outcome.duration_s or 0.0)
+        self.ran(plan, outcome, start_s, end_s)
+        return end_s
 
-    def _complete(self, plan: IterationPlan, start_s: float, end_s: float, num_iterations: int = 1) -> None:
-        """start_s and end_s: of the last of the iterations."""
+    def ran(self, plan: IterationPlan, outcome: IterationOutcome, start_s: float, end_s: float) -> None:
         batch = self.scheduler.batch
+        num_running, num_waiting = len(batch.admitted), len(batch.waiting)
+        self.log.append(start_s, end_s, plan, outcome, num_running=num_running, num_waiting=num_waiting)
         if self._watch:
             self._watch.ran(batch, plan, start_s, end_s)
-        batch.complete(plan, num_iterations)
-        for member in batch.take_ended():
-            self.executor.end(member.id)
+        self._complete(plan)
+
+    def _complete(self, plan: IterationPlan) -> None:
+        batch = self.scheduler.batch
+        batch.complete(plan)
+        if batch.ended:
+            for member in batch.take_ended():
+                self.executor.end(member.id)
 
 
 class _Pace:
@@ -115,29 +147,41 @@ class _Pace:
         """An iteration, or several that start before until_s and only decode."""
         now_s = self.free_s
         noticed_s = now_s if self._planned_s is None else self._planned_s
-        plans = [one.plan(noticed_s, now_s, expects_more=expects_more) for one in self.replicas]
-        if not any(plans):
-            if self._planned_s is None:
-                self.free_s = math.inf
-            self._planned_s = None  # what came since is noticed at once
+        if self._run is not None:
+            self._step_together(self._run, noticed_s, now_s, expects_more=expects_more)
             return
-        if self._run is None:
-            (one,), (plan,) = self.replicas, plans
-            assert plan is not None
-            last = one.run_decode(plan, now_s, until_s)
-            if last is not None:
-                self._ended(*last)
-                return
-        waiting = [len(one.scheduler.batch.waiting) for one in self.replicas]
-        outcomes = self._run(plans) if self._run else [self.replicas[0].executor.run(plan) for plan in plans if plan]
-        end_s = now_s + next(one.duration_s or 0.0 for one in outcomes if one is not None)
-        for replica, plan, outcome, queued in zip(self.replicas, plans, outcomes, waiting, strict=True):
+        replica = self.replicas[0]
+        plan = replica.plan(noticed_s, now_s, expects_more=expects_more)
+        if plan is None:
+            self._rest()
+            return
+        stretch = replica.run_decode(plan, now_s, until_s)
+        if stretch is None:
+            self._ended(now_s, replica.run(plan, now_s))
+        else:
+            self._ended(stretch.last_start_s(now_s) if self._is_asynchronous else now_s, stretch.end_s)
+
+    def _step_together(self, run: RunTogether, noticed_s: float, now_s: float, *, expects_more: bool) -> None:
+        plans = [replica.plan(noticed_s, now_s, expects_more=expects_more) for replica in self.replicas]
+        if not any(plans):
+            self._rest()
+            return
+        outcomes = run(plans)
+        end_s = now_s + next(outcome.duration_s or 0.0 for outcome in outcomes if outcome is not None)
+        for replica, plan, outcome in zip(self.replicas, plans, outcomes, strict=True):
             if plan is not None and outcome is not None:
-                replica.ran(plan, outcome, now_s, end_s, queued)
+                replica.ran(plan, outcome, now_s, end_s)
         self._ended(now_s, end_s)
 
+    def _rest(self) -> None:
+        """There is nothing to run; what came since the last plan was made is noticed at once."""
+        if self._planned_s is None:
+            self.free_s = math.inf
+        self._planned_s = None
+
     def _ended(self, start_s: float, end_s: float) -> None:
-        self._planned_s = planned_at(start_s, end_s, self._is_stamped) if self._is_asynchronous else None
+        if self._is_asynchronous:
+            self._planned_s = (start_s + end_s) / 2 if self._is_stamped else start_s
         self.free_s = self._last_end_s = end_s
 
 
@@ -149,36 +193,46 @@ def serve_replicas(
     is_asynchronous: bool = False,
     is_stamped: bool = False,
     watch: SloWatch | None = None,
-) -> ServingResult:
+) -> SimulatedResult:
     """Serve the requests to their end, or until `watch`, which the replicas have, says that the SLO is lost.
 
     together: runs an iteration of all replicas in lock step (None: each has its own pace). Times are the executors'
     modelled seconds. Raises as loop.serve.
+
+    Asynchronous: an iteration is planned when the one before it starts, as vLLM does by default, so that a request that
+    arrives while an iteration runs has its first one after the next. Stamped: such an engine noted the arrivals itself,
+    between two of its iterations. In iterations that are simulated such a time lies anywhere, so it is taken as at the
+    nearer end.
     """
     check_load(requests)
-    for one in replicas:
-        check_scheduler(one.scheduler, one.executor, requests)
-    groups = [[one] for one in replicas] if together is None else [replicas]
-    paces = [_Pace(own, together, is_asynchronous=is_asynchronous, is_stamped=is_stamped) for own in groups]
+    for replica in replicas:
+        check_scheduler(replica.scheduler, replica.executor, requests)
+    groups = [[replica] for replica in replicas] if together is None else [replicas]
+    paces = [_Pace(group, together, is_asynchronous=is_asynchronous, is_stamped=is_stamped) for group in groups]
+    pace_of = {id(replica): pace for pace in paces for replica in pace.replicas}
     for request in requests:
         _advance(paces, request.arrival_s, watch, expects_more=True)
         if watch and watch.is_lost:
             break
-        chosen = min(replicas, key=lambda one: one.load)
+        chosen = min(replicas, key=lambda replica: replica.load) if len(replicas) > 1 else replicas[0]
         chosen.send(request)
-        next(pace for pace in paces if chosen in pace.replicas).wake(request.arrival_s)
+        pace_of[id(chosen)].wake(request.arrival_s)
     _advance(paces, math.inf, watch, expects_more=False)
-    for one in replicas:
+    for replica in replicas:
         if watch and watch.is_lost:
-            end_unfinished(one.scheduler.batch, one.executor)
+            end_unfinished(replica.scheduler.batch, replica.executor)
         else:
-            check_all_served(one.scheduler)
+            check_all_served(replica.scheduler)
     first = replicas[0].scheduler
-    log = merged([one.log for one in replicas])
-    records = [record for one in replicas for record in records_of(one.scheduler.batch.members.values(), one.log)]
-    order = {request.id: place for place, request in enumerate(requests)}
-    return ServingResult(
-        records=tuple(sorted(records, key=lambda record: order[record.id])),
+    log = replicas[0].log if len(replicas) == 1 else merged([replica.log for replica in replicas])
+    records = [
+        record for replica in replicas for record in records_of(replica.scheduler.batch.members.values(), replica.log)
+    ]
+    if len(replicas) > 1:
+        order = {request.id: index for index, request in enumerate(requests)}
+        records.sort(key=lambda record: order[record.id])
+    return SimulatedResult(
+        records=tuple(records),
         log=log,
         clock="virtual",
         policy=first.name,
@@ -186,11 +240,16 @@ def serve_replicas(
         started_s=0.0,
         ended_s=log.end_s[-1],
         num_layers=first.batch.num_layers,
-        num_found_tokens=sum(one.scheduler.batch.num_found_tokens for one in replicas),
+        num_cached_tokens=sum(replica.num_cached_tokens for replica in replicas),
     )
 
 
 def _advance(paces: Sequence[_Pace], until_s: float, watch: SloWatch | None, *, expects_more: bool) -> None:
     """Start all iterations that start before then, in order of time, unless the SLO is lost."""
-    while not (watch and watch.is_lost) and (earliest := min(paces, key=lambda pace: pace.free_s)).free_s < until_s:
-        earliest.step(until_s, expects_more=expects_more)
+    pace = paces[0]
+    while not (watch and watch.is_lost):
+        if len(paces) > 1:
+            pace = min(paces, key=lambda candidate: candidate.free_s)
+        if pace.free_s >= until_s:
+            return
+        pace.step(until_s, expects_more=expects_more)

@@ -35,7 +35,7 @@ class Scheduler(Protocol):
         ...
 
     # is_steady: bool, of the class: whether a plan that only decodes is planned again as long as nobody arrives, ends
-    # or is preempted, so that such iterations may be taken at once (serving/stretch.py). A policy may do without.
+    # or is preempted, so that a simulator may take such iterations at once. A policy may do without.
     # keeps_slo: bool, of the class: whether the policy is meant to keep latency limits, so that its cases are held to
     # them. A policy without it is shown and not held.
     # iteration_work(tokens, *, decode_counts) -> Work, of the class: see schedulers.iteration_work. A

@@ -68,7 +68,10 @@ def test_each_replica_serves_its_part_as_if_it_were_alone(
     for one in replicas:
         part = [request for request in load if request.id in one.scheduler.batch.members]
         if part:
-            alone = serve(OpenLoad(part), policy(name), device(UNEVEN), VirtualClock(), **how)
+            if how["is_asynchronous"]:
+                alone = serve_replicas(part, [Replica(policy(name), device(UNEVEN))], **how)
+            else:
+                alone = serve(OpenLoad(part), policy(name), device(UNEVEN), VirtualClock())
             for record in alone.records:
                 assert list(record.token_times_s) == pytest.approx(list(times[record.id]), rel=0, abs=1e-9)
 

@@ -11,17 +11,15 @@ from hypothesis import strategies as st
 from serving.runs import loads
 
 from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
+from pytest_npubench.extensions.planning.slo_watch import SloWatch, WatchedRun
 from pytest_npubench.extensions.planning.virtual_pair import VirtualPair
-from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.disaggregated import serve_disaggregated
 from pytest_npubench.serving.load import OpenLoad
-from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.serving.metrics.slo import slo_attainment
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers.disaggregated import DisaggregatedScheduler
-from pytest_npubench.serving.slo_watch import SloWatch
 
 from .test_replicas import DENSE, KV_BLOCKS, SECOND, UNEVEN, device, policy
 
@@ -35,10 +33,9 @@ def served(
 ) -> ServingResult:
     if name == "disaggregated":
         pair = VirtualPair(device(UNEVEN), device(UNEVEN), transfer_s=lambda num_bytes: 0.5)
-        return serve_disaggregated(OpenLoad(load), halves(), pair, watch=watch)
-    if number == 1:
-        clock = VirtualClock()
-        return serve(OpenLoad(load), policy(name), device(UNEVEN), clock, is_asynchronous=is_asynchronous, watch=watch)
+        if watch is None:
+            return serve_disaggregated(OpenLoad(load), halves(), pair)
+        return WatchedRun(OpenLoad(load), halves(), pair, watch).serve()
     replicas = [Replica(policy(name), device(UNEVEN), watch) for _ in range(number)]
     return serve_replicas(load, replicas, is_asynchronous=is_asynchronous, watch=watch)
 
@@ -73,8 +70,8 @@ def test_it_ends_with_the_first_request_too_many() -> None:
     load = [ServingRequest(id=number, arrival_s=0.0, prompt_tokens=16, output_tokens=1) for number in range(4)]
     for attainment, num_iterations in ((0.75, 3), (1.0, 3), (0.5, 4)):
         watch = SloWatch(Slo(ttft_s=2.5, tbt_s=9.0), attainment=attainment, num_requests=4)
-        scheduler = policy("chunked", chunk_size_tokens=16)
-        result = serve(OpenLoad(load), scheduler, device(SECOND), VirtualClock(), watch=watch)
+        replica = Replica(policy("chunked", chunk_size_tokens=16), device(SECOND), watch)
+        result = serve_replicas(load, [replica], watch=watch)
         assert len(result.log) == num_iterations
         assert watch.is_lost == (attainment > 0.5)
 
@@ -83,7 +80,7 @@ def test_requests_that_decode_in_a_long_iteration_are_lost() -> None:
     """2 requests of 3 tokens, the first decode of both takes 1 s where 0.9 s are allowed."""
     load = [ServingRequest(id=number, arrival_s=0.0, prompt_tokens=4, output_tokens=3) for number in range(2)]
     watch = SloWatch(Slo(ttft_s=9.0, tbt_s=0.9), attainment=0.5, num_requests=2)
-    result = serve(OpenLoad(load), policy(), device(SECOND), VirtualClock(), watch=watch)
+    result = serve_replicas(load, [Replica(policy(), device(SECOND), watch)], watch=watch)
     assert len(result.log) == 3  # the prompts, then both decodes at once: nothing happens between them
     assert watch.attainment_at_most == 0.0
     assert [len(record.token_times_s) for record in result.records] == [3, 3]

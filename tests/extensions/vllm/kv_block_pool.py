@@ -16,7 +16,7 @@ BLOCK = 4
 
 
 def life(seed: int, new_manager: Any, new_request: Any) -> tuple[int, list[object] | None]:
-    from pytest_npubench.serving.kv_blocks import BlockNames, SharedBlocks
+    from pytest_npubench.extensions.planning.virtual.shared_blocks import BlockNames, SharedBlocks
     from pytest_npubench.serving.request import PromptContent, ServingRequest
 
     rng = random.Random(seed)
@@ -43,7 +43,7 @@ def life(seed: int, new_manager: Any, new_request: Any) -> tuple[int, list[objec
         blocks, hit, *_ = theirs.get_computed_blocks(asked)
         found = ours.find(islice(names.of(one), (len(prompt) - 1) // BLOCK))
         wanted = -(-len(prompt) // BLOCK)
-        has_room = ours.num_free_wanted(wanted, found) <= ours.num_free
+        has_room = ours.num_new(wanted, found) <= ours.num_free
         given = theirs.allocate_slots(asked, len(prompt) - hit, hit, blocks)
         if (hit, given is not None) != (len(found) * BLOCK, has_room):
             return num_hits, [seed, index, hit, len(found) * BLOCK, given is not None, has_room]

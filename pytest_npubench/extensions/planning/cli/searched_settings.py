@@ -129,8 +129,8 @@ def evaluate(candidate: Candidate, goal: Goal, rate_per_s: float, at_least: floa
 
 def _evaluated(candidate: Candidate, goal: Goal, rate_per_s: float, at_least: float) -> Outcome:
     from pytest_npubench.extensions.planning.cli.simulation import simulate
+    from pytest_npubench.extensions.planning.slo_watch import SloWatch
     from pytest_npubench.serving.metrics import Slo, attainment_split
-    from pytest_npubench.serving.slo_watch import SloWatch
 
     system = _system(candidate.hardware, candidate.tensor_parallel, candidate.data_parallel, goal)
     slo = Slo(ttft_s=goal.slo_ttft_s, tbt_s=goal.slo_tbt_s)

@@ -293,18 +293,20 @@ def _run(
 
 
 def _metrics(system: System, result: ServingResult, slo: Slo | None) -> tuple[ServingMetric, ...]:
+    from pytest_npubench.extensions.planning.replicas import SimulatedResult
     from pytest_npubench.serving.metrics import ServingMetric, summarize
 
     metrics = tuple(summarize(result, slo, num_experts=system.shape.num_experts))
     if not system.shares_prefixes:
         return metrics
+    assert isinstance(result, SimulatedResult)
     num_tokens = sum(record.prompt_tokens or 0 for record in result.records)
     return (
         *metrics,
         ServingMetric(
             name="prefix_hit",
             unit="fraction",
-            value=result.num_found_tokens / num_tokens,
+            value=result.num_cached_tokens / num_tokens,
             definition="prompt tokens that were in the cache when their request was first admitted / prompt tokens",
             kind="none",
         ),

@@ -19,15 +19,14 @@ if TYPE_CHECKING:
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.core.measurement import Request
     from pytest_npubench.engines.shapes import DecoderShape
+    from pytest_npubench.extensions.planning.slo_watch import SloWatch
     from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
     from pytest_npubench.extensions.planning.virtual.router import ExpertRouter
     from pytest_npubench.extensions.planning.virtual.step_cost import StepCost
-    from pytest_npubench.serving.load import OpenLoad
     from pytest_npubench.serving.request import PromptContent, ServingRequest
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.serving.schedulers.protocol import Scheduler
     from pytest_npubench.serving.settings import Setting
-    from pytest_npubench.serving.slo_watch import SloWatch
     from pytest_npubench.workloads.measured_run import MeasuredRun
     from pytest_npubench.workloads.sampling import LengthSample, Workload
 
@@ -128,6 +127,7 @@ class System:
         )
 
     def scheduler(self, policy: str, settings: Mapping[str, Setting]) -> Scheduler:
+        from pytest_npubench.extensions.planning.virtual.kept_blocks import KeptBlocks
         from pytest_npubench.serving.schedulers import make_scheduler
 
         scheduler = make_scheduler(
@@ -137,10 +137,13 @@ class System:
             block_size_tokens=BLOCK_SIZE_TOKENS,
             **settings,
         )
-        scheduler.batch.keeps_preempted = self.keeps_blocks
-        scheduler.batch.prefix_hit_fraction = self.prefix_hit_fraction
-        if self.shares_prefixes:
-            scheduler.batch.share_prefixes()
+        if self.keeps_blocks or self.prefix_hit_fraction:
+            scheduler.batch.blocks = KeptBlocks(
+                num_blocks=self.kv_blocks,
+                block_size_tokens=BLOCK_SIZE_TOKENS,
+                keeps_preempted=self.keeps_blocks,
+                prefix_hit_fraction=self.prefix_hit_fraction,
+            )
         return scheduler
 
     @property
@@ -177,9 +180,8 @@ def simulate(
     Raises RegistryError for an unknown policy, ConfigError for its settings, WorkloadError for a request that does not
     fit the KV capacity.
     """
-    from pytest_npubench.serving.clock import VirtualClock
-    from pytest_npubench.serving.load import OpenLoad
-    from pytest_npubench.serving.loop import serve
+    from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
+    from pytest_npubench.extensions.planning.virtual.shared_experts import SharedExperts
 
     if system.shares_prefixes:
         _check_contents(requests, policy)
@@ -188,15 +190,17 @@ def simulate(
             raise ConfigError("policy disaggregated runs on two halves of the devices, which no calibrated cost is of")
         if system.data_parallel > 1:
             raise ConfigError("policy disaggregated runs on the two halves of one replica; want a data parallel of 1")
-        return _on_two_halves(system.half(), settings, OpenLoad(requests), watch)
-    if system.data_parallel > 1:
-        return _on_replicas(system, policy, settings, requests, watch)
-    scheduler, executor = system.scheduler(policy, settings), system.executor()
-    return serve(
-        OpenLoad(requests),
-        scheduler,
-        executor,
-        VirtualClock(),
+        return _on_two_halves(system.half(), settings, requests, watch)
+    executors = [system.executor() for _ in range(system.data_parallel)]
+    replicas = [Replica(system.scheduler(policy, settings), executor, watch) for executor in executors]
+    if system.shares_prefixes:
+        for replica in replicas:
+            replica.executor.share_prefixes(replica.scheduler.batch)
+    together = SharedExperts(system.shape, executors, seed=system.seed) if system.num_sharing > 1 else None
+    return serve_replicas(
+        requests,
+        replicas,
+        together=together,
         is_asynchronous=system.is_asynchronous,
         is_stamped=system.is_stamped,
         watch=watch,
@@ -214,35 +218,14 @@ def _check_contents(requests: tuple[ServingRequest, ...], policy: str) -> None:
         )
 
 
-def _on_replicas(
-    system: System,
-    policy: str,
-    settings: Mapping[str, Setting],
-    requests: tuple[ServingRequest, ...],
-    watch: SloWatch | None,
-) -> ServingResult:
-    from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
-    from pytest_npubench.extensions.planning.virtual.shared_experts import SharedExperts
-
-    executors = [system.executor() for _ in range(system.data_parallel)]
-    replicas = [Replica(system.scheduler(policy, settings), executor, watch) for executor in executors]
-    together = SharedExperts(system.shape, executors, seed=system.seed) if system.is_expert_parallel else None
-    return serve_replicas(
-        requests,
-        replicas,
-        together=together,
-        is_asynchronous=system.is_asynchronous,
-        is_stamped=system.is_stamped,
-        watch=watch,
-    )
-
-
 def _on_two_halves(
-    half: System, settings: Mapping[str, Setting], load: OpenLoad, watch: SloWatch | None
+    half: System, settings: Mapping[str, Setting], requests: tuple[ServingRequest, ...], watch: SloWatch | None
 ) -> ServingResult:
+    from pytest_npubench.extensions.planning.slo_watch import WatchedRun
     from pytest_npubench.extensions.planning.virtual.cost import handover_s
     from pytest_npubench.extensions.planning.virtual_pair import VirtualPair
-    from pytest_npubench.serving.disaggregated import serve_disaggregated
+    from pytest_npubench.serving.disaggregated import DisaggregatedRun
+    from pytest_npubench.serving.load import OpenLoad
     from pytest_npubench.serving.schedulers.disaggregated import DisaggregatedScheduler
 
     spec = half.spec
@@ -258,7 +241,9 @@ def _on_two_halves(
         block_size_tokens=BLOCK_SIZE_TOKENS,
         **settings,  # type: ignore[arg-type] # its own checks name what is wrong
     )
-    return serve_disaggregated(load, scheduler, pair, watch=watch)
+    load = OpenLoad(requests)
+    run = DisaggregatedRun(load, scheduler, pair) if watch is None else WatchedRun(load, scheduler, pair, watch)
+    return run.serve()
 
 
 def check_lengths(system: System, run: MeasuredRun) -> None:

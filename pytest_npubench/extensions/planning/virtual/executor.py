@@ -20,15 +20,11 @@ from pytest_npubench.extensions.planning.virtual.cost import cost_model
 from pytest_npubench.extensions.planning.virtual.decode_cost import DecodeCost
 from pytest_npubench.extensions.planning.virtual.held import HeldTokens
 from pytest_npubench.extensions.planning.virtual.router import ExpertRouter, sampled_router
+from pytest_npubench.extensions.planning.virtual.shared_blocks import SharedBlocks
 from pytest_npubench.extensions.planning.virtual.step_cost import PassWork, StepCost, StepWork
-from pytest_npubench.serving.iteration import (
-    DecodeStretch,
-    EachDecode,
-    IterationOutcome,
-    IterationPlan,
-    LayerPass,
-    made,
-)
+from pytest_npubench.extensions.planning.virtual.stretch import DecodeStretch, EachDecode
+from pytest_npubench.serving.batch import Batch
+from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan, LayerPass, made
 
 # the residual stream and the output of the last block, which fused norms keep apart
 HIDDEN_STATES_PER_TOKEN = 2
@@ -75,11 +71,18 @@ class VirtualExecutor:
         self._iteration = 0
         self._present: set[int] = set()  # have begun and not ended
         self._is_from_idle = False
+        self._blocks: SharedBlocks | None = None
         self._shared_layers = 0  # token-layers that lie there once for several requests
         self._most_token_layers = kv_capacity_tokens * shape.num_layers
         self._expert_bytes = shape.expert_bytes(dtype_bytes(dtype))
         self._token_layer_bytes = shape.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)) / shape.num_layers
         self._hidden_bytes = HIDDEN_STATES_PER_TOKEN * shape.hidden * dtype_bytes(dtype)
+
+    def share_prefixes(self, batch: Batch) -> None:
+        """The batch's prompts share what they have in common, and it lies here once. Wanted before anybody arrives."""
+        batch.blocks = self._blocks = SharedBlocks(
+            num_blocks=batch.blocks.num_blocks, block_size_tokens=self.block_size_tokens
+        )
 
     def begin(self, request: int, prompt_tokens: int, output_tokens: int) -> None:
         """Nothing to prepare: a request holds something once its rows run."""
@@ -109,12 +112,12 @@ class VirtualExecutor:
         return self.outcome(self.cost.seconds(work), activations, padded_activations=padded)
 
     def run_decode(self, plan: IterationPlan, start_s: float, until_s: float, most: int) -> DecodeStretch | None:
-        """Iterations of a plan that only decodes, one after the other as `run` has them (iteration.Executor). Raises as
-        `run`."""
+        """Iterations of a plan that only decodes, one after the other as `run` has them: at least one, at most
+        `most`, and as many as start before until_s. None: the cost does not tell. Raises as `run`."""
         held, cost = self._held, self._decode_cost
         if cost is None:
             return None
-        if plan.dropped or self._shared_layers or plan.shared_kv_tokens:
+        if plan.dropped or self._blocks is not None:
             self._free(plan)
         held.decode(plan.decode)
         num_rows, padding = len(plan.decode), plan.num_padding_rows
@@ -177,7 +180,8 @@ class VirtualExecutor:
         """What the plan drops, and what lies on the device once for several requests."""
         for request in plan.dropped:
             self._held.drop(request)
-        self._shared_layers = plan.shared_kv_tokens * self.num_layers
+        if self._blocks is not None:
+            self._shared_layers = self._blocks.num_shared * self.block_size_tokens * self.num_layers
 
     def _kv_bytes(self) -> float:
         """On the device. Requests that were admitted and have not run share what is not held twice yet."""
@@ -189,7 +193,7 @@ class VirtualExecutor:
         run when this returns. Raises as `run`."""
         held = self._held
         self._iteration += 1
-        if plan.dropped or self._shared_layers or plan.shared_kv_tokens:
+        if plan.dropped or self._blocks is not None:
             self._free(plan)
         held.decode(plan.decode)
         num_rows, padding = len(plan.decode), plan.num_padding_rows

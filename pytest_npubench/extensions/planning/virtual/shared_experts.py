@@ -18,7 +18,7 @@ from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan
 
 
 class SharedExperts:
-    """Runs plans of all replicas in lock step (serving.replicas.RunTogether)."""
+    """Runs plans of all replicas in lock step (replicas.RunTogether)."""
 
     def __init__(self, shape: DecoderShape, executors: Sequence[VirtualExecutor], *, seed: int = 0) -> None:
         """The executors' costs are those of replicas that share (cost_model's num_sharing)."""

@@ -13,13 +13,11 @@ from scipy.stats import binom
 
 from pytest_npubench.cli.run_files import requests_text
 from pytest_npubench.engines.shapes import decoder_shape
+from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
 from pytest_npubench.extensions.planning.virtual.calibration import prior_of
 from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
 from pytest_npubench.extensions.planning.virtual.step_cost import StepCost, StepWork
 from pytest_npubench.serving.arrivals import load_of, poisson
-from pytest_npubench.serving.clock import VirtualClock
-from pytest_npubench.serving.load import OpenLoad
-from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.schedulers import make_scheduler
 from pytest_npubench.suites.hardware_files import known_folders, load_all
 
@@ -55,8 +53,8 @@ def served(cost: StepCost, seed: int) -> str:
         chunk_size_tokens=CHUNK_TOKENS,
         max_batch_size=256,
     )
-    load = OpenLoad(load_of(poisson(RATE_PER_S, NUM_REQUESTS, seed), lengths))
-    return requests_text(serve(load, scheduler, executor, VirtualClock(), is_asynchronous=True).records)
+    load = load_of(poisson(RATE_PER_S, NUM_REQUESTS, seed), lengths)
+    return requests_text(serve_replicas(load, [Replica(scheduler, executor)], is_asynchronous=True).records)
 
 
 @pytest.mark.soak

@@ -11,16 +11,14 @@ import pytest
 
 from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
 from pytest_npubench.errors import ConfigError, StoreError
+from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
 from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
 from pytest_npubench.extensions.planning.virtual.calibration import READ, Array, Calibration, calibrate, prior_of
 from pytest_npubench.extensions.planning.virtual.cost_file import CostFile, Seen, read_cost_file, write_cost_file
 from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
 from pytest_npubench.extensions.planning.virtual.step_cost import PassWork, StepWork
 from pytest_npubench.serving.arrivals import load_of, poisson
-from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.iteration import PrefillRow
-from pytest_npubench.serving.load import OpenLoad
-from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.schedulers import make_scheduler
 from pytest_npubench.suites.hardware_files import known_folders, load_all
@@ -48,7 +46,7 @@ def server(shape: DecoderShape, *, rate_per_s: float, prompts: tuple[int, int] =
             block_size_tokens=16,
             chunk_size_tokens=1024,
         )
-        result = serve(OpenLoad(load), scheduler, executor, VirtualClock(), is_asynchronous=True)
+        result = serve_replicas(load, [Replica(scheduler, executor)], is_asynchronous=True)
         rows = [
             (record.token_times_s[0], record.token_times_s[-1], record.arrival_s, len(record.token_times_s))
             for record in result.records
@@ -208,7 +206,7 @@ def test_a_request_that_arrives_in_an_iteration_waits_for_the_next_but_one() -> 
     for is_asynchronous in (False, True):
         executor = VirtualExecutor(shape, H100, tensor_parallel=1, dtype="bf16", kv_capacity_tokens=4096, cost=cost)
         scheduler = make_scheduler("chunked", num_layers=shape.num_layers, kv_blocks=256, block_size_tokens=16)
-        result = serve(OpenLoad(load), scheduler, executor, VirtualClock(), is_asynchronous=is_asynchronous)
+        result = serve_replicas(load, [Replica(scheduler, executor)], is_asynchronous=is_asynchronous)
         first_s[is_asynchronous] = result.records[1].token_times_s[0]
         assert result.records[0].token_times_s[0] == 1.0  # an engine that is idle plans at once
     assert first_s == {False: 3.0, True: 4.0}

@@ -9,21 +9,17 @@ from itertools import count, islice
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from serving.runs import BLOCK, ONE_DEVICE, capacities, fewest_blocks, policies, requests
 
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.errors import ConfigError, WorkloadError
-from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
+from pytest_npubench.extensions.planning.replicas import Replica, SimulatedResult, serve_replicas
 from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
 from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
-from pytest_npubench.serving.clock import VirtualClock
-from pytest_npubench.serving.kv_blocks import BlockNames, FullBlock, SharedBlocks
-from pytest_npubench.serving.load import OpenLoad
-from pytest_npubench.serving.loop import serve
+from pytest_npubench.extensions.planning.virtual.shared_blocks import BlockNames, FullBlock, SharedBlocks
 from pytest_npubench.serving.request import PromptContent, ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers import make_scheduler
-
-from .runs import BLOCK, ONE_DEVICE, capacities, fewest_blocks, policies, requests
 
 SHAPE = decoder_shape("mistral-7b-v0.3")
 SECOND = CalibratedCost(num_layers=SHAPE.num_layers, fixed_s=1.0, weights_s=0.0, row_s=0.0, context_s=0.0)
@@ -42,17 +38,16 @@ def parts(load: Sequence[ServingRequest], kv_blocks: int, policy: str, **setting
     scheduler = make_scheduler(
         policy, num_layers=SHAPE.num_layers, kv_blocks=kv_blocks, block_size_tokens=BLOCK, **settings
     )
-    scheduler.batch.share_prefixes()
+    executor.share_prefixes(scheduler.batch)
     return scheduler, executor
 
 
 def served(
     load: Sequence[ServingRequest], kv_blocks: int, policy: str = "chunked", **settings: object
-) -> tuple[ServingResult, SharedBlocks]:
+) -> tuple[SimulatedResult, SharedBlocks]:
     """Iterations of 1 s; the executor raises for keys and values over its capacity, or a decode without its prompt."""
-    scheduler, executor = parts(load, kv_blocks, policy, **settings)
-    result = serve(OpenLoad(load), scheduler, executor, VirtualClock())
-    return result, scheduler.batch.blocks
+    replica = Replica(*parts(load, kv_blocks, policy, **settings))
+    return serve_replicas(load, [replica]), replica.scheduler.batch.blocks
 
 
 def prefilled(result: ServingResult) -> int:
@@ -142,7 +137,7 @@ def test_the_pool_is_a_list_of_blocks(data: st.DataObject, num_blocks: int) -> N
             assert len(found) == len(same)
             wanted = len(chain) + data.draw(st.integers(0, 2))
             enough = len(plain.free) >= wanted - sum(block.holders > 0 for block in same)
-            assert (ours.num_free_wanted(wanted, found) <= ours.num_free) == enough
+            assert (ours.num_new(wanted, found) <= ours.num_free) == enough
             if enough:
                 ours.hold(found)
                 plain.hold(same)
@@ -172,7 +167,7 @@ def test_with_room_for_all_a_prompt_finds_the_longest_beginning_it_has_in_common
             both = list(zip(ids, other.content.ids, strict=False))
             common = max(common, next((at for at, (a, b) in enumerate(both) if a != b), len(both)))
         found += min(common, len(ids) - 1) // BLOCK * BLOCK
-    assert result.num_found_tokens == found
+    assert result.num_cached_tokens == found
     assert prefilled(result) == sum(one.prompt_tokens for one in load) - found
 
 
@@ -197,7 +192,7 @@ def test_replicas_end_all_and_count_what_each_has_found(data: st.DataObject, loa
     replicas = [Replica(*parts(load, kv_blocks, "chunked")) for _ in range(2)]
     result = serve_replicas(load, replicas)
     assert [len(record.token_times_s) for record in result.records] == [one.output_tokens for one in load]
-    assert result.num_found_tokens == sum(one.scheduler.batch.num_found_tokens for one in replicas)
+    assert result.num_cached_tokens == sum(one.num_cached_tokens for one in replicas)
 
 
 def test_two_at_once_hold_a_common_beginning_once() -> None:
@@ -205,7 +200,7 @@ def test_two_at_once_hold_a_common_beginning_once() -> None:
     second finds 2 of its 3 blocks and holds them with the first: 8 blocks of which 2 are shared fit 6."""
     load = with_content(requests((0.0, 12, 4), (1.5, 12, 4)), [[1] * 12, [1] * 8 + [2] * 4])
     result, _ = served(load, 6)
-    assert result.num_found_tokens == 8
+    assert result.num_cached_tokens == 8
     assert max(record.num_preemptions for record in result.records) == 0
     assert max(result.log.kv_bytes) <= SHAPE.kv_bytes_per_token(2) * 6 * BLOCK
 
@@ -215,8 +210,10 @@ def test_the_longest_freed_is_taken_first_and_the_end_of_a_prompt_before_its_beg
     A's second and first. B's are there, A's are gone."""
     a, b, c = [1] * 8, [2] * 8, [3] * 8
     rows = [(0.0, 8, 1), (10.0, 8, 1), (20.0, 8, 1), (30.0, 8, 1)]
-    assert served(with_content(requests(*rows), [a, b, c, b]), 4)[0].num_found_tokens == 4  # its last token is computed
-    assert served(with_content(requests(*rows), [a, b, c, a]), 4)[0].num_found_tokens == 0
+    assert (
+        served(with_content(requests(*rows), [a, b, c, b]), 4)[0].num_cached_tokens == 4
+    )  # its last token is computed
+    assert served(with_content(requests(*rows), [a, b, c, a]), 4)[0].num_cached_tokens == 0
 
 
 def test_a_preempted_request_finds_what_it_had_generated() -> None:

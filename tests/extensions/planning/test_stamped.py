@@ -8,20 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from serving.runs import requests
 
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
 from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
 from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
 from pytest_npubench.serving.arrivals import load_of, poisson
-from pytest_npubench.serving.clock import VirtualClock
-from pytest_npubench.serving.load import OpenLoad
-from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers import make_scheduler
-
-from .runs import requests
 
 SHAPE = decoder_shape("mistral-7b-v0.3")
 KV_BLOCKS = 4096
@@ -40,7 +36,7 @@ def policy() -> Any:
 
 
 def by_one(load: list[ServingRequest], fixed_s: float, **how: bool) -> tuple[ServingResult, list[float]]:
-    result = serve(OpenLoad(load), policy(), device(fixed_s), VirtualClock(), is_asynchronous=True, **how)
+    result = serve_replicas(load, [Replica(policy(), device(fixed_s))], is_asynchronous=True, **how)
     return result, list(result.log.start_s)
 
 

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from serving.runs import BLOCK, ONE_DEVICE, fewest_blocks, policies, requests
 
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
+from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
 from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
 from pytest_npubench.extensions.planning.virtual.cost import cost_model
 from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
+from pytest_npubench.extensions.planning.virtual.kept_blocks import KeptBlocks
 from pytest_npubench.extensions.planning.virtual.step_cost import StepCost, StepWork
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.load import OpenLoad
@@ -21,8 +24,6 @@ from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers import make_scheduler
 from pytest_npubench.suites.hardware_files import load_all
-
-from .runs import BLOCK, ONE_DEVICE, fewest_blocks, policies, requests
 
 SPEC = load_all([default_directory()])["nvidia-h100"]
 SHAPES = {name: decoder_shape(name) for name in ("small-moe", "small-dense", "gpt-oss-20b")}
@@ -78,12 +79,19 @@ def served(
     keeps: bool = False,
     is_asynchronous: bool = False,
     is_stamped: bool = False,
-    one_by_one: bool = False,
 ) -> ServingResult:
+    replica = replica_of(shape, cost, policy, chosen, kv_blocks=kv_blocks, keeps=keeps)
+    return serve_replicas(load, [replica], is_asynchronous=is_asynchronous, is_stamped=is_stamped)
+
+
+def replica_of(
+    shape: DecoderShape, cost: StepCost, policy: str, chosen: dict[str, Any], *, kv_blocks: int, keeps: bool
+) -> Replica:
     scheduler = make_scheduler(
         policy, num_layers=shape.num_layers, kv_blocks=kv_blocks, block_size_tokens=BLOCK, **chosen
     )
-    scheduler.batch.keeps_preempted = keeps
+    if keeps:
+        scheduler.batch.blocks = KeptBlocks(num_blocks=kv_blocks, block_size_tokens=BLOCK)
     executor = VirtualExecutor(
         shape,
         None,
@@ -93,17 +101,7 @@ def served(
         block_size_tokens=BLOCK,
         cost=cost,
     )
-    watch = (lambda number: None) if one_by_one else None
-    clock = VirtualClock()
-    return serve(
-        OpenLoad(load),
-        scheduler,
-        executor,
-        clock,
-        on_iteration=watch,
-        is_asynchronous=is_asynchronous,
-        is_stamped=is_stamped,
-    )
+    return Replica(scheduler, executor)
 
 
 def check_same(one: ServingResult, other: ServingResult) -> None:
@@ -120,22 +118,40 @@ def check_same(one: ServingResult, other: ServingResult) -> None:
         assert record.dispatched_s == pytest.approx(expected.dispatched_s, rel=0, abs=1e-9)
 
 
-@given(data=st.data(), load=arriving(), keeps=st.booleans(), is_asynchronous=st.booleans(), is_stamped=st.booleans())
+class OneByOne:
+    """A cost that does not say that it is affine."""
+
+    def __init__(self, cost: StepCost) -> None:
+        self.seconds = cost.seconds
+
+
+@given(data=st.data(), load=arriving(), keeps=st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_times_and_log_are_those_of_the_plain_loop(
-    data: st.DataObject, load: list[ServingRequest], keeps: bool, is_asynchronous: bool, is_stamped: bool
+    data: st.DataObject, load: list[ServingRequest], keeps: bool
 ) -> None:
     shape = SHAPES[data.draw(st.sampled_from(sorted(SHAPES)))]
     cost = data.draw(st.sampled_from([roofline, calibrated]))(shape)
     policy, chosen = data.draw(policies(shape.num_layers))
-    how: dict[str, Any] = {
-        "kv_blocks": fewest_blocks(load) + data.draw(st.sampled_from([0, 1, 3, 9, 30, 2000])),
-        "keeps": keeps,
-        "is_asynchronous": is_asynchronous,
-        "is_stamped": is_stamped,
-    }
-    fast = served(load, shape, cost, policy, chosen, **how)
-    check_same(fast, served(load, shape, cost, policy, chosen, **how, one_by_one=True))
+    kv_blocks = fewest_blocks(load) + data.draw(st.sampled_from([0, 1, 3, 9, 30, 2000]))
+    plain = replica_of(shape, cost, policy, chosen, kv_blocks=kv_blocks, keeps=keeps)
+    fast = served(load, shape, cost, policy, chosen, kv_blocks=kv_blocks, keeps=keeps)
+    check_same(fast, serve(OpenLoad(load), plain.scheduler, plain.executor, VirtualClock()))
+
+
+@given(data=st.data(), load=arriving(), is_stamped=st.booleans())
+@settings(max_examples=75, deadline=None)
+def test_times_of_an_asynchronous_engine_are_those_of_iterations_one_by_one(
+    data: st.DataObject, load: list[ServingRequest], is_stamped: bool
+) -> None:
+    shape = SHAPES[data.draw(st.sampled_from(sorted(SHAPES)))]
+    policy, chosen = data.draw(policies(shape.num_layers))
+    kv_blocks = fewest_blocks(load) + data.draw(st.sampled_from([0, 1, 3, 9, 30, 2000]))
+    how: dict[str, Any] = {"kv_blocks": kv_blocks, "is_asynchronous": True, "is_stamped": is_stamped}
+    cost = calibrated(shape)
+    check_same(
+        served(load, shape, cost, policy, chosen, **how), served(load, shape, OneByOne(cost), policy, chosen, **how)
+    )
 
 
 @pytest.mark.parametrize("policy", ONE_DEVICE)

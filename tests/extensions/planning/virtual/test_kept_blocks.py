@@ -8,19 +8,18 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from serving.runs import BLOCK, capacities, loads, requests
 
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
 from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
+from pytest_npubench.extensions.planning.virtual.kept_blocks import KeptBlocks, LeftBlocks
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
-from pytest_npubench.serving.member import KeptBlocks
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers import make_scheduler
-
-from .runs import BLOCK, capacities, loads, requests
 
 SHAPE = decoder_shape("mistral-7b-v0.3")
 SECOND = CalibratedCost(num_layers=SHAPE.num_layers, fixed_s=1.0, weights_s=0.0, row_s=0.0, context_s=0.0)
@@ -40,7 +39,9 @@ def served(
         cost=SECOND,
     )
     scheduler = make_scheduler(policy, num_layers=SHAPE.num_layers, kv_blocks=kv_blocks, block_size_tokens=BLOCK)
-    scheduler.batch.keeps_preempted, scheduler.batch.prefix_hit_fraction = keeps, hits
+    scheduler.batch.blocks = KeptBlocks(
+        num_blocks=kv_blocks, block_size_tokens=BLOCK, keeps_preempted=keeps, prefix_hit_fraction=hits
+    )
     return serve(OpenLoad(load), scheduler, executor, VirtualClock())
 
 
@@ -67,7 +68,7 @@ def test_what_is_left_is_what_a_queue_of_blocks_says(
     for _ in range(min(num_taken, len(queue))):
         queue.popleft()
     there = sum(block in queue for block in own[:num_full])
-    kept = KeptBlocks(num_full=num_full, num_freed=num_full + num_partial, num_taken_before=num_free)
+    kept = LeftBlocks(num_full=num_full, num_freed=num_full + num_partial, num_taken_before=num_free)
     assert kept.num_left(min(num_taken, num_free + len(own) + num_freed_later)) == there
 
 
